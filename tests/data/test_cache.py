@@ -17,7 +17,7 @@ from fieldwise.runs.data import _data_files, prepare_recipe
 from fieldwise.runs.identity import rows_digest, same_rows
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
-from fieldwise.storage.checksums import word_sums
+from fieldwise.storage.checksums import SummedFile, word_sums
 from fieldwise.storage.digest import digest_rows, first_rows_digest
 from fieldwise.storage.writer import seal
 
@@ -297,6 +297,12 @@ def test_word_sums_tell_damage(subtests, tmp_path):
             path = tmp_path / "f"
             path.write_bytes(content.tobytes())
             found = word_sums(path)
+            with path.open("wb") as file:
+                summed, start = SummedFile(file), 0
+                for length in [5, 2**20, 7, 2**21 - 12, size]:
+                    summed.write(content[start : start + length])
+                    start += length
+            assert summed.sums() == found
             for at in {0, size // 2, size - 1} if size else set():
                 content[at] ^= 1
                 path.write_bytes(content.tobytes())

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from pieces_lab import assert_equal
 
+from fieldwise.data.prepare.files import prepared_sums
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.one_file import TextFormat
@@ -21,7 +22,7 @@ from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.large import large_table
 from fieldwise.runs.recipe import Recipe, load_recipe
-from fieldwise.storage.cache import Cache
+from fieldwise.storage.cache import ENTRY, Cache
 
 pytest.importorskip("pyarrow")
 
@@ -59,7 +60,12 @@ def test_little_memory_changes_nothing(log: Path, whole: Prepared, cache: Cache,
     found = prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
     assert found.train.bound is not None
     assert found.train.bound.piece < len(found.train.table)
-    assert list((cache.entries()[0].folder / "train.rows").iterdir())
+    entry = ENTRY.open(cache.entries()[0].folder)
+    sums = prepared_sums(entry.folder)
+    assert set(sums) == {part for part in entry.parts if "/" in part and not part.endswith(".json")}
+    for part in entry.parts:  # the checksums that were made while it was written
+        assert entry.path(part).stat().st_size
+    assert any(part.startswith("train.rows/rows-") for part in sums)
     assert_equal(found, whole)
     assert [p.name for p in cache.folder.iterdir() if not p.name.startswith(".making")] == [
         cache.entries()[0].folder.name
@@ -107,15 +113,23 @@ def test_a_disk_without_room_is_told_before_work(log: Path, cache: Cache, monkey
         prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
 
 
+@pytest.mark.parametrize(
+    ("row_group", "message"),
+    [
+        (2_000, r"memory must hold two pieces .* one of 2,000 rows .* set data.memory to 24\dMB or more"),
+        (
+            100,
+            r"data.memory must hold a piece .* 64MB is too little for rows of 10,\d* bytes; set it to 32\dMB or more",
+        ),
+    ],
+)
 def test_rows_too_wide_for_the_memory_name_the_least_that_works(
-    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    row_group: int, message: str, tmp_path: Path, cache: Cache
 ) -> None:
     simulate(2_000, users=30, items=20).with_columns(wide=pl.lit("x" * 10_000)).write_parquet(
-        tmp_path / "wide.parquet", row_group_size=100
+        tmp_path / "wide.parquet", row_group_size=row_group
     )
-    with pytest.raises(
-        DataError, match=r"memory must hold two pieces .* one of 1,856 rows .* set data.memory to 22\dMB or more"
-    ):
+    with pytest.raises(DataError, match=message):
         prepare_recipe(recipe(tmp_path / "wide.parquet", "64MB"), Path(), cache=cache)
     with pytest.raises(ConfigError, match=r"data.memory must be at least 64MB"):
         recipe(tmp_path / "wide.parquet", "1MB")

@@ -5,6 +5,7 @@ import gzip
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from unittest import mock
@@ -21,7 +22,7 @@ from fieldwise.data.read.bytesource import open_source
 from fieldwise.data.read.delimited import infer_types, read_delimited
 from fieldwise.data.read.mapped import RowsWriter, map_rows
 from fieldwise.data.read.one_file import TextFormat
-from fieldwise.data.read.pieces import Bounds
+from fieldwise.data.read.pieces import Bounds, binary_pieces
 from fieldwise.data.read.sliced import SlicedTable
 from fieldwise.data.read.source import open_files, open_table
 from fieldwise.data.read.tables import as_table
@@ -55,6 +56,21 @@ def in_pieces(files: list[Path], folder: Path, rows: int, size: int = 1, text: T
     bounds = Bounds(memory=1, piece_bytes=size, piece_rows=rows)
     folder.mkdir(exist_ok=True)
     return open_files(files, text or TextFormat(), bounds, folder).frame
+
+
+@pytest.mark.parametrize("group", [1_000, 40_000])
+def test_parquet_is_read_by_row_groups_if_they_are_small(group: int, tmp_path: Path) -> None:
+    rows = pl.DataFrame({"n": range(40_000), "x": [n / 7 for n in range(40_000)]})
+    path = tmp_path / "log.parquet"
+    rows.write_parquet(path, row_group_size=group)
+    bounds = Bounds(memory=1_000_000, piece_bytes=10_000)  # 8 such pieces have some 5,000 rows
+    found = list(binary_pieces(path, bounds, ["n"]))
+    assert_frame_equal(pl.concat(found), rows.select("n"))
+    assert 1 < len(found) < 40 * max(1, group // 1_000)
+    assert all(piece.height % 1_000 == 0 for piece in found) == (group == 1_000)
+    short = list(binary_pieces(path, replace(bounds, piece_rows=300), ["n", "x"]))
+    assert max(piece.height for piece in short) <= 300
+    assert_frame_equal(pl.concat(short), rows)
 
 
 EVERY = pl.DataFrame(

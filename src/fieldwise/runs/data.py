@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from fieldwise.config import nearest, to_plain
-from fieldwise.data.prepare.files import Inputs, data_key, read_prepared, write_prepared
+from fieldwise.data.prepare.files import Inputs, data_key, prepared_sums, read_prepared, write_prepared
 from fieldwise.data.prepare.parts import Plan
 from fieldwise.data.prepare.prepared import Part, Prepared, prepare
 from fieldwise.data.prepare.settings import PARTS, PreparationSettings
@@ -108,13 +108,14 @@ def _large_cached(recipe: Recipe, large: LargeTable, data_dir: Path, cache: Cach
         if Stages.begun(folder):
             cache.note(f"a preparation of the same data was interrupted: it goes on ({folder})")
         prepared = _in_stages(recipe, large, data_dir, folder, cache.folder)
+        sums = prepared_sums(folder)
 
         def move(entry: Path) -> None:
             for path in list(folder.iterdir()):
                 path.rename(entry / path.name)
 
-        cache.put(key, _title(recipe, prepared), move, limited=False)
-        made = cache.get(key, read_prepared)
+        cache.put(key, _title(recipe, prepared), move, limited=False, sums=sums)
+        made = cache.get(key, read_prepared, verify=False)
         shutil.rmtree(folder, ignore_errors=True)
     return prepared if made is None else large.bounded(made, cache.folder)
 

@@ -2,29 +2,30 @@
 
 import io
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import polars as pl
+
+from fieldwise.storage.checksums import Written
 
 HEADER = 10 + 2**16  # bytes that a header has at most
 
 __all__ = ["array_of", "arrow_bytes", "map_array", "write_array", "write_header", "write_values"]
 
 
-def write_array(file: IO[bytes], array: np.ndarray) -> None:
+def write_array(file: Written, array: np.ndarray) -> None:
     """Write an array to an open file. Unlike with `numpy.save`, a full disk raises an `OSError` that names it."""
     write_header(file, array.dtype, array.shape)
     write_values(file, array)
 
 
-def write_header(file: IO[bytes], dtype: np.dtype, shape: tuple[int, ...]) -> None:
+def write_header(file: Written, dtype: np.dtype, shape: tuple[int, ...]) -> None:
     """Write the header of an array file, whose values may then be written in blocks."""
     about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, about)
 
 
-def write_values(file: IO[bytes], block: np.ndarray) -> None:
+def write_values(file: Written, block: np.ndarray) -> None:
     """Write the next block of values."""
     file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
 

@@ -147,9 +147,9 @@ class Kind:
         """The checksum of a file, by this kind's rule."""
         return word_sums(path) if self.fast else file_digest(path)
 
-    def entry(self, path: Path) -> dict[str, Any]:
-        """A file's entry in the manifest: its size and checksum."""
-        return {"bytes": path.stat().st_size, self.rule: self.checksum(path)}
+    def entry(self, path: Path, checksum: str | None = None) -> dict[str, Any]:
+        """A file's entry in the manifest: its size and checksum, for which it is read if the checksum is not given."""
+        return {"bytes": path.stat().st_size, self.rule: self.checksum(path) if checksum is None else checksum}
 
     def named_files(self, folder: Path) -> set[str]:
         """Names of the files in the manifest; empty if it cannot be read."""

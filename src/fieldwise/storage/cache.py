@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -64,8 +64,14 @@ class Cache:
     limit: int = LIMIT
     note: Callable[[str], None] = lambda _: None
 
-    def get(self, key: str, read: Callable[[Path], T]) -> T | None:
-        """The result of `read` for the entry's folder, or None if there is no entry; a damaged entry is removed."""
+    def get(self, key: str, read: Callable[[Path], T], *, verify: bool = True) -> T | None:
+        """The result of `read` for the entry's folder, or None if there is no entry; a damaged entry is removed.
+
+        Args:
+            key: of the entry.
+            read: reads the entry.
+            verify: whether its files are checked: not needed if this process has just written them.
+        """
         folder = self.folder / key
         if not (folder / ABOUT).is_file():
             return None
@@ -75,7 +81,7 @@ class Cache:
         try:
             entry = ENTRY.open(folder)
             for part in entry.parts:
-                entry.path(part)
+                entry.path(part, verify=verify)
             found = read(folder)
         except UNREADABLE as e:
             self.note(f"the cache entry {folder} is damaged ({str(e).splitlines()[0]}): it is made again")
@@ -99,7 +105,15 @@ class Cache:
         with one_writer(folder):
             yield folder
 
-    def put(self, key: str, title: str, write: Callable[[Path], None], *, limited: bool = True) -> None:
+    def put(
+        self,
+        key: str,
+        title: str,
+        write: Callable[[Path], None],
+        *,
+        limited: bool = True,
+        sums: Mapping[str, str] | None = None,
+    ) -> None:
         """Store what `write` puts into a folder; a failure is reported through `note` and is not an error.
 
         Args:
@@ -107,6 +121,7 @@ class Cache:
             title: shown to users.
             write: fills the folder.
             limited: whether the entry is refused if it alone exceeds the cache's limit.
+            sums: `word_sums` of its files that are known, by path in the folder.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +131,7 @@ class Cache:
             with whole_folder(self.folder / key, replace=False) as new:
                 write(new)
                 made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-                files = seal(ENTRY, new, title=title, made=made).about["files"]
+                files = seal(ENTRY, new, sums, title=title, made=made).about["files"]
                 size = sum(entry["bytes"] for entry in files.values())
                 if limited and size > self.limit:
                     raise DataError(f"it takes {size / 2**30:.1f} GiB, more than the cache's limit")

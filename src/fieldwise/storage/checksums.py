@@ -4,11 +4,12 @@ import gzip
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-__all__ = ["Checksum", "file_digest", "word_sums"]
+__all__ = ["Checksum", "SummedFile", "Written", "file_digest", "word_sums"]
 
 _BLOCK = 1 << 17  # 64-bit words: 1 MiB
+_OCTETS = 8 * _BLOCK
 
 
 def file_digest(path: Path) -> str:
@@ -32,10 +33,66 @@ def word_sums(path: Path) -> str:
     import numpy as np  # not needed to list a cache
 
     octets = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, dtype=np.uint8)
-    whole = len(octets) // (8 * _BLOCK) * _BLOCK
-    sums = octets[: 8 * whole].view(np.uint64).reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64)
-    rest = octets[8 * whole :].tobytes() + len(octets).to_bytes(8, "little")
-    return hashlib.sha256(sums.tobytes() + rest).hexdigest()
+    whole = len(octets) // _OCTETS * _OCTETS
+    rest = octets[whole:].tobytes() + len(octets).to_bytes(8, "little")
+    return hashlib.sha256(_block_sums(octets[:whole]) + rest).hexdigest()
+
+
+class Written(Protocol):
+    """Interface of a file that is written."""
+
+    def write(self, content: Any, /) -> int:
+        """Append bytes, or what has a buffer of them."""
+
+
+class SummedFile:
+    """A file that is written, with its `word_sums`, for which it need not be read again.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     summed = SummedFile(file)
+    ...     _ = summed.write(b"some"), summed.write(bytes(3 << 20)), file.flush()
+    ...     summed.sums() == word_sums(Path(file.name))
+    True
+    """
+
+    def __init__(self, file: Written) -> None:
+        self._file, self._digest, self._length, self._rest = file, hashlib.sha256(), 0, bytearray()
+
+    def write(self, content: Any) -> int:
+        """Append bytes, or what has a buffer of them; returns their number."""
+        written = self._file.write(content)
+        octets = memoryview(content)
+        if not octets.nbytes:  # such a buffer has no bytes to view
+            return written
+        octets = octets.cast("B")
+        self._length += len(octets)
+        if self._rest:  # fill the block that was begun
+            missing = min(_OCTETS - len(self._rest), len(octets))
+            self._rest += octets[:missing]
+            octets = octets[missing:]
+            if len(self._rest) == _OCTETS:
+                self._digest.update(_block_sums(self._rest))
+                self._rest = bytearray()
+        whole = len(octets) // _OCTETS * _OCTETS
+        if whole:
+            self._digest.update(_block_sums(octets[:whole]))
+        self._rest += octets[whole:]
+        return written
+
+    def sums(self) -> str:
+        """The `word_sums` of what has been written."""
+        digest = self._digest.copy()
+        digest.update(self._rest + self._length.to_bytes(8, "little"))
+        return digest.hexdigest()
+
+
+def _block_sums(octets: Any) -> bytes:
+    """The sums of 64-bit words of whole blocks."""
+    import numpy as np
+
+    found: bytes = np.frombuffer(octets, np.uint64).reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64).tobytes()
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import IO, Any, Self
 
 from fieldwise.errors import DataError, FieldwiseError
+from fieldwise.storage.checksums import word_sums
 
 __all__ = [
+    "FlushedFile",
     "Flusher",
     "cannot_write",
     "check_file",
@@ -28,6 +31,7 @@ __all__ = [
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 PROBE_BYTES = 1 << 20
+FLUSHED = 1 << 26  # bytes that are written before they are flushed
 PARTIAL = re.compile(r"\.[0-9a-f]{12}\.part")
 KILLED = 86_400  # seconds without a change after which an unfinished file is abandoned
 _SWEPT: set[Path] = set()
@@ -144,29 +148,63 @@ class Flusher:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher")
-        self._flushed: list[tuple[Path, Future[None]]] = []
+        self._flushed: list[tuple[Path, Future[str]]] = []
 
     def add(self, path: Path) -> None:
         """Flush a file, which may be renamed only after `wait`."""
         self._flushed.append((path, self._thread.submit(_flush, path)))
 
-    def wait(self) -> None:
-        """Wait until all files are on the disk; nothing can be added then.
+    def wait(self) -> dict[Path, str]:
+        """Wait until all files are on the disk, and return their `word_sums`; nothing can be added then.
 
         Errors:
             DataError: one cannot be flushed.
         """
         self._thread.shutdown()
+        sums = {}
         for path, flushed in self._flushed:
             try:
-                flushed.result()
+                sums[path] = flushed.result()
             except OSError as e:
                 raise cannot_write(path, e) from e
+        return sums
 
 
-def _flush(path: Path) -> None:
+class FlushedFile:
+    """An open file whose content is flushed to the disk in another thread, while more is written.
+
+    >>> with tempfile.TemporaryFile() as file, FlushedFile(file) as flushed:
+    ...     flushed.write(bytes(2 * FLUSHED))
+    134217728
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._written = file, 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher")
+        self._flushing: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._thread.shutdown()
+        if kind is None:
+            self._file.flush()
+            os.fsync(self._file.fileno())  # also what could not be flushed before
+
+    def write(self, content: Any) -> int:
+        """Append bytes, or what has a buffer of them; returns their number."""
+        written = self._file.write(content)
+        self._written += written
+        if self._written > FLUSHED and (self._flushing is None or self._flushing.done()):
+            self._flushing, self._written = self._thread.submit(os.fsync, self._file.fileno()), 0
+        return written
+
+
+def _flush(path: Path) -> str:
     with path.open("r+b") as file:
         os.fsync(file.fileno())
+    return word_sums(path)  # now, while the file is in memory
 
 
 def cannot_write(path: Path, error: OSError) -> DataError:

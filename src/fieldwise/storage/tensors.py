@@ -3,11 +3,12 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+
+from fieldwise.storage.checksums import Written
 
 __all__ = ["read_tensors", "write_tensors"]
 
@@ -27,7 +28,7 @@ PIECE = 1 << 24  # bytes: other threads run between two pieces
 ALIGNED = 8
 
 
-def write_tensors(file: IO[bytes], tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(file: Written, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors on the CPU to an open file, in the format of safetensors.
 
     Errors:

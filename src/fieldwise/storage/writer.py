@@ -4,12 +4,13 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fieldwise.storage.artifact import Artifact, Kind
-from fieldwise.storage.files import cannot_write, sync_folder, write_atomically
+from fieldwise.storage.checksums import SummedFile, Written
+from fieldwise.storage.files import FlushedFile, cannot_write, sync_folder, write_atomically
 from fieldwise.storage.locks import one_writer
 
 __all__ = ["Writer", "seal", "writing"]
@@ -30,14 +31,13 @@ class Writer:
             file.write(content)
 
     @contextlib.contextmanager
-    def open(self, part: str) -> Iterator[IO[bytes]]:
-        """Open a file to write it piece by piece."""
+    def open(self, part: str) -> Iterator[Written]:
+        """Open a file to write it piece by piece, from its start to its end."""
         partial = self.folder / f".{secrets.token_hex(6)}.part"
-        with open(partial, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        entry = self.kind.entry(partial)
+        with open(partial, "xb") as file, FlushedFile(file) as flushed:
+            summed = SummedFile(flushed) if self.kind.fast else None
+            yield flushed if summed is None else summed
+        entry = self.kind.entry(partial, None if summed is None else summed.sums())
         name = f"{part}.{entry[self.kind.rule][:12]}.{self.kind.parts[part]}"
         self.files[part] = {"name": name, **entry}
         os.replace(partial, self.folder / name)
@@ -62,10 +62,18 @@ class Writer:
                     path.unlink(missing_ok=True)
 
 
-def seal(kind: Kind, folder: Path, **facts: Any) -> Artifact:
-    """Write the manifest of a filled folder, for a kind whose files keep their own names."""
+def seal(kind: Kind, folder: Path, sums: Mapping[str, str] | None = None, **facts: Any) -> Artifact:
+    """Write the manifest of a filled folder, for a kind whose files keep their own names.
+
+    Args:
+        kind: the kind.
+        folder: the folder.
+        sums: checksums of files that are known, by their paths in the folder.
+        facts: further JSON-compatible entries of the manifest.
+    """
+    known = sums or {}
     paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    files = {name: {"name": name, **kind.entry(path)} for name, path in paths.items()}
+    files = {name: {"name": name, **kind.entry(path, known.get(name))} for name, path in paths.items()}
     artifact = Artifact.of(kind, folder, facts, files)
     write_atomically(folder / kind.manifest, artifact.text())
     return artifact

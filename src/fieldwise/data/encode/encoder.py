@@ -1,7 +1,7 @@
 """The encoder: fitted on training rows only, it converts tables with the schema's columns to ids and numbers."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -165,13 +165,19 @@ class Encoder:
         """
         frame = as_table(frame)
         if scratch.several(frame.height):
-            slices = scratch.pieces(frame.height)
-            pieces = ((at, self.transform(frame[at], first_row=first_row + at.start)) for at in slices)
             targets = None if y is None else y.astype(np.float32, copy=False)
+            pieces = self.pieces(frame, scratch, first_row=first_row)
             return join_pieces(self.layout, frame.height, pieces, targets, scratch)
         pairs = zip(self.fields, self.fitted, strict=True)
         cells = each(lambda pair: _cells(pair[0], pair[1], frame, first_row), pairs, rows=frame.height)
         return self._table(cells, frame.height, y)
+
+    def pieces(
+        self, frame: pl.DataFrame, scratch: Scratch, *, first_row: int = 0
+    ) -> Iterator[tuple[slice, EncodedTable]]:
+        """The encoded rows of a table, piece by piece, each with the rows that it holds; errors as of `transform`."""
+        for at in scratch.pieces(frame.height):
+            yield at, self.transform(frame[at], first_row=first_row + at.start)
 
     def _table(self, cells: list[Cells], rows: int, y: np.ndarray | None, part: Layout | None = None) -> EncodedTable:
         layout = self.layout if part is None else part

@@ -1,14 +1,18 @@
 """An encoded table made of encoded pieces."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 
-from fieldwise.data.table import EncodedTable
+from fieldwise.config import to_plain
+from fieldwise.data.table import TABLE, EncodedTable
 from fieldwise.layout import Layout
+from fieldwise.storage.arrays import write_array, write_header, write_values
 from fieldwise.storage.scratch import Scratch
+from fieldwise.storage.writer import writing
 
-__all__ = ["join_pieces"]
+__all__ = ["join_pieces", "save_pieces"]
 
 
 def join_pieces(
@@ -40,3 +44,47 @@ def join_pieces(
         bag_ids.add(table.bag_ids)
         scratch.told(len(table))
     return EncodedTable(layout, ids, numbers, bag_ids.whole(), offsets, y)
+
+
+def save_pieces(
+    folder: Path,
+    layout: Layout,
+    rows: int,
+    pieces: Iterable[tuple[slice, EncodedTable]],
+    y: np.ndarray | None,
+    scratch: Scratch,
+) -> EncodedTable:
+    """The table of consecutive pieces, saved to a folder: what `EncodedTable.save` of `join_pieces` writes.
+
+    Args:
+        folder: of the table; see `EncodedTable.save`.
+        layout: of the table.
+        rows: N, in all pieces together.
+        pieces: each with the rows that it holds.
+        y: targets [N, T] float32, or None.
+        scratch: where bags lie while the table is made.
+
+    Errors:
+        DataError: as `EncodedTable.save`.
+    """
+    bags = len(layout.positions(kind="bag"))
+    values = len(layout.positions(kind="value"))
+    offsets = scratch.empty(rows * bags + 1, np.int64)
+    offsets[0] = 0
+    bag_ids = scratch.growing(np.int32)
+    with writing(TABLE, folder) as writer:
+        with writer.open("ids") as ids, writer.open("values") as numbers:
+            write_header(ids, np.dtype(np.int32), (rows, len(layout.fields) - bags))
+            write_header(numbers, np.dtype(np.float32), (rows, values))
+            for at, table in pieces:
+                write_values(ids, table.ids)
+                write_values(numbers, table.values)
+                offsets[at.start * bags + 1 : at.stop * bags + 1] = table.bag_offsets[1:] + bag_ids.length
+                bag_ids.add(table.bag_ids)
+                scratch.told(len(table))
+        for name, array in (("bag_ids", bag_ids.whole()), ("bag_offsets", offsets), ("y", y)):
+            if array is not None:
+                with writer.open(name) as file:
+                    write_array(file, array)
+        writer.finish(rows=rows, layout=to_plain(layout))
+    return EncodedTable.open(folder)

@@ -20,7 +20,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.entries import plain_entry, read_entry
 from fieldwise.data.encode.fitted import Fitted
 from fieldwise.data.encode.learning import Counted, count_column, learn_counted
-from fieldwise.data.encode.pieces import join_pieces
+from fieldwise.data.encode.pieces import save_pieces
 from fieldwise.data.read.mapped import MappedRows, map_rows
 from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.engine import Engine, Task
@@ -111,7 +111,7 @@ def learn_file(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encode_spread(
-    rows: MappedRows, encoder: Path, engine: Engine, scratch: Scratch, y: np.ndarray
+    rows: MappedRows, encoder: Path, engine: Engine, scratch: Scratch, y: np.ndarray, folder: Path
 ) -> tuple[EncodedTable, dict[str, tuple[int, int]]]:
     """`Encoder.transform` on an engine, a file at a time.
 
@@ -121,6 +121,7 @@ def encode_spread(
         engine: does the work.
         scratch: a folder that all machines see; its `told` is called with the rows of each file.
         y: their targets [N, T].
+        folder: where the encoded rows are saved.
 
     Returns:
         The encoded rows, and their `Encoder.unseen_counts`.
@@ -143,7 +144,7 @@ def encode_spread(
             yield span, EncodedTable.open(Path(answer["path"]))
 
     layout = _encoder(str(encoder), digest).layout
-    table = join_pieces(layout, rows.frame.height, pieces(), y.astype(np.float32, copy=False), scratch)
+    table = save_pieces(folder, layout, rows.frame.height, pieces(), y.astype(np.float32, copy=False), scratch)
     names = dict.fromkeys(name for name, _ in counts)
     return table, {name: (counts[name, 0], counts[name, 1]) for name in names}
 

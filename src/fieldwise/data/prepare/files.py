@@ -14,15 +14,15 @@ import polars as pl
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.mapped import map_folder
-from fieldwise.data.table import EncodedTable
+from fieldwise.data.read.mapped import SUMS, map_folder
+from fieldwise.data.table import TABLE, EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.storage.arrays import map_array
 from fieldwise.storage.checksums import file_digest
 from fieldwise.storage.files import cannot_write
 from fieldwise.version import __version__
 
-__all__ = ["GROUP", "ROWS", "Inputs", "data_key", "read_prepared", "write_facts", "write_prepared"]
+__all__ = ["GROUP", "ROWS", "Inputs", "data_key", "prepared_sums", "read_prepared", "write_facts", "write_prepared"]
 
 SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/data_settings.py", "runs/recipe.py")
 FOLDERS = ("data", "schema")
@@ -100,6 +100,18 @@ def write_facts(folder: Path, counts: Mapping[str, int], unseen: Mapping[str, Ma
     """Write what `Prepared` states about its rows."""
     about = {"counts": dict(counts), "unseen": {name: dict(shares) for name, shares in unseen.items()}}
     (folder / "prepared.json").write_text(json.dumps(about), "utf-8")
+
+
+def prepared_sums(folder: Path) -> dict[str, str]:
+    """The `word_sums` of the files of mapped rows and of encoded rows, as they were written, by path in the folder."""
+    found: dict[str, str] = {}
+    for name in PARTS:
+        entries = TABLE.open(folder / name).about["files"].values()
+        found |= {f"{name}/{entry['name']}": entry[TABLE.rule] for entry in entries}
+        rows = ROWS.format(name)
+        sums = json.loads((folder / rows / SUMS).read_text("utf-8"))
+        found |= {f"{rows}/{file}": one for file, one in sums.items()}
+    return found
 
 
 def read_prepared(folder: Path) -> Prepared:

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from fieldwise.data.encode.encoder import Encoder, unseen_shares
+from fieldwise.data.encode.pieces import save_pieces
 from fieldwise.data.encode.spread import encode_spread, fit_spread
 from fieldwise.data.prepare.files import GROUP, ROWS, write_facts
 from fieldwise.data.prepare.parts import NOTHING, Plan, complete, divide
@@ -132,12 +133,12 @@ class Stages:
                 scratch = Scratch(place, piece=piece(frame), told=self.reports.add)
                 y = map_array(self.folder / TARGETS.format(name))
                 if self.engine is None:
-                    table = encoder.transform(frame, y=y, scratch=scratch)
+                    pieces, to = encoder.pieces(frame, scratch), self.folder / name
+                    table = save_pieces(to, encoder.layout, frame.height, pieces, y, scratch)
                     counts = {} if name == "train" else encoder.unseen_counts(table)
                 else:
                     path = self.folder / ENCODER
-                    table, counts = encode_spread(rows, path, self.engine, scratch, y)
-                table.save(self.folder / name)
+                    table, counts = encode_spread(rows, path, self.engine, scratch, y, self.folder / name)
                 if (groups := group_codes(frame, self.plan.schema, scratch)) is not None:
                     with self._written(GROUP.format(name)) as path, path.open("wb") as file:
                         write_array(file, groups)

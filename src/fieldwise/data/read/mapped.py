@@ -1,5 +1,6 @@
 """Tables larger than memory: rows written piece by piece as Arrow files, and mapped into memory as one table."""
 
+import json
 import os
 import secrets
 from collections.abc import Sequence
@@ -10,11 +11,12 @@ from typing import Any, Self
 import polars as pl
 
 from fieldwise.errors import DataError, MissingExtraError
-from fieldwise.storage.files import Flusher, cannot_write
+from fieldwise.storage.files import Flusher, cannot_write, write_atomically
 
 __all__ = ["MappedRows", "RowFile", "RowsWriter", "arrow_library", "map_folder", "map_rows"]
 
 GATHERED = 1 << 25  # bytes
+SUMS = "sums.json"
 _UNMAPPED = (pl.Int128, pl.UInt128, pl.Object)
 
 
@@ -79,7 +81,8 @@ class RowsWriter:
     Args:
         folder: the folder, which is created; the caller removes it.
         gather: bytes of rows per file, at least; one longer piece is one file.
-        sync: whether the files are flushed to the disk, so that they survive a power cut after `finish`.
+        sync: whether the files are flushed to the disk, so that they survive a power cut after `finish`, which then
+            writes `sums.json`, with the `word_sums` of each.
 
     After writing:
         paths: the files so far, in order.
@@ -142,7 +145,8 @@ class RowsWriter:
         """
         self._flush()
         if self._flusher is not None:
-            self._flusher.wait()
+            sums = {path.name: found for path, found in self._flusher.wait().items()}
+            write_atomically(self._folder / SUMS, json.dumps(sums).encode())
         return self.paths
 
     def _flush(self) -> None:

@@ -19,6 +19,7 @@ __all__ = ["Bounds", "binary_pieces", "binary_schema", "count_rows", "estimated_
 
 _PROBE = 1_000  # rows
 _SMALL = 1 << 20  # bytes that any piece may take
+_ROW_GROUPS = 1 << 26  # bytes of row groups that are read at once
 _TEXT, _PACKED = 6, 10  # bytes in memory per byte of plain text, at most about; of unpacked per packed text
 
 
@@ -160,12 +161,50 @@ def _parquet_pieces(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[
     # Without buffers ahead, and page by page: a row group may be larger than memory.
     with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
         about = file.metadata
-        unpacked = sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups))
-        rows = _rows(bounds, max(8 * about.num_columns, unpacked / max(1, about.num_rows)))
+        groups = [about.row_group(k) for k in range(about.num_row_groups)]
+        unpacked = sum(group.total_byte_size for group in groups)
+        row_bytes = max(8 * about.num_columns, unpacked / max(1, about.num_rows))
+        if (spans := _row_spans([group.num_rows for group in groups], bounds, path, row_bytes)) is not None:
+            file.close()
+            yield from _row_group_pieces(path, bounds, columns, spans)
+            return
+        rows = _rows(bounds, row_bytes)
         for batch in file.iter_batches(batch_size=rows, columns=columns):
             frame = _frame(batch)
             bounds.check(frame, path)
             yield frame.select(columns)
+
+
+def _row_spans(lengths: list[int], bounds: Bounds, path: Path, row_bytes: float) -> list[slice] | None:
+    """Rows that whole row groups hold, those of small ones together; None if a row group is too large for the bounds.
+
+    Args:
+        lengths: rows of each row group.
+        bounds: of pieces.
+        path: the file.
+        row_bytes: mean size of a row in the file, before compression.
+    """
+    head = pl.scan_parquet(path, glob=False).head(_PROBE).collect()
+    row = max(row_bytes, head.estimated_size() / max(1, head.height))
+    most = int(min(8 * bounds.piece_bytes, _ROW_GROUPS) / row)
+    if not lengths or max(lengths) > most:
+        return None
+    spans, end = [slice(0, 0)], 0
+    for length in lengths:
+        if end + length - spans[-1].start > most:
+            spans.append(slice(end, end))
+        end += length
+        spans[-1] = slice(spans[-1].start, end)
+    return spans
+
+
+def _row_group_pieces(path: Path, bounds: Bounds, columns: list[str], spans: list[slice]) -> Iterator[pl.DataFrame]:
+    """The rows by whole row groups, which Polars reads in a quarter of the time that pyarrow takes."""
+    rows = pl.scan_parquet(path, glob=False).select(columns)
+    for span in spans:
+        frame = read_binary(path, "Parquet", lambda: rows.slice(span.start, span.stop - span.start).collect())  # noqa: B023
+        bounds.check(frame, path)
+        yield from frame.iter_slices(bounds.piece_rows)
 
 
 def _readable(dtype: pl.DataType) -> bool:
