@@ -15,6 +15,7 @@ from benchmarks.chaos.floods import floods
 from benchmarks.chaos.kills import kills
 from benchmarks.chaos.outcome import Outcome, table
 from benchmarks.chaos.overload import overload
+from benchmarks.chaos.payloads import FLOODS
 from benchmarks.chaos.replacement import replacement
 from benchmarks.chaos.stores import stores
 from benchmarks.chaos.target import CORES, prepare
@@ -43,8 +44,8 @@ class Size:
 
 Attack = Callable[[Path, Size], list[Outcome]]
 ATTACKS: dict[str, Attack] = {
-    "floods": lambda at, size: floods(at, size.seconds(10), size.seed, {"values": size.count(6000)}),
-    "documents": lambda at, size: [documents(at, size.count(10_000, 14), size.seed, max(30, size.seconds(200)))],
+    "floods": lambda at, size: flooded(at, size, FLOODS),
+    "documents": lambda at, size: [documents(at, size.count(10_000, 14), size.seed, max(30, size.seconds(300)))],
     "overload": lambda at, size: [overload(at, size.seconds(10))],
     "replacement": lambda at, size: [replacement(at, size.seconds(30), size.seed)],
     "stores": lambda at, size: stores(at, size.seconds(8)),
@@ -55,6 +56,11 @@ ATTACKS: dict[str, Attack] = {
         trainings(at, size.count(8)),
     ],
 }
+
+
+def flooded(folder: Path, size: Size, names: Iterable[str]) -> list[Outcome]:
+    """Floods of these names."""
+    return floods(folder, size.seconds(10), size.seed, {"values": size.count(6000)}, names)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -81,10 +87,11 @@ def campaign(names: Iterable[str], size: Size) -> list[Outcome]:
     began, found = time.monotonic(), []
     with tempfile.TemporaryDirectory(prefix="fieldwise-chaos-") as made:
         for name in names:
-            folder = Path(made) / name
+            folder = Path(made) / name.replace(":", " ")
             folder.mkdir()
             prepare(folder)
-            found += ATTACKS[name](folder, size)
+            kind, _, one = name.partition(":")
+            found += flooded(folder, size, [one]) if one else ATTACKS[kind](folder, size)
             print(f"{time.monotonic() - began:.0f} s: {name} done", file=sys.stderr, flush=True)
     return found
 
@@ -94,7 +101,14 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--minutes", type=float, default=MINUTES, help=f"about how long; everything takes {MINUTES:g}")
     found.add_argument("--quick", dest="minutes", action="store_const", const=0.2, help="the least of everything")
     found.add_argument("--seed", type=int, default=0)
-    found.add_argument("--only", nargs="+", choices=ATTACKS, help="these attacks alone")
+    one_flood = [f"floods:{name}" for name in FLOODS]
+    found.add_argument(
+        "--only",
+        nargs="+",
+        choices=[*ATTACKS, *one_flood],
+        metavar="ATTACK",
+        help="these attacks alone: " + ", ".join(ATTACKS) + "; one flood: " + ", ".join(one_flood),
+    )
     found.add_argument("--json", type=Path, help="a file for all figures")
     return found
 

@@ -73,8 +73,10 @@ class Flood:
 async def flood(port: int, payloads: Payloads, seconds: float, wanted: int) -> dict[str, object]:
     """Attack for some seconds."""
     found = Flood(port, payloads, seconds, wanted)
+    began, used = time.monotonic(), time.process_time()
     await asyncio.gather(*(found.connection() for _ in range(CONNECTIONS)))
-    return {"requests": found.sent, "statuses": dict(found.statuses), "faults": found.faults[:10]}
+    busy = (time.process_time() - used) / (time.monotonic() - began)
+    return {"requests": found.sent, "busy": busy, "statuses": dict(found.statuses), "faults": found.faults[:10]}
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """One hostile client with 50 connections beside eight honest ones: every kind of attack in turn."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.chaos.outcome import Outcome, judge, log_trouble
@@ -10,13 +11,19 @@ SHARE = 0.8  # of their rate is left to honest clients
 ENDS = 60  # seconds in which a process that was told to end does
 
 
-def floods(folder: Path, seconds: float, seed: int, requests: dict[str, int]) -> list[Outcome]:
-    """Attack for some seconds each, and on until the wanted requests are sent."""
+def floods(
+    folder: Path, seconds: float, seed: int, requests: dict[str, int], names: Iterable[str] = FLOODS
+) -> list[Outcome]:
+    """Attack for some seconds each, and on until the wanted requests are sent.
+
+    The attacker's own use of its core, which it shares with the honest clients, is `attacker_core`: the machine's part
+    in what they lose, beside the server's.
+    """
     found = []
     with served(folder) as server:
         result(start("witness", server.port, 2), ENDS)  # warm
         after = alone(server.port, seconds)
-        for name in FLOODS:
+        for name in names:
             before = after
             attack = start("flood", name, server.port, seed, seconds + 3, requests.get(name, 0))
             assert attack.stdout is not None
@@ -27,6 +34,7 @@ def floods(folder: Path, seconds: float, seed: int, requests: dict[str, int]) ->
             judge(one, witness)
             after = alone(server.port, seconds)
             one.figures |= {"share": 2 * witness["rate"] / (before + after), "statuses": sent["statuses"]}
+            one.figures["attacker_core"] = f"{sent['busy']:.0%}"
             if one.figures["share"] < SHARE:
                 one.late.append(f"honest clients kept {one.figures['share']:.0%} of their rate, not {SHARE:.0%}")
             found.append(one)
