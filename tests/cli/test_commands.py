@@ -60,6 +60,7 @@ OPTIONS = {
         "--json",
         "--quiet",
         "--threads",
+        "--device",
     },
     ("prepare",): {
         "--set",
@@ -86,6 +87,8 @@ OPTIONS = {
         "--threads",
         "--cache",
         "--processes",
+        "--engine",
+        "--ray-address",
     },
     ("compare",): {
         *RANKING,
@@ -156,6 +159,7 @@ OPTIONS = {
         "--json",
         "--threads",
         "--cache",
+        "--device",
     },
     ("report",): {
         "--out",
@@ -168,6 +172,7 @@ OPTIONS = {
         "--quiet",
         "--threads",
         "--cache",
+        "--device",
     },
     ("explain",): {
         "--data",
@@ -213,6 +218,7 @@ OPTIONS = {
         "--columns",
         "--json",
         "--threads",
+        "--device",
     },
     ("export",): {"--out", "--to"},
     ("serve",): {

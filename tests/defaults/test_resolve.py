@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fieldwise import Recommender
-from fieldwise.cli.train import below_lr
+from fieldwise.cli.train_words import below_lr
 from fieldwise.config import given
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.split_settings import RandomSplit

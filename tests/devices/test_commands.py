@@ -61,6 +61,35 @@ def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fiel
     code, out, err = fieldwise("index", "b", "--items", "items.csv", "--out", "index", "--json", *on)
     assert code == 0, err
     assert json.loads(out)["items"] == pl.read_csv("items.csv").height
+    losses = []
+    for k, option in enumerate(((), on)):
+        given = ("--method", "platt", "--out", f"calibrated-{k}", "--json", *option)
+        code, out, err = fieldwise("calibrate", "b", *given)
+        assert code == 0, err
+        (figures,) = json.loads(out)["figures"]["test rows"].values()
+        losses.append(figures["after"]["logloss"])
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+    pages = []
+    for k, option in enumerate(((), on)):
+        code, _, err = fieldwise("report", "b", "--out", f"{k}.html", *option)
+        assert code == 0, err
+        pages.append(len((tmp_path / f"{k}.html").read_text()))
+    assert pages[1] == pytest.approx(pages[0], rel=0.01)
+    shares = []
+    for option in ((), on):
+        given = ("b", "b", "--index", "index", "--data", "log.csv", "--k", 3, "--prerank", 5, "--rows", 9, "--json")
+        code, out, err = fieldwise("evaluate-cascade", *given, *option)
+        assert code == 0, err
+        shares.append({name: json.loads(out)[name] for name in ("recall", "ndcg", "hit_rate")})
+    assert shares[1] == pytest.approx(shares[0], abs=1e-5)
+
+
+def test_auto_trains_on_the_device(fieldwise, name, device, tmp_path):
+    code, _, err = fieldwise("auto", "log.csv", "--minutes", 0.1, "--out", "found", "--json", "--device", name)
+    assert code == 0, err
+    manifest = json.loads((tmp_path / "found" / "bundle" / "bundle.json").read_text())
+    assert manifest["about"]["environment"]["device"].startswith(device.type)
+    assert "device =" not in (tmp_path / "found" / "recipe.toml").read_text()
 
 
 def test_compare_reuses_the_runs_of_another_device_and_says_so(fieldwise, name, tmp_path):
@@ -81,6 +110,9 @@ def test_compare_reuses_the_runs_of_another_device_and_says_so(fieldwise, name, 
         ("train", "mine.toml", "--out", "b", "--set", "training.device=cuda:77"),
         ("compare", "mine.toml"),
         ("tune", "mine.toml"),
+        ("auto", "log.csv"),
+        ("report", "b"),
+        ("predict", "b", "--data", "log.csv", "--out", "scores.csv"),
     ],
 )
 def test_a_device_that_does_not_exist_is_told_before_any_work(fieldwise, arguments, tmp_path):
@@ -89,15 +121,16 @@ def test_a_device_that_does_not_exist_is_told_before_any_work(fieldwise, argumen
     code, out, err = fieldwise(*arguments, *option)
     assert (code, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
-    assert "'cuda:77'" in err
+    assert ("device" if "--set" in arguments else "--device") + " = 'cuda:77'" in err
     assert "choose one that this machine has: cpu" in err
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_word_that_names_no_device_is_refused(fieldwise):
-    code, _, err = fieldwise("train", "mine.toml", "--device", "the first GPU")
+@pytest.mark.parametrize("arguments", [("train", "mine.toml"), ("evaluate", "b"), ("tune", "mine.toml")])
+def test_a_word_that_names_no_device_is_refused(fieldwise, arguments):
+    code, _, err = fieldwise(*arguments, "--device", "the first GPU")
     assert code == 2
-    assert "device must be auto, cpu, cuda, cuda:N or mps, found 'the first GPU'" in err
+    assert err == "fieldwise: --device must be auto, cpu, cuda, cuda:N or mps, found 'the first GPU'\n"
 
 
 def test_tune_searches_on_the_device(fieldwise, name, device, tmp_path):

@@ -11,6 +11,7 @@ from ray_cluster import cluster
 from fieldwise.cli import run
 from fieldwise.data.read.mapped import RowsWriter
 from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.read.writing import TableWriter
 
 __all__ = ["cluster"]
 
@@ -112,7 +113,14 @@ def test_an_error_of_a_machine_is_the_sentence_of_one_process(cluster, monkeypat
 def test_predictions_of_a_cluster_are_those_of_one_process(cluster, monkeypatch, capsys):
     write_log()
     assert run(["train", "mine.toml", "--quiet", "--out", "bundle"]) == 0
-    monkeypatch.setattr("fieldwise.bundle.score_file.SLICE_ROWS", 700)
+    monkeypatch.setattr("fieldwise.bundle.score_file.SLICE_ROWS", 300)
+    add, beside = TableWriter.add, []
+
+    def counted(self, frame):
+        beside.append(len(list(Path().glob(".fieldwise-*/*"))))
+        add(self, frame)
+
+    monkeypatch.setattr(TableWriter, "add", counted)
     given = ["predict", "bundle", "--data", "log", "--logit", "--out"]
     assert run([*given, "here.csv"]) == 0
     capsys.readouterr()
@@ -120,6 +128,8 @@ def test_predictions_of_a_cluster_are_those_of_one_process(cluster, monkeypatch,
     assert "9,000 predictions written to there.csv" in capsys.readouterr().err
     assert Path("there.csv").read_bytes() == Path("here.csv").read_bytes()
     assert not list(Path().glob(".fieldwise-*"))
+    assert len(beside) == 2 * 30
+    assert max(beside) <= 2 * 2 * 2, "two slices a core, with their scores"
 
 
 @pytest.mark.parametrize(

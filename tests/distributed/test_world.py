@@ -3,16 +3,18 @@
 import errno
 import os
 import socket
+import threading
+import types
 from pathlib import Path
 
 import pytest
 import torch
 from ranks import in_processes
 
-from fieldwise.distributed.launch import _store
+from fieldwise.distributed.launch import shared_store
 from fieldwise.distributed.part import Part
 from fieldwise.distributed.place import Place
-from fieldwise.distributed.world import World, joined
+from fieldwise.distributed.world import World, _number_here, joined
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layers.sharded_tables import _mapped
@@ -25,7 +27,7 @@ MET = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 @pytest.fixture(scope="module")
 def found():
-    asked = ["exchanged", "error", "killed", "different", "unsuitable", "interrupted_late"]
+    asked = ["exchanged", "error", "killed", "different", "unsuitable", "interrupted_late", "diverged", "shared_gpu"]
     return in_processes("distributed.failures", ",".join(asked), 3)
 
 
@@ -70,6 +72,57 @@ def test_a_layer_that_cannot_see_the_whole_batch_is_refused(found):
 
 def test_an_interrupt_in_a_trainings_last_evaluation_ends_the_one_that_follows(found):
     assert found["interrupted_late"][3] == [["epochs", "interrupted", 0]] * 3
+
+
+def test_two_processes_with_one_gpu_are_named(found):
+    for sentence, _ in found["shared_gpu"][3]:
+        assert sentence.startswith("each of the 3 processes needs a GPU of its own, but processes 0 and 2 would share")
+
+
+def test_processes_on_gpus_are_asked_for_theirs(monkeypatch):
+    monkeypatch.setattr("fieldwise.training.together.device_of", lambda _: torch.device("cuda", 0))
+    facts = types.SimpleNamespace(uuid="f00")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
+    monkeypatch.setattr(World, "every", lambda _, gpu: [gpu, gpu])
+    world = World(rank=0, size=2, local_rank=0, store=None)
+    with pytest.raises(ConfigError, match=r"processes 0 and 1 would share one, which NCCL does not support"):
+        make_alike(torch.nn.Linear(2, 1), world, TrainingSettings(device="cuda"))
+
+
+def test_processes_without_a_local_number_count_those_of_their_machine():
+    store = torch.distributed.HashStore()
+    machines = ["a", "b", "a", "b", "b"]
+    places = [Place(rank=rank, size=5) for rank in range(5)]
+    assert [_number_here(p, store, m) for p, m in zip(places, machines, strict=True)] == [0, 0, 1, 1, 2]
+
+
+def test_the_first_process_of_each_machine_goes_before_the_others_there():
+    store, order = torch.distributed.HashStore(), []
+    worlds = [
+        World(rank=rank, size=4, local_rank=local, store=store, machine=machine)
+        for rank, (machine, local) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)])
+    ]
+
+    def through(world: World) -> None:
+        with world.first_here("preparation"):
+            order.append(world.rank)
+
+    threads = [threading.Thread(target=through, args=(worlds[rank],)) for rank in (1, 3)]
+    for thread in threads:
+        thread.start()
+    through(worlds[2])
+    threads[1].join(20)
+    assert order == [2, 3], "process 1 waits for its own machine's first one"
+    through(worlds[0])
+    threads[0].join(20)
+    assert order == [2, 3, 0, 1]
+
+
+def test_a_diverged_training_leaves_no_part_of_a_checkpoint(found):
+    for rank, (sentence, parts, left) in enumerate(found["diverged"][3]):
+        told = "process 0 of 3 failed: " if rank else ""
+        assert sentence.startswith(f"{told}the model's scores must stay finite, but those of ")
+        assert (parts, left) == (3, [])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +181,7 @@ def test_a_port_in_use_is_one_sentence(monkeypatch):
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads /proc")
 def test_only_this_machine_reaches_what_processes_share():
-    store = _store()
+    store = shared_store()
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
     listening = [line[1].split(":") for line in lines if line[3] == "0A"]
     assert [address for address, port in listening if int(port, 16) == store.port] == ["0100007F"]

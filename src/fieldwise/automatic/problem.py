@@ -44,6 +44,7 @@ class Problem:
         split: how the rows are split.
         prepared: the encoded rows.
         settings: a recipe's settings of data, schema, split and seed, as plain values.
+        device: where networks are trained.
         inferred: the inferred schema; None if a schema was given.
     """
 
@@ -54,6 +55,7 @@ class Problem:
     split: SplitSettings
     prepared: Prepared
     settings: dict[str, Any]
+    device: str
     inferred: Inference | None
 
     @property
@@ -63,7 +65,7 @@ class Problem:
 
     def recipe(self, model: dict[str, Any], name: str) -> Recipe:
         """A recipe for these rows with a model's settings; everything else has its default."""
-        return Recipe.from_dict({**self.settings, "model": model}, name)
+        return Recipe.from_dict({**self.settings, "model": model}, name).on(self.device)
 
 
 def read_source(data: Any) -> tuple[pl.DataFrame, DataSettings]:
@@ -121,6 +123,7 @@ def pose(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note
         split=split,
         prepared=prepared,
         settings=plain,
+        device=settings.device,
         inferred=inferred,
     )
 

@@ -114,7 +114,8 @@ def _run(data: Any, settings: AutoSettings, clock: Clock, note: Callable[[str], 
         return result
     result = dataclasses.replace(result, folder=settings.out)
     write_folder(result, problem, settings.out)
-    report = None if result.interrupted else _report(settings.out, clock, prepared_in, note)
+    timely = clock.left >= prepared_in + REPORT_SECONDS
+    report = None if result.interrupted else _report(settings.out, settings.device, timely, note)
     return dataclasses.replace(result, report=report, seconds=clock.spent)
 
 
@@ -165,10 +166,10 @@ def _bundle(problem: Problem, chosen: Candidate, first: Candidate) -> Bundle:
     return dataclasses.replace(bundle, calibration={name: chosen.calibration}, about=about)
 
 
-def _report(out: Path, clock: Clock, prepared_in: float, note: Callable[[str], None]) -> Path | None:
+def _report(out: Path, device: str, timely: bool, note: Callable[[str], None]) -> Path | None:
     """Write the report about the chosen model if there is time, else print the command that does; returns its path."""
     page, later = out / "report.html", f"`fieldwise report {out / 'bundle'} --out {out / 'report.html'}` writes it"
-    if clock.left < prepared_in + REPORT_SECONDS:
+    if not timely:
         note(f"there is no time left for the report: {later}")
         return None
     try:
@@ -178,7 +179,7 @@ def _report(out: Path, clock: Clock, prepared_in: float, note: Callable[[str], N
         note(f"there is no report: {e}")
         return None
     try:
-        text = report([out / "bundle"], ReportSettings(rows=REPORT_ROWS), data_dir=Path())
+        text = report([out / "bundle"], ReportSettings(rows=REPORT_ROWS, device=device), data_dir=Path())
         write_atomically(page, text.encode())
     except FieldwiseError as e:  # the result is already written
         note(f"there is no report: {e}")

@@ -26,6 +26,7 @@ class AutoSettings:
         split: how the rows are split. Default: by time if the table has a time column, else at random.
         keep: columns that remain fields even if they are constant, id-like or label-like.
         again: whether to replace an earlier result in `out`.
+        device: where networks are trained and score; LightGBM and the linear models of the audit stay on the CPU.
         began: start of the time budget, by `time.perf_counter()`. Default: the time of the call.
 
     Errors:
@@ -41,6 +42,7 @@ class AutoSettings:
     split: SplitSettings | None = None
     keep: Collection[str] = ()
     again: bool = False
+    device: str = "cpu"
     began: float | None = None
 
     def __post_init__(self) -> None:

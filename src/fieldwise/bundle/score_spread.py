@@ -25,7 +25,8 @@ __all__ = ["SpreadScores"]
 class SpreadScores:
     """Scores slices on an engine, whose processes load the bundle once each; see `score_file`.
 
-    The slices lie in files beside the predictions, in a folder that all machines see.
+    The slices lie in files beside the predictions, in a folder that all machines see: each from shortly before it is
+    scored until its predictions are written.
 
     Args:
         engine: does the work.
@@ -45,17 +46,22 @@ class SpreadScores:
         with tempfile.TemporaryDirectory(prefix=".fieldwise-", dir=out.parent.absolute()) as name:
             place = Path(name)
             place.chmod(0o755)  # other machines' processes may be another user's
-            writer, tasks, first = RowsWriter(place, gather=0), [], 0
-            for part in slices:
-                writer.add(part)
-                path = writer.paths[-1]
-                given = {**about, "rows": str(path), "first": first, "to": f"{path}.scores"}
-                tasks.append(Task(given=given, reads=(path, folder), writes=place))
-                first += part.height
-            for answer in self.engine.map(score_rows, tasks):
-                path = Path(answer["path"])
-                yield pl.read_ipc(path.read_bytes()), {name: (n, of) for name, (n, of) in answer["unseen"].items()}
-                path.unlink()
+            for answer in self.engine.stream(score_rows, _tasks(slices, place, folder, about)):
+                found = pl.read_ipc(Path(answer["path"]).read_bytes())
+                Path(answer["path"]).unlink()
+                Path(answer["rows"]).unlink()
+                yield found, {name: (n, of) for name, (n, of) in answer["unseen"].items()}
+
+
+def _tasks(slices: Iterable[pl.DataFrame], place: Path, folder: Path, about: Mapping[str, Any]) -> Iterator[Task]:
+    """A task per slice, whose rows are written when it is asked for."""
+    writer, first = RowsWriter(place, gather=0), 0
+    for part in slices:
+        writer.add(part)
+        path = writer.paths[-1]
+        given = {**about, "rows": str(path), "first": first, "to": f"{path}.scores"}
+        yield Task(given=given, reads=(path, folder), writes=place)
+        first += part.height
 
 
 def score_rows(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +70,7 @@ def score_rows(given: Mapping[str, Any]) -> dict[str, Any]:
     made = ScoreColumns.of(bundle, given["column"], given["logit"], given["keys"])
     found, unseen = scored_slice(bundle, map_rows([Path(given["rows"])]), made, given["keys"], given["first"])
     write_atomically(Path(given["to"]), arrow_bytes(found))
-    return {"path": given["to"], "unseen": unseen}
+    return {"path": given["to"], "rows": given["rows"], "unseen": unseen}
 
 
 @lru_cache(maxsize=1)

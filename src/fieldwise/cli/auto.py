@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fieldwise.cli.devices import BundleDevice, check_device
 from fieldwise.cli.next import suggest
 from fieldwise.cli.options import AsJson, Label, Positive, Quiet, Reading, Seed, Threads, set_threads
 from fieldwise.cli.show import console, print_json, say
@@ -42,6 +43,7 @@ class AutoOptions:
     reading: Reading
     json: AsJson = False
     quiet: Quiet = False
+    device: BundleDevice = "cpu"
     threads: Threads = None
 
 
@@ -53,6 +55,7 @@ def run(options: AutoOptions) -> None:
     from fieldwise.schema import Schema
 
     set_threads(options.threads)
+    check_device(options.device)
     settings = AutoSettings(
         label=options.label,
         positive=options.positive or (),
@@ -64,6 +67,7 @@ def run(options: AutoOptions) -> None:
         began=options.context.obj,
         split=None if options.split_column is None else ColumnSplit(column=options.split_column),
         schema=None if options.schema is None else Schema.from_toml(options.schema),
+        device=options.device,
     )
     reading = options.reading
     names = None if reading.names is None else tuple(reading.names)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from fieldwise.cli.devices import BundleDevice, load_bundle
 from fieldwise.cli.next import suggest, suggest_report
 from fieldwise.cli.options import (
     AsJson,
@@ -53,6 +54,7 @@ class CalibrateOptions:
     reading: Reading
     data_dir: DataDir = None
     json: AsJson = False
+    device: BundleDevice = "cpu"
     threads: Threads = None
     cache: UseCache = True
 
@@ -64,7 +66,6 @@ class CalibrateOptions:
 
 def run(options: CalibrateOptions) -> None:
     """Fit a calibration on validation rows and save it in the bundle, which then predicts calibrated probabilities."""
-    from fieldwise.bundle.bundle import Bundle
     from fieldwise.bundle.files import bundle_digest
     from fieldwise.cli.saving import check_out
     from fieldwise.evaluation.calibration import METHODS, before_and_after
@@ -78,7 +79,7 @@ def run(options: CalibrateOptions) -> None:
     if options.out is not None:
         check_out(options.out)
     replaces = bundle_digest(options.bundle) if options.out is None else None
-    bundle = Bundle.load(options.bundle)
+    bundle = load_bundle(options.bundle, options.device)
     check_out(target)
     about = {name: value for name, value in bundle.about.items() if name != "calibration"}
     if method == NONE:

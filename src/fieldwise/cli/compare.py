@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fieldwise.cli.devices import Device, check_device, with_device
 from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import (
     AsJson,
     DataDir,
-    Device,
     Protocol,
     Quiet,
     Settings,
     Threads,
     UseCache,
     cache_for,
-    check_device,
     existing_data_dir,
     set_threads,
-    with_device,
 )
 from fieldwise.cli.ranking import RankingOptions
 from fieldwise.cli.show import print_json, say
@@ -102,7 +100,7 @@ def _recipes(options: CompareOptions) -> "tuple[list[Recipe], str | None]":
 
     settings = with_device(options.settings, options.device)
     recipes = [load_recipe(name, settings, protocol=options.protocol) for name in options.recipes]
-    check_device(*(recipe.training.device for recipe in recipes))
+    check_device(options.device, *(recipe.training.device for recipe in recipes))
     base = options.base
     base = (
         base if base is None or base in recipe_names() else str(Path(base))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fieldwise.cli.devices import BundleDevice, load_bundle
 from fieldwise.cli.next import command, suggest, suggest_report
 from fieldwise.cli.options import (
     AsJson,
-    BundleDevice,
     BundleFolder,
     DataDir,
     Reading,
@@ -52,7 +52,6 @@ class EvaluateOptions:
 
 def run(options: EvaluateOptions) -> None:
     """Evaluate a saved bundle on its recipe's test rows, or on a table of your own."""
-    from fieldwise.bundle.bundle import Bundle
     from fieldwise.bundle.trained_rows import rows_trained
 
     ranking, k = options.ranking.settings()
@@ -64,7 +63,7 @@ def run(options: EvaluateOptions) -> None:
             "--ranking excludes items that users liked in training rows, which --data does not have: omit one"
         )
     set_threads(options.threads)
-    bundle = Bundle.load(options.bundle, device=options.device)
+    bundle = load_bundle(options.bundle, options.device)
     prepared = None
     if data is not None:
         frame, where = options.reading.table(data), str(data)

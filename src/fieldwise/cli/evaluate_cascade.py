@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fieldwise.cli.devices import BundleDevice, load_bundle
 from fieldwise.cli.next import suggest
 from fieldwise.cli.options import MAX_SEED, AsJson, Reading, Threads, set_threads
 from fieldwise.cli.show import console, drawn_rows, print_json
@@ -37,20 +38,19 @@ class EvaluateCascadeOptions:
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed for sampling contexts.")] = 0
     reading: Reading
     json: AsJson = False
+    device: BundleDevice = "cpu"
     threads: Threads = None
 
 
 def run(options: EvaluateCascadeOptions) -> None:
     """Measure the loss of pre-ranking compared with ranking every item, and the latency of each stage."""
-    from fieldwise.bundle.bundle import Bundle
     from fieldwise.serving.cascade import Cascade
     from fieldwise.serving.evaluate import evaluate_cascade
     from fieldwise.serving.index import open_index
 
     set_threads(options.threads)
-    cascade = Cascade(
-        Bundle.load(options.prerank), open_index(options.index), Bundle.load(options.ranker), nprobe=options.nprobe
-    )
+    prerank, ranker = (load_bundle(folder, options.device) for folder in (options.prerank, options.ranker))
+    cascade = Cascade(prerank, open_index(options.index), ranker, nprobe=options.nprobe)
     frame = options.reading.table(options.data)
     contexts = drawn_rows(frame, options.rows, options.seed, "rows sampled as contexts")
     report = evaluate_cascade(cascade, contexts, k=options.k, prerank=options.size)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from fieldwise.cli.devices import BundleDevice, load_bundle
 from fieldwise.cli.next import suggest, suggest_report
-from fieldwise.cli.options import MAX_SEED, AsJson, BundleDevice, BundleFolder, Reading, Threads, set_threads
+from fieldwise.cli.options import MAX_SEED, AsJson, BundleFolder, Reading, Threads, set_threads
 from fieldwise.cli.show import drawn_rows, print_json
 from fieldwise.errors import ConfigError, DataError
 
@@ -57,11 +58,10 @@ def run(options: ExplainOptions) -> None:
     """Explain scores by field and pair of fields, for one row or on average over a set of rows."""
     if options.faithfulness and options.row is not None:
         raise ConfigError("--faithfulness is a mean over rows: omit --row")
-    from fieldwise.bundle.bundle import Bundle
     from fieldwise.explain.explanation import explain_subject
 
     set_threads(options.threads)
-    bundle = Bundle.load(options.bundle, device=options.device)
+    bundle = load_bundle(options.bundle, options.device)
     subject = _subject(bundle, options)
     method = cast("Method", options.method) if options.method else subject.usual_method
     found = explain_subject(subject, method, seed=options.seed)

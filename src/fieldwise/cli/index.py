@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
+from fieldwise.cli.devices import BundleDevice, load_bundle
 from fieldwise.cli.next import suggest
-from fieldwise.cli.options import AsJson, BundleDevice, BundleFolder, Reading, Threads, set_threads
+from fieldwise.cli.options import AsJson, BundleFolder, Reading, Threads, set_threads
 from fieldwise.cli.show import print_json, say
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
@@ -47,7 +48,6 @@ class IndexOptions:
 
 def run(options: IndexOptions) -> None:
     """Compute and store an IntTower's item heads for a catalogue. An update computes only new and changed items."""
-    from fieldwise.bundle.bundle import Bundle
     from fieldwise.ops.stored_items import Storage
     from fieldwise.serving.index import build_index, old_index
     from fieldwise.storage.files import check_folder
@@ -57,7 +57,7 @@ def run(options: IndexOptions) -> None:
         raise ConfigError(f"--storage must be a known type, found {storage!r}: {nearest(storage, names)}")
     check_folder(out)
     set_threads(options.threads)
-    bundle = Bundle.load(options.bundle, device=options.device)
+    bundle = load_bundle(options.bundle, options.device)
     if options.items is None and (options.remove is None or options.changes):
         raise ConfigError("an index needs items: give --items (optional only with --remove)")
     old = old_index(out)

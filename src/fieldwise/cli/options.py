@@ -1,6 +1,5 @@
 """Options that several commands share."""
 
-import json
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -25,10 +24,8 @@ __all__ = [
     "IMPORTS",
     "MAX_SEED",
     "AsJson",
-    "BundleDevice",
     "BundleFolder",
     "DataDir",
-    "Device",
     "Label",
     "Positive",
     "Protocol",
@@ -41,14 +38,12 @@ __all__ = [
     "Threads",
     "UseCache",
     "cache_for",
-    "check_device",
     "command_again",
     "existing_data_dir",
     "reports_for",
     "resolve_data_dir",
     "set_threads",
     "version_option",
-    "with_device",
 ]
 
 GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start
@@ -93,22 +88,8 @@ Positive = Annotated[
     typer.Option(help="A positive value of the label. Default: recognised words such as yes. May be repeated."),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Number of CPU threads. Default: PyTorch's choice.")]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        help="Where networks compute: cpu, cuda, cuda:N (a GPU by its number), mps, or auto (a GPU if there is one). "
-        "Default: the recipe's training.device, cpu if it has none.",
-    ),
-]
-BundleDevice = Annotated[
-    str,
-    typer.Option(
-        "--device",
-        help="Where the network computes: cpu, cuda, cuda:N (a GPU by its number), mps, or auto (a GPU if there is "
-        "one).",
-    ),
-]
+
+
 UseCache = Annotated[
     bool,
     typer.Option(
@@ -233,23 +214,6 @@ def existing_data_dir(given: Path | None, name: str | None) -> Path:
     if name in PUBLIC_SETS and given is not None and not given.is_dir():
         raise ConfigError(f"the data folder must exist: {given} does not; check --data-dir or FIELDWISE_DATA")
     return resolve_data_dir(given)
-
-
-def with_device(settings: list[str] | None, device: str | None) -> list[str]:
-    """The values of --set, with that of --device."""
-    return [*(settings or []), *([] if device is None else [f"training.device={json.dumps(device)}"])]
-
-
-def check_device(*devices: str) -> None:
-    """Check before any work that devices exist.
-
-    Errors:
-        ConfigError: one does not.
-    """
-    from fieldwise.ops.devices import open_device
-
-    for device in devices:
-        open_device(device)
 
 
 def command_again() -> list[str]:

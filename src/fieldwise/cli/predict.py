@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from fieldwise.cli.devices import BundleDevice, load_bundle
 from fieldwise.cli.engines import EngineName, RayAddress, check_engine, engine_for
 from fieldwise.cli.next import suggest
-from fieldwise.cli.options import IMPORTS, BundleDevice, BundleFolder, Reading, Shown, Threads, reports_for, set_threads
+from fieldwise.cli.options import IMPORTS, BundleFolder, Reading, Shown, Threads, reports_for, set_threads
 from fieldwise.cli.show import say
 from fieldwise.errors import ConfigError
 
@@ -44,7 +45,6 @@ def run(options: PredictOptions) -> None:
     A prediction is a probability, or a number for a regression label. A multi-task bundle writes a column per label:
     `prediction` for the main label, and prediction.NAME for each other.
     """
-    from fieldwise.bundle.bundle import Bundle
     from fieldwise.bundle.score_file import Scoring, check_two_files, score_rows_of
     from fieldwise.bundle.score_spread import SpreadScores
     from fieldwise.data.read.sliced import SlicedTable
@@ -58,7 +58,7 @@ def run(options: PredictOptions) -> None:
     check_file(out)
     check_two_files(data, out)
     set_threads(options.threads)
-    bundle = Bundle.load(options.bundle, device=options.device)
+    bundle = load_bundle(options.bundle, options.device)
     with (
         engine_for(options.engine, options.ray_address) as engine,
         reading.lines(data),

@@ -1,22 +1,37 @@
-"""Commands that several processes run together: `--processes N` on one machine, or started by `torchrun`."""
+"""Commands that several processes run together: `--processes N`, here or on a Ray cluster, or started by `torchrun`."""
 
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from fieldwise.cli.options import command_again
+from fieldwise.cli.show import say
 from fieldwise.distributed.place import Place
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from fieldwise.distributed.world import World
 
-__all__ = ["one_of", "run_together"]
+__all__ = ["RayProcesses", "is_started", "one_of", "run_on_ray", "run_together"]
 
 PER_CORE = 4  # more processes would take the machine's memory and gain nothing
+
+
+def is_started(engine: str) -> bool:
+    """Whether this process is one of those that `--processes` has started.
+
+    Errors:
+        ConfigError: another program has started several, and `--engine ray` would start more.
+    """
+    started = "FIELDWISE_LAUNCHED" in os.environ
+    if engine == "ray" and not started and Place.of() is not None:
+        raise ConfigError("--engine ray starts the processes itself: leave it out where torchrun starts them")
+    return started
 
 
 def run_together(processes: int | None) -> bool:
@@ -53,6 +68,56 @@ def run_together(processes: int | None) -> bool:
     return True
 
 
+@dataclass(frozen=True, kw_only=True)
+class RayProcesses:
+    """Processes on a Ray cluster that share this command.
+
+    Args:
+        address: `--ray-address`.
+        count: `--processes`.
+        cores: that each process takes.
+        device: the recipe's `training.device`.
+        reads: files and folders that all machines must see.
+        writes: the folder of the results, likewise.
+    """
+
+    address: str | None
+    count: int | None
+    cores: int
+    device: str
+    reads: tuple[Path, ...]
+    writes: Path
+
+
+def run_on_ray(wanted: RayProcesses) -> None:
+    """Run this command in processes on a Ray cluster, until all have ended.
+
+    Errors:
+        ConfigError: no number of processes is given, the cluster cannot be reached, or one of its machines does not
+            see the files. MissingExtraError: Ray is not installed.
+        typer.Exit: a process failed, and has said why.
+    """
+    if wanted.count is None:
+        raise ConfigError("--engine ray needs the number of processes: add --processes N")
+    from fieldwise.distributed.ray_engine import library, ray_cluster, ray_failure
+    from fieldwise.distributed.ray_train import Launch, start_on_ray
+
+    with ray_cluster(wanted.address, say), ray_failure():
+        kind = wanted.device.partition(":")[0]
+        enough = library("ray").cluster_resources().get("GPU", 0) >= wanted.count
+        launch = Launch(
+            command=command_again()[1:],
+            size=wanted.count,
+            cores=wanted.cores,
+            gpus=kind == "cuda" or (kind == "auto" and enough),
+            reads=wanted.reads,
+            writes=wanted.writes,
+        )
+        code = start_on_ray(launch, say)
+    if code:
+        raise typer.Exit(code)
+
+
 @contextlib.contextmanager
 def one_of() -> Iterator["World | None"]:
     """A context in which this process is one of several; None if it is alone. Only process 0 prints.
@@ -60,14 +125,15 @@ def one_of() -> Iterator["World | None"]:
     Errors:
         ConfigError: the processes cannot meet.
     """
+    from fieldwise.distributed.launch import end_with_parent
+
+    end_with_parent()
     place = Place.of()
     if place is None:
         yield None
         return
-    from fieldwise.distributed.launch import end_with_parent
     from fieldwise.distributed.world import joined
 
-    end_with_parent()
     with contextlib.ExitStack() as stack:
         if place.rank > 0:
             nowhere = stack.enter_context(open(os.devnull, "w"))

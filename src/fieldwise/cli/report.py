@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fieldwise.cli.devices import BundleDevice, check_device
 from fieldwise.cli.next import suggest
 from fieldwise.cli.options import MAX_SEED, DataDir, Quiet, Threads, UseCache, cache_for, resolve_data_dir, set_threads
 from fieldwise.cli.show import say
@@ -38,6 +39,7 @@ class ReportOptions:
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed for sampling and the bootstrap.")] = 0
     data_dir: DataDir = None
     quiet: Quiet = False
+    device: BundleDevice = "cpu"
     threads: Threads = None
     cache: UseCache = True
 
@@ -53,12 +55,14 @@ def run(options: ReportOptions) -> None:
         raise ConfigError(f"--out must be a file, but {out} is a folder: give {out / 'report.html'}")
     check_file(out)
     set_threads(options.threads)
+    check_device(options.device)
     settings = ReportSettings(
         slices=tuple(options.slices or ()),
         user=options.user,
         item=options.item,
         rows=options.rows,
         seed=options.seed,
+        device=options.device,
     )
     cache = cache_for(options.cache, options.quiet)
     page = report(options.runs, settings, data_dir=resolve_data_dir(options.data_dir), cache=cache).encode()

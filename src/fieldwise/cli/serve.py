@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fieldwise.cli.devices import BundleDevice
 from fieldwise.cli.listening import Listening, accepting
-from fieldwise.cli.options import BundleDevice, Reading, Threads, command_again, set_threads
+from fieldwise.cli.options import Reading, Threads, command_again, set_threads
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import usual_ends
 from fieldwise.cli.workers import Supervisor, Worker

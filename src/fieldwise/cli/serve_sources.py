@@ -11,6 +11,7 @@ import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.files import MANIFEST as BUNDLE
+from fieldwise.cli.devices import load_bundle
 from fieldwise.cli.serve import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.config import nearest
@@ -105,7 +106,7 @@ class Loader:
         return None if folder is None else self._loaded.pop(folder, None) or self._load(folder)
 
     def _load(self, folder: Path) -> Bundle:
-        bundle = Bundle.load(folder, device=self._options.device)
+        bundle = load_bundle(folder, self._options.device)
         if self._shared is not None:
             share_weights(bundle.network, self._shared)
         return bundle

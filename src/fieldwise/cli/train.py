@@ -3,21 +3,19 @@
 import dataclasses
 import time
 import warnings
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.next import data_options, suggest, suggest_report, text_options
+from fieldwise.cli.devices import Device, check_device, with_device
+from fieldwise.cli.engines import EngineName, RayAddress, check_engine
 from fieldwise.cli.options import (
     MAX_SEED,
     AsJson,
     DataDir,
-    Device,
     Protocol,
     Quiet,
     RecipeName,
@@ -26,14 +24,13 @@ from fieldwise.cli.options import (
     Threads,
     UseCache,
     cache_for,
-    check_device,
     existing_data_dir,
     reports_for,
     set_threads,
-    with_device,
 )
-from fieldwise.cli.processes import one_of, run_together
-from fieldwise.cli.show import console, print_json, row_counts, say, show_metrics
+from fieldwise.cli.processes import RayProcesses, is_started, one_of, run_on_ray, run_together
+from fieldwise.cli.show import say
+from fieldwise.cli.train_words import below_lr, show_run, suggest_next, tell_rows
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
@@ -44,14 +41,7 @@ if TYPE_CHECKING:
     from fieldwise.training.progress import Progress
     from fieldwise.training.unfinished import Unfinished
 
-__all__ = ["TrainOptions", "below_lr", "run"]
-
-STOPPED = {
-    "patience": "no improvement since",
-    "epochs": "all epochs completed",
-    "interrupted": "interrupted",
-    "time": "time limit reached",
-}
+__all__ = ["TrainOptions", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +70,8 @@ class TrainOptions:
         int | None,
         typer.Option(min=1, help="Processes on this machine that share the training; torchrun starts them on several."),
     ] = None
+    engine: EngineName = "local"
+    ray_address: RayAddress = None
 
 
 def run(options: TrainOptions) -> None:
@@ -91,16 +83,38 @@ def run(options: TrainOptions) -> None:
 
     settings = with_device(options.settings, options.device)
     check_recipe(options.recipe, settings, protocol=options.protocol)  # before PyTorch is loaded
+    check_engine(options.engine, options.ray_address)
+    if not is_started(options.engine) and options.engine == "ray":
+        _run_on_ray(options)
+        return
     if run_together(options.processes):
         return
     with one_of() as world:
         set_threads(options.threads)
         recipe = _recipe(options)
-        check_device(recipe.training.device)
+        check_device(options.device, recipe.training.device)
         if world is None or world.first:
             _run_here(options, recipe, world)
         else:
             _share(options, recipe, world)
+
+
+def _run_on_ray(options: TrainOptions) -> None:
+    """Train in processes on a Ray cluster."""
+    recipe = _recipe(options)
+    out = (options.out or _folder(recipe, options.protocol)).absolute()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    data = recipe.data.path
+    files = [Path(name).absolute() for name in (options.recipe, data) if name is not None and Path(name).exists()]
+    wanted = RayProcesses(
+        address=options.ray_address,
+        count=options.processes,
+        cores=options.threads or 1,
+        device=recipe.training.device,
+        reads=tuple(files),
+        writes=out.parent,
+    )
+    run_on_ray(wanted)
 
 
 def _run_here(options: TrainOptions, recipe: "Recipe", world: "World | None") -> None:
@@ -160,7 +174,7 @@ def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside
             prepared = prepare_recipe(recipe, data_dir, cache=cache, reports=told)
     preparing = time.perf_counter() - began
     chosen = settled(recipe, prepared)[1]
-    _tell(recipe, prepared, options.quiet)
+    tell_rows(recipe, prepared, options.quiet)
     progress = _progress(options, recipe, reports)
     with nullcontext() if world is None else world.active():
         done = _trained(recipe, prepared, progress, unfinished)
@@ -174,14 +188,14 @@ def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside
         say(f"interrupted in epoch {done.result.epochs}: {best} is in {folder}{more}")
     elif unsaved is None:
         unfinished.remove()
-    _show(done, folder, preparing, options.json)
+    show_run(done, folder, preparing, options.json)
     judged = chosen and not options.quiet and not interrupted
     if judged and (below := below_lr(done, lr_on_valid(recipe, prepared))):
         say(below)
     if unsaved is not None:
         raise unsaved
     if not (options.json or options.quiet):
-        _suggest(done, folder, options.data_dir)
+        suggest_next(done, folder, options.data_dir)
     if interrupted:
         raise KeyboardInterrupt
 
@@ -199,23 +213,6 @@ def _folder(recipe: "Recipe", protocol: str | None) -> Path:
     short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
     way = f"-{protocol}" if protocol else ""
     return Path("runs") / f"{short}{way}-seed{recipe.seed}"
-
-
-def _tell(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> None:
-    """Report the row counts, warnings and the settings chosen from the data."""
-    from fieldwise.data.prepare.repeats import repeat_sentences
-    from fieldwise.runs.defaults import sentence_of
-    from fieldwise.runs.fitting import settled
-
-    if not quiet:
-        say(f"{recipe.name}: {row_counts(prepared.counts)}")
-    for sentence in repeat_sentences(prepared.counts):
-        say(f"WARNING: {sentence}")
-    chosen = settled(recipe, prepared)[1]
-    if chosen and not quiet:
-        say(f"chosen from the data: {sentence_of(chosen)}")
-    if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
-        say(caution)
 
 
 def _progress(options: TrainOptions, recipe: "Recipe", reports: "Reports") -> "Progress":
@@ -240,61 +237,3 @@ def _trained(recipe: "Recipe", prepared: "Prepared", progress: "Progress", unfin
         if caution := done.warm_start.caution():
             say(caution)
     return done
-
-
-def _suggest(done: "Run", folder: Path, data_dir: Path | None) -> None:
-    """Print useful next commands: a server if there are users and items, and a report."""
-    data, schema = done.recipe.data, done.recipe.schema
-    if {"user", "item"} <= {f.role for f in schema.fields} and find_spec("uvicorn") is not None:
-        reading = text_options(data.separator, data.encoding, data.columns)
-        log = [] if data.path is None else ["--log", data.path, *reading]
-        suggest(
-            "start a server with a web page that recommends" if log else "start a server with a web page",
-            "serve",
-            folder,
-            *log,
-        )
-    if not suggest_report(done.bundle, folder, data_dir):
-        suggest("evaluate on its test rows again", "evaluate", folder, *data_options(data_dir))
-
-
-def below_lr(done: "Run", lr: Mapping[str, float]) -> str | None:
-    """A warning for a run that is no better than a linear model on its validation rows; None if it is better.
-
-    Args:
-        done: a run whose recipe leaves settings to be chosen from the data.
-        lr: validation metrics of LR with its defaults.
-    """
-    from fieldwise.models import LR
-
-    metric = "logloss" if done.recipe.schema.label.task == "binary" else "rmse"
-    if isinstance(done.recipe.model, LR) or done.valid[metric] <= lr[metric]:
-        return None
-    kind = "logistic" if metric == "logloss" else "linear"
-    return (
-        f"On the validation rows a {kind} regression is better than this model: {metric} {lr[metric]:.4f} compared "
-        "with "
-        f"{done.valid[metric]:.4f}. Try model.name=lr, more rows, or `fieldwise tune`."
-    )
-
-
-def _show(done: "Run", folder: Path, preparing: float, as_json: bool) -> None:
-    if as_json:
-        print_json({**done.record(), "seconds_preparing": round(preparing, 3), "bundle": str(folder)})
-        return
-    out = console()
-    columns = {"valid": done.valid, "test": done.test}
-    if done.best_possible is not None:
-        columns["best possible on test"] = done.best_possible
-    show_metrics(columns, remarks_on=("valid", "test"))
-    if done.refit is not None:
-        out.print(
-            f"The model was trained again for {done.refit.epochs:.4g} epochs on all {done.refit.rows:,} training and "
-            "validation rows. The validation metrics are those of the first training."
-        )
-    epoch = f"{done.result.seconds_per_epoch:.1f} s per epoch, " if done.result.seconds_per_epoch else ""
-    out.print(
-        f"{done.parameters:,} parameters, best after epoch {done.result.best.epoch:.4g} of {done.result.epochs} "
-        f"({STOPPED[done.result.stopped]}), {epoch}{preparing + done.seconds:.0f} s in total "
-        f"({preparing:.0f} s to read and prepare, {done.seconds:.0f} s to train and evaluate). Bundle: {folder}",
-    )

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fieldwise.cli.devices import Device, check_device, with_device
 from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import (
     MAX_SEED,
     AsJson,
     DataDir,
-    Device,
     Protocol,
     Quiet,
     RecipeName,
@@ -19,10 +19,8 @@ from fieldwise.cli.options import (
     Threads,
     UseCache,
     cache_for,
-    check_device,
     existing_data_dir,
     set_threads,
-    with_device,
 )
 from fieldwise.cli.show import console, print_json, say
 
@@ -72,7 +70,7 @@ def run(options: TuneOptions) -> None:
 
     set_threads(options.threads)
     recipe = load_recipe(options.recipe, settings, protocol=options.protocol)
-    check_device(recipe.training.device)
+    check_device(options.device, recipe.training.device)
     found = tune(
         recipe,
         trials=options.trials,

@@ -8,7 +8,7 @@ import json
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,6 +55,9 @@ class Engine(Protocol):
         Errors:
             FieldwiseError: that of the first task that fails; a machine does not see a file that it needs.
         """
+
+    def stream(self, work: Work, tasks: Iterable[Task]) -> Iterator[dict[str, Any]]:
+        """As `map`, for tasks that are made one by one: so few are taken ahead of the answers that no core waits."""
 
 
 def done_here(work: Work, task: str) -> str:

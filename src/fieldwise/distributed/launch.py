@@ -8,40 +8,20 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import IO, TYPE_CHECKING
+
+from fieldwise.distributed.watched import Started, exit_code, passing_signals, tell_failure, watch
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-__all__ = ["LAUNCHED", "LOST", "end_with_parent", "start"]
+__all__ = ["LAUNCHED", "end_with_parent", "process_environment", "shared_store", "start"]
 
-LAUNCHED = "FIELDWISE_LAUNCHED"  # set in processes that `start` starts
-LOST = 3  # exit code of a process that ends because another one has
-PATIENCE = 30.0  # seconds that the others have to end by themselves, and again after SIGTERM
-GLANCE = 0.05
-ASKS = getattr(signal, "SIGUSR1", None)  # for a checkpoint; ignored by processes that train nothing
-FORWARDED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)]
-
-
-@dataclass(kw_only=True, eq=False)
-class _Started:
-    """A process, with what it writes to standard error unless it is process 0."""
-
-    rank: int
-    process: "subprocess.Popen[bytes]"
-    errors: IO[bytes] | None
-
-    @property
-    def said(self) -> str:
-        if self.errors is None:
-            return ""
-        self.errors.seek(0)
-        return self.errors.read().decode(errors="replace")
+LAUNCHED = "FIELDWISE_LAUNCHED"  # set in processes that fieldwise itself starts, here or on a Ray cluster
+HERE = "127.0.0.1"
 
 
 def start(command: Sequence[str], size: int) -> int:
@@ -53,26 +33,27 @@ def start(command: Sequence[str], size: int) -> int:
         command: the command line of a process.
         size: how many processes.
     """
-    store = _store()
-    started: list[_Started] = []
+    store = shared_store()
+    started: list[Started] = []
+    popened: list[subprocess.Popen[bytes]] = []
     with contextlib.ExitStack() as stack:
         try:
             for rank in range(size):
                 errors = None if rank == 0 else stack.enter_context(tempfile.TemporaryFile())
-                process = _process(command, _environment(rank, size, store.port), errors)
-                started.append(_Started(rank=rank, process=process, errors=errors))
-            with _passing_signals(started) as received:
-                failed = _watched(started, received)
+                popened.append(_process(command, _environment(rank, size, store.port), errors))
+                started.append(Started(rank=rank, process=popened[-1], errors=partial(_text, errors)))
+            with passing_signals(started) as received:
+                failed = watch(started, received)
         finally:
-            for one in started:
-                if one.process.poll() is None:
-                    one.process.kill()
-                one.process.wait()
+            for process in popened:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
         if failed is not None:
-            _tell(failed, size)
+            tell_failure(failed, size)
     if received:  # now this process ends by it as one alone would
         os.kill(os.getpid(), received[0])
-    return 0 if failed is None else failed.process.returncode if failed.process.returncode > 0 else 1
+    return exit_code(failed)
 
 
 def end_with_parent() -> None:
@@ -89,29 +70,42 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, name="fieldwise-parent", daemon=True).start()
 
 
-def _store() -> "TCPStore":
-    """What the processes share besides the group. It has no password, so only this machine can reach it."""
+def shared_store(address: str = HERE) -> "TCPStore":
+    """What the processes share besides the group.
+
+    It has no password, so it listens on one address of this machine alone, by default one that only itself can reach.
+    """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    listening = socket.create_server(("127.0.0.1", 0))  # PyTorch itself would listen on all interfaces
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listening = socket.create_server((address, 0), family=family)  # PyTorch itself would listen on all interfaces
     port = listening.getsockname()[1]
-    return TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
+    return TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
 
 
-def _environment(rank: int, size: int, port: int) -> dict[str, str]:
-    """What tells a process its place."""
+def process_environment(place: Mapping[str, int], address: str, port: int) -> dict[str, str]:
+    """The variables that tell a process its place: those of `torchrun`.
+
+    Args:
+        place: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE.
+        address: where the shared store is.
+        port: its port.
+    """
     named = {
-        "RANK": rank,
-        "LOCAL_RANK": rank,
-        "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": size,
-        "MASTER_ADDR": "127.0.0.1",
+        **place,
+        "MASTER_ADDR": address,
         "MASTER_PORT": port,
-        "TORCHELASTIC_USE_AGENT_STORE": True,  # the store is this process's
+        "TORCHELASTIC_USE_AGENT_STORE": True,  # the store is not process 0's own
         "TORCHELASTIC_RESTART_COUNT": 0,
         LAUNCHED: 1,
     }
-    environment = {**os.environ, **{name: str(value) for name, value in named.items()}}
+    return {name: str(value) for name, value in named.items()}
+
+
+def _environment(rank: int, size: int, port: int) -> dict[str, str]:
+    """The environment of a process on this machine."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    environment = {**os.environ, **process_environment(place, HERE, port)}
     environment.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // size)))
     if Path("/sys/class/net/lo").exists():
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -132,72 +126,11 @@ def _process(
     )
 
 
-@contextlib.contextmanager
-def _passing_signals(started: Sequence[_Started]) -> Iterator[list[int]]:
-    """A context in which signals go to all processes; gives the list of those that end them."""
-    received: list[int] = []
-
-    def passed_on(number: int, _: FrameType | None) -> None:
-        if number != ASKS:
-            received.append(number)
-        for one in started:
-            with contextlib.suppress(OSError):
-                one.process.send_signal(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    heeded = [number for number in FORWARDED if signal.getsignal(number) != signal.SIG_IGN or number == ASKS]
-    before = {number: signal.signal(number, passed_on) for number in heeded}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _watched(started: Sequence[_Started], received: Sequence[int]) -> _Started | None:
-    """Wait for all processes; returns the one that failed first, if any did. The others then end too.
-
-    After a signal they take the time that saving takes.
-    """
-    failed: _Started | None = None
-    deadline, harsh = float("inf"), False
-    while running := [one for one in started if one.process.poll() is None]:
-        ended = [one for one in started if one.process.returncode]
-        if failed is None and ended and not received:
-            failed, deadline = min(ended, key=_blame), time.monotonic() + PATIENCE
-        if time.monotonic() > deadline:
-            for one in running:
-                one.process.kill() if harsh else one.process.terminate()
-            harsh, deadline = True, time.monotonic() + PATIENCE
-        time.sleep(GLANCE)
-    own = [one for one in started if one.process.returncode not in (0, LOST)]
-    if failed is None or failed.process.returncode == LOST:
-        failed = min(own or [one for one in started if one.process.returncode], key=_blame, default=None)
-    elif failed.process.returncode == started[0].process.returncode > 0:  # process 0 has said the same
-        failed = started[0]
-    return failed
-
-
-def _blame(one: _Started) -> tuple[bool, bool, int]:
-    """Processes that ended only since another one did come last, and among them the silent one."""
-    lost = one.process.returncode == LOST
-    return lost, lost and one.rank == 0, one.rank
-
-
-def _tell(failed: _Started, size: int) -> None:
-    """Write to standard error why a process failed, unless it has."""
-    code = failed.process.returncode
-    if code < 0 and code not in (-signal.SIGTERM, -signal.SIGINT):
-        print(
-            f"fieldwise: process {failed.rank} of {size} was ended by signal {-code} (the system does that when memory "
-            "is full), and the others with it: the same command resumes from the last checkpoint, if there is one",
-            file=sys.stderr,
-        )
-    elif failed.said:
-        said = failed.said.strip().replace("fieldwise: ", f"fieldwise: process {failed.rank} of {size}: ")
-        print(said, file=sys.stderr)
+def _text(errors: IO[bytes] | None) -> str:
+    if errors is None:
+        return ""
+    errors.seek(0)
+    return errors.read().decode(errors="replace")
 
 
 def _cores() -> int:

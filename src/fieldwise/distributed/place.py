@@ -16,17 +16,18 @@ class Place:
     Args:
         rank: its number, from 0.
         size: how many there are.
-        local_rank: its number on its machine.
+        local_rank: its number on its machine; None if that is found once they have met.
 
-    >>> Place.of({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
-    Place(rank=1, size=2, local_rank=1)
+    >>> met = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    >>> Place.of({**met, "LOCAL_RANK": "1"})
+    Place(rank=3, size=4, local_rank=1)
     >>> Place.of({}) is None
     True
     """
 
     rank: int
     size: int
-    local_rank: int
+    local_rank: int | None = None
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> "Place | None":
@@ -44,8 +45,10 @@ class Place:
                 f"{', '.join(missing)} is not set: start them with torchrun, or unset WORLD_SIZE"
             )
         numbers = {}
-        for name, default in (("WORLD_SIZE", None), ("RANK", None), ("LOCAL_RANK", environment["RANK"])):
-            text = environment.get(name, default)
+        for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
+            text = environment.get(name)
+            if text is None and name == "LOCAL_RANK":
+                continue
             if text is None or not text.isdecimal():
                 raise ConfigError(f"{name} must be a whole number, found {text!r}: start the processes with torchrun")
             numbers[name] = int(text)
@@ -54,4 +57,4 @@ class Place:
                 f"RANK must be below WORLD_SIZE = {numbers['WORLD_SIZE']}, found {numbers['RANK']}: start the "
                 "processes with torchrun"
             )
-        return cls(rank=numbers["RANK"], size=numbers["WORLD_SIZE"], local_rank=numbers["LOCAL_RANK"])
+        return cls(rank=numbers["RANK"], size=numbers["WORLD_SIZE"], local_rank=numbers.get("LOCAL_RANK"))

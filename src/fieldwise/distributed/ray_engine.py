@@ -5,20 +5,27 @@ import importlib
 import logging
 import os
 import re
+import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fieldwise.distributed.engine import Task, Work, answered, done_here
 from fieldwise.errors import ConfigError, FieldwiseError, LostProcessError, MissingExtraError
 
-__all__ = ["RayEngine", "ray_cluster", "ray_failure"]
+__all__ = ["RayEngine", "library", "ray_cluster", "ray_failure"]
 
 NEEDED = "work on a Ray cluster needs Ray, which is not installed: pip install 'fieldwise[ray]'"
 LOCAL = "local"
 ANSWER_SECONDS = 5.0
-WORKERS = {"POLARS_MAX_THREADS": "1"}  # a task has one core; Ray itself limits OpenMP
+AHEAD = 2  # tasks a core, in work and waiting for it
+WORKERS = {
+    "POLARS_MAX_THREADS": "1",  # a task has one core; Ray itself limits OpenMP
+    "TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES": "1",  # processes of one machine see all of their GPUs
+}
 QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # else Ray announces a change of its own
 LOGGERS = {"ray.data": logging.WARNING, "ray.data._internal.progress": logging.ERROR}
 HOST = re.compile(r"(?P<host>.+):(?P<port>\d+)")
@@ -35,7 +42,7 @@ class RayEngine:
         """See `Engine.map`."""
         if not tasks:
             return
-        data = _library("ray.data")
+        data = library("ray.data")
         for name, level in LOGGERS.items():
             logging.getLogger(name).setLevel(level)
         context = data.DataContext.get_current()
@@ -46,6 +53,18 @@ class RayEngine:
         with ray_failure():
             for row in rows.iter_rows():
                 yield answered(row["answer"])
+
+    def stream(self, work: Work, tasks: Iterable[Task]) -> Iterator[dict[str, Any]]:
+        """See `Engine.stream`."""
+        ray, waiting = library("ray"), deque[Any]()
+        far = ray.remote(done_here).options(num_cpus=1)
+        with ray_failure():
+            for task in tasks:
+                waiting.append(far.remote(work, task.to_json()))
+                if len(waiting) > AHEAD * max(1, ray.cluster_resources().get("CPU", 1)):
+                    yield answered(ray.get(waiting.popleft()))
+            while waiting:
+                yield answered(ray.get(waiting.popleft()))
 
 
 def _done(row: dict[str, Any], work: Work) -> dict[str, Any]:
@@ -69,18 +88,19 @@ def ray_cluster(address: str | None, say: Callable[[str], None]) -> Iterator[Non
         _check_address(address)
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    ray = _library("ray")
+    ray = library("ray")
     if ray.is_initialized():  # a program that is connected already, such as a test, keeps its connection
         yield
         return
     try:
-        ray.init(
-            address=address or LOCAL,
-            include_dashboard=False if address is None else None,
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-            runtime_env={"env_vars": WORKERS},
-        )
+        with _own_handlers():
+            ray.init(
+                address=address or LOCAL,
+                include_dashboard=False if address is None else None,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                runtime_env={"env_vars": WORKERS},
+            )
     except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as e:
         raise _unreachable(address or "this machine", str(e)) from None
     if address is None:
@@ -90,6 +110,15 @@ def ray_cluster(address: str | None, say: Callable[[str], None]) -> Iterator[Non
         yield
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _own_handlers() -> Iterator[None]:
+    """A context after which SIGTERM does what it did before: Ray ends the process by it at once, as with an error."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
@@ -103,7 +132,7 @@ def ray_failure() -> Iterator[None]:
         yield
     except FieldwiseError:
         raise
-    except _library("ray.exceptions").RayError as e:
+    except library("ray.exceptions").RayError as e:
         lines = [line.strip() for line in str(e).splitlines() if line.strip()]
         why = lines[-1] if lines else type(e).__name__
         raise LostProcessError(
@@ -112,7 +141,7 @@ def ray_failure() -> Iterator[None]:
         ) from None
 
 
-def _library(name: str) -> Any:
+def library(name: str) -> Any:
     """A module of Ray.
 
     Errors:

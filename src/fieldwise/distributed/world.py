@@ -6,6 +6,7 @@ Only numbers and JSON go from process to process. `torchrun` and `fieldwise trai
 import contextlib
 import json
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ class World:
         size: how many there are.
         local_rank: its number on its machine.
         store: what they share besides the group: small values by name.
+        machine: the name of its machine.
         noted: signals that this process has received and the others have not been told of.
 
     Errors:
@@ -56,6 +58,7 @@ class World:
     size: int
     local_rank: int
     store: Store
+    machine: str = field(default_factory=lambda: _machine())
     noted: list[int] = field(default_factory=list)
 
     @property
@@ -159,7 +162,7 @@ class World:
         Args:
             what: a name for it, each used once.
         """
-        what = f"{what}/{os.environ.get('GROUP_RANK', '0')}"
+        what = f"{what}/{self.machine}"
         if self.local_rank > 0:
             self._wait(what, here=False)
         yield
@@ -232,15 +235,34 @@ def joined(place: Place | None) -> Iterator[World | None]:
         yield None
         return
     store = _met(place)
-    if torch.cuda.is_available():  # a GPU per process, shared only if the machine has fewer
-        torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
-    world = World(rank=place.rank, size=place.size, local_rank=place.local_rank, store=store)
+    machine = _machine()
+    local_rank = _number_here(place, store, machine) if place.local_rank is None else place.local_rank
+    if torch.cuda.is_available():  # a launcher may show each process its own GPU alone; `check_own_gpu` comes later
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+    world = World(rank=place.rank, size=place.size, local_rank=local_rank, store=store, machine=machine)
     try:
         with world.failures_told():
             yield world
     finally:
         with contextlib.suppress(RuntimeError):
             dist.destroy_process_group()
+
+
+def _machine() -> str:
+    """This machine's name; those of one machine that `torchrun` was started on twice differ."""
+    return f"{socket.gethostname()}/{os.environ.get('GROUP_RANK', '')}"
+
+
+def _number_here(place: Place, store: Store, machine: str) -> int:
+    """The number of a process on its machine, for launchers that do not tell it, such as `srun`."""
+    names = [f"fieldwise/machine/{rank}" for rank in range(place.size)]
+    try:
+        store.set(names[place.rank], machine)
+        before = [store.get(name).decode() for name in names[: place.rank]]
+    except RuntimeError as e:
+        why = (str(e).splitlines() or [""])[0]
+        raise ConfigError(f"the {place.size} processes did not all say on which machine they are ({why})") from None
+    return before.count(machine)
 
 
 def _met(place: Place) -> Store:

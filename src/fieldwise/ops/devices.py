@@ -13,12 +13,13 @@ __all__ = ["CPU", "device_of", "device_words", "get_rng_state", "kept_rng", "ope
 CPU = torch.device("cpu")
 
 
-def open_device(name: str) -> torch.device:
+def open_device(name: str, what: str = "device") -> torch.device:
     """The device of a name, with its number if it has several.
 
     Args:
         name: `cpu`, `cuda` (PyTorch's current GPU), `cuda:N`, `mps`, another type of PyTorch's, or `auto`: `cuda` if
             PyTorch can use a GPU, else `mps` if it can use Apple's, else `cpu`.
+        what: what an error calls the setting.
 
     Errors:
         ConfigError: there is no such device; the message says which there are.
@@ -34,15 +35,15 @@ def open_device(name: str) -> torch.device:
             return CPU
         module = torch.get_device_module(device)
     except (RuntimeError, ValueError):  # no device of PyTorch's, or a number beyond all
-        raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps, found {name!r}: {_known()}") from None
+        raise ConfigError(f"{what} must be auto, cpu, cuda, cuda:N or mps, found {name!r}: {_known()}") from None
     if not module.is_available():
-        raise ConfigError(f"device = {name!r} cannot be used here: {_why_not(device.type)}; {_known()}")
+        raise ConfigError(f"{what} = {name!r} cannot be used here: {_why_not(device.type)}; {_known()}")
     if device.type == "mps":
         return device
     count = module.device_count()
     if device.index is not None and device.index >= count:
         numbers = "0" if count == 1 else f"0 to {count - 1}"
-        raise ConfigError(f"device = {name!r} does not exist: {device.type} has the numbers {numbers} here; {_known()}")
+        raise ConfigError(f"{what} = {name!r} does not exist: {device.type} has the numbers {numbers} here; {_known()}")
     return torch.device(device.type, module.current_device() if device.index is None else device.index)
 
 

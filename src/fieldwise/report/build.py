@@ -40,6 +40,7 @@ class ReportSettings:
         item: column of items, likewise.
         rows: maximum number of test rows to explain.
         seed: seed for sampling these rows and for the bootstrap.
+        device: where networks score.
     """
 
     slices: tuple[str, ...] = ()
@@ -47,6 +48,7 @@ class ReportSettings:
     item: str | None = None
     rows: int = 500
     seed: int = 0
+    device: str = "cpu"
 
 
 def report(
@@ -66,7 +68,7 @@ def report(
         DataError: the data are missing, have changed since, or have no test rows.
     """
     settings = settings or ReportSettings()
-    opened = [open_run(folder) for folder in folders]
+    opened = [open_run(folder, settings.device) for folder in folders]
     twice = [one.folder for k, one in enumerate(opened) if any(one.folder.samefile(o.folder) for o in opened[:k])]
     if twice:
         raise ConfigError(f"runs to report must differ, found {twice[0]} twice: give each once")

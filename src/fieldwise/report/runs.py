@@ -90,7 +90,7 @@ class ReportedRun:
         return tuple(label for label in self.recipe.schema.labels if label.name in self.test)
 
 
-def open_run(folder: Path) -> Opened:
+def open_run(folder: Path, device: str = "cpu") -> Opened:
     """Open a bundle or a stored run, without reading its rows.
 
     Errors:
@@ -104,7 +104,7 @@ def open_run(folder: Path) -> Opened:
                 f"the run {folder} is damaged: its record has no {e}; remove the folder and run again"
             ) from e
         return Opened(folder=folder, recipe=recipe, record=record.about, bundle=None, kept=record)
-    bundle = Bundle.load(folder)
+    bundle = Bundle.load(folder, device=device)
     recipe = recipe_of(bundle, folder, "a report needs a bundle of `fieldwise train`")
     return Opened(folder=folder, recipe=recipe, record=bundle.about.get("run", {}), bundle=bundle, kept=None)
 

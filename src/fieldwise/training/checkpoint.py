@@ -205,9 +205,11 @@ class Checkpoints:
         self._tell()
 
     def remove(self) -> None:
-        """Remove the checkpoints of this training."""
+        """Remove the checkpoints of this training; process 0 removes all processes' parts."""
         self.settle()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        every = list(self.place.folder.glob(f"{self.name}-*of*-training")) if self.world and self.world.first else []
+        for folder in (self.folder, *every):
+            shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # the other training's, or a lock
             self.place.folder.rmdir()
 

@@ -1,5 +1,6 @@
 """What processes that train a network together settle before the first step."""
 
+import socket
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from fieldwise.ops.devices import device_of
 from fieldwise.training.checkpoint import Checkpoints, State
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["make_alike", "newest"]
+__all__ = ["check_own_gpu", "make_alike", "newest"]
 
 
 def make_alike(network: nn.Module, world: World, settings: TrainingSettings) -> None:
@@ -29,6 +30,8 @@ def make_alike(network: nn.Module, world: World, settings: TrainingSettings) -> 
         )
     if (kind := device_of(network).type) not in ("cpu", "cuda"):
         raise ConfigError(f"several processes share a training on CPUs or on CUDA's GPUs, found device = {kind!r}")
+    if kind == "cuda":
+        check_own_gpu(world, _gpu(device_of(network)))
     if ":" in settings.device:
         raise ConfigError(
             f"each of the {world.size} processes takes a GPU of its own, found training.device = {settings.device!r}, "
@@ -46,6 +49,32 @@ def make_alike(network: nn.Module, world: World, settings: TrainingSettings) -> 
     for name, tensor in network.state_dict().items():
         if name not in own:
             _send_(tensor, world)
+
+
+def check_own_gpu(world: World, gpu: str) -> None:
+    """Check that no two processes have one GPU: NCCL does not support that, and may hang by it.
+
+    Args:
+        world: the processes.
+        gpu: what tells this process's GPU from all others.
+
+    Errors:
+        ConfigError: in all processes.
+    """
+    every = world.every(gpu)
+    for rank, one in enumerate(every):
+        if (first := every.index(one)) < rank:
+            raise ConfigError(
+                f"each of the {world.size} processes needs a GPU of its own, but processes {first} and {rank} would "
+                "share one, which NCCL does not support: start at most as many processes on a machine as it has GPUs, "
+                "or train with --device cpu"
+            )
+
+
+def _gpu(device: torch.device) -> str:
+    """The GPU's unique id where CUDA tells it, else its number on its machine."""
+    found = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return f"{socket.gethostname()}, {device}" if found is None else str(found)
 
 
 def newest(checkpoints: Checkpoints | None, world: World | None) -> State | None:

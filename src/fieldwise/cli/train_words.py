@@ -1,0 +1,99 @@
+"""What `fieldwise train` says of its rows and of the run."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fieldwise.cli.next import data_options, suggest, suggest_report, text_options
+from fieldwise.cli.show import console, print_json, row_counts, say, show_metrics
+
+if TYPE_CHECKING:
+    from fieldwise.data.prepare.prepared import Prepared
+    from fieldwise.runs.pipeline import Run
+    from fieldwise.runs.recipe import Recipe
+
+__all__ = ["below_lr", "show_run", "suggest_next", "tell_rows"]
+
+STOPPED = {
+    "patience": "no improvement since",
+    "epochs": "all epochs completed",
+    "interrupted": "interrupted",
+    "time": "time limit reached",
+}
+
+
+def tell_rows(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> None:
+    """Report the row counts, warnings and the settings chosen from the data."""
+    from fieldwise.data.prepare.repeats import repeat_sentences
+    from fieldwise.runs.defaults import sentence_of
+    from fieldwise.runs.fitting import settled
+
+    if not quiet:
+        say(f"{recipe.name}: {row_counts(prepared.counts)}")
+    for sentence in repeat_sentences(prepared.counts):
+        say(f"WARNING: {sentence}")
+    chosen = settled(recipe, prepared)[1]
+    if chosen and not quiet:
+        say(f"chosen from the data: {sentence_of(chosen)}")
+    if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
+        say(caution)
+
+
+def suggest_next(done: "Run", folder: Path, data_dir: Path | None) -> None:
+    """Print useful next commands: a server if there are users and items, and a report."""
+    data, schema = done.recipe.data, done.recipe.schema
+    if {"user", "item"} <= {f.role for f in schema.fields} and find_spec("uvicorn") is not None:
+        reading = text_options(data.separator, data.encoding, data.columns)
+        log = [] if data.path is None else ["--log", data.path, *reading]
+        suggest(
+            "start a server with a web page that recommends" if log else "start a server with a web page",
+            "serve",
+            folder,
+            *log,
+        )
+    if not suggest_report(done.bundle, folder, data_dir):
+        suggest("evaluate on its test rows again", "evaluate", folder, *data_options(data_dir))
+
+
+def below_lr(done: "Run", lr: Mapping[str, float]) -> str | None:
+    """A warning for a run that is no better than a linear model on its validation rows; None if it is better.
+
+    Args:
+        done: a run whose recipe leaves settings to be chosen from the data.
+        lr: validation metrics of LR with its defaults.
+    """
+    from fieldwise.models import LR
+
+    metric = "logloss" if done.recipe.schema.label.task == "binary" else "rmse"
+    if isinstance(done.recipe.model, LR) or done.valid[metric] <= lr[metric]:
+        return None
+    kind = "logistic" if metric == "logloss" else "linear"
+    return (
+        f"On the validation rows a {kind} regression is better than this model: {metric} {lr[metric]:.4f} compared "
+        "with "
+        f"{done.valid[metric]:.4f}. Try model.name=lr, more rows, or `fieldwise tune`."
+    )
+
+
+def show_run(done: "Run", folder: Path, preparing: float, as_json: bool) -> None:
+    """Print the metrics of a finished run, or all of its record as JSON."""
+    if as_json:
+        print_json({**done.record(), "seconds_preparing": round(preparing, 3), "bundle": str(folder)})
+        return
+    out = console()
+    columns = {"valid": done.valid, "test": done.test}
+    if done.best_possible is not None:
+        columns["best possible on test"] = done.best_possible
+    show_metrics(columns, remarks_on=("valid", "test"))
+    if done.refit is not None:
+        out.print(
+            f"The model was trained again for {done.refit.epochs:.4g} epochs on all {done.refit.rows:,} training and "
+            "validation rows. The validation metrics are those of the first training."
+        )
+    epoch = f"{done.result.seconds_per_epoch:.1f} s per epoch, " if done.result.seconds_per_epoch else ""
+    out.print(
+        f"{done.parameters:,} parameters, best after epoch {done.result.best.epoch:.4g} of {done.result.epochs} "
+        f"({STOPPED[done.result.stopped]}), {epoch}{preparing + done.seconds:.0f} s in total "
+        f"({preparing:.0f} s to read and prepare, {done.seconds:.0f} s to train and evaluate). Bundle: {folder}",
+    )
