@@ -35,6 +35,7 @@ from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, AutoInt, AutoIntPlus, IntTower, ModelSettings
 from fieldwise.models.build import build_network
 from fieldwise.runs.environment import environment
+from fieldwise.storage.memory import keep_freed_arrays
 from fieldwise.training.objective import Objective
 from fieldwise.training.reached import Reached
 from fieldwise.training.settings import TrainingSettings
@@ -70,6 +71,7 @@ MORE = {
 def worker(case: Case, steps: int) -> None:
     """Time steps in this process, which may be one of several; process 0 prints them."""
     torch.set_num_threads(1)
+    keep_freed_arrays()  # as `fit` does
     layout = layout_of(case.values)
     table = random_table(layout, case.batch * (steps + WARM))
     settings = TrainingSettings(batch_size=case.batch, **case.settings)  # type: ignore[arg-type]
