@@ -52,6 +52,36 @@ def test_what_came_meanwhile_is_the_next_batch():
     assert run(scenario, most=3) == [[0], [2, 4, 6], [8, 10]]
 
 
+def test_those_who_were_just_answered_are_awaited_for_a_moment():
+    """Three ask again, two of them a little later: a lone request would take as long as all of them."""
+
+    async def scenario(batcher, recorder):
+        async def ask(first, late):
+            await batcher.ask(first)
+            for _ in range(late):
+                await asyncio.sleep(0)
+            await batcher.ask(first + 10)
+
+        first = asyncio.create_task(batcher.ask(0))
+        await asyncio.sleep(0.02)
+        tasks = [asyncio.create_task(ask(*one)) for one in ((2, 0), (4, 2), (6, 2))]
+        await asyncio.sleep(0.02)
+        recorder.go.set()
+        await asyncio.gather(first, *tasks)
+
+    assert run(scenario) == [[0], [2, 4, 6], [12, 14, 16]]
+
+
+def test_nobody_is_awaited_for_long():
+    async def scenario(batcher, recorder):
+        tasks = await held(batcher, recorder, [0, 2, 4, 6])
+        recorder.go.set()
+        await asyncio.gather(*tasks)
+        assert await asyncio.wait_for(batcher.ask(8), 5) == 16
+
+    assert run(scenario) == [[0], [2, 4, 6], [8]]
+
+
 def test_an_error_is_its_askers_alone():
     async def scenario(batcher, recorder):
         tasks = await held(batcher, recorder, [0, 2, 3, 4])
