@@ -213,7 +213,8 @@ def test_a_new_connection_of_an_address_over_its_share_waits_though_it_has_sent_
     over = [True]
     monkeypatch.setattr(app.state.shares, "is_over", lambda *_: over[0])
     monkeypatch.setattr(connections_module, "CHECK", 0.01)
-    slow = Connections.enter
+    slow, counted = Connections.enter, "fieldwise_connections_delayed_total"
+    before = app.state.registry.get_sample_value(counted)
 
     def enter(*arguments):
         time.sleep(0.1)  # the request is there before the connection begins
@@ -229,6 +230,7 @@ def test_a_new_connection_of_an_address_over_its_share_waits_though_it_has_sent_
         assert one.recv(1000).startswith(b"HTTP/1.1 200")
         one.sendall(GET)
         assert one.recv(1000).startswith(b"HTTP/1.1 200")
+    assert app.state.registry.get_sample_value(counted) == before + 1
 
 
 def sent_until_it_waits(one):

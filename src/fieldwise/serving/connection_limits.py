@@ -70,6 +70,11 @@ class Connections:
         self._refused = Counter(
             "fieldwise_connections_refused_total", "Connections refused.", ("limit",), registry=registry
         )
+        self._delayed = Counter(
+            "fieldwise_connections_delayed_total",
+            "New connections that waited because their address had used more than its share of a busy server.",
+            registry=registry,
+        )
         self._closed = Counter(
             "fieldwise_connections_closed_total", "Connections closed for a limit.", ("limit",), registry=registry
         )
@@ -88,6 +93,13 @@ class Connections:
         else:
             self._refused.labels(limit).inc()
         return limit
+
+    def waits(self, address: str) -> bool:
+        """Whether a new connection waits, since its address is over its share; it is counted."""
+        waits = self.shares.is_over(address)
+        if waits:
+            self._delayed.inc()
+        return waits
 
     def leave(self, address: str) -> None:
         """Count the end of a connection."""
