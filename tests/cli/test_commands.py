@@ -587,6 +587,7 @@ USAGE = {
     "no recipe": (("train",), "Missing argument 'RECIPE'; see `fieldwise train --help`"),
     "unknown option": (("compare", "x", "--sedes", "3"), "No such option: --sedes", "--seeds"),
     "unknown command": (("trian",), "No such command 'trian'", "`fieldwise --help`"),
+    "command of a group": (("infer", "log.csv"), "No such command 'infer'. Did you mean `fieldwise data infer`?; see"),
     "no value": (("compare", "x", "--seeds"), "'--seeds' requires an argument; see `fieldwise --help`"),
 }
 

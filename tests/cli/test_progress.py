@@ -15,6 +15,8 @@ def test_train_tells_its_phases(fieldwise, recipe):
     assert list(last) == [("preparation", None), ("training", 1), ("training", 2), ("evaluation", None)]
     epochs = [one for (phase, _), one in last.items() if phase == "training"]
     assert all(one["rows"] == one["rows_total"] == json.loads(out)["counts"]["train_rows"] for one in epochs)
+    tested = last["evaluation", None]
+    assert tested["rows"] == tested["rows_total"] == json.loads(out)["counts"]["test_rows"]
     aucs = [one["evaluation"]["auc"] for one in lines if "evaluation" in one]
     assert max(aucs) == json.loads(out)["valid"]["auc"]
     assert "train loss" not in err, "no lines for people"

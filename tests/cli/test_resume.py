@@ -1,5 +1,6 @@
 """`train` and `Recommender` go on from an unfinished run, and `train` replaces a finished bundle only when asked."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from fieldwise.training import progress
 from fieldwise.training.progress import Silent
 from fieldwise.training.settings import TrainingSettings
 
+SLOW = 5.0  # seconds, more than the whole run takes
+
 
 class Stops(Silent):
     """Ctrl-C at the sixth step."""
@@ -20,7 +23,18 @@ class Stops(Silent):
     def step(self, rows, loss):
         self.steps += 1
         if self.steps == 6:
+            time.sleep(SLOW)
             raise KeyboardInterrupt
+
+
+def test_a_folder_with_only_checkpoints_says_so(fieldwise):
+    (Path(".b.unfinished") / "first-training").mkdir(parents=True)
+    code, _, err = fieldwise("evaluate", "b")
+    assert code == 2
+    assert (
+        "b is not a bundle: it has no bundle.json; a training into it is unfinished: the same `fieldwise train`" in err
+    )
+    assert "give the folder that was saved" in fieldwise("evaluate", "c")[2]
 
 
 def test_a_run_that_ctrl_c_broke_off_goes_on(fieldwise, recipe, monkeypatch):
@@ -30,7 +44,8 @@ def test_a_run_that_ctrl_c_broke_off_goes_on(fieldwise, recipe, monkeypatch):
         code, _, err = fieldwise("train", recipe, "--out", "b")
     assert code == 130
     assert "is in b; the same command resumes it" in err
-    assert Bundle.load("b").about["run"]["stopped"] == "interrupted"
+    interrupted = Bundle.load("b").about["run"]
+    assert interrupted["stopped"] == "interrupted"
     code, _, err = fieldwise("train", recipe, "--out", "b", "--set", "training.learning_rate=0.01")
     assert code == 2
     assert "training.learning_rate was 0.05 and is 0.01: set these back, or give --restart to start over" in err
@@ -38,6 +53,7 @@ def test_a_run_that_ctrl_c_broke_off_goes_on(fieldwise, recipe, monkeypatch):
     assert code == 0
     assert "resumes the unfinished run in" in err
     assert Bundle.load("b").digest == Bundle.load("whole").digest
+    assert Bundle.load("b").about["run"]["seconds"] >= SLOW, "those before the interruption count"
     assert not Path(".b.unfinished").exists()
 
 

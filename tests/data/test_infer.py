@@ -406,3 +406,17 @@ def test_attributes_alone_are_no_ids() -> None:
         with_label(education=["a", "b", "c", "d"] * 9, age=[1, 2, 3] * 12, genre_id=[1, 2] * 18)
     ).schema
     assert (schema.user, schema.grouping, schema.row_keys) == (None, None, ())
+
+
+def test_a_file_of_rows_alone_or_of_none_is_told_by_its_fault(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("user,item,label\n")
+    with pytest.raises(SchemaError, match=r"inferred from rows, but .*empty.csv has none; write the schema yourself"):
+        infer_schema(tmp_path / "empty.csv")
+    (tmp_path / "bare.csv").write_text("1,7,0\n2,8,1\n3,9,0\n")
+    with (
+        pytest.warns(UserWarning, match="looks like a row"),
+        pytest.raises(SchemaError, match=r"no header line, give the names of its columns \(--columns\)$"),
+    ):
+        infer_schema(tmp_path / "bare.csv")
+    with pytest.raises(SchemaError, match=r"give it as label \(--label\)$"):
+        infer_schema(pl.DataFrame({"user": [1], "item": [2]}))

@@ -133,6 +133,7 @@ def test_rows_too_wide_for_the_memory_name_the_least_that_works(
         prepare_recipe(recipe(tmp_path / "wide.parquet", "64MB"), Path(), cache=cache)
     with pytest.raises(ConfigError, match=r"data.memory must be at least 64MB"):
         recipe(tmp_path / "wide.parquet", "1MB")
+    assert load_recipe("simulated/afm", ["data.memory=1e9"]).data.memory_bytes == 10**9
 
 
 def test_without_pyarrow_only_a_stated_memory_is_an_error(

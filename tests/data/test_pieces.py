@@ -1,6 +1,7 @@
 """Preparation piece by piece in files gives what preparation in memory gives, to the bit."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -86,9 +87,10 @@ def cuts_are_the_closest_pair(seed: int) -> None:
     assert time_cuts(ordered, shares) == (ordered[best[0]], ordered[best[1]]), f"seed {seed}"
 
 
-def test_counts_in_files_are_those_in_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [str, int])
+def test_counts_in_files_are_those_in_memory(form: Callable[[int], str | int], tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
-    texts = [f"text {k}" for k in draw.zipf(1.2, 5_000) % 3_000]
+    texts = [form(k) for k in draw.zipf(1.2, 5_000) % 3_000]
     held, moved = TextCounts(IN_MEMORY), TextCounts(Scratch(tmp_path), most=100)
     for start in range(0, len(texts), 50):
         found, counts = np.unique(texts[start : start + 50], return_counts=True)
@@ -98,6 +100,8 @@ def test_counts_in_files_are_those_in_memory(tmp_path: Path) -> None:
     every, number = np.unique(texts, return_counts=True)
     for one in (held, moved):
         kept, rare = one.at_least(3)
+        assert kept.schema["text"] == (pl.String if form is str else pl.Int64)
+        assert not one.at_least(10_000)[0].height
         assert dict(kept.rows()) == {t: n for t, n in zip(every, number, strict=True) if n >= 3}
         assert rare == (number < 3).sum()
 

@@ -292,9 +292,12 @@ def test_sigusr1_writes_one_now(tables, tmp_path):
             if self.steps == 4:
                 os.kill(os.getpid(), signal.SIGUSR1)
 
+    said = []
     with pytest.raises(Killed):
-        trained(tables, kept=checkpoints(tmp_path, minutes=99), progress=Asks(step=6))
-    assert CHECKPOINT.open(tmp_path / "first-training" / "0").about["run"]["step"] == 4
+        trained(tables, kept=checkpoints(tmp_path, minutes=99, note=said.append), progress=Asks(step=6))
+    run = CHECKPOINT.open(tmp_path / "first-training" / "0").about["run"]
+    assert run["step"] == 4
+    assert said == [f"wrote the checkpoint that SIGUSR1 asked for, of epoch {run['position']:.4g}, to {tmp_path}"]
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
     assert_equal(trained(tables, kept=checkpoints(tmp_path)), trained(tables))
 

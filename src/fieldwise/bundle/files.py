@@ -44,6 +44,7 @@ BUNDLE = Kind(
     most={"schema": 1 << 24, "encoder": 1 << 31, "samples": 1 << 28},
     remedy="save it again with this version, or copy it again",
     origin="give the folder that was saved",
+    trained=True,
 )
 
 

@@ -100,7 +100,19 @@ def _usage(e: Any, arguments: Sequence[str]) -> str:
     given += [text.partition("=")[2] for text in arguments if text.partition("=")[0] in names and "=" in text]
     found = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
     command = e.ctx.command_path if getattr(e, "ctx", None) else "fieldwise"
-    return f"{e.format_message().rstrip('.')}{found}; see `{command} --help`"
+    sentence = e.format_message().rstrip(".")
+    if command == "fieldwise" and sentence.startswith("No such command") and (group := _group_of(e)):
+        sentence = f"{sentence.partition('.')[0]}. Did you mean `fieldwise {group}`?"
+    return f"{sentence}{found}; see `{command} --help`"
+
+
+def _group_of(e: Any) -> str | None:
+    """The group's command whose name was given without its group, such as `data infer` for `infer`."""
+    name = e.format_message().split("'")[1]
+    for group, one in getattr(e.ctx.command, "commands", {}).items():
+        if name in getattr(one, "commands", {}):
+            return f"{group} {name}"
+    return None
 
 
 def _memory_is_full(e: Exception) -> bool:

@@ -37,7 +37,7 @@ class DataSettings:
     separator: str | None = None
     encoding: str = "utf-8"
     columns: tuple[str, ...] | None = None
-    memory: int | str | None = None
+    memory: float | str | None = None
     rows: int = 120_000
     users: int = 1_000
     items: int = 400

@@ -27,6 +27,7 @@ from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import Progress
+from fieldwise.training.reported import Reported
 from fieldwise.training.result import FitResult, result_to_plain
 from fieldwise.training.unfinished import Unfinished
 
@@ -103,16 +104,19 @@ def train_recipe(
     fitted = fit_recipe(recipe, prepared, progress, unfinished)
     if fitted.recipe.training.refit:
         fitted = refit_recipe(fitted, prepared, progress, unfinished)
-    return finish_run(prepared, fitted, spent=time.perf_counter() - began)
+    here = time.perf_counter() - began  # of a resumed run only the part in this process
+    told = progress if isinstance(progress, Reported) else None
+    return finish_run(prepared, fitted, spent=max(here, fitted.result.seconds), told=told)
 
 
-def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float) -> Run:
+def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float, told: Reported | None = None) -> Run:
     """The run of a trained network: its bundle and its metrics, with the test rows evaluated once.
 
     Args:
         prepared: its rows.
         fitted: the network with its recipe.
-        spent: duration of training in seconds.
+        spent: duration of training in seconds, with the part before an interruption.
+        told: told the test rows that are scored.
     """
     began, recipe = time.perf_counter(), fitted.recipe
     parts = {"test": prepared.test, "valid": prepared.valid}
@@ -120,7 +124,10 @@ def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float) -> Run
     network, result = fitted.network, fitted.result
     objective, by_loss = Objective.of(*recipe.schema.labels), recipe.training.monitor == "loss"
     table = encoded_by(fitted.encoder, prepared.test, prepared.encoder)
-    test = evaluate(network, table, objective, prepared.test.group, loss=by_loss)
+    if told is not None:
+        told.scoring(len(table))
+    scored = None if told is None else told.scored
+    test = evaluate(network, table, objective, prepared.test.group, loss=by_loss, scored=scored)
     make_whole(network)
     run = Run(
         recipe=recipe,

@@ -49,6 +49,7 @@ class Kind:
         origin: what to give instead of a folder without an artifact.
         most: the largest size in bytes of some parts.
         fast: use `word_sums` rather than SHA-256, for large files that can be made again.
+        trained: it is what a training ends with, whose checkpoints lie beside it until then.
         nan: allow NaN in the manifest, which standard JSON does not have.
     """
 
@@ -62,6 +63,7 @@ class Kind:
     origin: str
     most: Mapping[str, int] = field(default_factory=dict)
     fast: bool = False
+    trained: bool = False
     nan: bool = False
 
     def open(self, folder: Path) -> "Artifact":
@@ -174,7 +176,9 @@ class Kind:
         try:
             found: Any = json.loads(read_regular(folder / self.manifest, MOST_OF_MANIFEST).decode())
         except FileNotFoundError:
-            raise self.damage(f"{folder} is not {self.a_name}: it has no {self.manifest}; {self.origin}") from None
+            how = "a training into it is unfinished: the same `fieldwise train` resumes it"
+            why = f"it has no {self.manifest}; {how if self._begun(folder) else self.origin}"
+            raise self.damage(f"{folder} is not {self.a_name}: {why}") from None
         except NotADirectoryError:
             raise self.damage(f"{folder} is not {self.a_name}: it is a file; {self.origin}") from None
         except (OSError, ValueError, RecursionError) as e:
@@ -182,6 +186,10 @@ class Kind:
         if not isinstance(found, dict) or type(found.get("format")) is not int:
             raise self.damaged(folder, f"{self.manifest} has no format number")
         return found
+
+    def _begun(self, folder: Path) -> bool:
+        """Whether checkpoints of an artifact that a run would end with lie beside it."""
+        return self.trained and any(folder.absolute().parent.glob(f".{folder.absolute().name}.unfinished/*"))
 
     def _check_format(self, folder: Path, found: int) -> None:
         about = f"the {self.name} {folder} has format {found}, but this fieldwise {__version__} reads"

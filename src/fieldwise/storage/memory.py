@@ -19,7 +19,7 @@ _UNTOLD = 1 << 32  # where a system tells nothing
 _UNLIMITED = 1 << 60  # version 1 of cgroups writes a huge number for no limit
 
 
-def parse_bytes(amount: str | int, what: str) -> int:
+def parse_bytes(amount: str | float, what: str) -> int:
     """The number of bytes of an amount such as `2GB`, `1.5 GiB`, `512MB` or a plain number.
 
     Args:
@@ -31,8 +31,11 @@ def parse_bytes(amount: str | int, what: str) -> int:
 
     >>> parse_bytes("2GB", "data.memory"), parse_bytes("1.5GiB", "data.memory")
     (2000000000, 1610612736)
+    >>> parse_bytes(1e9, "data.memory")
+    1000000000
     """
-    found = _AMOUNT.fullmatch(str(amount).strip())
+    text = f"{amount:.0f}" if isinstance(amount, float) else str(amount).strip()  # TOML reads 1e9 as a float
+    found = _AMOUNT.fullmatch(text)
     if found is None:
         raise ConfigError(f"{what} must be an amount of memory such as '2GB', '512MB' or bytes, found {amount!r}")
     number, unit, binary = found.groups()

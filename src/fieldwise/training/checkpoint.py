@@ -167,12 +167,13 @@ class Checkpoints:
         if self.minutes > 0 and (self.always or self.due(evaluated=True)):
             self.write(capture, wait=True)
 
-    def write(self, capture: Callable[[], State], *, wait: bool = False) -> None:
+    def write(self, capture: Callable[[], State], *, wait: bool = False, told: bool = False) -> None:
         """Write a checkpoint: `capture` copies the state, and a thread writes it.
 
         Args:
             capture: called at once.
             wait: until it is written.
+            told: whether a note says when it is written.
         """
         self.settle()
         if self.minutes <= 0:
@@ -188,13 +189,13 @@ class Checkpoints:
             return
         self._copying, self._last = time.perf_counter() - began, began
         if self.world is not None:
-            self._save_part(state, self.world)
+            self._save_part(state, self.world, told)
             self._copying = time.perf_counter() - began
         elif wait:
             self._save(state)
             self._tell()
         else:
-            self._thread = threading.Thread(target=self._save, args=(state,), name="fieldwise-checkpoint")
+            self._thread = threading.Thread(target=self._save, args=(state, told), name="fieldwise-checkpoint")
             self._thread.start()
 
     def settle(self) -> None:
@@ -213,17 +214,17 @@ class Checkpoints:
         with contextlib.suppress(OSError):  # the other training's, or a lock
             self.place.folder.rmdir()
 
-    def _save_part(self, state: State, world: World) -> None:
+    def _save_part(self, state: State, world: World, told: bool) -> None:
         """Write this process's part; the next checkpoint takes its place unless all have written theirs."""
         number = self._number
-        self._save(state)
+        self._save(state, told)
         failed = sum(world.lengths(len(self._failures)))
         self._number = number if failed else number + 1
         if failed and not self._failures:
             self._failures.append("another process could not write its part")
         self._tell()
 
-    def _save(self, state: State) -> None:
+    def _save(self, state: State, told: bool = False) -> None:
         try:
             with writing(CHECKPOINT, self.folder / str(self._number % SLOTS)) as writer:
                 with writer.open("tensors") as file:
@@ -231,6 +232,11 @@ class Checkpoints:
                 when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
                 writer.finish(number=self._number, written=when, about=self._about, run=state.facts)
             self._number += 1
+            if told:
+                self.place.note(
+                    f"wrote the checkpoint that SIGUSR1 asked for, of epoch {state.facts['position']:.4g}, to "
+                    f"{self.place.folder}"
+                )
         except (FieldwiseError, OSError, MemoryError) as e:
             self._failures.append((str(e).splitlines() or [type(e).__name__])[0])
 

@@ -213,9 +213,9 @@ class Training:
     def _keep(self, checkpoints: Checkpoints, *, evaluated: bool) -> None:
         """Write a checkpoint if one is due."""
         if checkpoints.due(evaluated=evaluated, asked=self.whole_steps.asked):
-            self.whole_steps.asked = False
+            asked, self.whole_steps.asked = self.whole_steps.asked, False
             self._spend()
-            checkpoints.write(partial(captured, self.reached, self.step.parts, copied=True))
+            checkpoints.write(partial(captured, self.reached, self.step.parts, copied=True), told=asked)
             self.began = time.perf_counter()
 
     def _spend(self) -> None:

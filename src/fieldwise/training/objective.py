@@ -1,6 +1,6 @@
 """Objectives: the loss and metrics of each label."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ from fieldwise.data.table import EncodedTable, batch_starts
 from fieldwise.distributed.world import World, current
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
+from fieldwise.layout import Batch
 from fieldwise.schema.label import Label, Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
@@ -134,6 +135,7 @@ def evaluate(
     group: np.ndarray | None = None,
     *,
     loss: bool = False,
+    scored: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
     """Metrics of a network over all rows of a table with targets.
 
@@ -146,6 +148,7 @@ def evaluate(
         objective: defines the metrics.
         group: group of each row, for group AUC.
         loss: whether to include `loss`, the weighted sum of the labels' losses.
+        scored: called with the number of rows of each batch that is scored, in one process.
 
     Errors:
         TrainingError: a score is not finite because training diverged.
@@ -154,10 +157,20 @@ def evaluate(
         raise ConfigError("evaluation needs targets, but the encoded table has none")
     world = current()
     if world is None:
-        return _judged(score_batches(network, table.batches(SCORING_BATCH)), table, objective, group, loss)
+        batches = _counted(table.batches(SCORING_BATCH), scored)
+        return _judged(score_batches(network, batches), table, objective, group, loss)
     scores = _scores_of_all(network, table, world)
     found: dict[str, float] = world.sent(None if scores is None else _judged(scores, table, objective, group, loss))
     return found
+
+
+def _counted(
+    batches: Iterable[tuple[Batch, Tensor | None]], scored: Callable[[int], None] | None
+) -> Iterator[tuple[Batch, Tensor | None]]:
+    for batch, y in batches:
+        yield batch, y
+        if scored is not None:
+            scored(batch.size)
 
 
 def _scores_of_all(network: nn.Module, table: EncodedTable, world: World) -> np.ndarray | None:

@@ -48,6 +48,14 @@ class Reported:
         """Called at the end of the run."""
         self._reports.begin("evaluation", run=self._title)
 
+    def scoring(self, rows: int) -> None:
+        """Called when the test rows are scored, after the run."""
+        self._reports.begin("evaluation", rows, run=self._title)
+
+    def scored(self, rows: int) -> None:
+        """Called after some of these rows."""
+        self._reports.add(rows)
+
 
 def _rounded(loss: Tensor) -> float | None:
     """None for what JSON has no number for."""

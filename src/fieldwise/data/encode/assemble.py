@@ -1,4 +1,4 @@
-"""Assembling encoded columns into rows, in blocks that fit in the CPU cache.
+"""Assembling encoded columns into rows, in blocks of rows that threads share.
 
 Letters: N rows, S columns.
 """
@@ -31,12 +31,13 @@ def rows_of(
     out = np.empty((rows, len(columns)), dtype=kind)
 
     def write(start: int) -> None:
-        block = np.empty((len(columns), min(BLOCK, rows - start)), dtype=kind)
+        block = out[start : start + BLOCK]
         for k, column in enumerate(columns):
-            block[k] = column[start : start + BLOCK]
-            if add is not None:
-                block[k] += kind(add[k])
-        out[start : start + BLOCK] = block.T
+            cells = column[start : start + BLOCK]
+            if add is None:
+                block[:, k] = cells
+            else:
+                np.add(cells, add[k], out=block[:, k], casting="same_kind")
 
     each(write, range(0, rows if columns else 0, BLOCK), rows=rows)
     return out

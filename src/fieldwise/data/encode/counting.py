@@ -1,4 +1,4 @@
-"""Counting texts piece by piece; counts that take too much memory are moved to files."""
+"""Counting texts or integers piece by piece; counts that take too much memory are moved to files."""
 
 import secrets
 from pathlib import Path
@@ -17,7 +17,7 @@ EMPTY = pl.DataFrame(schema={"text": pl.String, "n": pl.Int64})
 
 
 class TextCounts:
-    """How often each text occurs.
+    """How often each text occurs, or each integer if all that is added are 64-bit integers.
 
     Args:
         scratch: its folder takes the counts if the different texts are more than `most`; without a folder all are held
@@ -64,7 +64,7 @@ class TextCounts:
             counts = _summed([pl.read_ipc(path) for path in paths])
             found.append(counts.filter(pl.col("n") >= count))
             rare += counts.height - found[-1].height
-        return pl.concat(found), rare
+        return pl.concat([one for one in found if one.height] or [EMPTY]), rare
 
     def _merge(self) -> None:
         self._counts, self._added, self._waiting = _summed([self._counts, *self._added]), [EMPTY], 0
@@ -83,4 +83,5 @@ class TextCounts:
 
 
 def _summed(counts: list[pl.DataFrame]) -> pl.DataFrame:
-    return pl.concat(counts).group_by("text").agg(pl.col("n").sum())
+    some = [one for one in counts if one.height]  # empty ones are of text, also where integers are counted
+    return pl.concat(some or [EMPTY]).group_by("text").agg(pl.col("n").sum())

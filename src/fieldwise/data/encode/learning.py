@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.cells import Cells, bag_cells, number_cells, with_nan
+from fieldwise.data.encode.cells import INTEGERS, Cells, bag_cells, number_cells, with_nan
 from fieldwise.data.encode.coded import Coded, code_texts, coded
 from fieldwise.data.encode.columns import as_list, as_number, as_text
 from fieldwise.data.encode.counting import TextCounts
@@ -70,8 +70,8 @@ class Counted:
     Args:
         rows: how many there are.
         present: how many values they hold.
-        values: a numeric field's numbers, in order, as the column `number`; else the texts and how often each occurs,
-            as `text` and `n`, and none for a hashed field.
+        values: a numeric field's numbers, in order, as the column `number`; else the texts, or integers that stand for
+            their decimal texts, and how often each occurs, as `text` and `n`, and none for a hashed field.
     """
 
     rows: int
@@ -120,14 +120,19 @@ def learn_counted(f: Field, pieces: Iterable[Counted], scratch: Scratch) -> Fitt
     if f.hash_buckets is not None:
         return Hashing(buckets=f.hash_buckets)
     kept, rare = counts.at_least(f.min_count)
+    kept = kept.with_columns(pl.col("text").cast(pl.String))
     return Vocabulary(values=_in_order(kept), rare=rare)
 
 
 def _counted(column: pl.Series) -> tuple[pl.Series, np.ndarray]:
-    """The different values of a column as text, not necessarily different, and how many cells hold each."""
+    """The values of a column as text, or as 64-bit integers, not necessarily different, and how many cells hold each.
+
+    Integers are cheaper to count than their texts, which are made when all are counted.
+    """
     as_text(column.clear())  # raises if cells are not single values
     found = column.rename("value").value_counts(name="n")
-    texts, numbers = as_text(found.get_column("value")), found.get_column("n").to_numpy()
+    values, numbers = found.get_column("value"), found.get_column("n").to_numpy()
+    texts = values.cast(pl.Int64) if column.dtype in INTEGERS else as_text(values)
     present = texts.is_not_null()
     return texts.filter(present), numbers[present.to_numpy()]
 

@@ -28,6 +28,7 @@ false f no n 0 off dislike disliked hate hated negative neg bad fail failed fail
 decline declined deny denied irrelevant skip skipped ignore ignored none never nein non não nao нет 否 👎 - − ✗ ✘ ❌
 """
 _YES, _NO = frozenset(_POSITIVE.split()), frozenset(_NEGATIVE.split())
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:_duplicated_\d+)?")
 _DENIED = re.compile(r"(?:non|not|no|un|did not|didn't|never) ?")
 _STARS = re.compile(r"([0-5](?:[.,]5|[.,]0)?)(?: ?stars?| ?★| ?/ ?5| out of 5)", re.IGNORECASE)
 
@@ -68,9 +69,11 @@ def label_name(frame: pl.DataFrame, label: str | None) -> str:
     found = [c for c in frame.columns if is_label_name(c)]
     found = found or [c for c in frame.columns if is_label_name(c, LIKELY_LABELS)]
     if not found:
+        bare = any(_NUMBER.fullmatch(name) for name in frame.columns)
+        header = "; if the file has no header line, give the names of its columns (--columns)" if bare else ""
         raise SchemaError(
             f"no column looks like a label ({', '.join(LABELS)}) among {', '.join(frame.columns)}: give it as label "
-            "(--label)"
+            f"(--label){header}"
         )
     if len(found) > 1:
         raise SchemaError(

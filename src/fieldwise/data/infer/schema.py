@@ -99,7 +99,9 @@ def infer_schema(frame: TableLike | Sample, *, label: str | None = None, positiv
     True
     """
     if isinstance(frame, (str, Path)):
-        frame = sample_table(frame)
+        path, frame = frame, sample_table(frame)
+        if not frame.frame.height:
+            raise SchemaError(f"a schema is inferred from rows, but {path} has none; write the schema yourself")
     sample = frame if isinstance(frame, Sample) else Sample(frame=(whole := as_table(frame)), rows=whole.height)
     with renumbering_rows(sample.kept):
         return _inferred(sample, label, [positive] if isinstance(positive, str) else positive)
