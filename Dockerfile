@@ -15,7 +15,8 @@ RUN pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} "$(grep '^torch
 COPY pyproject.toml CMakeLists.txt README.md LICENSE ./
 COPY native native
 COPY src src
-RUN pip install '.[serve,redis,postgresql]'
+ARG EXTRAS=serve,redis,postgresql
+RUN pip install ".[$EXTRAS]"
 
 FROM python:3.13-slim
 RUN useradd --uid 10001 --create-home fieldwise

@@ -13,13 +13,15 @@ from ray_cluster import cluster
 from fieldwise import Bundle
 from fieldwise.cli import run
 from fieldwise.distributed.ray_desk import Desk, _interface
+from fieldwise.distributed.ray_train import Launch
+from fieldwise.version import __version__
 
 __all__ = ["cluster"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:::ray", "ignore::ResourceWarning", "ignore::FutureWarning")
 SMALL = ["simulated/fm", "--set", "data.rows=6000", "--set", "training.epochs=2", "--quiet", "--out"]
 LONG = [
-    "simulated/inttower", "--set", "data.rows=8000", "--set", "training.epochs=20", "--set", "training.patience=20",
+    "simulated/inttower", "--set", "data.rows=8000", "--set", "training.epochs=8", "--set", "training.patience=8",
     "--set", "training.checkpoint_minutes=0.001", "--quiet", "--out",
 ]  # fmt: skip
 ON_RAY = ["--processes", "2", "--engine", "ray"]
@@ -113,12 +115,32 @@ def test_an_error_of_the_processes_is_one_sentence(cluster, capfd):
 
 
 @pytest.mark.slow
+def test_more_processes_than_the_machine_of_a_cluster_has_cores_are_refused(cluster, capfd):
+    assert run(["train", *SMALL, "b", "--processes", "3", "--engine", "ray"]) == 2
+    errors = capfd.readouterr().err
+    assert errors.startswith("fieldwise: the 3 processes need 3 CPUs, and the Ray cluster has 2: lower --processes")
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "sentence"),
+    [
+        ({"size": 4, "cores": 2}, {"CPU": 8.0}, ""),
+        ({"size": 4, "cores": 3}, {"CPU": 8.0}, "the 4 processes need 12 CPUs, and the Ray cluster has 8"),
+        (
+            {"size": 2, "gpus": True},
+            {"CPU": 8.0, "GPU": 1.0},
+            "the 2 processes need 2 CPUs and 2 GPUs, and the Ray cluster has 8 and 1",
+        ),
+    ],
+)
+def test_what_a_cluster_lacks_is_said(asked, there, sentence):
+    assert Launch(command=[], **asked).missing(there) == sentence
+
+
+@pytest.mark.slow
 def test_a_machine_that_does_not_see_the_folder_is_named(cluster, monkeypatch, capfd):
     monkeypatch.setattr("fieldwise.distributed.engine.PATIENCE", 0.1)
     hidden = {"task": '{"given": {}, "reads": {"/elsewhere/mine.toml": 9}, "writes": null, "version": "%s"}'}
-    from fieldwise.distributed.ray_train import Launch
-    from fieldwise.version import __version__
-
     about = Launch.about
     monkeypatch.setattr(Launch, "about", lambda self: about(self) | {"task": hidden["task"] % __version__})
     assert run(["train", *SMALL, "b", *ON_RAY]) == 2

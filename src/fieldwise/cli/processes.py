@@ -103,16 +103,18 @@ def run_on_ray(wanted: RayProcesses) -> None:
     from fieldwise.distributed.ray_train import Launch, start_on_ray
 
     with ray_cluster(wanted.address, say), ray_failure():
-        kind = wanted.device.partition(":")[0]
-        enough = library("ray").cluster_resources().get("GPU", 0) >= wanted.count
+        kind, there = wanted.device.partition(":")[0], library("ray").cluster_resources()
         launch = Launch(
             command=command_again()[1:],
             size=wanted.count,
             cores=wanted.cores,
-            gpus=kind == "cuda" or (kind == "auto" and enough),
+            gpus=kind == "cuda" or (kind == "auto" and there.get("GPU", 0) >= wanted.count),
             reads=wanted.reads,
             writes=wanted.writes,
         )
+        grows = bool(wanted.address or os.environ.get("RAY_ADDRESS"))
+        if (missing := launch.missing(there)) and not grows:
+            raise ConfigError(f"{missing}: lower --processes or --threads, or name a larger cluster with --ray-address")
         code = start_on_ray(launch, say)
     if code:
         raise typer.Exit(code)

@@ -4,6 +4,7 @@ Ray Train finds the places for all processes at once, numbers them by machine, h
 Each of its workers runs the ordinary command with `torchrun`'s variables, so that training itself knows nothing of Ray.
 """
 
+import codecs
 import contextlib
 import os
 import sys
@@ -51,6 +52,20 @@ class Launch:
     reads: tuple[Path, ...] = ()
     writes: Path | None = None
 
+    @property
+    def resources(self) -> dict[str, int]:
+        """What each process takes, in Ray's words."""
+        return {"CPU": self.cores} | ({"GPU": 1} if self.gpus else {})
+
+    def missing(self, there: Mapping[str, float]) -> str:
+        """What a cluster with these resources lacks for all processes, as words; empty if it has enough."""
+        wanted = {kind: count * self.size for kind, count in self.resources.items()}
+        if all(there.get(kind, 0) >= count for kind, count in wanted.items()):
+            return ""
+        needed = " and ".join(f"{count} {kind}s" for kind, count in wanted.items())
+        found = " and ".join(f"{there.get(kind, 0):.0f}" for kind in wanted)
+        return f"the {self.size} processes need {needed}, and the Ray cluster has {found}"
+
     def about(self) -> dict[str, Any]:
         """What each worker is told (`work_for`)."""
         folder = Path.cwd()
@@ -97,11 +112,13 @@ def start_on_ray(launch: Launch, say: Callable[[str], None]) -> int:
 def _trainer(launch: Launch, desk: Any, folder: str) -> Any:
     os.environ.update(QUIET)
     train = library("ray.train")
-    resources = {"CPU": launch.cores} | ({"GPU": 1} if launch.gpus else {})
     return library("ray.train.v2.api.data_parallel_trainer").DataParallelTrainer(
         partial(work_for, desk, launch.about()),
         scaling_config=train.ScalingConfig(
-            num_workers=launch.size, use_gpu=launch.gpus, resources_per_worker=resources, placement_strategy="PACK"
+            num_workers=launch.size,
+            use_gpu=launch.gpus,
+            resources_per_worker=launch.resources,
+            placement_strategy="PACK",
         ),
         run_config=train.RunConfig(name="fieldwise", storage_path=folder),
     )
@@ -117,16 +134,11 @@ class _Room:
 
     def wait(self) -> None:
         """Called while processes are missing."""
-        ray, size = library("ray"), self.launch.size
-        wanted = {"CPU": size * self.launch.cores} | ({"GPU": size} if self.launch.gpus else {})
-        every = ray.cluster_resources()
-        small = any(every.get(kind, 0) < count for kind, count in wanted.items())
+        ray = library("ray")
+        small = self.launch.missing(ray.cluster_resources())
         if time.monotonic() < self.at + (0 if small else PATIENCE):
             return
-        free = ray.available_resources()
-        found = " and ".join(f"{every.get(kind, 0):.0f} {kind}s ({free.get(kind, 0):.0f} free)" for kind in wanted)
-        needed = " and ".join(f"{count} {kind}s" for kind, count in wanted.items())
-        self.say(f"waiting for the Ray cluster: the {size} processes need {needed}, and it has {found}")
+        self.say(f"waiting for the Ray cluster: {small or 'other work takes its cores'}")
         self.at = float("inf")
 
 
@@ -171,6 +183,7 @@ class _Group:
         self.ready: dict[int, dict[str, Any]] = {}
         self.begun = False
         self._looked = 0.0
+        self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
         self._fitted = False
         self._failures: dict[int, str] = {}
 
@@ -217,8 +230,9 @@ class _Group:
         for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
             text = what.get(name, b"")
             if one.rank == 0 and text:
-                stream.write(text.decode(errors="replace"))
-                stream.flush()
+                with contextlib.suppress(OSError):  # the terminal is gone: what trains is saved all the same
+                    stream.write(self._decoders[name].decode(text))
+                    stream.flush()
             elif name == "stderr":
                 one.said += text
         one.returncode = what.get("code", one.returncode)
