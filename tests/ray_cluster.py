@@ -20,6 +20,9 @@ def cluster() -> Iterator[str]:
     ray = pytest.importorskip("ray", reason="needs Ray: pip install 'fieldwise[ray]'")
     from fieldwise.distributed.ray_engine import WORKERS
 
+    if ray.is_initialized():  # by another file of tests
+        yield ray.get_runtime_context().gcs_address
+        return
     os.environ |= ENVIRONMENT
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

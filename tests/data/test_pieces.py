@@ -10,8 +10,10 @@ import pytest
 from pieces_lab import CASES, SCHEMA, assert_equal, log, prepared, rows_of
 
 from fieldwise.data.encode.counting import TextCounts
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.fitted import Vocabulary
 from fieldwise.data.encode.learning import quantile_edges
+from fieldwise.data.encode.pieces import save_pieces
 from fieldwise.data.prepare.cuts import time_cuts
 from fieldwise.data.prepare.grouping import group_rows, rank_texts
 from fieldwise.data.prepare.ordering import order_numbers
@@ -164,3 +166,15 @@ def test_times_of_text_with_a_format_are_read_in_pieces(tmp_path: Path) -> None:
     broken = frame.with_columns(day=pl.when(pl.int_range(pl.len()) == 300).then(pl.lit("soon")).otherwise("day"))
     with pytest.raises(DataError, match="holds 'soon' in row 300 "):
         order_numbers(broken, "day", "time", "%d.%m.%Y", scratch=Scratch(tmp_path, piece=64))
+
+
+def test_pieces_written_to_a_folder_are_the_table_that_is_saved_whole(tmp_path: Path) -> None:
+    frame = log()[:300]
+    encoder = Encoder.fit(frame, SCHEMA)
+    y = np.linspace(0, 1, 300, dtype=np.float32)[:, None]
+    encoder.transform(frame, y=y).save(tmp_path / "whole")
+    pieces = [(slice(at, at + 100), encoder.transform(frame[at : at + 100])) for at in (0, 100, 200)]
+    save_pieces(tmp_path / "pieces", encoder.layout, 300, pieces, y, Scratch(tmp_path))
+    found = {path.name: path.read_bytes() for path in (tmp_path / "pieces").iterdir()}
+    assert found == {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+    assert len(found) >= 5

@@ -73,7 +73,7 @@ def save_pieces(
     offsets[0] = 0
     bag_ids = scratch.growing(np.int32)
     with writing(TABLE, folder) as writer:
-        with writer.open("ids") as ids, writer.open("values") as numbers:
+        with writer.open("values") as numbers, writer.open("ids") as ids:  # the manifest names first what closes first
             write_header(ids, np.dtype(np.int32), (rows, len(layout.fields) - bags))
             write_header(numbers, np.dtype(np.float32), (rows, values))
             for at, table in pieces:
