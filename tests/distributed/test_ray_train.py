@@ -53,15 +53,26 @@ def ranks() -> dict[int, int]:
     return found
 
 
-def broken_off(address: str, out: str, number: int, rank: int | None) -> tuple[int, str]:
-    """A training that gets a signal after its first checkpoint, the command itself or one process: code and errors."""
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def broken_off(address: str, out: str, number: int, rank: int | None, *, worker: bool = False) -> tuple[int, str]:
+    """A training whose command, or one process, or that one's worker, gets a signal after the first checkpoint.
+
+    Returns the command's exit code and errors.
+    """
     with started(address, *LONG, out, *ON_RAY) as parent:
         while parent.poll() is None and not list(Path().glob(f".{out}.unfinished/*/*/checkpoint.json")):
             time.sleep(0.05)
         trained = ranks()
-        os.kill(parent.pid if rank is None else trained[rank], number)
-        _, errors = parent.communicate(timeout=120)
+        whom = parent.pid if rank is None else trained[rank]
+        os.kill(parent_of(whom) if worker else whom, number)
+        _, errors = parent.communicate(timeout=240)
     assert sorted(trained) == [0, 1]
+    end = time.monotonic() + 60
+    while ranks() and time.monotonic() < end:
+        time.sleep(0.1)
     assert ranks() == {}
     return parent.returncode, errors
 
@@ -103,6 +114,16 @@ def test_a_killed_process_ends_the_others_in_one_sentence(cluster, rank):
     code, errors = broken_off(cluster, "b", signal.SIGKILL, rank)
     assert code == 1
     assert errors.startswith(f"fieldwise: process {rank} of 2 was ended by signal 9 (")
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+def test_a_lost_worker_ends_all_in_one_sentence(cluster):
+    code, errors = broken_off(cluster, "b", signal.SIGKILL, 1, worker=True)
+    assert code in (1, 3)
+    assert "process 1 of 2: its Ray worker is lost (" in errors
+    assert "the same command resumes from the last checkpoint" in errors
     assert errors.count("\n") == 1
 
 
