@@ -1,7 +1,6 @@
 """Several server processes on one port: started again when they die, stopped together, with shared memory."""
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -38,30 +37,45 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tests read 
 SMALL = """
 import os, sys, time
 from fieldwise.cli.workers import Worker
-worker = Worker.current()
-if sys.argv[1] == "fails":
-    sys.exit("no bundle here")
-listening = worker.socket()
-worker.begin()
-while True:
-    connection = listening.accept()[0]
-    connection.sendall(f"{worker.number} {os.getpid()}".encode())
-    connection.close()
+
+def work(worker):
+    if sys.argv[-1] == "fails":
+        print("no bundle here", file=sys.stderr)
+        return 1
+    listening = worker.socket()
+    worker.begin()
+    while True:
+        connection = listening.accept()[0]
+        connection.sendall(f"{worker.number} {os.getpid()}".encode())
+        connection.close()
+
+if __name__ == "__main__" and Worker.current():
+    sys.exit(work(Worker.current()))
 """
 FIRST = """
 import socket, sys
 from fieldwise.cli.workers import Supervisor
+exec(sys.argv[1])
 listening = socket.create_server(("127.0.0.1", 0))
 say = lambda text: print(text, flush=True)
-supervisor = Supervisor(command=[sys.executable, "-c", sys.argv[1], sys.argv[2]], count=2, listening=listening,
-    grace=0.0, say=say, ready=lambda: say(f"port {listening.getsockname()[1]}"))
+supervisor = Supervisor(command=[sys.executable, "-c", sys.argv[1], sys.argv[3]], count=2, listening=listening,
+    grace=0.0, say=say, ready=lambda: say(f"port {listening.getsockname()[1]}"),
+    work=work if sys.argv[2] == "forked" else None)
 sys.exit(supervisor.run())
 """
+# prometheus_client must be loaded when the first process has said where metrics of several processes lie.
+FRESH = """
+import sys
+for name in list(sys.modules):
+    if name.startswith(("prometheus_client", "fieldwise.serving")):
+        del sys.modules[name]
+"""
+WAYS = ["forked", "started"]  # how workers begin, on Linux and elsewhere
 
 
 @contextmanager
-def first_process(how="works"):
-    words = [sys.executable, "-c", FIRST, SMALL, how]
+def first_process(how="works", way="forked"):
+    words = [sys.executable, "-c", FIRST, SMALL, way, how]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -100,8 +114,9 @@ def gone(processes):
         time.sleep(0.02)
 
 
-def test_a_worker_that_dies_is_started_again_and_all_are_stopped_together():
-    with first_process() as first:
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_that_dies_is_started_again_and_all_are_stopped_together(way):
+    with first_process(way=way) as first:
         port = int(first.stdout.readline().split()[1])
         before = both(port)
         os.kill(before[2], signal.SIGKILL)
@@ -114,16 +129,18 @@ def test_a_worker_that_dies_is_started_again_and_all_are_stopped_together():
         gone(after.values())
 
 
-def folder_of(process):
-    """The folder that a worker shares with the others."""
-    environment = dict(x.split("=", 1) for x in Path(f"/proc/{process}/environ").read_text().split("\0") if "=" in x)
-    return Path(json.loads(environment["FIELDWISE_WORKER"])["folder"])
+def folder_in(place):
+    """The folder that workers share, made in a folder of temporary files."""
+    (folder,) = place.iterdir()
+    return folder
 
 
-def test_workers_end_with_the_first_process_and_leave_nothing():
-    with first_process() as first:
+@pytest.mark.parametrize("way", WAYS)
+def test_workers_end_with_the_first_process_and_leave_nothing(way, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with first_process(way=way) as first:
         workers = both(int(first.stdout.readline().split()[1]))
-        folder = folder_of(workers[1])
+        folder = folder_in(tmp_path)
         assert {one.name for one in folder.iterdir()} == {"metrics", "shared"}
         first.kill()
         gone(workers.values())
@@ -137,9 +154,8 @@ def test_what_servers_that_were_killed_have_left_is_removed(monkeypatch, tmp_pat
     (left / "shared" / "weights.npy").write_bytes(bytes(100))
     os.utime(left, (0, 0))
     with first_process() as first:
-        workers = both(int(first.stdout.readline().split()[1]))
-        folder = folder_of(workers[1])
-        assert list(tmp_path.iterdir()) == [folder]
+        both(int(first.stdout.readline().split()[1]))
+        folder = folder_in(tmp_path)
         os.utime(folder, (0, 0))
         with first_process() as second:
             both(int(second.stdout.readline().split()[1]))
@@ -176,8 +192,9 @@ def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path):
     assert re.fullmatch(r"worker 2 cannot be started \(.*gone'\): the next attempt is in 1 s", said[0]), said
 
 
-def test_what_stops_the_first_worker_is_said_once():
-    with first_process("fails") as first:
+@pytest.mark.parametrize("way", WAYS)
+def test_what_stops_the_first_worker_is_said_once(way):
+    with first_process("fails", way) as first:
         out, errors = first.communicate(timeout=60)
         assert (first.returncode, out, errors) == (1, "", "no bundle here\n")
 
@@ -185,7 +202,7 @@ def test_what_stops_the_first_worker_is_said_once():
 def test_a_server_with_two_workers(tmp_path, ranker):
     ranker.save(tmp_path / "ranker")
     rows = log(4, seed=9).to_dicts()
-    with serving(tmp_path, "ranker", "--workers", 2, "--watch", 0.2) as server:
+    with serving(tmp_path, "ranker", "--workers", 2, "--watch", 0.2, before=FRESH) as server:
         assert "2 workers" in server.log
 
         def predict():

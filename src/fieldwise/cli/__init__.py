@@ -16,7 +16,7 @@ from fieldwise.cli.signals import as_interrupts, die_by
 from fieldwise.cli.terminal import visible
 from fieldwise.errors import FieldwiseError, LostProcessError
 
-__all__ = ["main", "run"]
+__all__ = ["ended", "main", "run"]
 
 MACHINE_FAULT = 1
 USER_FAULT = 2  # also when the disk or memory is full: the user can free some or ask for less
@@ -49,7 +49,8 @@ def run(arguments: Sequence[str]) -> int:
     # The setting has an effect only if it is made before PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     began = time.perf_counter()  # so that a time budget includes loading PyTorch
-    try:
+
+    def command() -> int | None:
         from fieldwise.cli.app import app
         from fieldwise.cli.options import GIVEN
 
@@ -58,7 +59,21 @@ def run(arguments: Sequence[str]) -> int:
         with warnings.catch_warnings():  # restores warnings.showwarning on exit
             shown = warnings.showwarning
             warnings.showwarning = partial(_warn, shown)
-            code = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False, obj=began)
+            code: int | None = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False, obj=began)
+            return code
+
+    return ended(command, arguments)
+
+
+def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
+    """Do some work and return the exit code that it ends with; a user error is printed as one sentence.
+
+    Args:
+        work: returns its exit code; None for success.
+        arguments: of the command line, for errors about them.
+    """
+    try:
+        code = work()
     except LostProcessError as e:
         return _fail(str(e), LOST)
     except FieldwiseError as e:

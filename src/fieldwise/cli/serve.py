@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -175,6 +176,7 @@ def _start_workers(options: ServeOptions) -> None:
         raise ConfigError("--workers needs Linux or macOS: leave it out, and start several servers behind a proxy")
     usual_ends()
     listening = options.listening.listen()
+    fork = sys.platform == "linux"  # macOS ends a process that uses its frameworks after a fork
     supervisor = Supervisor(
         command=command_again(),
         count=options.workers,
@@ -182,10 +184,18 @@ def _start_workers(options: ServeOptions) -> None:
         grace=GRACE,
         say=say,
         ready=lambda: _say_where(options, listening),
+        work=partial(_work, options) if fork else None,
+        load=_load_server if fork else lambda: None,
     )
     status = supervisor.run()
     if status:
         raise typer.Exit(status)
+
+
+def _work(options: ServeOptions, worker: Worker) -> int:
+    from fieldwise.cli import ended
+
+    return ended(lambda: _serve(options, worker))
 
 
 def _say_where(options: ServeOptions, listening: socket.socket) -> None:
@@ -194,19 +204,33 @@ def _say_where(options: ServeOptions, listening: socket.socket) -> None:
     say(f"serving at {place} (web page; API reference: {place}/docs; stop with Ctrl-C{workers})")
 
 
-def _serve(options: ServeOptions, worker: Worker | None) -> None:
-    """Answer requests until the server is stopped, alone or as one of several workers."""
-    try:
-        import uvicorn
+def _load_server() -> None:
+    """Load the modules of a server.
 
-        from fieldwise.serving.balanced import BalancedServer, OpenCounts
-        from fieldwise.serving.connection_limits import Connections
-        from fieldwise.serving.connections import limited_protocol
-        from fieldwise.serving.http import create_app
+    Errors:
+        MissingExtraError: one is not installed.
+    """
+    try:
+        import uvicorn  # noqa: F401
+
+        import fieldwise.serving.http
     except ImportError as e:
         raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
+    import fieldwise.cli.serve_sources  # noqa: F401
+
+
+def _serve(options: ServeOptions, worker: Worker | None) -> None:
+    """Answer requests until the server is stopped, alone or as one of several workers."""
+    _load_server()
+    import uvicorn
+
     from fieldwise.cli.serve_sources import Loader, open_stores
+    from fieldwise.serving.balanced import BalancedServer, OpenCounts
+    from fieldwise.serving.connection_limits import Connections
+    from fieldwise.serving.connections import limited_protocol
+    from fieldwise.serving.http import create_app
     from fieldwise.serving.replacement import Live, Watcher
+    from fieldwise.storage.memory import return_freed_memory
 
     of = 1 if worker is None else worker.of
     limits = options.listening.limits(options.max_body, of)
@@ -239,6 +263,7 @@ def _serve(options: ServeOptions, worker: Worker | None) -> None:
         connections.told = counts.tell
         server, sockets = BalancedServer(config, worker.socket(), counts), []
     gc.collect()
+    return_freed_memory()  # of reading the tables
     gc.freeze()  # long-lived: otherwise garbage collection blocks all requests for 0.3 s at times
     if options.watch:
         watcher.start()

@@ -1,7 +1,8 @@
 """Several server processes on one port: started, watched, started again, and stopped together.
 
-The first process holds the listening socket and starts the workers. Each of them accepts from that socket, and has two
-pipes: it tells through one that it is ready, and learns from the other's end that the first process is gone.
+The first process holds the listening socket and starts the workers: on Linux it forks them, so that they share the
+memory of its modules. Each of them accepts from that socket, and has two pipes: it tells through one that it is ready,
+and learns from the other's end that the first process is gone.
 """
 
 import contextlib
@@ -13,17 +14,19 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from fieldwise.cli.forked import Forked, forked
 from fieldwise.storage.folders import scratch_folder
 
 __all__ = ["Supervisor", "Worker"]
 
 WORKER = "FIELDWISE_WORKER"  # what a worker is told, as JSON
 METRICS = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
-SHARED = "shared"
+METRICS_FOLDER, SHARED = "metrics", "shared"
 PACE = 0.1  # seconds between two checks of the workers
 SHORT = 5.0  # seconds: a worker that ends sooner is started again after a pause
 MOST_PAUSE = 30.0
@@ -92,7 +95,7 @@ class _Process:
     """A worker as the first process sees it."""
 
     number: int
-    process: "subprocess.Popen[bytes] | None" = None
+    process: "subprocess.Popen[bytes] | Forked | None" = None
     began: float = 0.0
     pause: float = 0.0  # seconds before the next start
     due: float = 0.0
@@ -109,6 +112,9 @@ class Supervisor:
 
     Args:
         command: a worker's command line.
+        work: what a worker does where it is forked from this process, instead of the command; its result is the exit
+            status.
+        load: called before the first worker is forked: loads the modules whose memory they share.
         count: number of workers.
         listening: the socket that all of them accept from.
         grace: seconds that workers have to finish their requests when they are stopped.
@@ -122,6 +128,9 @@ class Supervisor:
     grace: float
     say: Callable[[str], None]
     ready: Callable[[], None] = lambda: None
+    work: Callable[[Worker], int] | None = None
+    load: Callable[[], None] = lambda: None
+    _held: int = -1
     _stopped: bool = False
 
     def run(self) -> int:
@@ -129,12 +138,14 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:  # as with nohup
                 signal.signal(number, self._stop_soon)
-        alive, held = os.pipe()
+        alive, self._held = os.pipe()
         workers = [_Process(number=k + 1) for k in range(self.count)]
         with scratch_folder() as place:
             folder = str(place)
-            for name in ("metrics", SHARED):
+            for name in (METRICS_FOLDER, SHARED):
                 (place / name).mkdir()
+            os.environ[METRICS] = str(place / METRICS_FOLDER)
+            self.load()
             try:
                 # The others follow once the first is ready: an error is said once, and what is shared is there.
                 status = self._first(workers[0], folder, alive)
@@ -147,7 +158,7 @@ class Supervisor:
                         self._keep(worker, folder, alive)
             finally:
                 self._stop(workers)
-                os.close(held)
+                os.close(self._held)
                 os.close(alive)
         return 0
 
@@ -204,11 +215,14 @@ class Supervisor:
             number=worker.number, of=self.count, listening=self.listening.fileno(), ready=ready, alive=alive,
             folder=folder,
         )  # fmt: skip
-        more = {WORKER: json.dumps(vars(part)), METRICS: str(Path(folder) / "metrics")}
+        more = {WORKER: json.dumps(vars(part))}
         try:
-            worker.process = subprocess.Popen(
-                self.command, env={**os.environ, **more}, pass_fds=(part.listening, ready, alive)
-            )
+            if self.work is None:
+                worker.process = subprocess.Popen(
+                    self.command, env={**os.environ, **more}, pass_fds=(part.listening, ready, alive)
+                )
+            else:
+                worker.process = forked(partial(self._worker, part, more), closed=(told, self._held))
         except OSError:
             os.close(told)
             raise
@@ -216,6 +230,11 @@ class Supervisor:
             os.close(ready)
         worker.began = time.monotonic()
         return told
+
+    def _worker(self, part: Worker, more: Mapping[str, str]) -> int:
+        os.environ.update(more)
+        assert self.work is not None, "a worker was forked"
+        return self.work(part)
 
     def _stop(self, workers: Sequence[_Process]) -> None:
         """Stop all workers, which finish their requests; those that do not in time are killed."""
@@ -233,5 +252,5 @@ class Supervisor:
 
 def _forget_metrics(folder: Path, process: int) -> None:
     """Remove a process's gauges of the present, as prometheus_client's `mark_process_dead` does; counters stay."""
-    for path in (folder / "metrics").glob(f"gauge_live*_{process}.db"):
+    for path in (folder / METRICS_FOLDER).glob(f"gauge_live*_{process}.db"):
         path.unlink(missing_ok=True)
