@@ -142,6 +142,19 @@ def test_more_processes_than_the_machine_of_a_cluster_has_cores_are_refused(clus
     assert errors.startswith("fieldwise: the 3 processes need 3 CPUs, and the Ray cluster has 2: lower --processes")
 
 
+@pytest.mark.slow
+def test_a_named_cluster_without_room_is_waited_for_until_a_signal(cluster):
+    with started(cluster, *SMALL, "b", "--processes", "3", "--engine", "ray") as parent:
+        assert parent.stderr is not None
+        said = parent.stderr.readline()
+        parent.send_signal(signal.SIGINT)
+        _, errors = parent.communicate(timeout=120)
+    assert said == "waiting for the Ray cluster: the 3 processes need 3 CPUs, and the Ray cluster has 2\n"
+    assert parent.returncode in (-signal.SIGINT, 130)
+    assert errors in ("", "fieldwise: interrupted\n")
+    assert not Path("b").exists()
+
+
 @pytest.mark.parametrize(
     ("asked", "there", "sentence"),
     [
