@@ -1,8 +1,11 @@
+from typing import get_args
+
 import pytest
 
 from fieldwise.config import parse, to_plain
 from fieldwise.errors import ConfigError
-from fieldwise.training.settings import TrainingSettings
+from fieldwise.evaluation.registry import METRICS
+from fieldwise.training.settings import Monitor, TrainingSettings
 
 
 def test_a_setting_out_of_range_is_named(subtests):
@@ -62,3 +65,7 @@ def test_a_mapping_that_is_wrong_is_one_sentence(subtests):
 def test_settings_survive_plain_values():
     settings = TrainingSettings(optimizer="sgd", momentum=0.9, l2={"attention.W": 2.0}, clip_norm=1, monitor="logloss")
     assert parse(TrainingSettings, to_plain(settings), "training") == settings
+
+
+def test_every_watched_metric_of_the_registry_can_be_monitored():
+    assert set(get_args(Monitor)) == {metric.name for metric in METRICS.values() if metric.watched}
