@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 import uvicorn
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from serving.hostile import ROW, TOO_LARGE
 
 from fieldwise.cli.listening import ACCEPTED, accepting
@@ -19,9 +19,11 @@ from fieldwise.serving import connections as connections_module
 from fieldwise.serving.admission import Admission
 from fieldwise.serving.connection_limits import ConnectionLimits, Connections
 from fieldwise.serving.connections import limited_protocol
-from fieldwise.serving.early_refusal import EarlyRefusal, plain_path
+from fieldwise.serving.early_refusal import EarlyRefusal, admissions, plain_path
 from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service
+from fieldwise.serving.shares import Shares
+from fieldwise.serving.worker import Worker
 
 BODY = json.dumps({"rows": [ROW]}).encode()
 HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
@@ -255,6 +257,20 @@ def test_who_sends_on_after_an_answer_is_read_no_more_and_reads_it(port, shut, m
         assert one.recv(1000).startswith(b"HTTP/1.1 413")
 
 
+def test_the_loop_rests_only_while_the_models_thread_computes():
+    worker, go = Worker(), threading.Event()
+    began = time.monotonic()
+    worker.let_run(60)
+    first, second = worker.submit(go.wait), worker.submit(time.sleep, 0.05)
+    worker.let_run(0.05)
+    assert 0.05 <= time.monotonic() - began < 30
+    assert not first.done()
+    go.set()
+    worker.let_run(60)
+    assert second.done()
+    assert time.monotonic() - began < 30
+
+
 class Held:
     """A connection that is not let in."""
 
@@ -309,9 +325,14 @@ def test_a_connection_too_many_of_an_address_over_its_share_is_held(app, port, m
     assert len(held) == 1
 
 
+def early_refusal(rest):
+    requests = Counter("requests", "-", ("method", "path", "status"), registry=None)
+    seconds = Histogram("seconds", "-", ("path",), registry=None)
+    return EarlyRefusal(requests, seconds, admissions(10, 1, 1.0), Shares(), rest)
+
+
 def test_the_loop_rests_once_in_a_turn(monkeypatch):
     rests = []
-    monkeypatch.setattr("fieldwise.serving.early_refusal.time.sleep", rests.append)
     monkeypatch.setattr(Admission, "is_full", lambda *_: True)
 
     async def run(early):
@@ -322,14 +343,6 @@ def test_the_loop_rests_once_in_a_turn(monkeypatch):
         assert early.refuses(b"/v1/explain", "a")
         await asyncio.sleep(0)
 
-    from prometheus_client import Counter, Histogram
-
-    from fieldwise.serving.early_refusal import admissions
-    from fieldwise.serving.shares import Shares
-
-    shares = Shares()
-    requests = Counter("requests", "-", ("method", "path", "status"), registry=None)
-    seconds = Histogram("seconds", "-", ("path",), registry=None)
-    asyncio.run(run(EarlyRefusal(requests, seconds, admissions(10, 1, 1.0), shares)))
+    asyncio.run(run(early_refusal(rests.append)))
     assert len(rests) == 3, "none for the explanation: predictions are not to wait for refusals of those"
     assert sum(rests) < 0.02

@@ -10,6 +10,7 @@ pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise
 
 from concurrent.futures import ThreadPoolExecutor
 
+from prometheus_client import Counter, Histogram
 from serving.asgi import post
 from serving.conftest import make
 from serving.hostile import ROW
@@ -18,9 +19,11 @@ from fieldwise import AFM, AutoInt
 from fieldwise.serving import pieces as pieces_module
 from fieldwise.serving import served as served_module
 from fieldwise.serving.admission import Admission
+from fieldwise.serving.early_refusal import EarlyRefusal, admissions
 from fieldwise.serving.http import ServerSettings, create_app
 from fieldwise.serving.pieces import Pieces
 from fieldwise.serving.service import Service
+from fieldwise.serving.shares import Shares
 
 
 async def ask(app, path, body):
@@ -224,3 +227,23 @@ def test_an_explanation_in_pieces_is_the_one_at_once(ranker):
     found = client(service).post("/v1/explain", {"rows": rows}).json()["explanations"]
     assert [one["score"] for one in found] == pytest.approx([one["score"] for one in whole], rel=1e-6)
     assert len(found) == 23
+
+
+def test_requests_that_are_let_in_count_before_they_enter():
+    """Eleven fit."""
+
+    async def run(early):
+        for path in (b"/v1/predict", b"/v1/recommend"):
+            for _ in range(11):
+                assert not early.refuses(path, "a")
+                early.announce(path)
+            assert early.refuses(b"/v1/predict", "a"), "all that are read in one turn would fit otherwise"
+            assert not early.refuses(b"/v1/explain", "a")
+            early.announce(b"/other")
+            await asyncio.sleep(0)
+        assert not early.refuses(b"/v1/predict", "a"), "none has entered"
+        await asyncio.sleep(0)
+
+    requests = Counter("requests", "-", ("method", "path", "status"), registry=None)
+    seconds = Histogram("seconds", "-", ("path",), registry=None)
+    asyncio.run(run(EarlyRefusal(requests, seconds, admissions(10, 1, 1.0), Shares(), lambda _: None)))

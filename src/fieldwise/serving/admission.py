@@ -56,6 +56,7 @@ class Admission:
     ) -> None:
         self.most, self.timeout, self.batch, self.clock, self.work = most, timeout, batch, clock, work or clock
         self.under_way = 0
+        self.announced = 0  # requests whose heads were read, and that enter in the event loop's next turn
         self._by_address: Counter[str] = Counter()
         self._answered = self._seconds = 0.0  # answers, and seconds of work; old ones count for less
         self._at = self._worked = -math.inf
@@ -63,14 +64,14 @@ class Admission:
     @property
     def expected(self) -> float:
         """Estimated seconds until all active requests are answered."""
-        return self.under_way * self._seconds / self._answered if self._answered else 0.0
+        return (self.under_way + self.announced) * self._seconds / self._answered if self._answered else 0.0
 
     def is_full(self, address: str = "") -> bool:
         """Whether the next request of an address cannot be answered in time."""
-        if self.under_way >= self.most:
+        if self.under_way + self.announced >= self.most:
             return True
         wait = self.expected / self.timeout
-        if wait < WAIT or self.under_way < self.batch:
+        if wait < WAIT or self.under_way + self.announced < self.batch:
             return wait >= LONGEST_WAIT
         is_light = self._by_address[address] * len(self._by_address) < LIGHT * self.under_way
         return not is_light or wait >= 2 * WAIT

@@ -224,7 +224,12 @@ class _Limited(HttpToolsProtocol):
         if self.parser.get_http_version() != "1.1" or not self.parser.should_keep_alive():
             return False
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
-        return length.isdigit() and int(length) <= LONG and early.refuses(self.url, self._address)
+        if not length.isdigit() or int(length) > LONG:
+            return False
+        if early.refuses(self.url, self._address):
+            return True
+        early.announce(self.url)
+        return False
 
     def _count_body(self, size: int) -> None:
         """Count the bytes of a body; one that is long waits for its address's share."""

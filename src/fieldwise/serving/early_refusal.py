@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from prometheus_client import Counter, Histogram
 
@@ -48,14 +48,26 @@ class EarlyRefusal:
     This costs a small part of what it costs to refuse them in the application. While requests are refused, the event
     loop rests in each of its turns: what arrives meanwhile is handled together, and the model's thread, which needs
     Python's lock too, is not interrupted by each of them.
+
+    Args:
+        requests: metric of answers.
+        seconds: metric of their durations.
+        admissions: by path.
+        shares: of addresses.
+        rest: blocks for so many seconds, or less if the model's thread has nothing to do.
     """
 
     answer = ErrorResponse(error=ErrorBody(message=FULL, field="server")).model_dump_json().encode()
 
     def __init__(
-        self, requests: Counter, seconds: Histogram, admissions: Mapping[str, Admission], shares: Shares
+        self,
+        requests: Counter,
+        seconds: Histogram,
+        admissions: Mapping[str, Admission],
+        shares: Shares,
+        rest: Callable[[float], None],
     ) -> None:
-        self.shares, self._answers = shares, admissions["/v1/recommend"]
+        self.shares, self._answers, self._let_run = shares, admissions["/v1/recommend"], rest
         self._resting = False
         self._paths = {
             path.encode(): (
@@ -83,8 +95,16 @@ class EarlyRefusal:
             asyncio.get_running_loop().call_soon(self._rest)
         return True
 
+    def announce(self, path: bytes) -> None:
+        """Count a request that is let in until it enters: otherwise as many as come in one turn would seem to fit."""
+        known = self._paths.get(path)
+        if known is not None:
+            if not known[0].announced:
+                asyncio.get_running_loop().call_soon(setattr, known[0], "announced", 0)  # before their tasks begin
+            known[0].announced += 1
+
     def _rest(self) -> None:
-        time.sleep(REST)
+        self._let_run(REST)
         self._resting = False
 
 

@@ -73,7 +73,9 @@ def create_app(
     add_errors(app)
     app.state.registry = served.metrics.registry
     app.state.shares = served.shares
-    app.state.early = EarlyRefusal(served.metrics.requests, served.metrics.seconds, served.admissions, served.shares)
+    app.state.early = EarlyRefusal(
+        served.metrics.requests, served.metrics.seconds, served.admissions, served.shares, served.worker.let_run
+    )
     app.add_middleware(
         Gate, limits=served.limits, metrics=served.metrics, admissions=served.admissions, shares=served.shares
     )

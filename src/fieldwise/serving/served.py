@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -26,6 +25,7 @@ from fieldwise.serving.service import Service
 from fieldwise.serving.shares import Shares, charge, timed_call
 from fieldwise.serving.stores.complete import Missing, Stores
 from fieldwise.serving.stores.metrics import StoreMetrics
+from fieldwise.serving.worker import Worker
 
 __all__ = ["Served"]
 
@@ -51,7 +51,7 @@ class Served:
         self.body_route = body_route(BodyLimits(rows=limits.max_rows, ids=limits.max_ids), self._answers)
         self.users = KnownUsers(stores) if stores.users else None
         self._store_metrics = StoreMetrics(stores, self.metrics.registry)
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="fieldwise")
+        self.worker = Worker()
         self._working = 0
         batches = BatchLimits(
             most=limits.max_batch, budget=BATCH_ROWS, window=limits.batch_window, waiting=limits.max_waiting
@@ -59,9 +59,9 @@ class Served:
         self.admissions = admissions(limits.max_waiting, limits.max_batch, limits.timeout)
         self.shares = Shares(delayed=self.metrics.delayed.inc)
         scored = replace(batches, budget=SCORED_ROWS)
-        self._predictions = Batcher(self._worker, self._predict_all, scored, cost=len)
-        self._recommendations = Batcher(self._worker, self._recommend_all, batches, cost=self._cost)
-        self._explanations = Pieces(self._worker, limits.max_waiting, self._answers)
+        self._predictions = Batcher(self.worker, self._predict_all, scored, cost=len)
+        self._recommendations = Batcher(self.worker, self._recommend_all, batches, cost=self._cost)
+        self._explanations = Pieces(self.worker, limits.max_waiting, self._answers)
 
     @property
     def service(self) -> Service:
@@ -157,7 +157,7 @@ class Served:
             raise BusyError
         self._working += 1
         try:
-            seconds, found = await asyncio.get_running_loop().run_in_executor(self._worker, timed_call, call)
+            seconds, found = await asyncio.get_running_loop().run_in_executor(self.worker, timed_call, call)
             charge(seconds)
             return found
         finally:
