@@ -1,6 +1,7 @@
 """Table files in bounded pieces of rows."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,12 +200,20 @@ def _row_spans(lengths: list[int], bounds: Bounds, path: Path, row_bytes: float)
 
 
 def _row_group_pieces(path: Path, bounds: Bounds, columns: list[str], spans: list[slice]) -> Iterator[pl.DataFrame]:
-    """The rows by whole row groups, which Polars reads in a quarter of the time that pyarrow takes."""
+    """The rows by whole row groups, which Polars reads in a quarter of the time that pyarrow takes, one span ahead."""
     rows = pl.scan_parquet(path, glob=False).select(columns)
-    for span in spans:
-        frame = read_binary(path, "Parquet", lambda: rows.slice(span.start, span.stop - span.start).collect())  # noqa: B023
-        bounds.check(frame, path)
-        yield from frame.iter_slices(bounds.piece_rows)
+
+    def read(span: slice) -> pl.DataFrame:
+        return read_binary(path, "Parquet", lambda: rows.slice(span.start, span.stop - span.start).collect())
+
+    with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-reader") as thread:
+        coming = thread.submit(read, spans[0])
+        for following in [*spans[1:], None]:
+            frame = coming.result()
+            if following is not None:
+                coming = thread.submit(read, following)
+            bounds.check(frame, path)
+            yield from frame.iter_slices(bounds.piece_rows)
 
 
 def _readable(dtype: pl.DataType) -> bool:
