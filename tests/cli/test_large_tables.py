@@ -1,0 +1,91 @@
+"""Commands on a table that does not fit in `data.memory` give what they give on one that does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.recipe import load_recipe
+from fieldwise.storage.cache import default_cache
+
+pytest.importorskip("pyarrow")
+
+ROWS = 40_000
+TIMES = ("seconds", "seconds_per_epoch", "seconds_preparing", "elapsed")  # and names of folders, which differ
+NAMES = (
+    "recipe",
+    "recipe_file",
+    "base",
+    "bundle",
+    "bundles",
+    "name",
+    "folder",
+    "memory",
+    "out",
+    "study",
+    "title",
+    "runs",
+    "key",
+    "id",
+)
+
+
+@pytest.fixture
+def recipes(tmp_path: Path, recipe: Path, log: pl.DataFrame) -> dict[str, Path]:
+    rows = pl.concat([log] * (ROWS // log.height)).with_columns(wide=pl.lit("x" * 400))
+    (tmp_path / "log").mkdir()
+    for k in range(2):
+        rows[k * ROWS // 2 : (k + 1) * ROWS // 2].write_parquet(tmp_path / "log" / f"{k}.parquet")
+    text = recipe.read_text().replace(str(tmp_path / "log.csv"), str(tmp_path / "log"))
+    text = text.replace("batch_size = 64", "batch_size = 4096")
+    found = {name: tmp_path / f"{name}.toml" for name in ("whole", "bounded")}
+    found["whole"].write_text(text)
+    found["bounded"].write_text(text.replace("[data]", '[data]\nmemory = "64MB"'))
+    return found
+
+
+def told(out: str) -> Any:
+    """A command's JSON without durations and names."""
+
+    def rest(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: rest(v) for k, v in value.items() if k not in (*TIMES, *NAMES)}
+        return [rest(one) for one in value] if isinstance(value, list) else value
+
+    return rest(json.loads(out))
+
+
+@pytest.mark.slow
+def test_every_command_gives_what_it_gives_in_memory(subtests, fieldwise, recipes):
+    assert prepare_recipe(load_recipe(recipes["bounded"]), Path(), cache=default_cache()).train.bound is not None
+    assert prepare_recipe(load_recipe(recipes["whole"]), Path(), cache=default_cache()).train.bound is None
+    commands = {
+        "train": ("train", "{recipe}", "--out", "{name}"),
+        "evaluate": ("evaluate", "{name}"),
+        "calibrate": ("calibrate", "{name}", "--method", "platt", "--out", "{name}-calibrated"),
+        "warm start": ("train", "{recipe}", "--out", "{name}-2", "--set", "warm_start={name}"),
+        "explain": ("explain", "{name}", "--data", "log", "--rows", "50"),
+        "compare": ("compare", "{recipe}", "--seeds", "2"),
+        "tune": ("tune", "{recipe}", "--trials", "2"),
+    }
+    for case, words in commands.items():
+        with subtests.test(case=case):
+            found = {}
+            for name, recipe in recipes.items():
+                given = [word.format(name=name, recipe=recipe) for word in words]
+                code, out, err = fieldwise(*given, "--json")
+                assert code == 0, err
+                found[name] = told(out)
+            assert found["bounded"] == found["whole"]
+    with subtests.test(case="report"):
+        for name in recipes:
+            code, _, err = fieldwise("report", name, "--out", f"{name}.html")
+            assert code == 0, err
+    with subtests.test(case="predict"):
+        for name in recipes:
+            code, _, err = fieldwise("predict", name, "--data", "log", "--out", f"{name}.csv")
+            assert code == 0, err
+        assert Path("bounded.csv").read_bytes() == Path("whole.csv").read_bytes()
