@@ -73,10 +73,10 @@ def test_pooling_flops_by_hand():
 
 def test_peak_memory_sees_an_array():
     kept = []
-    found = peak_bytes(lambda: kept.append(bytearray(b"x" * 40_000_000)))
+    found = peak_bytes(lambda: kept.append(bytearray(b"x" * 140_000_000)))  # more than an allocator keeps
     if found is None:
         pytest.skip("this system does not count peaks of resident memory")
-    assert 39_000_000 < found < 120_000_000
+    assert 139_000_000 < found < 420_000_000
 
 
 def test_logs_come_back_from_disk(tmp_path):

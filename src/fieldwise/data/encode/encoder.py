@@ -23,7 +23,7 @@ from fieldwise.schema import Field, Schema
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
 from fieldwise.storage.threads import each
 
-__all__ = ["Encoder", "unseen_shares"]
+__all__ = ["Encoder", "encoded_pieces", "unseen_shares"]
 
 MAX_ROWS = 2**31 - 1  # row ids are int32
 
@@ -166,18 +166,11 @@ class Encoder:
         frame = as_table(frame)
         if scratch.several(frame.height):
             targets = None if y is None else y.astype(np.float32, copy=False)
-            pieces = self.pieces(frame, scratch, first_row=first_row)
+            pieces = encoded_pieces(self, frame, scratch, first_row=first_row)
             return join_pieces(self.layout, frame.height, pieces, targets, scratch)
         pairs = zip(self.fields, self.fitted, strict=True)
         cells = each(lambda pair: _cells(pair[0], pair[1], frame, first_row), pairs, rows=frame.height)
         return self._table(cells, frame.height, y)
-
-    def pieces(
-        self, frame: pl.DataFrame, scratch: Scratch, *, first_row: int = 0
-    ) -> Iterator[tuple[slice, EncodedTable]]:
-        """The encoded rows of a table, piece by piece, each with the rows that it holds; errors as of `transform`."""
-        for at in scratch.pieces(frame.height):
-            yield at, self.transform(frame[at], first_row=first_row + at.start)
 
     def _table(self, cells: list[Cells], rows: int, y: np.ndarray | None, part: Layout | None = None) -> EncodedTable:
         layout = self.layout if part is None else part
@@ -250,6 +243,14 @@ class Encoder:
         pairs = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if f.name in names]
         cells = each(lambda pair: _cells(pair[0], pair[1], frame), pairs, rows=frame.height)
         return self._table(cells, frame.height, None, part)
+
+
+def encoded_pieces(
+    encoder: Encoder, frame: pl.DataFrame, scratch: Scratch, *, first_row: int = 0
+) -> Iterator[tuple[slice, EncodedTable]]:
+    """The encoded rows of a table, piece by piece, each with the rows that it holds; errors as of `transform`."""
+    for at in scratch.pieces(frame.height):
+        yield at, encoder.transform(frame[at], first_row=first_row + at.start)
 
 
 def unseen_shares(counts: Mapping[str, tuple[int, int]]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from fieldwise.data.encode.encoder import Encoder, unseen_shares
+from fieldwise.data.encode.encoder import Encoder, encoded_pieces, unseen_shares
 from fieldwise.data.encode.pieces import save_pieces
 from fieldwise.data.encode.spread import encode_spread, fit_spread
 from fieldwise.data.prepare.files import GROUP, ROWS, write_facts
@@ -133,7 +133,7 @@ class Stages:
                 scratch = Scratch(place, piece=piece(frame), told=self.reports.add)
                 y = map_array(self.folder / TARGETS.format(name))
                 if self.engine is None:
-                    pieces, to = encoder.pieces(frame, scratch), self.folder / name
+                    pieces, to = encoded_pieces(encoder, frame, scratch), self.folder / name
                     table = save_pieces(to, encoder.layout, frame.height, pieces, y, scratch)
                     counts = {} if name == "train" else encoder.unseen_counts(table)
                 else:
