@@ -54,7 +54,7 @@ class EarlyRefusal:
         seconds: metric of their durations.
         admissions: by path.
         shares: of addresses.
-        rest: blocks for so many seconds, or less if the model's thread has nothing to do.
+        rest: blocks the caller for the given number of seconds, or until the model's thread is idle.
     """
 
     answer = ErrorResponse(error=ErrorBody(message=FULL, field="server")).model_dump_json().encode()
