@@ -35,15 +35,12 @@ def join_pieces(
     values = len(layout.positions(kind="value"))
     ids = scratch.empty((rows, len(layout.fields) - bags), np.int32)
     numbers = scratch.empty((rows, values), np.float32)
-    offsets = scratch.empty(rows * bags + 1, np.int64)
-    offsets[0] = 0
-    bag_ids = scratch.growing(np.int32)
+    joined = _Bags(bags, rows, scratch)
     for at, table in pieces:
         ids[at], numbers[at] = table.ids, table.values
-        offsets[at.start * bags + 1 : at.stop * bags + 1] = table.bag_offsets[1:] + bag_ids.length
-        bag_ids.add(table.bag_ids)
+        joined.add(at, table)
         scratch.told(len(table))
-    return EncodedTable(layout, ids, numbers, bag_ids.whole(), offsets, y)
+    return EncodedTable(layout, ids, numbers, joined.ids.whole(), joined.offsets, y)
 
 
 def save_pieces(
@@ -69,9 +66,7 @@ def save_pieces(
     """
     bags = len(layout.positions(kind="bag"))
     values = len(layout.positions(kind="value"))
-    offsets = scratch.empty(rows * bags + 1, np.int64)
-    offsets[0] = 0
-    bag_ids = scratch.growing(np.int32)
+    joined = _Bags(bags, rows, scratch)
     with writing(TABLE, folder) as writer:
         with writer.open("values") as numbers, writer.open("ids") as ids:  # the manifest names first what closes first
             write_header(ids, np.dtype(np.int32), (rows, len(layout.fields) - bags))
@@ -79,12 +74,25 @@ def save_pieces(
             for at, table in pieces:
                 write_values(ids, table.ids)
                 write_values(numbers, table.values)
-                offsets[at.start * bags + 1 : at.stop * bags + 1] = table.bag_offsets[1:] + bag_ids.length
-                bag_ids.add(table.bag_ids)
+                joined.add(at, table)
                 scratch.told(len(table))
-        for name, array in (("bag_ids", bag_ids.whole()), ("bag_offsets", offsets), ("y", y)):
+        for name, array in (("bag_ids", joined.ids.whole()), ("bag_offsets", joined.offsets), ("y", y)):
             if array is not None:
                 with writer.open(name) as file:
                     write_array(file, array)
         writer.finish(rows=rows, layout=to_plain(layout))
     return EncodedTable.open(folder)
+
+
+class _Bags:
+    """The bags of consecutive pieces: their ids one after another, and the offset of each cell among them."""
+
+    def __init__(self, bags: int, rows: int, scratch: Scratch) -> None:
+        self.bags, self.ids = bags, scratch.growing(np.int32)
+        self.offsets = scratch.empty(rows * bags + 1, np.int64)
+        self.offsets[0] = 0
+
+    def add(self, at: slice, table: EncodedTable) -> None:
+        """The bags of a piece with the rows `at`."""
+        self.offsets[at.start * self.bags + 1 : at.stop * self.bags + 1] = table.bag_offsets[1:] + self.ids.length
+        self.ids.add(table.bag_ids)
