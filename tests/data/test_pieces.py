@@ -10,7 +10,7 @@ import pytest
 from pieces_lab import CASES, SCHEMA, assert_equal, log, prepared, rows_of
 
 from fieldwise.data.encode.counting import TextCounts
-from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.encoder import Encoder, encoded_pieces
 from fieldwise.data.encode.fitted import Vocabulary
 from fieldwise.data.encode.learning import quantile_edges
 from fieldwise.data.encode.pieces import save_pieces
@@ -24,6 +24,7 @@ from fieldwise.data.prepare.split_settings import (
     RandomSplit,
     TimeSplit,
 )
+from fieldwise.data.table import ARRAYS
 from fieldwise.errors import DataError
 from fieldwise.schema import Label
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
@@ -178,3 +179,16 @@ def test_pieces_written_to_a_folder_are_the_table_that_is_saved_whole(tmp_path: 
     found = {path.name: path.read_bytes() for path in (tmp_path / "pieces").iterdir()}
     assert found == {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
     assert len(found) >= 5
+
+
+def test_encoded_pieces_take_the_memory_of_the_piece_before_the_last(tmp_path: Path) -> None:
+    frame = log()[:300]
+    encoder = Encoder.fit(frame, SCHEMA)
+    starts: list[tuple[int, int]] = []
+    for at, table in encoded_pieces(encoder, frame, Scratch(tmp_path, piece=70), first_row=7):
+        alone = encoder.transform(frame[at])
+        for name in ARRAYS:
+            np.testing.assert_array_equal(getattr(table, name), getattr(alone, name), strict=True)
+        starts.append((table.ids.ctypes.data, table.values.ctypes.data))
+    assert len(starts) == 5
+    assert starts[0] == starts[2] == starts[4] != starts[1] == starts[3]

@@ -14,7 +14,7 @@ __all__ = ["arrays_returned", "available_memory", "keep_freed_arrays", "parse_by
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?)(I?)B?", re.IGNORECASE)
 _MEMINFO, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
-_RETURNED, _KEPT = 1 << 20, 1 << 27
+_RETURNED, _KEPT = 1 << 22, 1 << 27
 _UNTOLD = 1 << 32  # where a system tells nothing
 _UNLIMITED = 1 << 60  # version 1 of cgroups writes a huge number for no limit
 
@@ -72,8 +72,9 @@ def arrays_returned() -> Iterator[None]:
     """A context in which large arrays go back to the system as soon as they are freed, where the C library is glibc.
 
     Freed arrays that are kept lie in the arena of each thread, where those of other sizes do not fit: work in pieces of
-    many sizes then takes ever more memory. A training in this context would take half as long again. Ends with
-    `keep_freed_arrays`.
+    many sizes then takes ever more memory. Those of less than 4 MiB, such as a column of a piece, are kept:
+    the system clears a new array's pages, which takes as long as much of the work on them. A training in this context
+    would take half as long again. Ends with `keep_freed_arrays`.
     """
     _map_arrays_of(_RETURNED)
     try:

@@ -1,12 +1,12 @@
 """Parallel work on the columns of a table: polars and NumPy release the interpreter lock while they compute."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import polars as pl
 
-__all__ = ["each"]
+__all__ = ["ahead", "each"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,3 +34,18 @@ def each(work: Callable[[T], R], items: Iterable[T], *, rows: int) -> list[R]:
         return [work(item) for item in known]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(work, known))
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """The items of an iterable, each of which is made in another thread while the one before is used.
+
+    >>> list(ahead(map(len, ["a", "bc"])))
+    [1, 2]
+    """
+    made = iter(items)
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-ahead") as thread:
+        coming = thread.submit(next, made, end)
+        while (item := coming.result()) is not end:
+            coming = thread.submit(next, made, end)
+            yield item  # type: ignore[misc]

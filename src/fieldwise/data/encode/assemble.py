@@ -11,15 +11,44 @@ import torch
 from fieldwise.layout import Bags
 from fieldwise.storage.threads import each
 
-__all__ = ["interleave", "rows_of"]
+__all__ = ["Room", "interleave", "rows_of"]
 
 BLOCK = 65_536  # rows
 
 
+class Room:
+    """Memory for the matrices of one piece of rows after another: a new array's pages are cleared by the system first.
+
+    A matrix holds its rows until the next one of the same type is wanted.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[type[np.generic], np.ndarray] = {}
+
+    def empty(self, rows: int, columns: int, kind: type[np.generic]) -> np.ndarray:
+        """A matrix whose numbers are undefined."""
+        held = self._held.get(kind)
+        if held is None or held.size < rows * columns:
+            held = self._held[kind] = np.empty(rows * columns, kind)
+        return held[: rows * columns].reshape(rows, columns)
+
+
 def rows_of(
-    columns: Sequence[np.ndarray], rows: int, kind: type[np.generic], *, add: Sequence[int] | None = None
+    columns: Sequence[np.ndarray],
+    rows: int,
+    kind: type[np.generic],
+    *,
+    add: Sequence[int] | None = None,
+    room: Room | None = None,
 ) -> np.ndarray:
     """Columns as a matrix of rows, optionally with a number added to each column.
+
+    Args:
+        columns: the columns.
+        rows: N.
+        kind: type of the matrix.
+        add: a number for each column.
+        room: where the matrix lies; in memory of its own if omitted.
 
     Shape:
         columns: S times [N].
@@ -28,7 +57,7 @@ def rows_of(
     >>> rows_of([np.array([0, 1]), np.array([5, 6])], 2, np.int32, add=[10, 0]).tolist()
     [[10, 5], [11, 6]]
     """
-    out = np.empty((rows, len(columns)), dtype=kind)
+    out = (room or Room()).empty(rows, len(columns), kind)
 
     def write(start: int) -> None:
         block = out[start : start + BLOCK]

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 import numpy as np
 import polars as pl
 import torch
 
-from fieldwise.data.encode.assemble import BLOCK, interleave, rows_of
+from fieldwise.data.encode.assemble import BLOCK, Room, interleave, rows_of
 from fieldwise.data.encode.cells import Cells, bag_cells, single_cells
 from fieldwise.data.encode.checks import check_rows, check_shared_values, column_of
 from fieldwise.data.encode.entries import plain_entry, read_entry
@@ -21,7 +22,7 @@ from fieldwise.errors import DataError
 from fieldwise.layout import Bags, FieldLayout, Layout
 from fieldwise.schema import Field, Schema
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
-from fieldwise.storage.threads import each
+from fieldwise.storage.threads import ahead, each
 
 __all__ = ["Encoder", "encoded_pieces", "unseen_shares"]
 
@@ -168,17 +169,30 @@ class Encoder:
             targets = None if y is None else y.astype(np.float32, copy=False)
             pieces = encoded_pieces(self, frame, scratch, first_row=first_row)
             return join_pieces(self.layout, frame.height, pieces, targets, scratch)
+        return self._transform(frame, y, first_row)
+
+    def _transform(
+        self, frame: pl.DataFrame, y: np.ndarray | None, first_row: int, room: Room | None = None
+    ) -> EncodedTable:
         pairs = zip(self.fields, self.fitted, strict=True)
         cells = each(lambda pair: _cells(pair[0], pair[1], frame, first_row), pairs, rows=frame.height)
-        return self._table(cells, frame.height, y)
+        return self._table(cells, frame.height, y, room=room)
 
-    def _table(self, cells: list[Cells], rows: int, y: np.ndarray | None, part: Layout | None = None) -> EncodedTable:
+    def _table(
+        self,
+        cells: list[Cells],
+        rows: int,
+        y: np.ndarray | None,
+        part: Layout | None = None,
+        *,
+        room: Room | None = None,
+    ) -> EncodedTable:
         layout = self.layout if part is None else part
         offsets = [at.offset for at in layout.fields]
         single = [(c.ids, offset) for c, offset in zip(cells, offsets, strict=True) if c.lengths is None]
-        ids = rows_of([local for local, _ in single], rows, np.int32, add=[offset for _, offset in single])
+        ids = rows_of([local for local, _ in single], rows, np.int32, add=[offset for _, offset in single], room=room)
         numbers = [c.numbers for c in cells if c.numbers is not None]
-        values = rows_of(numbers, rows, np.float32)
+        values = rows_of(numbers, rows, np.float32, room=room)
         bags = [
             Bags.of(torch.from_numpy(c.ids + np.int32(at)), torch.from_numpy(c.lengths))
             for c, at in zip(cells, offsets, strict=True)
@@ -248,9 +262,16 @@ class Encoder:
 def encoded_pieces(
     encoder: Encoder, frame: pl.DataFrame, scratch: Scratch, *, first_row: int = 0
 ) -> Iterator[tuple[slice, EncodedTable]]:
-    """The encoded rows of a table, piece by piece, each with the rows that it holds; errors as of `transform`."""
-    for at in scratch.pieces(frame.height):
-        yield at, encoder.transform(frame[at], first_row=first_row + at.start)
+    """The encoded rows of a table, piece by piece, each with the rows that it holds; errors as of `transform`.
+
+    The next piece is encoded while one is used. It takes the memory of the one before, which is not valid any more.
+    """
+    rooms = cycle((Room(), Room()))
+
+    def encoded(at: slice) -> tuple[slice, EncodedTable]:
+        return at, encoder._transform(frame[at], None, first_row + at.start, next(rooms))
+
+    return ahead(map(encoded, scratch.pieces(frame.height)))
 
 
 def unseen_shares(counts: Mapping[str, tuple[int, int]]) -> dict[str, float]:

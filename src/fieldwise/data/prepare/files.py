@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -50,7 +52,9 @@ class Inputs:
             OSError: a file cannot be read.
         """
         state = {name: _state(path) for name, path in paths.items()}
-        return cls({name: file_digest(path) for name, path in paths.items()}, state)
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            digests = threads.map(file_digest, paths.values())
+            return cls(dict(zip(paths, digests, strict=True)), state)
 
     def unchanged(self, paths: Mapping[str, Path]) -> bool:
         """Whether no file has changed."""

@@ -1,7 +1,6 @@
 """Table files in bounded pieces of rows."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from fieldwise.data.read.one_file import is_stream, read_binary
 from fieldwise.data.read.text_pieces import libfm_pieces
 from fieldwise.data.read.unpacking import CHUNK
 from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.storage.threads import ahead
 
 __all__ = ["Bounds", "binary_pieces", "binary_schema", "count_rows", "estimated_bytes"]
 
@@ -206,14 +206,9 @@ def _row_group_pieces(path: Path, bounds: Bounds, columns: list[str], spans: lis
     def read(span: slice) -> pl.DataFrame:
         return read_binary(path, "Parquet", lambda: rows.slice(span.start, span.stop - span.start).collect())
 
-    with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-reader") as thread:
-        coming = thread.submit(read, spans[0])
-        for following in [*spans[1:], None]:
-            frame = coming.result()
-            if following is not None:
-                coming = thread.submit(read, following)
-            bounds.check(frame, path)
-            yield from frame.iter_slices(bounds.piece_rows)
+    for frame in ahead(map(read, spans)):
+        bounds.check(frame, path)
+        yield from frame.iter_slices(bounds.piece_rows)
 
 
 def _readable(dtype: pl.DataType) -> bool:
