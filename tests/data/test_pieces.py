@@ -12,7 +12,7 @@ from pieces_lab import CASES, SCHEMA, assert_equal, log, prepared, rows_of
 from fieldwise.data.encode.counting import TextCounts
 from fieldwise.data.encode.encoder import Encoder, encoded_pieces
 from fieldwise.data.encode.fitted import Vocabulary
-from fieldwise.data.encode.learning import quantile_edges
+from fieldwise.data.encode.learning import count_column, learn_field, learn_pieces, quantile_edges
 from fieldwise.data.encode.pieces import save_pieces
 from fieldwise.data.prepare.cuts import time_cuts
 from fieldwise.data.prepare.grouping import group_rows, rank_texts
@@ -26,7 +26,7 @@ from fieldwise.data.prepare.split_settings import (
 )
 from fieldwise.data.table import ARRAYS
 from fieldwise.errors import DataError
-from fieldwise.schema import Label
+from fieldwise.schema import Label, Numeric
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 
@@ -192,3 +192,17 @@ def test_encoded_pieces_take_the_memory_of_the_piece_before_the_last(tmp_path: P
         starts.append((table.ids.ctypes.data, table.values.ctypes.data))
     assert len(starts) == 5
     assert starts[0] == starts[2] == starts[4] != starts[1] == starts[3]
+
+
+def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    column = pl.Series("price", [3.0, None, -8.0, 1e30])
+    kept: dict[str, list[float]] = {"none": [], "log": [], "minmax": [3.0, -8.0, 1e30], "standard": [3.0, -8.0, 1e30]}
+    for transform, numbers in kept.items():
+        with subtests.test(transform=transform):
+            field = Numeric("price", transform=transform)
+            counted = count_column(field, column)
+            assert (counted.rows, counted.present) == (4, 3)
+            assert counted.values.get_column("number").to_list() == numbers
+            assert learn_pieces(field, column, Scratch(tmp_path, piece=2)) == learn_field(field, column)[0]
+            with pytest.raises(DataError, match=r"column 'price' .* is null or empty in all 4 training rows"):
+                learn_pieces(field, column.clear(4), Scratch(tmp_path, piece=2))

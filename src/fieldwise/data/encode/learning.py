@@ -70,8 +70,9 @@ class Counted:
     Args:
         rows: how many there are.
         present: how many values they hold.
-        values: a numeric field's numbers, in order, as the column `number`; else the texts, or integers that stand for
-            their decimal texts, and how often each occurs, as `text` and `n`, and none for a hashed field.
+        values: a numeric field's numbers, in order, as the column `number`, none if it has no statistics; else the
+            texts, or integers that stand for their decimal texts, and how often each occurs, as `text` and `n`, and
+            none for a hashed field.
     """
 
     rows: int
@@ -93,7 +94,8 @@ def count_column(f: Field, column: pl.Series, *, first_row: int = 0) -> Counted:
     if isinstance(f, Numeric):
         with counting_from(first_row):
             numbers = _numbers(f, column).drop_nulls()
-        return Counted(rows=len(column), present=len(numbers), values=pl.DataFrame({"number": numbers}))
+        values = pl.DataFrame({"number": numbers if _has_statistics(f) else numbers.clear()})
+        return Counted(rows=len(column), present=len(numbers), values=values)
     texts, often = _counted(column) if isinstance(f, Categorical) else _counted_list(f, column)
     values = pl.DataFrame({"text": texts, "n": often.astype(np.int64)}).filter(pl.col("n") > 0)
     present = int(often.sum())
@@ -180,6 +182,8 @@ def _in_order(kept: pl.DataFrame) -> tuple[str, ...]:
 def _fit_numeric(f: Numeric, number: np.ndarray, scratch: Scratch) -> Scaling | Bins:
     """The fitted part from the numbers of a column, which are overwritten."""
     logarithm = f.transform == "log"
+    if not _has_statistics(f):
+        return Scaling(logarithm=logarithm)
     if logarithm:
         for at in scratch.pieces(len(number)):
             number[at] = signed_log(number[at])
@@ -189,15 +193,16 @@ def _fit_numeric(f: Numeric, number: np.ndarray, scratch: Scratch) -> Scaling | 
     if f.encoding == "quantile":
         edges = quantile_edges(number, f.bins, scratch, point_masses=f.point_masses)
         return Bins(edges=_rising(edges), logarithm=logarithm)
-    match f.transform:
-        case "minmax":
-            return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
-        case "standard":
-            # The standard deviation of equal numbers is 0, but rounding may give another value.
-            mean = number.mean()
-            return Scaling(shift=float(mean), scale=(_deviation(number, mean) if low < high else 0.0) or 1.0)
-        case _:
-            return Scaling(logarithm=logarithm)
+    if f.transform == "minmax":
+        return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
+    # The standard deviation of equal numbers is 0, but rounding may give another value.
+    mean = number.mean()
+    return Scaling(shift=float(mean), scale=(_deviation(number, mean) if low < high else 0.0) or 1.0)
+
+
+def _has_statistics(f: Numeric) -> bool:
+    """Whether anything but the field's settings decides how its numbers are encoded."""
+    return f.encoding != "value" or f.transform in ("minmax", "standard")
 
 
 def _deviation(number: np.ndarray, mean: np.floating) -> float:
