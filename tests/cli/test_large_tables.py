@@ -6,6 +6,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from cli.conftest import write_recipe
+from cli.test_serving import TOWER
 
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import load_recipe
@@ -30,11 +32,17 @@ NAMES = (
     "runs",
     "key",
     "id",
+    "index",
 )
 
 
 @pytest.fixture
 def recipes(tmp_path: Path, recipe: Path, log: pl.DataFrame) -> dict[str, Path]:
+    return in_two_memories(tmp_path, recipe, log)
+
+
+def in_two_memories(tmp_path: Path, recipe: Path, log: pl.DataFrame) -> dict[str, Path]:
+    """A recipe on many copies of the log, once with memory for all of them."""
     rows = pl.concat([log] * (ROWS // log.height)).with_columns(wide=pl.lit("x" * 400))
     (tmp_path / "log").mkdir()
     for k in range(2):
@@ -89,3 +97,27 @@ def test_every_command_gives_what_it_gives_in_memory(subtests, fieldwise, recipe
             code, _, err = fieldwise("predict", name, "--data", "log", "--out", f"{name}.csv")
             assert code == 0, err
         assert Path("bounded.csv").read_bytes() == Path("whole.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_an_index_of_a_tower_is_that_of_one_trained_in_memory(fieldwise, tmp_path, recipe, log):
+    write_recipe(recipe, **TOWER)
+    log.select("item", "tags", "price").unique("item", keep="first", maintain_order=True).write_csv("items.csv")
+    found = {}
+    for name, own in in_two_memories(tmp_path, recipe, log).items():
+        code, _, err = fieldwise("train", own, "--out", name, "--json")
+        assert code == 0, err
+        prepared = prepare_recipe(load_recipe(own), Path(), cache=default_cache())  # from the cache
+        assert (prepared.train.bound is None) == (name == "whole")
+        for form in ("float32", "int8"):
+            out = f"{name}-{form}"
+            words = "index", name, "--items", "items.csv", "--out", out, "--storage", form, "--json"
+            code, said, err = fieldwise(*words)
+            assert code == 0, err
+            assert json.loads(said)["items"] == json.loads(said)["new"] == 7
+            arrays = {path.name: path.read_bytes() for path in Path(out).iterdir() if path.suffix == ".npy"}
+            assert arrays
+            found[name, form] = arrays, told(said)
+    assert found["bounded", "float32"] == found["whole", "float32"]
+    assert found["bounded", "int8"] == found["whole", "int8"]
+    assert found["bounded", "int8"] != found["bounded", "float32"]
