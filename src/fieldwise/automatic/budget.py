@@ -10,11 +10,12 @@ from fieldwise.evaluation.registry import METRICS
 from fieldwise.training.progress import OutOfTime, Silent
 from fieldwise.training.result import Evaluation
 
-__all__ = ["Clock", "Hopeless", "Probe", "Trial", "Until", "admitted", "allotted"]
+__all__ = ["ENOUGH", "Clock", "Hopeless", "Probe", "Trial", "Until", "admitted", "allotted", "kept"]
 
 LEAST_EPOCHS = 3.0  # a model with time for fewer epochs is not trained
 MANY_EPOCHS = 100.0  # epochs that a model may take if the other models keep time for `LEAST_EPOCHS`
 MOST_SHARE = 0.25  # maximum share of the remaining time for a model that others follow, unless its cost share is larger
+ENOUGH = 0.7  # minimum share of the estimated time for a second training, because the estimate is generous
 PROBE_STEPS = 6
 BEHIND = 0.01  # a trial is stopped when it is worse by this share of the other training's metric
 
@@ -156,3 +157,19 @@ def allotted(costs: Sequence[float], seconds: float) -> float:
     share = seconds * costs[0] / sum(costs)
     spare = seconds - LEAST_EPOCHS * sum(costs[1:])
     return max(share, min(MANY_EPOCHS * costs[0], spare, MOST_SHARE * seconds))
+
+
+def kept(seconds: float, *, search: float, again: float) -> float:
+    """The seconds that stay kept, before the next model, for what follows the models.
+
+    Args:
+        seconds: kept so far.
+        search: needed for one trial of the search, and the last training after it; with less, no trial begins.
+        again: needed for the last training of the best model; with less than `ENOUGH` of it, it does not begin.
+
+    >>> kept(40.0, search=39.0, again=25.0), kept(40.0, search=41.0, again=25.0), kept(40.0, search=90.0, again=80.0)
+    (40.0, 25.0, 0.0)
+    """
+    if seconds >= search:
+        return seconds
+    return min(seconds, again) if seconds >= ENOUGH * again else 0.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldwise.automatic.budget import Clock, Hopeless, Trial, Until, admitted, allotted
+from fieldwise.automatic.budget import ENOUGH, Clock, Hopeless, Trial, Until, admitted, allotted, kept
 from fieldwise.automatic.candidates import (
     TITLES,
     TREES,
@@ -33,7 +33,6 @@ FIRST_SHARE = 0.15  # maximum share of the training time for LR
 TREES_SHARE = 0.25  # maximum share of the time for models with default settings for LightGBM
 MOST_TRIALS, PATIENCE = 40, 16
 TRIAL_TIMES = 3.0  # maximum duration of a trial, relative to the training to beat
-ENOUGH = 0.7  # minimum share of the estimated time for a second training, because the estimate is generous
 BETTER = 1.0  # standard errors by which a candidate must improve on validation rows to count as better
 ENDED = {
     "patience": "no improvement since",
@@ -160,9 +159,20 @@ def _defaults(tried: Tried, recipes: dict[str, Recipe]) -> None:
         seconds = allotted([costs[name] for name in names], tried.left - end)
         del costs[names[0]]
         _one(tried, names[0], recipes[names[0]], seconds)
+        end = _kept(tried, end) if costs else end
     for name, cost in costs.items():
         why = f"an epoch takes about {cost:.2g} s, too long for the {max(tried.left, 0):.0f} s that are left"
         tried.skip(TITLES[name], "the run was interrupted before" if tried.interrupted else why)
+
+
+def _kept(tried: Tried, end: float) -> float:
+    """The seconds of `end` that stay kept for the search and the last training, with a sentence if they are fewer."""
+    best = tried.networks[:2]
+    search = max(seconds_on_all(one) for one in best) + min(one.seconds for one in best) / 2
+    seconds = kept(end, search=search, again=seconds_on_all(best[0]))
+    if end - seconds >= 1:
+        tried.note(f"the {end:.0f} s kept for the search hold no trial: {end - seconds:.0f} s go to the next models")
+    return seconds
 
 
 def _one(tried: Tried, name: str, recipe: Recipe, seconds: float) -> None:
