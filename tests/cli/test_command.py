@@ -15,7 +15,7 @@ from fieldwise.cli import options
 from fieldwise.cli.app import COMMANDS
 from fieldwise.cli.command import as_command
 from fieldwise.cli.options import Reading
-from fieldwise.cli.serve import LogReading
+from fieldwise.cli.serve_options import LogReading
 from fieldwise.errors import ConfigError
 from fieldwise.version import __version__
 

@@ -12,7 +12,7 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.cli import run
 from fieldwise.cli.listening import Listening
-from fieldwise.cli.serve import LogReading, ServeOptions
+from fieldwise.cli.serve_options import LogReading, ServeOptions
 from fieldwise.cli.serve_sources import read_tables
 from fieldwise.errors import ConfigError
 from fieldwise.schema.ids import id_columns

@@ -22,7 +22,7 @@ from serving.commands import serving
 from serving.conftest import log, make
 
 from fieldwise.cli.listening import Listening
-from fieldwise.cli.serve import LogReading, ServeOptions
+from fieldwise.cli.serve_options import LogReading, ServeOptions
 from fieldwise.cli.serve_sources import Loader
 from fieldwise.cli.workers import Supervisor, _Process
 from fieldwise.models import FM
@@ -37,6 +37,16 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tests read 
 SMALL = """
 import os, sys, time
 from fieldwise.cli.workers import Worker
+
+def prepare(worker):
+    if sys.argv[-1] == "lingers":
+        print("port 1", flush=True)
+        time.sleep(60)
+    if sys.argv[-1] == "fails":
+        print("no bundle here", file=sys.stderr)
+        return 1
+    (worker.shared / "made").touch()
+    return 0
 
 def work(worker):
     if sys.argv[-1] == "fails":
@@ -60,7 +70,7 @@ listening = socket.create_server(("127.0.0.1", 0))
 say = lambda text: print(text, flush=True)
 supervisor = Supervisor(command=[sys.executable, "-c", sys.argv[1], sys.argv[3]], count=2, listening=listening,
     grace=0.0, say=say, ready=lambda: say(f"port {listening.getsockname()[1]}"),
-    work=work if sys.argv[2] == "forked" else None)
+    work=work if sys.argv[2] == "forked" else None, prepare=prepare if sys.argv[2] == "forked" else None)
 sys.exit(supervisor.run())
 """
 # prometheus_client must be loaded when the first process has said where metrics of several processes lie.
@@ -133,6 +143,20 @@ def folder_in(place):
     """The folder that workers share, made in a folder of temporary files."""
     (folder,) = place.iterdir()
     return folder
+
+
+def test_what_workers_share_is_made_before_them_by_a_process_that_ends(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with first_process() as first:
+        workers = both(int(first.stdout.readline().split()[1]))
+        assert (folder_in(tmp_path) / "shared" / "made").exists()
+        assert set(children(first.pid)) == set(workers.values())
+    with first_process("lingers") as first:
+        assert first.stdout.readline() == "port 1\n"
+        (lingering,) = children(first.pid)
+        first.send_signal(signal.SIGTERM)
+        assert (first.wait(30), first.stdout.read()) == (0, "")
+        assert not is_running(lingering)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -276,7 +300,8 @@ def test_a_replaced_bundle_leaves_no_shared_memory(tmp_path, monkeypatch, tower,
     load = Loader(options, lambda _: None, tmp_path / "shared")
     first = load()
     before = {path.name for path in (tmp_path / "shared").iterdir()}
-    assert {name.partition("-")[0] for name in before} == {"weights", "index"}
+    kinds = {name.partition("-")[0] for name in before}
+    assert kinds >= {"weights", "index", "items", "encoded_ids", "vectors_1"}
     rows = log(4, seed=9)
     wanted = first.bundle.score(rows).tolist()
     make(seed=8).save(tmp_path / "tower")
@@ -284,7 +309,7 @@ def test_a_replaced_bundle_leaves_no_shared_memory(tmp_path, monkeypatch, tower,
     second = load()
     after = {path.name for path in (tmp_path / "shared").iterdir()}
     assert len(after) == len(before)
-    assert {name.partition("-")[0] for name in after - before} == {"weights", "index"}
+    assert {name.partition("-")[0] for name in after - before} == kinds
     assert first.bundle.score(rows).tolist() == wanted
     assert second.bundle.score(rows).tolist() != wanted
 

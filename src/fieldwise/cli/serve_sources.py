@@ -12,7 +12,7 @@ import polars as pl
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.files import MANIFEST as BUNDLE
 from fieldwise.cli.devices import load_bundle
-from fieldwise.cli.serve import ServeOptions
+from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.config import nearest
 from fieldwise.data.read.tables import as_table
@@ -98,6 +98,7 @@ class Loader:
         elif ranker is not None and tables.catalogue is not None:
             recommends = _whole(ranker, tables, options, self._tell)
         service = Service(ranker, recommends, log=tables.log, exclude_seen=options.exclude_seen is not False)
+        service.warm_up()
         if self._shared is not None and replaces:
             self._shared.remove_unused()  # what the former service has mapped stays until it is gone
         return service
@@ -172,7 +173,7 @@ def _passing_index(
         with one_writer(shared.folder):
             if not place.exists():
                 build_index(tower, tables.catalogue, place, id_column=tables.item_id)
-            index = open_index(place, mapped=True)
+        index = open_index(place, mapped=True, shared=shared)
     else:
         with scratch_folder() as folder:
             index, _ = build_index(tower, tables.catalogue, folder / "index", id_column=tables.item_id)

@@ -115,6 +115,8 @@ class Supervisor:
         work: what a worker does where it is forked from this process, instead of the command; its result is the exit
             status.
         load: called before the first worker is forked: loads the modules whose memory they share.
+        prepare: makes what forked workers share, before the first of them is started; its result is the exit status. It
+            runs in a process of its own, whose memory ends with it.
         count: number of workers.
         listening: the socket that all of them accept from.
         grace: seconds that workers have to finish their requests when they are stopped.
@@ -129,6 +131,7 @@ class Supervisor:
     say: Callable[[str], None]
     ready: Callable[[], None] = lambda: None
     work: Callable[[Worker], int] | None = None
+    prepare: Callable[[Worker], int] | None = None
     load: Callable[[], None] = lambda: None
     _held: int = -1
     _stopped: bool = False
@@ -148,7 +151,9 @@ class Supervisor:
             self.load()
             try:
                 # The others follow once the first is ready: an error is said once, and what is shared is there.
-                status = self._first(workers[0], folder, alive)
+                status = self._prepared(folder, alive)
+                if status is None:
+                    status = 0 if self._stopped else self._first(workers[0], folder, alive)
                 if status is not None:
                     return status
                 self.ready()
@@ -165,6 +170,22 @@ class Supervisor:
     def _stop_soon(self, *_: object) -> None:
         self._stopped = True
 
+    def _prepared(self, folder: str, alive: int) -> int | None:
+        """Wait until what workers share is made; the status if that fails."""
+        if self.prepare is None:
+            return None
+        preparing = _Process(number=0)
+        told = self._start(preparing, folder, alive, self.prepare)
+        os.close(told)
+        process = preparing.process
+        assert process is not None, "just started"
+        try:
+            while (status := process.poll()) is None and not self._stopped:
+                time.sleep(PACE)
+        finally:
+            self._stop([preparing])
+        return _exit_status(status) if status else None
+
     def _first(self, worker: _Process, folder: str, alive: int) -> int | None:
         """Wait for the first worker; its status if it ends before it is ready."""
         told = self._start(worker, folder, alive)
@@ -177,7 +198,7 @@ class Supervisor:
                         return None
                 status = worker.process.poll()
                 if status is not None:
-                    return status if status >= 0 else 128 - status
+                    return _exit_status(status)
                 time.sleep(PACE)
         finally:
             os.close(told)
@@ -208,8 +229,9 @@ class Supervisor:
             worker.wait(time.monotonic(), early=True)
             self.say(f"worker {worker.number} cannot be started ({e}): the next attempt is in {worker.pause:g} s")
 
-    def _start(self, worker: _Process, folder: str, alive: int) -> int:
-        """Start a worker; returns the end of the pipe that tells when it is ready."""
+    def _start(self, worker: _Process, folder: str, alive: int, work: Callable[[Worker], int] | None = None) -> int:
+        """Start a worker, or other work; returns the end of the pipe that tells when it is ready."""
+        work = work or self.work
         told, ready = os.pipe()
         part = Worker(
             number=worker.number, of=self.count, listening=self.listening.fileno(), ready=ready, alive=alive,
@@ -217,12 +239,12 @@ class Supervisor:
         )  # fmt: skip
         more = {WORKER: json.dumps(vars(part))}
         try:
-            if self.work is None:
+            if work is None:
                 worker.process = subprocess.Popen(
                     self.command, env={**os.environ, **more}, pass_fds=(part.listening, ready, alive)
                 )
             else:
-                worker.process = forked(partial(self._worker, part, more), closed=(told, self._held))
+                worker.process = forked(partial(_work, work, part, more), closed=(told, self._held))
         except OSError:
             os.close(told)
             raise
@@ -230,11 +252,6 @@ class Supervisor:
             os.close(ready)
         worker.began = time.monotonic()
         return told
-
-    def _worker(self, part: Worker, more: Mapping[str, str]) -> int:
-        os.environ.update(more)
-        assert self.work is not None, "a worker was forked"
-        return self.work(part)
 
     def _stop(self, workers: Sequence[_Process]) -> None:
         """Stop all workers, which finish their requests; those that do not in time are killed."""
@@ -248,6 +265,16 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _work(work: Callable[[Worker], int], part: Worker, more: Mapping[str, str]) -> int:
+    os.environ.update(more)
+    return work(part)
+
+
+def _exit_status(status: int) -> int:
+    """The status that a shell would show: 128 + N after signal N."""
+    return status if status >= 0 else 128 - status
 
 
 def _forget_metrics(folder: Path, process: int) -> None:

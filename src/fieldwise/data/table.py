@@ -23,7 +23,7 @@ from fieldwise.storage.arrays import map_array, write_array
 from fieldwise.storage.artifact import Artifact, Kind
 from fieldwise.storage.writer import writing
 
-__all__ = ["TABLE", "EncodedTable", "batch_starts"]
+__all__ = ["ARRAYS", "TABLE", "EncodedTable", "batch_starts"]
 
 STRETCH = 32_768  # rows gathered per chunk
 ARRAYS = ("ids", "values", "bag_ids", "bag_offsets")

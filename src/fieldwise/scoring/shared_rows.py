@@ -4,6 +4,7 @@ Letters: C contexts, N items of a catalogue, R rows, F fields, I of them the can
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,7 @@ from fieldwise.scoring.candidates import joined
 
 __all__ = ["Catalogue", "SharedRows"]
 
+Keep = Callable[[FieldEmbedding, Callable[[], Tensor]], Tensor]
 KEPT_BYTES = 1 << 28  # maximum size of the cached vectors of a catalogue, per embedding
 
 
@@ -29,10 +31,14 @@ class Catalogue:
         split: the split of fields.
         size: N.
         batch: returns encoded rows [R] by number (a slice, or int64), as a batch of `split.candidates.layout`.
+        keep: returns the vectors of an embedding to be cached, which a function makes: the result of that function, or
+            vectors that are equal to it.
     """
 
-    def __init__(self, split: Split, size: int, batch: Callable[[slice | Tensor], Batch]) -> None:
-        self.split, self.size, self.batch = split, size, batch
+    def __init__(
+        self, split: Split, size: int, batch: Callable[[slice | Tensor], Batch], keep: Keep = lambda _, make: make()
+    ) -> None:
+        self.split, self.size, self.batch, self.keep = split, size, batch, keep
         self._kept: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = WeakKeyDictionary()
 
     def vectors(self, embedding: FieldEmbedding, rows: Tensor) -> Tensor:
@@ -43,11 +49,15 @@ class Catalogue:
             return found
         kept = self._kept.get(embedding)
         if kept is None or kept[0] is not weight or kept[1] != weight._version:
-            reader = side.reader(embedding)
-            starts = range(0, self.size, SCORING_BATCH)
-            blocks = [reader(self.batch(slice(start, min(start + SCORING_BATCH, self.size)))) for start in starts]
-            kept = self._kept[embedding] = (weight, weight._version, torch.cat(blocks))
+            vectors = self._every(embedding) if kept else self.keep(embedding, partial(self._every, embedding))
+            kept = self._kept[embedding] = (weight, weight._version, vectors)
         return kept[2].index_select(0, rows)
+
+    def _every(self, embedding: FieldEmbedding) -> Tensor:
+        """The vectors of all items."""
+        reader = self.split.candidates.reader(embedding)
+        starts = range(0, self.size, SCORING_BATCH)
+        return torch.cat([reader(self.batch(slice(start, min(start + SCORING_BATCH, self.size)))) for start in starts])
 
 
 class SharedRows(Assembled):

@@ -50,7 +50,7 @@ def measures_pairs(bundle: Bundle) -> bool:
 
 
 def item_answers(
-    ids: Sequence[str], shown: pl.DataFrame, places: np.ndarray, scores: Mapping[str, np.ndarray]
+    ids: Sequence[str] | pl.Series, shown: pl.DataFrame, places: np.ndarray, scores: Mapping[str, np.ndarray]
 ) -> list[dict[str, Any]]:
     """Items with their columns as JSON values, and their scores.
 

@@ -68,7 +68,7 @@ class Cascade(Recommends):
         for bundle in (prerank, *([] if ranker is None else [ranker])):
             bundle.network.eval()
         self.nprobe = nprobe
-        self.clusters = None if nprobe is None else HeadClusters.of(index.stored)
+        self.clusters = None if nprobe is None else _clusters(index)
         self._device = device_of(self.network)
         self._stored = index.stored.to(self._device)
         self._towers = RequestSide.of(prerank, index, index.items.head(1))  # a row to complete rows with, never read
@@ -197,3 +197,12 @@ class Cascade(Recommends):
         """The filters of the index's items."""
         bundles = (self.prerank, *([] if self.ranker is None else [self.ranker]))
         return item_filters(self.index.items, [bundle.schema for bundle in bundles])
+
+
+def _clusters(index: ItemIndex) -> HeadClusters:
+    def make() -> dict[str, np.ndarray]:
+        found = HeadClusters.of(index.stored)
+        return {"centres": found.centres.numpy(), "items": found.items, "starts": found.starts}
+
+    arrays = index.arrays("clusters", ("centres", "items", "starts"), make)
+    return HeadClusters(torch.from_numpy(arrays["centres"]), arrays["items"], arrays["starts"], len(index))

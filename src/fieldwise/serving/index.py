@@ -116,7 +116,7 @@ def build_index(
         network=network,
         items=items,
         column=column,
-        texts=checked_ids(items, column),
+        texts=checked_ids(items, column).to_list(),
         table=encoded_items(bundle, items),
         storage=storage,
     )
@@ -195,7 +195,7 @@ def open_index(
         mapped: map the heads' files rather than copy them: several processes share the memory, and pages are read as
             they are needed. Nobody may write into the files then: an edit changes scores, and cutting one off ends the
             process (SIGBUS). `build_index` never does, it puts new files in their place.
-        shared: where several processes share the copy of the heads in memory, which the first of them makes.
+        shared: where several processes share the copy of the files in memory, which the first of them makes.
 
     Errors:
         BundleError: no index there, a damaged one (also ids that are absent or stand twice, heads that are not finite),
@@ -223,19 +223,27 @@ def _opened(saved: Artifact, verify: bool, mapped: bool, shared: SharedArrays | 
     tensors = {"heads": heads}
     if "scale" in saved.parts:
         tensors["scale"] = tensor("scale")
-    items = pl.read_ipc(io.BytesIO(saved.octets("items", verify=verify)))
+    id_column = str(about["id_column"])
+
+    def rows() -> pl.DataFrame:
+        found = pl.read_ipc(io.BytesIO(saved.octets("items", verify=verify)))
+        if verify:
+            checked_ids(found, id_column)
+        return found
+
+    items = rows() if shared is None else shared.frame(f"items-{saved.digest}", rows)
     stored = StoredItems.from_tensors(tensors)
     index = ItemIndex(
-        id_column=str(about["id_column"]),
+        id_column=id_column,
         items=items,
+        name=saved.digest,
+        shared=shared,
         model=str(about["model"]),
         stored=stored,
         generation=saved.digest,
     )
     if not len(index) == items.height == about["items"] or stored.storage != about["storage"]:
         raise INDEX.damaged(saved.folder, "its files do not belong together")
-    if verify:
-        checked_ids(items, index.id_column)
-        if not all(part.isfinite().all() for one in tensors.values() for part in torch.split(one, CHECKED)):
-            raise INDEX.damaged(saved.folder, "it has heads that are not finite")
+    if verify and not all(part.isfinite().all() for one in tensors.values() for part in torch.split(one, CHECKED)):
+        raise INDEX.damaged(saved.folder, "it has heads that are not finite")
     return index

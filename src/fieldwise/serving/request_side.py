@@ -1,6 +1,6 @@
 """A bundle's view of requests: its item and context columns, and the catalogue, encoded once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.row import encode_row
-from fieldwise.data.table import EncodedTable
+from fieldwise.data.table import ARRAYS, EncodedTable
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.layers import FieldEmbedding
 from fieldwise.layers.candidates import Split
 from fieldwise.layout import Batch
 from fieldwise.ops.denormals import flushed_denormals
@@ -31,12 +32,17 @@ __all__ = ["RequestSide"]
 
 @dataclass(frozen=True, eq=False)
 class RequestSide:
-    """A bundle's view of requests: its item and context columns, and the catalogue's encoded item fields."""
+    """A bundle's view of requests: its item and context columns, and the catalogue's encoded item fields.
+
+    Args:
+        index: the catalogue; None if `items` are other rows.
+    """
 
     bundle: Bundle
     split: Split
     items: EncodedTable
     columns: tuple[str, ...]
+    index: ItemTable | None
 
     @classmethod
     def of(cls, bundle: Bundle, index: ItemTable, items: pl.DataFrame | None = None) -> "RequestSide":
@@ -66,10 +72,18 @@ class RequestSide:
                 f"the {index.what}'s items must hold every column of the ranking bundle's item fields: {missing[0]!r} "
                 f"is missing among {', '.join(index.items.columns)}; take them from a table that has it"
             )
-        items = index.items if items is None else items
         columns = tuple(column for column in schema.columns if column not in own)
         split = split_columns(bundle.encoder, bundle.encoder.layout, columns, own)
-        return cls(bundle, split, bundle.encoder.transform_part(items, split.candidates.layout), columns)
+        part = split.candidates.layout
+        if items is not None:
+            return cls(bundle, split, bundle.encoder.transform_part(items, part), columns, None)
+
+        def encoded() -> dict[str, np.ndarray]:
+            table = bundle.encoder.transform_part(index.items, part)
+            return {name: getattr(table, name) for name in ARRAYS}
+
+        arrays = index.arrays("encoded", ARRAYS, encoded, of=bundle.digest)
+        return cls(bundle, split, EncodedTable(part, **arrays), columns, index)
 
     def context(self, values: Mapping[str, Any]) -> Batch:
         """The single row of the context, encoded."""
@@ -105,12 +119,21 @@ class RequestSide:
     @cached_property
     def catalogue(self) -> Catalogue:
         """The encoded item fields for the network."""
-        items, device = self.items, self.device  # not self, a reference cycle: memory is freed at once on replacement
+        # not self, a reference cycle: memory is freed at once on replacement
+        items, device, index, bundle = self.items, self.device, self.index, self.bundle
 
         def batch(rows: slice | Tensor) -> Batch:
             return items.batch(rows if isinstance(rows, slice) else rows.cpu())[0].to(device)
 
-        return Catalogue(self.split, len(items), batch)
+        def keep(embedding: FieldEmbedding, make: Callable[[], Tensor]) -> Tensor:
+            if index is None or device.type != "cpu" or embedding.weight.dtype != torch.float32:
+                return make()
+            number = next(n for n, module in enumerate(bundle.network.modules()) if module is embedding)
+            names = (f"{number}",)
+            arrays = index.arrays("vectors", names, lambda: {names[0]: make().numpy()}, of=bundle.digest)
+            return torch.from_numpy(arrays[names[0]])
+
+        return Catalogue(self.split, len(items), batch, keep)
 
     @cached_property
     def device(self) -> torch.device:

@@ -284,7 +284,7 @@ class Service:
 
     def _items(self, places: np.ndarray, scores: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         """Items with their columns as JSON values, and their scores."""
-        return item_answers(self._cascade().index.ids, self._shown, places, scores)
+        return item_answers(self._cascade().index.texts, self._shown, places, scores)
 
     @cached_property
     def _shown(self) -> pl.DataFrame:

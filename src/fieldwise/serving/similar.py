@@ -18,9 +18,8 @@ class SimilarItems:
     """
 
     def __init__(self, index: ItemIndex) -> None:
-        stored = index.stored
         self._size = len(index)
-        self._directions = StoredItems.of(torch.nn.functional.normalize(_floats(stored), dim=2), stored.storage)
+        self._directions = _directions(index)
 
     def nearest(self, place: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The k nearest items to the item at a position, without the item itself.
@@ -33,6 +32,19 @@ class SimilarItems:
         scores[place] = -np.inf
         best = best_places(scores, min(k, self._size - 1))
         return best, scores[best].astype(np.float64)
+
+
+def _directions(index: ItemIndex) -> StoredItems:
+    """The heads with length 1, stored like those of the index."""
+    stored, bits = index.stored, index.stored.storage == "bfloat16"
+
+    def make() -> dict[str, np.ndarray]:
+        unit = StoredItems.of(torch.nn.functional.normalize(_floats(stored), dim=2), stored.storage)
+        return {name: (one.view(torch.int16) if bits else one).numpy() for name, one in unit.tensors().items()}
+
+    arrays = index.arrays("directions", stored.tensors(), make)
+    found = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return StoredItems.from_tensors({name: one.view(torch.bfloat16) if bits else one for name, one in found.items()})
 
 
 def _floats(stored: StoredItems) -> torch.Tensor:

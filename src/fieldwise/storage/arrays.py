@@ -10,7 +10,7 @@ from fieldwise.storage.checksums import Written
 
 HEADER = 10 + 2**16  # bytes that a header has at most
 
-__all__ = ["array_of", "arrow_bytes", "map_array", "write_array", "write_header", "write_values"]
+__all__ = ["array_of", "arrow_bytes", "map_array", "map_frame", "write_array", "write_header", "write_values"]
 
 
 def write_array(file: Written, array: np.ndarray) -> None:
@@ -56,6 +56,26 @@ def map_array(path: Path) -> np.ndarray:
     """
     array: np.ndarray = np.load(path, mmap_mode="c", allow_pickle=False)
     return np.asarray(array) if array.size else np.empty(array.shape, array.dtype)
+
+
+def map_frame(path: Path) -> pl.DataFrame:
+    """A table of an Arrow file that is mapped into memory: processes share it, and nobody may write into the file.
+
+    Polars cannot map a file by itself: the table is a copy without pyarrow, and if it has types that Arrow lacks.
+
+    Errors:
+        OSError, PolarsError: it cannot be read.
+    """
+    try:
+        import pyarrow as arrow
+    except ImportError:
+        return pl.read_ipc(path)
+    try:
+        with arrow.memory_map(str(path)) as file:
+            found = pl.DataFrame(arrow.ipc.open_file(file).read_all())
+    except arrow.ArrowException:  # 128-bit integers
+        return pl.read_ipc(path)
+    return found if found.schema == pl.Schema(pl.read_ipc_schema(path)) else pl.read_ipc(path)
 
 
 def arrow_bytes(frame: pl.DataFrame) -> bytes:

@@ -1,4 +1,4 @@
-"""Arrays that processes of one server share: files of its own, which each of them maps."""
+"""Arrays and tables that processes of one server share: files of its own, which each of them maps."""
 
 import contextlib
 import os
@@ -7,14 +7,19 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import polars as pl
 
-from fieldwise.storage.arrays import map_array, write_array
+from fieldwise.storage.arrays import arrow_bytes, map_array, map_frame, write_array
+from fieldwise.storage.checksums import Written
 from fieldwise.storage.files import cannot_write
 from fieldwise.storage.locks import one_writer
 
 __all__ = ["SharedArrays"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,63 +33,88 @@ class SharedArrays:
     ...     SharedArrays(Path(folder)).array("weights", lambda: 1 / 0).tolist()  # is not made again
     [0.0, 1.0, 2.0]
 
+    A name is `WHAT-OF`: what it is, and what it belongs to.
+
     Attributes:
-        used: names of the files and folders that were asked for since `used.clear()`.
+        used: what was asked for since `used.clear()` belongs to these.
     """
 
     folder: Path
     used: set[str] = field(default_factory=set, init=False, compare=False)
 
-    def array(self, key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """The mapped array of a key, which the first process makes while the others wait.
+    def array(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """The mapped array of a name, which the first process makes while the others wait.
 
         Args:
-            key: determines the array; a file name.
-            make: the array.
+            name: determines the array; a file name.
+            make: the array; it asks for nothing that is shared.
 
         Errors:
             DataError: the disk is full, or the folder is gone.
         """
-        path = self.place(f"{key}.npy")
-        with contextlib.suppress(FileNotFoundError):
-            return map_array(path)
-        with one_writer(self.folder):
-            if not path.exists():
-                self._write(path, make())
-            return map_array(path)
+        return self._kept(self.place(f"{name}.npy"), lambda file: write_array(file, make()), map_array)
+
+    def frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        """The mapped table of a name; otherwise as `array`.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     made = SharedArrays(Path(folder)).frame("users", lambda: pl.DataFrame({"user": ["a", None]}))
+        ...     again = SharedArrays(Path(folder)).frame("users", lambda: 1 / 0)  # is not made again
+        ...     again.rows()
+        [('a',), (None,)]
+        """
+
+        def write(file: Written) -> None:
+            file.write(arrow_bytes(make().rechunk()))
+
+        return self._kept(self.place(f"{name}.arrow"), write, map_frame)
 
     def place(self, name: str) -> Path:
         """The path of a file or folder here, which counts as used."""
-        self.used.add(name)
+        self.used.add(_owner(name))
         return self.folder / name
 
     def remove_unused(self) -> None:
-        """Remove all that is not in `used`. Processes that have mapped it keep it.
+        """Remove all that belongs to nothing in `used`. Processes that have mapped it keep it.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     shared = SharedArrays(Path(folder))
-        ...     old = shared.array("old", lambda: np.arange(2.0))
+        ...     old, more = (shared.array(name, lambda: np.arange(2.0)) for name in ("heads-old", "places-new"))
         ...     shared.used.clear()
-        ...     new = shared.array("new", lambda: np.arange(3.0))
+        ...     new = shared.array("heads-new", lambda: np.arange(3.0))
         ...     shared.remove_unused()
-        ...     [path.name for path in shared.folder.iterdir()], old.tolist()
-        (['new.npy'], [0.0, 1.0])
+        ...     sorted(path.name for path in shared.folder.iterdir()), old.tolist()
+        (['heads-new.npy', 'places-new.npy'], [0.0, 1.0])
         """
         with one_writer(self.folder):
             for path in self.folder.iterdir():
-                if path.name in self.used:
+                if _owner(path.name) in self.used:
                     continue
                 with contextlib.suppress(OSError):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def _write(self, path: Path, array: np.ndarray) -> None:
+    def _kept(self, path: Path, write: Callable[[Written], None], read: Callable[[Path], T]) -> T:
+        with contextlib.suppress(FileNotFoundError):
+            return read(path)
+        with one_writer(self.folder):
+            if not path.exists():
+                self._write(path, write)
+            return read(path)
+
+    def _write(self, path: Path, write: Callable[[Written], None]) -> None:
         partial = self.folder / f".{secrets.token_hex(6)}.part"
         try:
             with partial.open("xb") as file:
-                write_array(file, array)
+                write(file)
             os.replace(partial, path)
         except OSError as e:
             raise cannot_write(path, e) from e
         finally:
             partial.unlink(missing_ok=True)
+
+
+def _owner(name: str) -> str:
+    """What a file or folder belongs to."""
+    return name.partition("-")[2].partition(".")[0]

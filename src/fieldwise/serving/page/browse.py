@@ -107,7 +107,7 @@ class Browser:
         """Ids and titles in lower case."""
         index = self._index
         assert index is not None, "the caller checked this"
-        ids = pl.Series(index.ids, dtype=pl.String)
+        ids = index.texts
         titles = ids if self.title is None else as_text(index.items.get_column(self.title)).fill_null("")
         return ids.str.to_lowercase(), titles.str.to_lowercase()
 

@@ -1,0 +1,147 @@
+"""What workers share of a catalogue: equal to what one process has of its own, made once, and mapped."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from serving.conftest import catalogue, log
+
+from fieldwise.scoring.shared_rows import Catalogue
+from fieldwise.serving.cascade import Cascade
+from fieldwise.serving.clusters import HeadClusters
+from fieldwise.serving.index import build_index, open_index
+from fieldwise.serving.places import SharedPlaces, places_of
+from fieldwise.serving.queries import Query
+from fieldwise.serving.similar import SimilarItems
+from fieldwise.storage.shared import SharedArrays
+
+
+@pytest.fixture
+def shared(tmp_path):
+    (tmp_path / "shared").mkdir()
+    return SharedArrays(tmp_path / "shared")
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 500, 40_000])
+def test_shared_places_are_those_of_a_dictionary(count, shared):
+    texts = pl.Series([f"id {(7919 * k) % 100_003}é" for k in range(count)], dtype=pl.String)
+    wanted = {text: row for row, text in enumerate(texts)}
+    found = places_of(texts, "some", shared)
+    assert isinstance(found, SharedPlaces)
+    assert places_of(texts, "some", None) == wanted
+    assert len(found) == count
+    assert list(found) == list(wanted)
+    some = [*texts.to_list()[:: max(1, count // 500)], "", "id", "absent", 3, None]
+    assert [found.get(one) for one in some] == [wanted.get(one) for one in some]
+    assert [one in found for one in some] == [one in wanted for one in some]
+
+
+def test_texts_of_one_hash_are_told_apart(monkeypatch):
+    monkeypatch.setattr("fieldwise.serving.places.hash", lambda _: 7, raising=False)
+    texts = pl.Series(["b", "a", "c"])
+    places = SharedPlaces(texts, SharedPlaces.table(texts))
+    assert [places.get(one) for one in ("a", "b", "c", "d")] == [1, 0, 2, None]
+
+
+def test_a_process_with_other_hashes_makes_its_own_table(tmp_path, shared):
+    """Hashes of texts differ between processes that were not forked from one."""
+    places_of(pl.Series(["a", "b"]), "some", shared)
+    code = (
+        "import json, sys, polars as pl; from pathlib import Path; from fieldwise.serving.places import places_of;"
+        "from fieldwise.storage.shared import SharedArrays;"
+        "print(json.dumps(dict(places_of(pl.Series(['a', 'b']), 'some', SharedArrays(Path(sys.argv[1]))))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(shared.folder)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"a": 0, "b": 1}
+    assert len(list(shared.folder.glob("places*-some.npy"))) == 2
+
+
+EVERY = Catalogue._every
+
+
+def again(*_):
+    pytest.fail("made again")
+
+
+def regions(path):
+    """How often a file is mapped in this process."""
+    return sum(line.endswith(str(path)) for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_shared_table_is_the_mapped_file(shared):
+    pytest.importorskip("pyarrow")
+    frame = pl.DataFrame({"id": [f"a text of some length {k}" for k in range(999)], "n": range(999)})
+    frame = frame.with_columns(
+        pl.col("id").str.split(" ").alias("list"),
+        pl.col("n").cast(pl.Date).alias("date"),
+        pl.col("n").cast(pl.Duration("ms")).alias("duration"),
+        pl.col("n").cast(pl.Decimal(10, 2)).alias("decimal"),
+        pl.col("n").cast(pl.String).cast(pl.Categorical).alias("categorical"),
+        pl.col("n").cast(pl.String).cast(pl.Enum([str(k) for k in range(999)])).alias("enum"),
+        pl.when(pl.col("n") % 2 == 0).then("n").cast(pl.Int8, strict=False).alias("null"),
+        (pl.col("n") > 3).alias("flag"),
+        pl.lit(None).alias("nothing"),
+        pl.struct(pl.col("n"), pl.col("id")).alias("struct"),
+        pl.concat_list(pl.col("n"), pl.col("n")).cast(pl.Array(pl.UInt16, 2)).alias("array"),
+        pl.col("n").cast(pl.Datetime("us", "Europe/Berlin")).alias("time"),
+        pl.col("id").cast(pl.Binary).alias("bytes"),
+    )
+    parts = pl.concat([frame[:500], frame[500:], frame.clear()], rechunk=False)
+    for found in (shared.frame("some", lambda: parts), SharedArrays(shared.folder).frame("some", lambda: 1 / 0)):
+        assert_frame_equal(found, frame)
+        assert found.n_chunks() == 1
+        assert regions(shared.folder / "some.arrow"), "its columns keep it mapped"
+        assert found["n"].to_numpy().sum() == 999 * 998 // 2
+    large = frame.head(3).with_columns(pl.lit(2**100, pl.Int128).alias("large"))  # Arrow has no such type
+    assert_frame_equal(shared.frame("large", lambda: large), large)
+    del found
+    assert not regions(shared.folder / "some.arrow")
+
+
+@pytest.mark.parametrize("storage", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("nprobe", [None, 2])
+def test_a_shared_catalogue_answers_alike_and_is_made_once(
+    storage, nprobe, tmp_path, shared, tower, ranker, monkeypatch
+):
+    build_index(tower, catalogue(), tmp_path / "index", storage=storage)
+    query = Query(context=log(1, seed=2).to_dicts()[0], k=12, prerank=20, exclude=["i3", "none", "i29"])
+
+    def answers(shared):
+        index = open_index(tmp_path / "index", shared=shared)
+        cascade = Cascade(tower, index, ranker, nprobe=nprobe)
+        found = cascade.recommend(query)
+        return found.items, found.counts, SimilarItems(index).nearest(4, 9), index.ids, index.rows_of(["i7"])
+
+    wanted = answers(None)
+    assert "i3" not in wanted[0]["item"].to_list()
+    for number in range(2):
+        found = answers(shared if number == 0 else SharedArrays(shared.folder))
+        assert found[0].equals(wanted[0])
+        assert found[1] == wanted[1]
+        assert all(np.array_equal(*pair) for pair in zip(found[2], wanted[2], strict=True))
+        assert found[3:] == wanted[3:]
+        if number == 0:  # the next process makes nothing
+            files = {path: path.stat().st_mtime_ns for path in shared.folder.iterdir()}
+            monkeypatch.setattr(Catalogue, "_every", lambda one, e: EVERY(one, e) if one.size == 1 else again())
+            for owner, name in ((HeadClusters, "of"), (SharedPlaces, "table")):
+                monkeypatch.setattr(owner, name, again)
+    assert files == {path: path.stat().st_mtime_ns for path in shared.folder.iterdir()}
+    assert {path.name.partition("-")[0].rstrip("0123456789abcdef") for path in files} >= {
+        "heads", "items", "places", "vectors_", "encoded_ids", "encoded_bag_ids", "directions_heads",
+    }  # fmt: skip
+
+
+def test_ids_that_are_no_texts(tmp_path, shared, tower):
+    items = catalogue().with_row_index("number")
+    build_index(tower, items, tmp_path / "index", id_column="number")
+    plain = open_index(tmp_path / "index")
+    for index in (open_index(tmp_path / "index", shared=shared), open_index(tmp_path / "index", shared=shared)):
+        assert index.ids == plain.ids == [str(n) for n in range(30)]
+        assert index.rows_of([5, "29"]).tolist() == plain.rows_of([5, "29"]).tolist() == [5, 29]
+    assert (shared.folder / f"ids-{plain.name}.arrow").exists()
