@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -242,3 +243,40 @@ def test_the_memory_of_a_mapped_table_is_that_of_two_windows(tmp_path):
     mib = fields * 4 / 2**20
     # Two windows, a stretch of gathered rows, and what PyTorch takes at its first operations; the table has 92 MiB.
     assert found["mib"] < (2 * window + 2 * 32_768) * mib + 16
+
+
+GROWTH = """
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fieldwise.data.reports import memory_mib
+from fieldwise.data.table import EncodedTable
+from fieldwise.data.windows import ShuffledRows
+from fieldwise.layout import Layout
+from fieldwise.storage.memory import keep_freed_arrays
+
+rows, window, fields = 300_000, 25_000, 200
+ids, values = np.zeros((rows, fields), np.int32), np.zeros((rows, fields), np.float32)
+bags, y = (np.zeros(0, np.int32), np.zeros(1, np.int64)), np.zeros((rows, 1), np.float32)
+EncodedTable(Layout.of_sizes([1] * fields), ids, values, *bags, y=y).save(Path(sys.argv[1]))
+del ids, values
+keep_freed_arrays()
+table = EncodedTable.open(Path(sys.argv[1]))
+kept, found = [], []
+for number, _ in enumerate(ShuffledRows(table=table, size=250, window=window, seed=0).epoch(1, 0, None)):
+    kept.append(np.ones(2_500))  # 20 kB that outlive the batch, as a step leaves some
+    if number % 100 == 99:
+        found.append(memory_mib())
+print(*found, memory_mib())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps freed arrays")
+def test_memory_does_not_grow_with_the_number_of_windows(tmp_path):
+    command = [sys.executable, "-c", GROWTH, str(tmp_path / "table")]
+    env = os.environ | {"MALLOC_ARENA_MAX": "1"}  # so that the reading thread has no arena of its own
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+    first, *_, last = map(float, found.split())
+    assert last < first + 60, f"what the batches keep has 24 MiB; the windows, of 38, have gone: {found}"
