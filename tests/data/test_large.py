@@ -1,6 +1,8 @@
 """Recipes whose rows do not fit in `data.memory`: prepared in files, with the same result, and resumed."""
 
 import dataclasses
+import errno
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -93,6 +95,37 @@ def test_an_interrupted_preparation_goes_on(
     assert cache.entries() == []
     assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
     assert any("was interrupted: it goes on" in line for line in said)
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("last", ["fieldwise.data.prepare.files.write_atomically", "fieldwise.storage.cache.seal"])
+def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
+    last: str, log: Path, whole: Prepared, cache: Cache, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(last, full)
+        try:
+            assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)  # without an entry
+        except OSError:
+            assert "write_atomically" in last
+        else:
+            assert any(line.startswith("not stored in the cache: ") for line in said)
+    assert cache.entries() == []
+    (left,) = (cache.folder / ".making").iterdir()
+    rows = {path: path.stat().st_ino for path in left.glob("*/*.npy")}
+    free = sum(path.stat().st_size for path in left.rglob("*") if path.is_file()) // 2
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))  # too little for all
+    monkeypatch.setattr("fieldwise.data.prepare.stages.divide", lambda *_: pytest.fail("rows are divided again"))
+    assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
+    entry = cache.entries()[0].folder
+    assert {entry / path.relative_to(left): inode for path, inode in rows.items()} == {
+        path: path.stat().st_ino for path in entry.glob("*/*.npy")
+    }
+    assert not [path for path in entry.rglob("*") if path.name.endswith(".done")]
+    assert not list((cache.folder / ".making").iterdir())
 
 
 def test_clearing_the_cache_removes_interrupted_preparations(

@@ -33,9 +33,13 @@ def run(folder: Path, case: str = "random") -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_stages_give_what_is_prepared_at_once(case: str, tmp_path: Path) -> None:
-    run(tmp_path, case)
-    assert_equal(read_prepared(tmp_path), prepared(case))
-    kept = {path.name for path in tmp_path.iterdir()}
+    (tmp_path / "made").mkdir()
+    run(tmp_path / "made", case)
+    assert_equal(read_prepared(tmp_path / "made"), prepared(case))
+    (tmp_path / "kept").mkdir()
+    Stages.link(tmp_path / "made", tmp_path / "kept")
+    assert_equal(read_prepared(tmp_path / "kept"), prepared(case))
+    kept = {path.name for path in (tmp_path / "kept").iterdir()}
     assert kept == {"encoder.json", "prepared.json"} | {
         name for part in PARTS for name in (part, f"{part}.rows", f"{part}.group.npy")
     }

@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +110,12 @@ def _large_cached(recipe: Recipe, large: LargeTable, data_dir: Path, cache: Cach
             cache.note(f"a preparation of the same data was interrupted: it goes on ({folder})")
         prepared = _in_stages(recipe, large, data_dir, folder, cache.folder)
         sums = prepared_sums(folder)
-
-        def move(entry: Path) -> None:
-            for path in list(folder.iterdir()):
-                path.rename(entry / path.name)
-
-        cache.put(key, _title(recipe, prepared), move, limited=False, sums=sums)
+        cache.put(key, _title(recipe, prepared), partial(Stages.link, folder), limited=False, sums=sums)
         made = cache.get(key, read_prepared, verify=False)
+        if made is None:  # the disk was too full for an entry: the next run finds all stages finished
+            return prepared
         shutil.rmtree(folder, ignore_errors=True)
-    return prepared if made is None else large.bounded(made, cache.folder)
+    return large.bounded(made, cache.folder)
 
 
 def _large_anew(recipe: Recipe, large: LargeTable, data_dir: Path) -> Prepared:
@@ -129,7 +127,7 @@ def _large_anew(recipe: Recipe, large: LargeTable, data_dir: Path) -> Prepared:
 def _in_stages(recipe: Recipe, large: LargeTable, data_dir: Path, folder: Path, place: Path) -> Prepared:
     """Prepared data in files of `folder`; `place` is for scratch files later."""
     plan = Plan(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=_additions(recipe))
-    large.check_space(folder)
+    large.check_space(folder, begun=Stages.begun(folder))
     stages = Stages(folder=folder, plan=plan, reports=large.reports, engine=large.engine)
 
     def source(scratch: Path) -> MappedRows:

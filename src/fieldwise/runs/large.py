@@ -87,13 +87,18 @@ class LargeTable:
             prepared, train=bounded(prepared.train), valid=bounded(prepared.valid), test=bounded(prepared.test)
         )
 
-    def check_space(self, folder: Path) -> None:
-        """Check that a folder's disk has room for the prepared rows.
+    def check_space(self, folder: Path, *, begun: bool = False) -> None:
+        """Check that a folder's disk has room for the prepared rows that it does not hold yet.
+
+        Args:
+            folder: of the preparation.
+            begun: whether it goes on with the rows of the parts, so that those as read are not written again.
 
         Errors:
             DataError: it has not; both numbers are given.
         """
-        needed, free = self.size * COPIES, shutil.disk_usage(folder).free
+        written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        needed, free = self.size * (COPIES - begun) - written, shutil.disk_usage(folder).free
         if needed > free:
             raise DataError(
                 f"preparing this table needs some {_size(needed)} of disk, and {folder} has {_size(free)} free: free "

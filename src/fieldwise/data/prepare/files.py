@@ -21,7 +21,7 @@ from fieldwise.data.table import TABLE, EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.storage.arrays import map_array
 from fieldwise.storage.checksums import file_digest
-from fieldwise.storage.files import cannot_write
+from fieldwise.storage.files import cannot_write, write_atomically
 from fieldwise.version import __version__
 
 __all__ = ["GROUP", "ROWS", "Inputs", "data_key", "prepared_sums", "read_prepared", "write_facts", "write_prepared"]
@@ -103,7 +103,7 @@ def write_prepared(prepared: Prepared, folder: Path) -> None:
 def write_facts(folder: Path, counts: Mapping[str, int], unseen: Mapping[str, Mapping[str, float]]) -> None:
     """Write what `Prepared` states about its rows."""
     about = {"counts": dict(counts), "unseen": {name: dict(shares) for name, shares in unseen.items()}}
-    (folder / "prepared.json").write_text(json.dumps(about), "utf-8")
+    write_atomically(folder / "prepared.json", json.dumps(about).encode())
 
 
 def prepared_sums(folder: Path) -> dict[str, str]:

@@ -23,7 +23,7 @@ from fieldwise.data.read.mapped import MappedRows
 from fieldwise.data.reports import NoReports, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.storage.arrays import map_array, write_array
-from fieldwise.storage.files import cannot_write, sync_folder, write_atomically
+from fieldwise.storage.files import cannot_write, disk_is_full, sync_folder, write_atomically
 from fieldwise.storage.scratch import Scratch
 
 __all__ = ["Stages"]
@@ -79,8 +79,26 @@ class Stages:
         del unseen["train"]
         self.reports.begin("finishing the preparation")
         write_facts(self.folder, facts["counts"], unseen)
-        for path in [*self.folder.glob(DONE.format("*")), *self.folder.glob(TARGETS.format("*"))]:
+        for path in self.folder.glob(TARGETS.format("*")):
             path.unlink()
+
+    @staticmethod
+    def link(folder: Path, to: Path) -> None:
+        """Give the results of a folder another place, on the same disk and without copies; they stay where they are.
+
+        File systems without links have them moved.
+        """
+        for path in sorted(folder.rglob("*")):
+            new = to / path.relative_to(folder)
+            if path.is_dir():
+                new.mkdir()
+            elif not path.match(DONE.format("*")):
+                try:
+                    os.link(path, new)
+                except OSError as e:
+                    if disk_is_full(e):
+                        raise
+                    path.rename(new)
 
     def _write_rows(
         self, source: Callable[[Path], MappedRows], piece: Callable[[pl.DataFrame], int], place: Path
