@@ -22,6 +22,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.data.targets import row_slices
 from fieldwise.distributed.part import ALL, Part
 from fieldwise.layout import Bags, Batch
+from fieldwise.storage.memory import mapped_array, return_freed_memory
 
 __all__ = ["Order", "Rows", "ShuffledRows", "Span", "read_spans", "window_rows"]
 
@@ -199,6 +200,7 @@ class ShuffledRows:
         first = int(np.searchsorted(starts, done, side="right")) - 1
 
         def read(number: int) -> tuple[EncodedTable, Tensor]:
+            return_freed_memory()  # gaps that the last window's batches, of many sizes, have left
             window = read_spans(self.table, order.spans(number))
             return window, order.within(number, len(window))
 
@@ -276,7 +278,7 @@ def read_spans(table: EncodedTable, spans: list[Span]) -> EncodedTable:
 
 def _read(array: np.ndarray, spans: Iterable[Span]) -> np.ndarray:
     spans = list(spans)
-    read = np.empty((sum(span.end - span.first for span in spans), *array.shape[1:]), array.dtype)
+    read = mapped_array((sum(span.end - span.first for span in spans), *array.shape[1:]), array.dtype)
     at = 0
     for span in spans:
         rows = span.end - span.first
