@@ -15,7 +15,7 @@ from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import usual_ends
 from fieldwise.cli.workers import Supervisor, Worker
-from fieldwise.errors import ConfigError, MissingExtraError
+from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
 
 __all__ = ["ServeOptions", "run"]
 
@@ -41,6 +41,7 @@ def _start_workers(options: ServeOptions) -> None:
     usual_ends()
     listening = options.listening.listen()
     fork = sys.platform == "linux"  # macOS ends a process that uses its frameworks after a fork
+    kept: list[object] = []  # alive as long as workers are forked
     supervisor = Supervisor(
         command=command_again(),
         count=options.workers,
@@ -50,7 +51,7 @@ def _start_workers(options: ServeOptions) -> None:
         ready=lambda: _say_where(options, listening),
         work=partial(_work, options) if fork else None,
         prepare=partial(_prepare, options) if fork else None,
-        load=_load_all if fork else lambda: None,
+        load=partial(_load_all, options, kept) if fork else lambda: None,
     )
     status = supervisor.run()
     if status:
@@ -104,11 +105,19 @@ def _load_server() -> None:
     import fieldwise.cli.serve_sources  # noqa: F401
 
 
-def _load_all() -> None:
-    """Load the modules of a server, and what maps the tables that workers share."""
+def _load_all(options: ServeOptions, kept: list[object]) -> None:
+    """Load what forked workers have in common: the modules of a server, and the bundles' vocabularies.
+
+    Nothing here computes with PyTorch or Polars, whose threads a forked process lacks.
+    """
     _load_server()
-    with contextlib.suppress(ImportError):
+    from fieldwise.cli.serve_sources import known_values
+
+    with contextlib.suppress(ImportError):  # it maps the tables that workers share
         import pyarrow  # noqa: F401
+    for folder in options.folders:
+        with contextlib.suppress(FieldwiseError, OSError):  # the process that prepares says it
+            kept.append(known_values(folder))
 
 
 def _serve(options: ServeOptions, worker: Worker | None) -> None:

@@ -10,11 +10,14 @@ from typing import Literal, cast, get_args
 import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.files import BUNDLE as BUNDLES
 from fieldwise.bundle.files import MANIFEST as BUNDLE
 from fieldwise.cli.devices import load_bundle
 from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.config import nearest
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.fitted import Vocabulary
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.schema import Schema
@@ -33,7 +36,7 @@ from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.locks import one_writer
 from fieldwise.storage.shared import SharedArrays
 
-__all__ = ["Loader", "Tables", "open_stores", "read_tables"]
+__all__ = ["Loader", "Tables", "known_values", "open_stores", "read_tables"]
 
 NOT_AGAIN = "; items that a user has interacted with are excluded (--include-seen keeps them)"
 
@@ -111,6 +114,19 @@ class Loader:
         if self._shared is not None:
             share_weights(bundle.network, self._shared)
         return bundle
+
+
+def known_values(folder: Path) -> list[Vocabulary]:
+    """The vocabularies of a bundle: bundles that this process and those forked from it load have no others.
+
+    Errors:
+        BundleError, DataError: no bundle there, or a damaged one.
+    """
+    encoder = BUNDLES.load(folder, lambda saved: Encoder.from_json(saved.content("encoder").decode()))
+    found = [fitted for fitted in encoder.fitted if isinstance(fitted, Vocabulary)]
+    for vocabulary in found:
+        vocabulary.ids_of(())  # makes the dictionary of its values
+    return found
 
 
 def read_tables(options: ServeOptions, schemas: Sequence[Schema], tell: Callable[[str], None] = say) -> Tables:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from fieldwise.config import parse, to_plain
 from fieldwise.data.encode.fitted import Fitted, Vocabulary
@@ -10,6 +11,8 @@ from fieldwise.errors import DataError
 from fieldwise.schema import Field
 
 __all__ = ["Entry", "plain_entry", "read_entry"]
+
+_ALIVE: "WeakValueDictionary[int, Vocabulary]" = WeakValueDictionary()  # by hash
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,4 +46,15 @@ def read_entry(data: Mapping[str, Any], where: str) -> Entry:
         return parse(Entry, data, where, DataError)  # names the error
     entry = parse(Entry, {**data, "fitted": {**fitted, "values": []}}, where, DataError)
     assert isinstance(entry.fitted, Vocabulary), "no other has values"
-    return replace(entry, fitted=replace(entry.fitted, values=tuple(values)))
+    return replace(entry, fitted=_alive(replace(entry.fitted, values=tuple(values))))
+
+
+def _alive(vocabulary: Vocabulary) -> Vocabulary:
+    """An equal vocabulary that something uses already, else this one: bundles of one log have the same.
+
+    >>> first = Vocabulary(values=("one", "of two"))
+    >>> _alive(first) is first, _alive(Vocabulary(values=("one", "of two"))) is first
+    (True, True)
+    """
+    found = _ALIVE.setdefault(hash(vocabulary), vocabulary)
+    return found if found == vocabulary else vocabulary
