@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 from fieldwise.bundle import score_file as module
 from fieldwise.bundle.bundle import Bundle, sample_rows
-from fieldwise.bundle.score_file import score_file
+from fieldwise.bundle.score_file import Scoring, score_file, score_rows_of
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.read import sliced
 from fieldwise.data.read.simulated.log import simulate
@@ -35,6 +36,13 @@ def bundle() -> Bundle:
     settings = model_from_dict({"name": "fm", "embedding_dim": 4}, "model")
     network = build_network(settings, encoder.layout, seed=0, labels=1).eval()
     return Bundle(SCHEMA, encoder, settings, network, sample_rows(SCHEMA, log))
+
+
+@pytest.fixture(scope="module")
+def bundle_of_autoint(bundle) -> Bundle:
+    settings = model_from_dict({"name": "autoint+", "embedding_dim": 4, "hidden": [16]}, "model")
+    network = build_network(settings, bundle.encoder.layout, seed=0, labels=1).eval()
+    return Bundle(SCHEMA, bundle.encoder, settings, network, bundle.samples)
 
 
 @pytest.fixture
@@ -157,3 +165,18 @@ def test_a_label_that_is_a_number_has_no_logit(bundle: Bundle, rows: pl.DataFram
     with pytest.raises(ConfigError, match="the label 'length' is a number: omit it"):
         score_file(of_number, tmp_path / "rows.parquet", tmp_path / "out.parquet", logit=True)
     assert score_file(of_number, tmp_path / "rows.parquet", tmp_path / "out.parquet").columns[-1] == "prediction"
+
+
+def test_bfloat16_multiplies_in_16_bits_and_float32_stays_as_it_was(bundle_of_autoint, rows, tmp_path):
+    write_table(rows, tmp_path / "rows.parquet")
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        path = tmp_path / f"{precision}.parquet"
+        how = Scoring(logit=True, precision=precision)
+        score_rows_of(bundle_of_autoint, tmp_path / "rows.parquet", path, how)
+        found[precision] = as_table(path)["logit"].to_numpy()
+    exact = bundle_of_autoint.score(rows)
+    np.testing.assert_array_equal(found["float32"], exact)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        np.testing.assert_array_equal(found["bfloat16"], bundle_of_autoint.score(rows))
+    assert 0 < np.abs(found["bfloat16"] - exact).max() < 0.05 * np.abs(exact).max()

@@ -51,6 +51,11 @@ def parquet_scoring(settings: Settings) -> Case:
                 options={**own, "ops": "auto", "out": str(settings.folder / "scores.parquet")},
             ),
             Contender(
+                name="fieldwise, bfloat16",
+                make="fieldwise_scoring:parquet",
+                options={**own, "ops": "auto", "precision": "bfloat16", "out": str(settings.folder / "half.parquet")},
+            ),
+            Contender(
                 name="fieldwise, plain ops",
                 make="fieldwise_scoring:parquet",
                 options={**own, "ops": "plain", "out": str(settings.folder / "plain-scores.parquet")},

@@ -34,7 +34,8 @@ def encoded(options: dict[str, Any]) -> Timed:
 def parquet(options: dict[str, Any]) -> Timed:
     """`fieldwise predict`: a bundle and a Parquet file of raw values to a Parquet file of keys and scores."""
     bundle, data, out = (Path(options[name]) for name in ("bundle", "data", "out"))
-    wanted = predict.PredictOptions(bundle=bundle, data=data, out=out, reading=Reading(), threads=options["threads"])
+    how = {"threads": options["threads"], "precision": options.get("precision", "float32")}
+    wanted = predict.PredictOptions(bundle=bundle, data=data, out=out, reading=Reading(), **how)
 
     def turn() -> dict[str, float]:
         out.unlink(missing_ok=True)

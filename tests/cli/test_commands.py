@@ -147,6 +147,7 @@ OPTIONS = {
         "--progress",
         "--device",
         "--threads",
+        "--precision",
     },
     ("calibrate",): {
         "--method",
@@ -444,6 +445,19 @@ def test_predict_writes_predictions_under_a_name_of_ones_own(fieldwise, bundle, 
     assert found.columns == ["prediction", "p"]
     assert found["prediction"].to_list() == log["row_id"].to_list()
     assert fieldwise("predict", bundle, "--data", "new.csv", "--out", "out.csv", "--column", "user")[0] == 2
+
+
+def test_predict_refuses_another_precision_and_warns_of_a_slow_one(fieldwise, bundle, log, tmp_path, monkeypatch):
+    log.head(9).write_csv(tmp_path / "new.csv")
+    ask = ("predict", bundle, "--data", "new.csv", "--out", "out.csv", "--precision")
+    code, _, err = fieldwise(*ask, "half")
+    assert code == 2
+    assert "--precision must be float32 or bfloat16, found 'half'" in err
+    monkeypatch.setattr("fieldwise.training.precision.computes_bfloat16", lambda: False)
+    code, _, err = fieldwise(*ask, "bfloat16")
+    assert code == 0
+    assert "warning: this CPU has no bfloat16 arithmetic" in err
+    assert pl.read_csv(tmp_path / "out.csv").height == 9
 
 
 def test_predict_writes_log_odds_beside_the_probabilities(fieldwise, bundle, log, tmp_path):

@@ -11,7 +11,7 @@ import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.files import bundle_digest
-from fieldwise.bundle.score_file import ScoreColumns, Scored, scored_slice
+from fieldwise.bundle.score_file import ScoreColumns, Scored, Scoring, scored_slice
 from fieldwise.data.read.mapped import RowsWriter, map_rows
 from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import BundleError
@@ -67,7 +67,8 @@ def _tasks(slices: Iterable[pl.DataFrame], place: Path, folder: Path, about: Map
 def score_rows(given: Mapping[str, Any]) -> dict[str, Any]:
     """Score one file of rows; keys and predictions go to a file."""
     bundle = _bundle(given["bundle"], given["digest"], tuple(given["imports"]))
-    made = ScoreColumns.of(bundle, given["column"], given["logit"], given["keys"])
+    how = Scoring(column=given["column"], logit=given["logit"], precision=given["precision"])
+    made = ScoreColumns.of(bundle, how, given["keys"])
     found, unseen = scored_slice(bundle, map_rows([Path(given["rows"])]), made, given["keys"], given["first"])
     write_atomically(Path(given["to"]), arrow_bytes(found))
     return {"path": given["to"], "rows": given["rows"], "unseen": unseen}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch
-from fieldwise.training.precision import slow_bfloat16
+from fieldwise.training.precision import in_precision, slow_bfloat16
 from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["Forward", "HasAuxiliaryLoss"]
@@ -70,7 +70,7 @@ class Forward:
     def _plain(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:
         if not self.half:
             return self._call(batch, y)
-        with torch.autocast(self.device, dtype=torch.bfloat16):
+        with in_precision("bfloat16", self.device):
             score, own = self._call(batch, y)
         return score.float(), None if own is None else own.float()
 

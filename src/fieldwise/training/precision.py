@@ -1,10 +1,11 @@
-"""Checks for hardware support of bfloat16."""
+"""Computing in bfloat16, and checks for hardware support of it."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
 
-__all__ = ["Precision", "computes_bfloat16", "slow_bfloat16"]
+__all__ = ["Precision", "computes_bfloat16", "in_precision", "slow_bfloat16"]
 
 
 Precision = Literal["float32", "bfloat16"]
@@ -30,3 +31,13 @@ def slow_bfloat16(device: str = "cpu") -> str | None:
         "this CPU has no bfloat16 arithmetic (AVX512-BF16, AMX or ARM's), so PyTorch computes its products up to "
         "100 times slower than in float32: set precision = 'float32'"
     )
+
+
+def in_precision(precision: Precision, device: str) -> AbstractContextManager[object]:
+    """A context in which a network on a device (`cpu`, `cuda`, `mps`) multiplies matrices in this precision.
+
+    >>> with in_precision("bfloat16", "cpu"):
+    ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+    torch.bfloat16
+    """
+    return torch.autocast(device, dtype=torch.bfloat16) if precision == "bfloat16" else nullcontext()
