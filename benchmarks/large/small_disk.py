@@ -16,18 +16,39 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["digests", "on_small_disk"]
+__all__ = ["ALONE", "ENOUGH", "Taken", "digests", "on_small_disk"]
 
 WAYS = ("mount", "file")
 TAKEN = "another-program"
 MORE = 64 * 1024  # for folders
+ENOUGH = 4 * 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """Free space at first, of which another program takes all that is left later.
+
+    Args:
+        room: bytes; 0 for no other program.
+        after: a phase of `--progress json` at whose end it does so; if omitted, once the command has written the bytes
+            that it has room for.
+        again: whether all space is free then for the same command once more, if it failed.
+    """
+
+    room: int = 0
+    after: str = ""
+    again: bool = False
+
+
+ALONE = Taken()
 
 
 def on_small_disk(
-    place: Path, size: int, contents: Path, command: Sequence[str], *, way: str = "mount", room: int = 0
+    place: Path, size: int, contents: Path, command: Sequence[str], *, way: str = "mount", taken: Taken = ALONE
 ) -> dict[str, Any]:
     """Run a command where a folder has room for `size` bytes beside its contents.
 
@@ -37,11 +58,11 @@ def on_small_disk(
         contents: a folder whose files are put there first.
         command: its words.
         way: `mount` or `file`.
-        room: bytes of free space at first, of which another program takes all that is left once the command has written
-            `size` bytes: for commands that look how much is free before they begin.
+        taken: what another program takes: for commands that look how much is free before they begin.
 
     Returns:
-        code, lines, used (bytes), before and after (digests of files by their path in the folder).
+        code, lines, used (bytes), before and after (digests of files by their path in the folder), and the same of a
+        second attempt with enough space as `again`.
     """
     place.mkdir(parents=True, exist_ok=True)
     own = [
@@ -51,7 +72,10 @@ def on_small_disk(
         "--way",
         way,
         "--room",
-        str(room),
+        str(taken.room),
+        "--after",
+        taken.after,
+        *(["--again"] if taken.again else []),
         str(place),
         str(size),
         str(contents),
@@ -78,18 +102,34 @@ def main() -> None:
     parser.add_argument("size", type=int)
     parser.add_argument("contents", type=Path)
     parser.add_argument("command", nargs="+")
+    parser.add_argument("--after", default="")
+    parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     full = sum(_blocks(path.stat().st_size) for path in options.contents.rglob("*")) + MORE
     if options.way == "mount":
         size = f"size={full + max(options.size, options.room)}"
         subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(options.place)], check=True)
     shutil.copytree(options.contents, options.place, dirs_exist_ok=True)
-    before, used, end = digests(options.place), [_used(options.place)], threading.Event()
+    before = digests(options.place)
+    found = _run(options)
+    if options.again and found["code"] != 0:
+        (options.place / TAKEN).unlink(missing_ok=True)
+        if options.way == "mount":
+            subprocess.run(["mount", "-o", f"remount,size={ENOUGH}", str(options.place)], check=True)
+        options.room, options.size = 0, ENOUGH
+        found["again"] = _run(options)
+    json.dump(found | {"before": before}, sys.stdout)
+
+
+def _run(options: argparse.Namespace) -> dict[str, Any]:
+    """The command, once."""
+    used, end, lines = [_used(options.place)], threading.Event(), list[str]()
+    takes = options.room and options.way == "mount"
 
     def look() -> None:
         while not end.wait(0.02):
             used.append(_used(options.place))
-            if options.room and options.way == "mount" and used[-1] - used[0] >= options.size:
+            if takes and not options.after and used[-1] - used[0] >= options.size:
                 _take_all(options.place / TAKEN)
                 return
 
@@ -99,22 +139,26 @@ def main() -> None:
 
     watch = threading.Thread(target=look)
     watch.start()
-    out = subprocess.run(options.command, capture_output=True, text=True, check=False, preexec_fn=limit)
+    out = subprocess.Popen(
+        options.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=limit
+    )
+    assert out.stderr is not None
+    for line in out.stderr:
+        lines.append(line.rstrip("\n"))
+        if takes and options.after and f'"phase": "{options.after}"' in line:
+            _take_all(options.place / TAKEN)
+    code = out.wait()
     end.set()
     watch.join()
-    found = {
-        "code": out.returncode,
-        "lines": out.stderr.splitlines(),
-        "used": max(used) - used[0],
-        "before": before,
-        "after": {path: digest for path, digest in digests(options.place).items() if path != TAKEN},
-    }
-    json.dump(found, sys.stdout)
+    after = {path: digest for path, digest in digests(options.place).items() if path != TAKEN}
+    return {"code": code, "lines": lines, "used": max(used) - used[0], "after": after}
 
 
 def _take_all(path: Path) -> None:
-    """Write until there is no space left."""
-    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+    """Take space until there is none left, at once where the file system can."""
+    with path.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(path.parent).free)
         while True:
             file.write(bytes(2**16))
 
@@ -124,15 +168,14 @@ def _blocks(size: int) -> int:
 
 
 def _used(place: Path) -> int:
-    """Bytes of all files below a folder."""
-    found = 0
+    """Bytes of all files below a folder, each counted once whatever its links."""
+    found: dict[int, int] = {}
     for folder, _, names in os.walk(place):
         for name in names:
-            try:
-                found += os.lstat(os.path.join(folder, name)).st_size
-            except FileNotFoundError:
-                continue
-    return found
+            with contextlib.suppress(FileNotFoundError):
+                about = os.lstat(os.path.join(folder, name))
+                found[about.st_ino] = about.st_size
+    return sum(found.values())
 
 
 if __name__ == "__main__":

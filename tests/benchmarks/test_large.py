@@ -6,19 +6,20 @@ import re
 import subprocess
 import sys
 import time
+from hashlib import sha256
 
 import numpy as np
 import polars as pl
 import pytest
 from benchmarks.large.__main__ import main
-from benchmarks.large.disk_full import Case, wrong
+from benchmarks.large.disk_full import Case, wrong, wrong_again
 from benchmarks.large.fuxi import parts
 from benchmarks.large.kills import Attempt
 from benchmarks.large.log import BLOCK, CATEGORIES, NUMBERS, Log, about, write_log
 from benchmarks.large.memory import Memory, members
 from benchmarks.large.process import watched
 from benchmarks.large.recipe import MODELS, write_recipe
-from benchmarks.large.small_disk import on_small_disk
+from benchmarks.large.small_disk import Taken, on_small_disk
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.runs.recipe import load_recipe
@@ -227,7 +228,24 @@ def test_space_that_another_program_takes_is_gone_in_the_midst(tmp_path):
         "assert shutil.disk_usage(folder).free > 3 * 10**6; "
         "[((folder / str(k)).write_bytes(bytes(10**5)), time.sleep(0.05)) for k in range(20)]"
     )
-    found = on_small_disk(place, 300_000, held, [sys.executable, "-c", code], room=4 * 10**6)
+    found = on_small_disk(place, 300_000, held, [sys.executable, "-c", code], taken=Taken(room=4 * 10**6))
     assert found["code"] == 1
     assert "No space left" in found["lines"][-1]
     assert {"0", "1"} <= set(found["after"]) < {str(k) for k in range(20)}
+    phase = 'import sys; print(\'{"phase": "first"}\', file=sys.stderr, flush=True); time.sleep(1); '
+    said = code.replace("[((folder", f"{phase}[((folder")
+    taken = Taken(room=4 * 10**6, after="first", again=True)
+    found = on_small_disk(place, 300_000, held, [sys.executable, "-c", said], taken=taken)
+    assert found["code"] == 1
+    assert found["after"] == {"0": sha256(b"").hexdigest()}
+    assert found["again"]["code"] == 0
+    assert found["again"]["after"] == {str(k): sha256(bytes(10**5)).hexdigest() for k in range(20)}
+
+
+def test_what_a_second_attempt_must_have_done():
+    whole = {"cache/a/entry.json": "1", "cache/a/rows": "2", "cache/b": "3"}
+    good = {"code": 0, "lines": [], "after": whole | {"cache/a/entry.json": "9"}}
+    assert wrong_again(good, whole) == []
+    assert wrong_again(good | {"code": 2, "lines": ['{"phase": "x"}', "it failed"]}, whole) == ["status 2: it failed"]
+    other = " is not as in a run that was not disturbed"
+    assert wrong_again(good | {"after": whole | {"cache/b": "4", "c": "5"}}, whole) == [f"cache/b{other}", f"c{other}"]
