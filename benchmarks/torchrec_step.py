@@ -23,8 +23,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from benchmarks.processes import FIELDS, started
+from fieldwise.distributed.meeting import joined
 from fieldwise.distributed.place import Place
-from fieldwise.distributed.world import World, joined
+from fieldwise.distributed.world import World
 from fieldwise.layers.shards import Shards
 from fieldwise.ops.rows import gather_rows
 from fieldwise.runs.environment import environment

@@ -31,8 +31,8 @@ def in_processes(module: str, functions: str, *sizes: int, timeout: float = 600)
 
 
 def _run(function: Any, rank: int, size: int, port: int, out: Path) -> None:
+    from fieldwise.distributed.meeting import joined
     from fieldwise.distributed.place import Place
-    from fieldwise.distributed.world import joined
 
     os.environ |= {
         "RANK": str(rank),

@@ -78,7 +78,7 @@ def check(asked: argparse.Namespace) -> None:
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for name in asked.cases:
         for processes in asked.processes or (1, 2, 4):
-            job, found = job_of(name, processes), measured(name, processes, STEPS)
+            job, found = job_of(name, processes), measured(name, processes, STEPS, sockets=True)
             cost = costs(job, CHECKED[name], known)
             given = sum(one.given for one in exchanges(job)) / 1e6
             error = cost.step / found["seconds"] - 1

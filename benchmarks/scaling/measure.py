@@ -15,8 +15,8 @@ from benchmarks.processes import CASES, FIELDS, MORE, Case, layout_of, measured,
 from benchmarks.scaling.model import SAVED, Job, shape_of
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import ShuffledRows, Span, read_spans
+from fieldwise.distributed.meeting import joined
 from fieldwise.distributed.place import Place
-from fieldwise.distributed.world import joined
 from fieldwise.models.build import build_network
 from fieldwise.runs.environment import environment
 from fieldwise.training.checkpoint import Checkpoints
@@ -71,7 +71,7 @@ def _line(name: str, batches: tuple[int, int]) -> tuple[float, float]:
 
 
 def _exchange() -> dict[str, float]:
-    two, four = (started("benchmarks.scaling.measure", size, "--exchange") for size in CALIBRATED)
+    two, four = (started("benchmarks.scaling.measure", size, "--exchange", sockets=True) for size in CALIBRATED)
     sent = LARGE * 16 * 4 / 2
     posted = (four["cpu"] - two["cpu"]) / (CALIBRATED[1] - CALIBRATED[0])
     return {"message": two["small"], "posted": max(posted, 0.0), "byte": (two["large"] - two["small"]) / sent}
@@ -82,7 +82,7 @@ def _ids(line: tuple[float, float]) -> dict[str, float]:
     fixed, row = line
     batch = EVERY["fm-sharded"].batch
     alone, ids = fixed + row * batch / 2, FIELDS * batch / 2
-    spent = {name: measured(f"fm-{name}", 2, STEPS)["main"] for name in ("sharded", "replicated")}
+    spent = {name: measured(f"fm-{name}", 2, STEPS, sockets=True)["main"] for name in ("sharded", "replicated")}
     return {"fetched": max(0.0, spent["sharded"] - alone) / ids, "merged": max(0.0, spent["replicated"] - alone) / ids}
 
 

@@ -1,5 +1,6 @@
 """Trainings that tests/distributed run in one process and in several."""
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -117,11 +118,11 @@ def trained(
     normalization stay 0.
     """
     train, valid = tables(kind)
+    torch.set_default_dtype(torch.float64 if kind is np.float64 else torch.float32)
     network = build_network(model, train.layout, 1)
+    torch.set_default_dtype(torch.float32)
     if fixed:
         fix_biases(network)
-    if kind is np.float64:
-        network.double()
     progress = Losses(stop)
     given = TrainingSettings(**{"batch_size": 40, "epochs": 2, "learning_rate": 0.02, **settings})
     of = {"network": network, "train": train, "valid": valid, "settings": given, "objective": Objective(), "seed": 1}
@@ -169,6 +170,13 @@ def sharded(_: int) -> dict[str, Any]:
     found = {name: trained(model, np.float64, **given) for name, model in MODELS.items()}
     lazy = {**ALL, "tables": "sharded", "embedding_update": "lazy"}
     return found | {"fm all": trained(MODELS["fm"], np.float64, **lazy)}
+
+
+def apart(_: int) -> dict[str, Any]:
+    """The same, by what processes of several machines do: nothing is in memory that they share."""
+    world = current()
+    with contextlib.nullcontext() if world is None else dataclasses.replace(world, near=None).active():
+        return sharded(_)
 
 
 def drawn(_: int) -> list[float]:

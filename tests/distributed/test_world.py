@@ -12,9 +12,10 @@ import torch
 from ranks import in_processes
 
 from fieldwise.distributed.launch import shared_store
+from fieldwise.distributed.meeting import _number_here, joined
 from fieldwise.distributed.part import Part
 from fieldwise.distributed.place import Place
-from fieldwise.distributed.world import World, _number_here, joined
+from fieldwise.distributed.world import World
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layers.sharded_tables import _mapped

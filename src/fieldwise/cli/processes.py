@@ -134,7 +134,7 @@ def one_of() -> Iterator["World | None"]:
     if place is None:
         yield None
         return
-    from fieldwise.distributed.world import joined
+    from fieldwise.distributed.meeting import joined
 
     with contextlib.ExitStack() as stack:
         if place.rank > 0:

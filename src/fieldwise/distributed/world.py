@@ -17,13 +17,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]
-from torch.distributed.rendezvous import rendezvous
 
+from fieldwise.distributed.near import BOX, Near
 from fieldwise.distributed.part import Part
-from fieldwise.distributed.place import Place
-from fieldwise.errors import ConfigError, FieldwiseError, LostProcessError
+from fieldwise.errors import FieldwiseError, LostProcessError
 
-__all__ = ["World", "current", "joined"]
+__all__ = ["ANSWER_MINUTES", "World", "current", "machine_name"]
 
 ANSWER_MINUTES = 10.0
 WAIT = timedelta(seconds=2)
@@ -49,6 +48,7 @@ class World:
         store: what they share besides the group: small values by name.
         machine: the name of its machine.
         noted: signals that this process has received and the others have not been told of.
+        near: what they tell each other through memory; None if they are not all on one machine.
 
     Errors:
         LostProcessError: another process has failed, ended or does not answer.
@@ -58,8 +58,9 @@ class World:
     size: int
     local_rank: int
     store: Store
-    machine: str = field(default_factory=lambda: _machine())
+    machine: str = field(default_factory=lambda: machine_name())
     noted: list[int] = field(default_factory=list)
+    near: Near | None = None
 
     @property
     def first(self) -> bool:
@@ -74,14 +75,19 @@ class World:
     def sum_(self, tensor: Tensor) -> Tensor:
         """The sum of all processes' tensors, in place; equal to the bit in all of them."""
         with self._loss_told():
-            dist.all_reduce(tensor)
+            if (near := self._near(tensor)) is not None:
+                near.sum_(tensor)
+            else:
+                dist.all_reduce(tensor)
         return tensor
 
     def stacked(self, tensor: Tensor) -> Tensor:
         """All processes' tensors, which have one shape: [...] -> [size, ...]."""
-        flat = tensor.contiguous().view(-1)
-        found = flat.new_empty(self.size * flat.numel())
         with self._loss_told():
+            if (near := self._near(tensor)) is not None:
+                return near.stacked(tensor)
+            flat = tensor.contiguous().view(-1)
+            found = flat.new_empty(self.size * flat.numel())
             dist.all_gather_single(found, flat)
         return found.view(self.size, *tensor.shape)
 
@@ -123,14 +129,18 @@ class World:
             sent: how many for each.
             received: how many each has for this one.
         """
-        found = tensor.new_empty(sum(received), *tensor.shape[1:])
         with self._loss_told():
+            if (near := self._near(tensor)) is not None:
+                return near.swapped(tensor, sent, received)
+            found = tensor.new_empty(sum(received), *tensor.shape[1:])
             dist.all_to_all_single(found, tensor.contiguous(), list(received), list(sent))
         return found
 
     def send_(self, tensor: Tensor) -> Tensor:
         """Process 0's tensor, in place."""
         with self._loss_told():
+            if (near := self._near(tensor)) is not None and tensor.nbytes <= BOX:
+                return tensor.copy_(near.stacked(tensor)[0])
             dist.broadcast(tensor, 0)
         return tensor
 
@@ -145,6 +155,15 @@ class World:
         text = torch.frombuffer(bytearray(_bytes(value)), dtype=torch.uint8)
         lengths = self.lengths(len(text))
         return [_value(part) for part in torch.split(self.joined(text, lengths), lengths)]
+
+    def _near(self, tensor: Tensor) -> Near | None:
+        return self.near if tensor.device.type == "cpu" else None
+
+    def meet(self) -> None:
+        """Wait until what the others wrote into shared memory (`near`) can be read."""
+        assert self.near is not None, "there is such memory"
+        with self._loss_told():
+            self.near.meet()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -224,68 +243,9 @@ class World:
         )
 
 
-@contextlib.contextmanager
-def joined(place: Place | None) -> Iterator[World | None]:
-    """A context in which a process is one of several; with None it is alone.
-
-    Errors:
-        ConfigError: they cannot meet.
-    """
-    if place is None:
-        yield None
-        return
-    store = _met(place)
-    machine = _machine()
-    local_rank = _number_here(place, store, machine) if place.local_rank is None else place.local_rank
-    if torch.cuda.is_available():  # a launcher may show each process its own GPU alone; `check_own_gpu` comes later
-        torch.cuda.set_device(local_rank % torch.cuda.device_count())
-    world = World(rank=place.rank, size=place.size, local_rank=local_rank, store=store, machine=machine)
-    try:
-        with world.failures_told():
-            yield world
-    finally:
-        with contextlib.suppress(RuntimeError):
-            dist.destroy_process_group()
-
-
-def _machine() -> str:
+def machine_name() -> str:
     """This machine's name; those of one machine that `torchrun` was started on twice differ."""
     return f"{socket.gethostname()}/{os.environ.get('GROUP_RANK', '')}"
-
-
-def _number_here(place: Place, store: Store, machine: str) -> int:
-    """The number of a process on its machine, for launchers that do not tell it, such as `srun`."""
-    names = [f"fieldwise/machine/{rank}" for rank in range(place.size)]
-    try:
-        store.set(names[place.rank], machine)
-        before = [store.get(name).decode() for name in names[: place.rank]]
-    except RuntimeError as e:
-        why = (str(e).splitlines() or [""])[0]
-        raise ConfigError(f"the {place.size} processes did not all say on which machine they are ({why})") from None
-    return before.count(machine)
-
-
-def _met(place: Place) -> Store:
-    """The process group is set up; returns its store."""
-    where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    wait = timedelta(minutes=ANSWER_MINUTES)
-    try:
-        store, rank, size = next(rendezvous("env://", place.rank, place.size, timeout=wait))
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
-    except (RuntimeError, ValueError) as e:
-        why = (str(e).splitlines() or [type(e).__name__])[0]
-        if "in use" in why:
-            raise ConfigError(
-                f"the processes need a port of their own to meet, but {where} is in use: choose another one with "
-                "torchrun's --master-port"
-            ) from None
-        raise ConfigError(
-            f"the {place.size} processes could not meet at {where} ({why}): check that all of them were started and "
-            "that the address can be reached"
-        ) from None
-    met: Store = store
-    return met
 
 
 def _bytes(value: Any) -> bytes:

@@ -2,21 +2,24 @@
 
 Row r belongs to process `r % size`, as its row `r // size`, so that frequent rows, which stand together in many
 vocabularies, are spread evenly. A lookup sends each distinct id once to its owner and takes the row back; the
-gradients go the same way, summed by id, and the owner's gradient is sparse.
+gradients go the same way, summed by id, and the owner's gradient is sparse. On one machine the rows are in memory that
+all processes can read, so that a lookup sends nothing; only their owner writes them.
 
-Letters: R rows of the whole table, D its width, N ids, U distinct ids, P processes, M rows that others ask for.
+Letters: R rows of the whole table, D its width, N ids, U distinct ids, M rows of this process that others ask for.
 """
 
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fieldwise.distributed.world import World
-from fieldwise.ops.rows import gather_rows, group_rows
+from fieldwise.ops.rows import RowGroups, gather_rows, group_rows
+from fieldwise.ops.sparse_update import RowRule, update_rows_
 
 __all__ = ["BUILDING", "Shards", "building_shards"]
 
@@ -37,21 +40,6 @@ def building_shards(shards: "Shards | None") -> Iterator[None]:
         BUILDING.reset(token)
 
 
-class Route(NamedTuple):
-    """Where the rows of some ids come from.
-
-    Shape:
-        places: [N], each id's place among the distinct ones, which are in the order of their owners.
-        own: [M], rows of this process that others (and itself) ask for.
-        asked, given: [P] each, how many of the U go to each process, and how many of the M come from each.
-    """
-
-    places: Tensor
-    own: Tensor
-    asked: list[int]
-    given: list[int]
-
-
 class Shards:
     """How the rows of a network's tables are shared out among processes.
 
@@ -62,6 +50,7 @@ class Shards:
     def __init__(self, world: World) -> None:
         self.world = world
         self._routes: list[tuple[Tensor, int, Route]] = []
+        self._whole: dict[int, Tensor] = {}
 
     def __deepcopy__(self, _: object) -> "Shards":
         return self
@@ -80,14 +69,14 @@ class Shards:
         Errors:
             IndexError: an id that is not a row of the table.
         """
-        route = self._route(ids, rows)
-        found_UD: Tensor = _Fetched.apply(weight_MD, route, self.world)  # type: ignore[no-untyped-call]
-        return gather_rows(found_UD, route.places.view(ids.shape))
+        route, whole_KD = self._route(ids, rows), self._whole.get(weight_MD.data_ptr())
+        found_ND: Tensor = _Fetched.apply(weight_MD, whole_KD, route)  # type: ignore[no-untyped-call]
+        return found_ND.view(*ids.shape, weight_MD.shape[1])
 
     def drawn(self, rows: int, dim: int, std: float) -> Tensor:
-        """This process's rows of a table that `nn.init.normal_` would draw as a whole, which is never in memory."""
+        """This process's rows of a table that `nn.init.normal_` would draw as a whole, which is never in its memory."""
         rank, size = self.world.rank, self.world.size
-        own, first = torch.empty(len(range(rank, rows, size)), dim), 0
+        own, first = self._room(rows, dim, torch.get_default_dtype()), 0
         room = torch.empty(min(rows, 2 * DRAWN), dim)  # once: the C library would keep much of what is freed
         while first < rows:
             end = rows if rows - first < 2 * DRAWN else first + DRAWN  # a short last piece would be drawn otherwise
@@ -100,45 +89,126 @@ class Shards:
 
     def own(self, table_RD: Tensor) -> Tensor:
         """This process's rows of a whole table, copied."""
-        return table_RD[self.world.rank :: self.world.size].clone()
+        part_MD = table_RD[self.world.rank :: self.world.size]
+        if table_RD.device.type != "cpu":
+            return part_MD.clone()
+        return self._room(len(table_RD), table_RD.shape[1], table_RD.dtype).copy_(part_MD)
 
-    def _route(self, ids: Tensor, rows: int) -> Route:
+    def _room(self, rows: int, dim: int, dtype: torch.dtype) -> Tensor:
+        """Where this process's rows of a table go [M, D]: into memory that processes of one machine share."""
+        rank, size = self.world.rank, self.world.size
+        each, own = -(-rows // size), len(range(rank, rows, size))
+        octets = size * each * dim * dtype.itemsize
+        memory = None if self.world.near is None or not octets else self.world.near.memory(octets)
+        if memory is None:
+            return torch.empty(own, dim, dtype=dtype)
+        whole_KD = memory.view(dtype).view(size * each, dim)
+        own_MD = whole_KD[rank * each : rank * each + own]
+        self._whole[own_MD.data_ptr()] = whole_KD
+        return own_MD
+
+    def _route(self, ids: Tensor, rows: int) -> "Route":
         for known, of, route in self._routes:
             if known is ids and of == rows:
                 return route
-        route = self._made(ids.reshape(-1), rows)
+        route = Route(self.world, ids.reshape(-1), rows)
         self._routes = [(ids, rows, route), *self._routes[: REMEMBERED - 1]]
         return route
 
-    def _made(self, ids_N: Tensor, rows: int) -> Route:
-        world, size = self.world, self.world.size
+
+class Route:
+    """Where the rows of some ids are, and how gradients get there; what needs the other processes is asked once.
+
+    Args:
+        world: the processes.
+        ids_N: in [0, R).
+        rows: R.
+
+    Attributes:
+        key_N: the ids' numbers where the rows of one process stand before those of the next.
+
+    Errors:
+        IndexError: an id that is not a row of the table.
+    """
+
+    def __init__(self, world: World, ids_N: Tensor, rows: int) -> None:
+        self.world, self.each = world, -(-rows // world.size)  # rows of a process, at most
         if ids_N.numel():
             low, high = (int(found) for found in torch.aminmax(ids_N))
             if not 0 <= low <= high < rows:
                 raise IndexError(f"ids must be rows of the table, 0 to {rows - 1}, found {low}, {high}")
-        each = -(-rows // size)  # rows of a process, at most
-        groups = group_rows(ids_N % size * each + ids_N // size, size * each)  # sorted by owner, then by row there
-        edges = torch.arange(size + 1, device=ids_N.device) * each
-        asked_P = torch.searchsorted(groups.distinct, edges.to(groups.distinct.dtype)).diff()
-        ones = [1] * size
-        asked, given = asked_P.tolist(), world.swapped(asked_P, ones, ones).tolist()
-        own_M = world.swapped(groups.distinct % each, asked, given)
-        place_U = torch.arange(len(groups.distinct), device=ids_N.device)
-        place_N = torch.repeat_interleave(place_U, groups.starts.diff().long(), output_size=len(ids_N))
-        return Route(torch.empty_like(place_N).scatter_(0, groups.order.long(), place_N), own_M, asked, given)
+        inner_N = torch.div(ids_N, world.size, rounding_mode="trunc")  # faster than `//` and `%`
+        self.key_N = inner_N.add_(ids_N - inner_N * world.size, alpha=self.each)
+
+    @cached_property
+    def groups(self) -> RowGroups:
+        """The keys sorted into groups of equal ones, U of them: by owner, then by row."""
+        return group_rows(self.key_N, self.world.size * self.each)
+
+    @cached_property
+    def places(self) -> Tensor:
+        """Each id's place among the distinct ones."""
+        order, starts, _ = self.groups
+        begins_N = torch.zeros(len(order), dtype=torch.int32, device=order.device)
+        begins_N[starts[1:-1].long()] = 1
+        place_N = begins_N.cumsum(0, dtype=torch.int32)
+        return torch.empty_like(place_N).scatter_(0, order.long(), place_N)
+
+    @cached_property
+    def asked(self) -> list[int]:
+        """How many of the U each process owns."""
+        distinct = self.groups.distinct
+        edges = torch.arange(self.world.size + 1, device=distinct.device, dtype=distinct.dtype) * self.each
+        found: list[int] = torch.searchsorted(distinct, edges).diff().tolist()
+        return found
+
+    @cached_property
+    def given(self) -> list[int]:
+        """How many of this process's rows each one asks for; told by the others."""
+        ones, asked = [1] * self.world.size, torch.tensor(self.asked, device=self.key_N.device)
+        found: list[int] = self.world.swapped(asked, ones, ones).tolist()
+        return found
+
+    @cached_property
+    def own(self) -> Tensor:
+        """The M rows of this process that others, and itself, ask for; told by the others."""
+        found = self.world.swapped(self.groups.distinct, self.asked, self.given)
+        return found.sub_(self.world.rank * self.each)
+
+    @cached_property
+    def indices(self) -> Tensor:
+        """`own` as a sparse tensor has it [1, M]; one for all tables, so that the optimizer sorts it once."""
+        return self.own.long()[None]
+
+    def fetched(self, weight: Tensor) -> Tensor:
+        """Rows from their owners [N, D]."""
+        found_UD = self.world.swapped(gather_rows(weight, self.own), self.given, self.asked)
+        return gather_rows(found_UD, self.places)
+
+    def returned(self, grad_ND: Tensor) -> Tensor:
+        """Gradients of this process's rows, one for each of `own` [M, D]."""
+        order, starts, distinct = self.groups
+        sum_UD = grad_ND.new_zeros(len(distinct), grad_ND.shape[1])
+        each = RowGroups(order, starts, torch.arange(len(distinct), dtype=torch.int32, device=order.device))
+        update_rows_(
+            sum_UD, (), each, grad_ND, RowRule(name="sgd", rate=-1.0)
+        )  # sums in order, without a random access
+        return self.world.swapped(sum_UD, self.asked, self.given)
 
 
 class _Fetched(torch.autograd.Function):
-    """The rows of the distinct ids [U, D], from their owners."""
+    """Rows by id [N, D]; `whole_KD` are all processes' rows, where they can be read."""
 
     @staticmethod
-    def forward(ctx: Any, weight_MD: Tensor, route: Route, world: World) -> Tensor:
-        ctx.route, ctx.world, ctx.shape = route, world, weight_MD.shape
-        return world.swapped(gather_rows(weight_MD.detach(), route.own), route.given, route.asked)
+    def forward(ctx: Any, weight_MD: Tensor, whole_KD: Tensor | None, route: Route) -> Tensor:
+        ctx.route, ctx.shape = route, weight_MD.shape
+        if whole_KD is None:
+            return route.fetched(weight_MD.detach())
+        route.world.meet()  # the others have updated theirs
+        return gather_rows(whole_KD, route.key_N)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         route: Route = ctx.route
-        world: World = ctx.world
-        own_MD = world.swapped(grads[0], route.asked, route.given)
-        return torch.sparse_coo_tensor(route.own.long()[None], own_MD, ctx.shape, check_invariants=False), None, None
+        own_MD = route.returned(grads[0])
+        return torch.sparse_coo_tensor(route.indices, own_MD, ctx.shape, check_invariants=False), None, None

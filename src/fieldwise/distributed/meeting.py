@@ -1,0 +1,82 @@
+"""How the processes of a training find each other."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import Store  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
+
+from fieldwise.distributed.near import Near
+from fieldwise.distributed.place import Place
+from fieldwise.distributed.world import ANSWER_MINUTES, World, machine_name
+from fieldwise.errors import ConfigError
+
+__all__ = ["joined"]
+
+
+@contextlib.contextmanager
+def joined(place: Place | None) -> Iterator[World | None]:
+    """A context in which a process is one of several; with None it is alone.
+
+    Errors:
+        ConfigError: they cannot meet.
+    """
+    if place is None:
+        yield None
+        return
+    store = _met(place)
+    machine = machine_name()
+    local_rank = _number_here(place, store, machine) if place.local_rank is None else place.local_rank
+    if torch.cuda.is_available():  # a launcher may show each process its own GPU alone; `check_own_gpu` comes later
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+    world = World(rank=place.rank, size=place.size, local_rank=local_rank, store=store, machine=machine)
+    near: Near | None = None
+    try:
+        with world.failures_told():
+            near = Near.of(world.rank, machine, world.every, ANSWER_MINUTES)
+            yield dataclasses.replace(world, near=near)
+    finally:
+        if near is not None:
+            near.leave()
+        with contextlib.suppress(RuntimeError):
+            dist.destroy_process_group()
+
+
+def _number_here(place: Place, store: Store, machine: str) -> int:
+    """The number of a process on its machine, for launchers that do not tell it, such as `srun`."""
+    names = [f"fieldwise/machine/{rank}" for rank in range(place.size)]
+    try:
+        store.set(names[place.rank], machine)
+        before = [store.get(name).decode() for name in names[: place.rank]]
+    except RuntimeError as e:
+        why = (str(e).splitlines() or [""])[0]
+        raise ConfigError(f"the {place.size} processes did not all say on which machine they are ({why})") from None
+    return before.count(machine)
+
+
+def _met(place: Place) -> Store:
+    """The process group is set up; returns its store."""
+    where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    wait = timedelta(minutes=ANSWER_MINUTES)
+    try:
+        store, rank, size = next(rendezvous("env://", place.rank, place.size, timeout=wait))
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
+    except (RuntimeError, ValueError) as e:
+        why = (str(e).splitlines() or [type(e).__name__])[0]
+        if "in use" in why:
+            raise ConfigError(
+                f"the processes need a port of their own to meet, but {where} is in use: choose another one with "
+                "torchrun's --master-port"
+            ) from None
+        raise ConfigError(
+            f"the {place.size} processes could not meet at {where} ({why}): check that all of them were started and "
+            "that the address can be reached"
+        ) from None
+    met: Store = store
+    return met
