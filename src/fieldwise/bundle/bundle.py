@@ -33,12 +33,13 @@ from torch import nn
 from fieldwise.bundle.budget import parameters_within
 from fieldwise.bundle.files import (
     BUNDLE,
+    Hashed,
     calibrations,
     check_folder,
     check_scores,
     model_settings,
-    tensor_bytes,
     versions,
+    write_weights,
 )
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
@@ -102,7 +103,9 @@ class Bundle:
         settings = json.dumps(model_to_dict(same_types), sort_keys=True).encode()
         for content in (self.schema.to_toml().encode(), self.encoder.to_json().encode(), settings):
             hasher.update(hashlib.sha256(content).digest())
-        hasher.update(hashlib.sha256(tensor_bytes(self.network)).digest())
+        weights = Hashed()
+        write_weights(weights, self.network)
+        hasher.update(weights.sum.digest())
         return hasher.hexdigest()
 
     def score(self, frame: TableLike) -> np.ndarray:
@@ -245,7 +248,8 @@ class Bundle:
         with writing(BUNDLE, folder, replaces=replaces) as writer:
             writer.add("schema", self.schema.to_toml().encode())
             writer.add("encoder", self.encoder.to_json().encode())
-            writer.add("weights", tensor_bytes(self.network))
+            with writer.open("weights") as file:
+                write_weights(file, self.network)
             writer.add("samples", arrow_bytes(samples))
             writer.finish(**facts)
 

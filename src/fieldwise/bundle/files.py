@@ -1,5 +1,6 @@
 """The files of a bundle: its manifest, the checks when it is loaded, and the bytes of its tensors."""
 
+import hashlib
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from safetensors.torch import save as save_tensors
 from torch import nn
 
 from fieldwise.config import parse
@@ -19,19 +19,22 @@ from fieldwise.models import MODELS, ModelSettings
 from fieldwise.models.build import model_from_dict
 from fieldwise.models.own import is_known, settings_class
 from fieldwise.storage.artifact import Kind
+from fieldwise.storage.checksums import Written
+from fieldwise.storage.tensors import write_tensors
 from fieldwise.version import __version__
 
 __all__ = [
     "BUNDLE",
     "MANIFEST",
+    "Hashed",
     "bundle_digest",
     "bundle_origin",
     "calibrations",
     "check_folder",
     "check_scores",
     "model_settings",
-    "tensor_bytes",
     "versions",
+    "write_weights",
 ]
 
 MANIFEST = "bundle.json"
@@ -131,7 +134,18 @@ def versions() -> dict[str, str]:
     }
 
 
-def tensor_bytes(network: nn.Module) -> bytes:
-    """A network's tensors as a safetensors file."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    return save_tensors(tensors)
+def write_weights(file: Written, network: nn.Module) -> None:
+    """Write a network's tensors as a safetensors file; none is copied as a whole if it is on the CPU."""
+    write_tensors(file, {name: value.detach().cpu() for name, value in network.state_dict().items()})
+
+
+class Hashed:
+    """What is written, as a SHA-256 digest alone."""
+
+    def __init__(self) -> None:
+        self.sum = hashlib.sha256()
+
+    def write(self, content: Any, /) -> int:
+        """Append bytes, or what has a buffer of them."""
+        self.sum.update(content)
+        return memoryview(content).nbytes
