@@ -128,10 +128,7 @@ def broken_off(out: str, number: int, seconds: float, whom: int | None, epochs: 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 def test_kills_of_each_process_lose_nothing():
-    """FIELDWISE_KILLS is how many processes are killed, in turns: 10 by default, and 20 were tried.
-
-    FIELDWISE_KILLS_SEED chooses other moments.
-    """
+    """FIELDWISE_KILLS is how many processes are killed, in turns, and FIELDWISE_KILLS_SEED chooses other moments."""
     kills, seed = (int(os.environ.get(f"FIELDWISE_KILLS{name}", default)) for name, default in (("", 10), ("_SEED", 0)))
     assert fieldwise("train", *LONG, "--out", "whole", "--quiet", "--processes", "2").returncode == 0
     whole, draws = Bundle.load(Path("whole")).digest, random.Random(seed)
