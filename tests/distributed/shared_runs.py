@@ -118,11 +118,14 @@ def trained(
     normalization stay 0.
     """
     train, valid = tables(kind)
-    torch.set_default_dtype(torch.float64 if kind is np.float64 else torch.float32)
+    if settings.get("tables") == "sharded":  # where all processes can read them: converted weights would be elsewhere
+        torch.set_default_dtype(torch.float64 if kind is np.float64 else torch.float32)
     network = build_network(model, train.layout, 1)
     torch.set_default_dtype(torch.float32)
     if fixed:
         fix_biases(network)
+    if kind is np.float64:
+        network.double()
     progress = Losses(stop)
     given = TrainingSettings(**{"batch_size": 40, "epochs": 2, "learning_rate": 0.02, **settings})
     of = {"network": network, "train": train, "valid": valid, "settings": given, "objective": Objective(), "seed": 1}
