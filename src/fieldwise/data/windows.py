@@ -211,6 +211,7 @@ class ShuffledRows:
                 ahead = thread.submit(read, number + 1) if number + 1 < order.windows else None
                 yield window, inner[max(0, done - int(starts[number])) :]
                 del window, inner  # before the one after the next is read
+        return_freed_memory()
 
     @cached_property
     def _mean_weight(self) -> np.float64 | None:

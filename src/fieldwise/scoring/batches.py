@@ -1,6 +1,6 @@
 """Scoring many rows in batches, in evaluation mode."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -10,9 +10,11 @@ from fieldwise.layout import Batch
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.devices import device_of
 from fieldwise.scoring.feeding import fed
+from fieldwise.storage.memory import mapped_array
 
 __all__ = ["SCORING_BATCH", "in_numpy", "score_batches"]
 
+KEPT_ROWS = 1 << 17  # of an array of scores that is mapped
 SCORING_BATCH = 2048
 """Rows per batch in scoring: enough to hide the overhead per batch, few enough for layers' outputs to stay in the CPU
 cache, and for a plain AFM over 39 fields to keep its pairs' products below 1 GB at D = 64."""
@@ -31,11 +33,31 @@ def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | No
         # Not inference_mode: tensors that a table creates and caches in it could not be used in training.
         with torch.no_grad(), flushed_denormals():
             only = ((batch,) for batch, _ in batches)
-            parts = [in_numpy(network(batch)) for (batch,) in fed(only, device_of(network))]
+            parts = list(_together(in_numpy(network(batch)) for (batch,) in fed(only, device_of(network))))
     finally:
         if was_training:
             network.train()
     return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _together(scores: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """The scores of batches in few large arrays.
+
+    Thousands of small arrays that are kept would each stand between the large ones of two batches, which then fit
+    nowhere again once they are freed.
+    """
+    held, rows = np.zeros(0), 0
+    for score in scores:
+        if rows == 0:
+            held, rows = score, len(score)
+            continue
+        if rows + len(score) > len(held):
+            yield held[:rows]
+            held, rows = mapped_array((max(KEPT_ROWS, len(score)), *score.shape[1:]), np.float64), 0
+        held[rows : rows + len(score)] = score
+        rows += len(score)
+    if rows:
+        yield held[:rows]
 
 
 def in_numpy(score: Tensor) -> np.ndarray:
