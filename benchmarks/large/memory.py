@@ -37,7 +37,7 @@ class Memory:
     """Watches the processes of a session and their descendants while a `with` block runs.
 
     A process that outlives its parent stays in its session, and is counted. Pages that processes share are counted
-    once for each.
+    once for each, but processes of equal numbers once: one that was just forked, to start a program, has its parent's.
 
     Args:
         session: the id of a process that was started with `start_new_session=True`.
@@ -59,7 +59,7 @@ class Memory:
     def now(self) -> Sample:
         """One sample."""
         at = time.perf_counter() - self.began
-        found = [memory for pid in members(self.session) if (memory := _memory(pid)) is not None]
+        found = {memory for pid in members(self.session) if (memory := _memory(pid)) is not None}
         anonymous, file, shared = (sum(one[kind] for one in found) for kind in range(3))
         return Sample(at, anonymous, file, shared, len(found))
 

@@ -22,7 +22,8 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.data.targets import row_slices
 from fieldwise.distributed.part import ALL, Part
 from fieldwise.layout import Bags, Batch
-from fieldwise.storage.memory import mapped_array, return_freed_memory
+from fieldwise.storage.arrays import mapped_array
+from fieldwise.storage.memory import return_freed_memory
 
 __all__ = ["Order", "Rows", "ShuffledRows", "Span", "read_spans", "window_rows"]
 

@@ -10,7 +10,7 @@ from fieldwise.layout import Batch
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.devices import device_of
 from fieldwise.scoring.feeding import fed
-from fieldwise.storage.memory import mapped_array
+from fieldwise.storage.arrays import mapped_array
 
 __all__ = ["SCORING_BATCH", "in_numpy", "score_batches"]
 

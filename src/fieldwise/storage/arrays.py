@@ -1,16 +1,29 @@
 """Reading and writing arrays as .npy files, never pickled, and tables as Arrow files."""
 
+import contextlib
 import io
+import math
+import mmap
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import DTypeLike
 
 from fieldwise.storage.checksums import Written
 
 HEADER = 10 + 2**16  # bytes that a header has at most
 
-__all__ = ["array_of", "arrow_bytes", "map_array", "map_frame", "write_array", "write_header", "write_values"]
+__all__ = [
+    "array_of",
+    "arrow_bytes",
+    "map_array",
+    "map_frame",
+    "mapped_array",
+    "write_array",
+    "write_header",
+    "write_values",
+]
 
 
 def write_array(file: Written, array: np.ndarray) -> None:
@@ -56,6 +69,26 @@ def map_array(path: Path) -> np.ndarray:
     """
     array: np.ndarray = np.load(path, mmap_mode="c", allow_pickle=False)
     return np.asarray(array) if array.size else np.empty(array.shape, array.dtype)
+
+
+def mapped_array(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    """An array of zeros in a mapping of its own, which goes back to the system with the last reference to it.
+
+    For large arrays that live longer than a batch: where freed arrays are kept (`storage.memory.keep_freed_arrays`),
+    they would leave gaps, which small arrays then fill in part, so that the next large ones do not fit.
+
+    >>> mapped_array((2, 3), np.int32).sum()
+    np.int64(0)
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size == 0:
+        return np.zeros(shape, dtype)
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    memory = mmap.mmap(-1, size, **private)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype).reshape(shape)
 
 
 def map_frame(path: Path) -> pl.DataFrame:

@@ -2,15 +2,10 @@
 
 import contextlib
 import ctypes
-import math
-import mmap
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import DTypeLike
 
 from fieldwise.errors import ConfigError
 
@@ -18,7 +13,6 @@ __all__ = [
     "arrays_returned",
     "available_memory",
     "keep_freed_arrays",
-    "mapped_array",
     "parse_bytes",
     "return_freed_memory",
 ]
@@ -77,26 +71,6 @@ def keep_freed_arrays() -> None:
     clear the pages of each larger array again.
     """
     _map_arrays_of(_KEPT)
-
-
-def mapped_array(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-    """An array of zeros in a mapping of its own, which goes back to the system with the last reference to it.
-
-    For large arrays that live longer than a batch: freed, they would leave gaps in the arena of `keep_freed_arrays`,
-    which small arrays then fill in part, so that the next large ones do not fit and the arena grows.
-
-    >>> mapped_array((2, 3), np.int32).sum()
-    np.int64(0)
-    """
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    if size == 0:
-        return np.zeros(shape, dtype)
-    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    memory = mmap.mmap(-1, size, **private)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without huge pages
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, dtype).reshape(shape)
 
 
 @contextlib.contextmanager
