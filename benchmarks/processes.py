@@ -1,6 +1,6 @@
 """What two processes gain: steps of a training by one process and by several, with one thread each.
 
-python -m benchmarks.processes                       # AutoInt, FM with replicated and with shared out tables
+python -m benchmarks.processes                       # AutoInt, FM with replicated and with sharded tables
 python -m benchmarks.processes --cases fm-sharded --processes 1 2 4
 python -m benchmarks.processes --sockets             # as between machines, without memory that processes share
 

@@ -1,4 +1,4 @@
-"""The bare step of shared out tables beside TorchRec's and fbgemm's: lookup, gradients, row-wise Adagrad.
+"""The bare step of sharded tables beside TorchRec's and fbgemm's: lookup, gradients, row-wise Adagrad.
 
 python -m pip install --no-deps --target build/torchrec torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0 tensordict tqdm \
     pyre-extensions torchmetrics pyvers typing-inspect

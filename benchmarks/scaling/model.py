@@ -135,7 +135,7 @@ class Constants:
 
     Args:
         step: by model, seconds of a step that do not depend on rows, and seconds a row (one process, one thread).
-        fetched: seconds that sharing a table out adds to an id: sorting, and copying rows once more.
+        fetched: seconds that sharding a table adds to an id: sorting, and copying rows once more.
         merged: seconds that updating a row for an id of another process takes, with replicated tables.
         message: seconds of a small collective of two processes on one machine.
         posted: seconds of a core for each further message.
@@ -191,7 +191,7 @@ class Cost:
 
     Args:
         compute: of the process's rows, its fixed part included.
-        ids: sorting and copying for tables that are shared out, or updates for other processes' ids.
+        ids: sorting and copying for sharded tables, or updates for other processes' ids.
         sent: bytes on their way.
         waited: messages of collectives, one after another.
         steps: of an epoch.

@@ -143,7 +143,7 @@ def test_a_wrong_environment_is_one_sentence(environment, sentence):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"tables": "sharded"}, "tables = 'sharded' shares out tables of .*FieldEmbedding, and Sequential has none"),
+        ({"tables": "sharded"}, "tables = 'sharded' shards tables of .*FieldEmbedding, and Sequential has none"),
         ({"device": "cuda:1"}, "takes a GPU of its own, found training.device = 'cuda:1'"),
     ],
 )

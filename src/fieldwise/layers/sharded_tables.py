@@ -17,7 +17,7 @@ PIECE = 1 << 16  # rows
 
 
 def sharded_tables(network: nn.Module) -> Iterator[tuple[str, FieldEmbedding]]:
-    """The network's embeddings with tables that are shared out, by their weights' names."""
+    """The network's embeddings with sharded tables, by their weights' names."""
     for name, module in network.named_modules():
         if isinstance(module, FieldEmbedding) and module.shards is not None:
             yield f"{name}.weight" if name else "weight", module
@@ -71,7 +71,7 @@ def _passed(own: nn.Parameter, pieces: Iterator[Tensor]) -> nn.Parameter:
 
 def whole_rows(module: FieldEmbedding) -> Iterator[Tensor]:
     """The whole table's rows in order, piece by piece: in process 0; the others yield empty pieces."""
-    assert module.shards is not None, "the table is shared out"
+    assert module.shards is not None, "the table is sharded"
     world, rows = module.shards.world, module.num_rows
     most = -(-rows // world.size)
     for first in range(0, most, PIECE):

@@ -1,4 +1,4 @@
-"""Embedding tables whose rows several processes share out: each keeps, reads and updates its own.
+"""Embedding tables whose rows are sharded over several processes: each keeps, reads and updates its own.
 
 Row r belongs to process `r % size`, as its row `r // size`, so that frequent rows, which stand together in many
 vocabularies, are spread evenly. A lookup sends each distinct id once to its owner and takes the row back; the
@@ -41,7 +41,7 @@ def building_shards(shards: "Shards | None") -> Iterator[None]:
 
 
 class Shards:
-    """How the rows of a network's tables are shared out among processes.
+    """How the rows of a network's tables are sharded over processes.
 
     Args:
         world: the processes.

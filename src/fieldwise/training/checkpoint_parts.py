@@ -1,4 +1,4 @@
-"""Checkpoints in parts: of tables that are shared out, each process writes its rows; any number of them reads them.
+"""Checkpoints in parts: of sharded tables, each process writes its rows; any number of them reads them.
 
 FOLDER/first-0of2-training/0, .../1     process 0's part of the last two checkpoints
 FOLDER/first-1of2-training/0, .../1     process 1's

@@ -110,7 +110,7 @@ class RunOptimizer:
         dense: PyTorch's optimizer; None if there is no such parameter.
         lazy: the optimizer of large tables; None if there are none.
         clip_norm: maximum norm of the gradients over all parameters.
-        sharded: whether several processes share out the rows of the large tables.
+        sharded: whether the rows of the large tables are sharded over several processes.
     """
 
     def __init__(

@@ -127,7 +127,7 @@ def captured(reached: Reached, parts: Parts, *, copied: bool) -> State:
 
 
 def _shared_out(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """The rows of whole tables that processes share out, by the names of tensors that hold a part of them."""
+    """The rows of whole sharded tables, by the names of tensors that hold a part of them."""
     found, rows = dict[str, int](), dict[int, int]()
     for name, module in sharded_tables(parts.network):
         rows[id(module.weight)] = module.num_rows

@@ -43,7 +43,7 @@ def make_alike(network: nn.Module, world: World, settings: TrainingSettings) -> 
     own = {name for name, _ in sharded_tables(network)}
     if settings.tables == "sharded" and not own:
         raise ConfigError(
-            f"tables = 'sharded' shares out tables of fieldwise.layers.FieldEmbedding, and {type(network).__name__} "
+            f"tables = 'sharded' shards tables of fieldwise.layers.FieldEmbedding, and {type(network).__name__} "
             "has none: use it in the network, or leave tables out"
         )
     for name, tensor in network.state_dict().items():
