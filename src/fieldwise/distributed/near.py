@@ -206,12 +206,12 @@ def _octets(tensor: Tensor) -> Tensor:
 
 
 def _flags_heads(size: int) -> tuple[int, int]:
-    """Bytes of all flags and of all heads."""
+    """Sizes in bytes of the flags and of the heads of P processes."""
     return size * LINE, 2 * size * -(-(size + 3) * 8 // LINE) * LINE
 
 
 def _needed(size: int) -> int:
-    """Bytes that so many processes share."""
+    """Size in bytes of the shared memory of P processes: flags, heads and boxes."""
     return sum(_flags_heads(size)) + 2 * size * BOX
 
 
