@@ -8,10 +8,13 @@ python -m benchmarks.scaling check --processes 1 2 4            # predictions ag
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 
 from benchmarks.scaling.model import SAVED, Constants, Job, Network, costs, exchanges, shape_of
+from fieldwise.cli.processes import PER_CORE
 from fieldwise.models import AFM, FM, AutoIntPlus, IntTower
+from fieldwise.storage.cores import available_cores
 
 MODELS = {
     "fm": FM(embedding_dim=16),
@@ -23,12 +26,16 @@ CHECKED = {"fm-sharded": "fm", "fm-replicated": "fm", "afm-sharded": "afm", "aut
     "inttower-sharded": "inttower"
 }
 RANKS = (8, 16, 32, 64, 128, 256, 512)
+MOST_IDS = 2**31 - 1
 WORDS = {"compute": "arithmetic", "ids": "sorting ids", "sent": "bytes sent", "waited": "messages", "read": "reading"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command."""
-    asked = _parser().parse_args(arguments)
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    if wrong := _wrong(asked):
+        parser.error(wrong)
     {"predict": predict, "calibrate": calibrate, "check": check}[asked.what](asked)
 
 
@@ -43,7 +50,7 @@ def predict(asked: argparse.Namespace) -> None:
         )
         print(" limit | GB held | checkpoint, s | collecting, s |")
         print("|---:" * 8 + "|---" + "|---:" * 3 + "|")
-        for processes in asked.processes or RANKS:
+        for processes in asked.processes or [size for size in RANKS if size <= asked.batch] or [1]:
             job = Job(
                 shape=shape_of(MODELS[name]), ids=int(asked.ids), batch=asked.batch, processes=processes,
                 skew=asked.skew, rows=int(asked.rows),
@@ -85,6 +92,22 @@ def check(asked: argparse.Namespace) -> None:
             seconds = f"{1e3 * found['seconds']:.1f} | {1e3 * cost.step:.1f} | {error:+.0%}"
             octets = f"{found['bytes'] / 1e6:.3f} | {given:.3f}"
             print(f"| {name} | {EVERY[name].batch:,} | {processes} | {seconds} | {octets} |", flush=True)
+
+
+def _wrong(asked: argparse.Namespace) -> str | None:
+    """A sentence about arguments with which nothing can be computed or run; None if there are none."""
+    least = {"rows": 1, "ids": 1, "batch": 1, "skew": 0, "gigabits": 1e-9, "message": 0, "each": 1, "disk": 1}
+    for name, low in least.items():
+        if not (math.isfinite(value := getattr(asked, name)) and value >= low):
+            return f"--{name} must be a number of at least {low:g}, found {value:g}"
+    if asked.ids > MOST_IDS:
+        return f"--ids may be at most {MOST_IDS:,}, since ids are 32-bit numbers, found {asked.ids:,.0f}"
+    most = asked.batch if asked.what == "predict" else max(8, PER_CORE * available_cores())
+    for size in asked.processes or ():
+        if not 1 <= size <= most:
+            why = "a row of the batch for each" if asked.what == "predict" else "this machine would run no more"
+            return f"--processes must be from 1 to {most:,}, {why}, found {size:,}"
+    return None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -124,3 +124,30 @@ def test_a_comparison_without_the_other_says_what_is_missing(monkeypatch):
     monkeypatch.setattr("sys.argv", ["torchrec_step"])
     with pytest.raises(SystemExit, match="needs torchrec, not installed here"):
         torchrec_step.main()
+
+
+def test_arguments_with_which_nothing_can_be_computed_are_one_sentence(capsys, subtests):
+    for arguments, sentence in [
+        ("predict --rows 0", "--rows must be a number of at least 1, found 0"),
+        ("predict --rows nan", "--rows must be a number of at least 1, found nan"),
+        ("predict --ids -5", "--ids must be a number of at least 1, found -5"),
+        ("predict --ids 1e13", "--ids may be at most 2,147,483,647, since ids are 32-bit numbers, found 10,000,000,"),
+        ("predict --gigabits 0", "--gigabits must be a number of at least 1e-09, found 0"),
+        ("predict --each 0", "--each must be a number of at least 1, found 0"),
+        ("predict --processes 0", "--processes must be from 1 to 65,536, a row of the batch for each, found 0"),
+        ("predict --batch 4 --processes 5", "--processes must be from 1 to 4, a row of the batch for each, found 5"),
+        ("check --processes 1000000", "this machine would run no more, found 1,000,000"),
+        ("predict --models fn", "invalid choice: 'fn'"),
+    ]:
+        with subtests.test(arguments):
+            with pytest.raises(SystemExit):
+                main(arguments.split())
+            printed = capsys.readouterr()
+            assert printed.out == ""
+            assert sentence in printed.err.splitlines()[-1]
+
+
+def test_a_batch_is_never_divided_among_more_processes_than_it_has_rows(capsys):
+    main(["predict", "--models", "fm", "--batch", "20"])
+    rows = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert rows[1:] == ["8", "16"]

@@ -352,10 +352,21 @@ def test_train_prints_a_table_for_people_and_chooses_a_folder(fieldwise, recipe)
     code, out, err = fieldwise("train", recipe, "--quiet")
     assert (code, err) == (0, "")
     assert re.search(r"^ auc +0\.\d{4} +0\.\d{4}", out, re.M)
-    assert re.search(
-        r"\d+ s in total \(\d+ s to read and prepare, \d+ s to train and evaluate\)\. Bundle: runs/mine-seed0", out
+    seconds = re.search(
+        r"(\d+) s in total \((\d+) s to read and prepare, (\d+) s to train and evaluate\)\. Bundle: runs/mine-seed0",
+        out,
     )
+    assert seconds is not None
+    total, preparing, training = map(int, seconds.groups())
+    assert total == preparing + training, "rounded first, so that they add up"
     Bundle.load(Path("runs/mine-seed0"))
+
+
+def test_train_says_that_one_process_divides_no_tables(fieldwise, recipe):
+    sharded = ("--set", 'training.tables="sharded"', "--set", 'training.optimizer="rowwise_adagrad"')
+    code, _, err = fieldwise("train", recipe, "--quiet", *sharded)
+    assert code == 0
+    assert err == "tables = 'sharded' divides nothing in one process, which holds all rows: add --processes N\n"
 
 
 def test_train_of_a_packaged_recipe_on_a_users_file(fieldwise):

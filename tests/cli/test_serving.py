@@ -129,6 +129,15 @@ def test_what_is_refused(fieldwise, trained, bundle, items, log):
     )
 
 
+def test_a_thousand_workers_are_refused_before_any_is_started(fieldwise, bundle, monkeypatch):
+    monkeypatch.setattr("fieldwise.cli.processes.available_cores", lambda: 3)
+    code, out, err = fieldwise("serve", bundle, "--workers", 13)
+    assert (code, out) == (2, "")
+    assert err == (
+        "fieldwise: --workers may be at most 12 on this machine, which has 3 cores, found 13: give about one a core\n"
+    )
+
+
 def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
     import socket
 

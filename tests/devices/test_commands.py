@@ -4,6 +4,7 @@ import json
 
 import polars as pl
 import pytest
+import torch
 from recipe_text import recipe_text
 
 from fieldwise.cli import run
@@ -141,3 +142,12 @@ def test_tune_searches_on_the_device(fieldwise, name, device, tmp_path):
     record = json.loads((tmp_path / json.loads(out)["runs"][0]["folder"] / "record.json").read_text())
     assert record["environment"]["device"].startswith(device.type)
     assert "device" not in (tmp_path / json.loads(out)["recipe_file"]).read_text()
+
+
+def test_auto_without_a_gpu_is_said_with_its_reason(fieldwise, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    code, _, err = fieldwise("train", "mine.toml", "--out", "b", "--quiet", "--device", "auto")
+    assert code == 0
+    assert err.startswith(f"device auto: cpu; PyTorch {torch.__version__} ")
+    assert err.count("device auto") == 1

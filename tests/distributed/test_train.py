@@ -47,6 +47,7 @@ def test_two_processes_save_the_bundle_of_one(capsys):
         assert two["valid"][metric] == pytest.approx(one["valid"][metric], abs=1e-4)
         assert two["test"][metric] == pytest.approx(one["test"][metric], abs=1e-4)
     assert done.stderr.count("epoch 1/2") == 1, "one process tells of the training"
+    assert done.stderr.count("2 processes share this training; embedding tables are replicated") == 1
     loaded = Bundle.load(Path("two"))
     assert type(loaded.network) is type(Bundle.load(Path("one")).network)
     assert not list(Path().glob(".*unfinished"))
@@ -80,7 +81,7 @@ def test_an_error_is_one_sentence_of_one_process(arguments, sentence):
 
 def test_a_thousand_processes_are_refused_before_any_is_started(monkeypatch):
     monkeypatch.setattr("fieldwise.distributed.launch.start", lambda *_: pytest.fail("processes were started"))
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr("fieldwise.cli.processes.available_cores", lambda: 3)
     with pytest.raises(ConfigError, match="--processes may be at most 12 on this machine, which has 3 cores, found 13"):
         run_together(13)
 

@@ -216,6 +216,29 @@ def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path):
     assert re.fullmatch(r"worker 2 cannot be started \(.*gone'\): the next attempt is in 1 s", said[0]), said
 
 
+def test_a_signal_that_ends_a_process_before_the_server_is_ready_is_said(subtests, monkeypatch):
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "")  # set by the supervisor, and put back after the test
+
+    def dies(_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    for stage, work, prepare in (
+        ("the process that makes what workers share", None, dies),
+        ("the first worker", dies, None),
+    ):
+        with subtests.test(stage), socket.create_server(("127.0.0.1", 0)) as listening:
+            said = []
+            first = Supervisor(command=[], count=2, listening=listening, grace=0.0, say=said.append, work=work)
+            first.prepare = prepare
+            before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+            try:
+                assert first.run() == 137
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+            assert said == [f"{stage} ended with signal 9 before the server was ready; memory may have run out"]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_what_stops_the_first_worker_is_said_once(way):
     with first_process("fails", way) as first:

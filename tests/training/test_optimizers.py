@@ -232,7 +232,10 @@ def test_auto_is_lazy_for_large_tables_where_nothing_changes_by_it(tables, monke
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"optimizer": "sgd", "momentum": 0.9}, "embedding_update = 'lazy' has no momentum, found momentum = 0.9"),
+        (
+            {"optimizer": "sgd", "momentum": 0.9},
+            "embedding_update = 'lazy' updates only .*, found momentum = 0.9: set momentum = 0",
+        ),
         ({"l2": {"embedding.weight": 0.1}}, "l2 applies to all rows of an embedding table: set l2_rows = 'touched'"),
     ],
 )
@@ -251,8 +254,11 @@ def test_tables_that_are_shared_out_are_lazy_or_refused(tables):
     assert sparse(optimizer="adagrad"), "however small the table is"
     assert sparse(optimizer="adam", embedding_update="lazy")
     for settings, sentence in (
-        ({"optimizer": "adam"}, "'adam' then has other numbers: set embedding_update = 'lazy'"),
-        ({"optimizer": "sgd", "momentum": 0.9}, "tables = 'sharded' has no momentum, found momentum = 0.9"),
+        ({"optimizer": "adam"}, "'adam' then gives other results: set embedding_update = 'lazy'"),
+        (
+            {"optimizer": "sgd", "momentum": 0.9},
+            "tables = 'sharded' updates only .*, found momentum = 0.9: set momentum = 0",
+        ),
         (
             {"optimizer": "adagrad", "l2": {"embedding.weight": 0.1}},
             "tables = 'sharded' updates only the rows of a batch",

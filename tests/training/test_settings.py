@@ -12,7 +12,7 @@ def test_a_setting_out_of_range_is_named(subtests):
     for settings, sentence in [
         ({"batch_size": 0}, "batch_size must be at least 1, found 0"),
         ({"tables": "split"}, "tables must be one of 'replicated', 'sharded', found 'split'"),
-        ({"tables": "sharded", "embedding_update": "dense"}, "moves only the rows.*found embedding_update = 'dense'"),
+        ({"tables": "sharded", "embedding_update": "dense"}, "updates only the rows.*found embedding_update = 'dense'"),
         ({"tables": "sharded", "compile": True}, "is not compiled, found compile = true"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"evaluations_per_epoch": 0}, "evaluations_per_epoch must be at least 1"),

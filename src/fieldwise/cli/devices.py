@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fieldwise.cli.show import say
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def with_device(settings: list[str] | None, device: str | None) -> list[str]:
 
 
 def check_device(flag: str | None, *others: str) -> None:
-    """Check before any work that devices exist.
+    """Check before any work that devices exist, and say which one `auto` is here.
 
     Args:
         flag: the value of --device; None if it is not given.
@@ -58,12 +59,14 @@ def check_device(flag: str | None, *others: str) -> None:
     Errors:
         ConfigError: one does not.
     """
-    from fieldwise.ops.devices import open_device
+    from fieldwise.ops.devices import auto_words, open_device
 
     if flag is not None:
         open_device(flag, what="--device")
     for device in others:
         open_device(device)
+    if "auto" in (flag, *others):
+        say(auto_words())
 
 
 def load_bundle(folder: Path, device: str) -> "Bundle":

@@ -13,11 +13,12 @@ from fieldwise.cli.options import command_again
 from fieldwise.cli.show import say
 from fieldwise.distributed.place import Place
 from fieldwise.errors import ConfigError
+from fieldwise.storage.cores import available_cores
 
 if TYPE_CHECKING:
     from fieldwise.distributed.world import World
 
-__all__ = ["RayProcesses", "is_started", "one_of", "run_on_ray", "run_together"]
+__all__ = ["RayProcesses", "check_count", "is_started", "one_of", "run_on_ray", "run_together"]
 
 PER_CORE = 4  # more processes would take the machine's memory and gain nothing
 
@@ -32,6 +33,21 @@ def is_started(engine: str) -> bool:
     if engine == "ray" and not started and Place.of() is not None:
         raise ConfigError("--engine ray starts the processes itself: leave it out where torchrun starts them")
     return started
+
+
+def check_count(option: str, found: int) -> None:
+    """Check that this machine can run so many processes.
+
+    Errors:
+        ConfigError: more than 8 and more than four a core.
+    """
+    cores = available_cores()
+    most = max(8, PER_CORE * cores)
+    if found > most:
+        raise ConfigError(
+            f"{option} may be at most {most} on this machine, which has {cores} cores, found {found}: give about one a "
+            "core"
+        )
 
 
 def run_together(processes: int | None) -> bool:
@@ -55,12 +71,7 @@ def run_together(processes: int | None) -> bool:
         )
     if place is not None or processes is None or processes == 1:
         return False
-    most = max(8, PER_CORE * (os.cpu_count() or 1))
-    if processes > most:
-        raise ConfigError(
-            f"--processes may be at most {most} on this machine, which has {os.cpu_count()} cores, found {processes}: "
-            "give about one a core"
-        )
+    check_count("--processes", processes)
     from fieldwise.distributed.launch import start
 
     if code := start(command_again(), processes):

@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import os
 import socket
 import sys
 from functools import partial
@@ -11,11 +10,13 @@ import typer
 
 from fieldwise.cli.listening import accepting
 from fieldwise.cli.options import command_again, set_threads
+from fieldwise.cli.processes import check_count
 from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import usual_ends
 from fieldwise.cli.workers import Supervisor, Worker
 from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
+from fieldwise.storage.cores import available_cores
 
 __all__ = ["ServeOptions", "run"]
 
@@ -38,6 +39,7 @@ def _start_workers(options: ServeOptions) -> None:
     """Run as the first process, which starts and watches those that answer requests."""
     if sys.platform == "win32":
         raise ConfigError("--workers needs Linux or macOS: leave it out, and start several servers behind a proxy")
+    check_count("--workers", options.workers)
     usual_ends()
     listening = options.listening.listen()
     fork = sys.platform == "linux"  # macOS ends a process that uses its frameworks after a fork
@@ -81,7 +83,7 @@ def _prepare(options: ServeOptions, worker: Worker) -> int:
 
 def _threads(options: ServeOptions, worker: Worker | None) -> int | None:
     """Threads of PyTorch; None for its default."""
-    return options.threads or (None if worker is None else max(1, (os.cpu_count() or 1) // worker.of))
+    return options.threads or (None if worker is None else max(1, available_cores() // worker.of))
 
 
 def _say_where(options: ServeOptions, listening: socket.socket) -> None:

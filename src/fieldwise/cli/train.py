@@ -30,7 +30,7 @@ from fieldwise.cli.options import (
 )
 from fieldwise.cli.processes import RayProcesses, is_started, one_of, run_on_ray, run_together
 from fieldwise.cli.show import say
-from fieldwise.cli.train_words import below_lr, show_run, suggest_next, tell_rows
+from fieldwise.cli.train_words import below_lr, show_run, suggest_next, tell_processes, tell_rows
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
@@ -175,6 +175,7 @@ def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside
     preparing = time.perf_counter() - began
     chosen = settled(recipe, prepared)[1]
     tell_rows(recipe, prepared, options.quiet)
+    tell_processes(recipe, 1 if world is None else world.size, options.quiet)
     progress = _progress(options, recipe, reports)
     with nullcontext() if world is None else world.active():
         done = _trained(recipe, prepared, progress, unfinished)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fieldwise.runs.pipeline import Run
     from fieldwise.runs.recipe import Recipe
 
-__all__ = ["below_lr", "show_run", "suggest_next", "tell_rows"]
+__all__ = ["below_lr", "show_run", "suggest_next", "tell_processes", "tell_rows"]
 
 STOPPED = {
     "patience": "no improvement since",
@@ -38,6 +38,15 @@ def tell_rows(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> None:
         say(f"chosen from the data: {sentence_of(chosen)}")
     if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
         say(caution)
+
+
+def tell_processes(recipe: "Recipe", processes: int, quiet: bool) -> None:
+    """Report how many processes share a training, and how they hold the embedding tables."""
+    tables = recipe.training.tables
+    if processes > 1 and not quiet:
+        say(f"{processes} processes share this training; embedding tables are {tables}")
+    if processes == 1 and tables == "sharded":
+        say("tables = 'sharded' divides nothing in one process, which holds all rows: add --processes N")
 
 
 def suggest_next(done: "Run", folder: Path, data_dir: Path | None) -> None:
@@ -92,8 +101,9 @@ def show_run(done: "Run", folder: Path, preparing: float, as_json: bool) -> None
             "validation rows. The validation metrics are those of the first training."
         )
     epoch = f"{done.result.seconds_per_epoch:.1f} s per epoch, " if done.result.seconds_per_epoch else ""
+    before, then = round(preparing), round(done.seconds)
     out.print(
         f"{done.parameters:,} parameters, best after epoch {done.result.best.epoch:.4g} of {done.result.epochs} "
-        f"({STOPPED[done.result.stopped]}), {epoch}{preparing + done.seconds:.0f} s in total "
-        f"({preparing:.0f} s to read and prepare, {done.seconds:.0f} s to train and evaluate). Bundle: {folder}",
+        f"({STOPPED[done.result.stopped]}), {epoch}{before + then} s in total "
+        f"({before} s to read and prepare, {then} s to train and evaluate). Bundle: {folder}",
     )

@@ -160,7 +160,8 @@ class Supervisor:
                 while not self._stopped:
                     time.sleep(PACE)
                     for worker in workers:
-                        self._keep(worker, folder, alive)
+                        if not self._stopped:
+                            self._keep(worker, folder, alive)
             finally:
                 self._stop(workers)
                 os.close(self._held)
@@ -184,7 +185,7 @@ class Supervisor:
                 time.sleep(PACE)
         finally:
             self._stop([preparing])
-        return _exit_status(status) if status else None
+        return self._told("the process that makes what workers share", status) if status else None
 
     def _first(self, worker: _Process, folder: str, alive: int) -> int | None:
         """Wait for the first worker; its status if it ends before it is ready."""
@@ -198,11 +199,18 @@ class Supervisor:
                         return None
                 status = worker.process.poll()
                 if status is not None:
-                    return _exit_status(status)
+                    return self._told("the first worker", status)
                 time.sleep(PACE)
         finally:
             os.close(told)
         return 0
+
+    def _told(self, who: str, status: int) -> int:
+        """The exit status for one that ended before the server was ready. An error it has said itself, a signal not."""
+        if status < 0 and not self._stopped:
+            reason = "; memory may have run out" if -status == signal.SIGKILL else ""
+            self.say(f"{who} ended with signal {-status} before the server was ready{reason}")
+        return _exit_status(status)
 
     def _keep(self, worker: _Process, folder: str, alive: int) -> None:
         """Start a worker that is not running, after a pause if it ended early."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from fieldwise.distributed.watched import Started, exit_code, passing_signals, tell_failure, watch
+from fieldwise.storage.cores import available_cores
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -106,7 +107,7 @@ def _environment(rank: int, size: int, port: int) -> dict[str, str]:
     """The environment of a process on this machine."""
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
     environment = {**os.environ, **process_environment(place, HERE, port)}
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // size)))
+    environment.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // size)))
     if Path("/sys/class/net/lo").exists():
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return environment
@@ -131,7 +132,3 @@ def _text(errors: IO[bytes] | None) -> str:
         return ""
     errors.seek(0)
     return errors.read().decode(errors="replace")
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

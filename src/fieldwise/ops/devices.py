@@ -8,7 +8,17 @@ from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
 
-__all__ = ["CPU", "device_of", "device_words", "get_rng_state", "kept_rng", "open_device", "set_rng_state", "wait_for"]
+__all__ = [
+    "CPU",
+    "auto_words",
+    "device_of",
+    "device_words",
+    "get_rng_state",
+    "kept_rng",
+    "open_device",
+    "set_rng_state",
+    "wait_for",
+]
 
 CPU = torch.device("cpu")
 
@@ -45,6 +55,17 @@ def open_device(name: str, what: str = "device") -> torch.device:
         numbers = "0" if count == 1 else f"0 to {count - 1}"
         raise ConfigError(f"{what} = {name!r} does not exist: {device.type} has the numbers {numbers} here; {_known()}")
     return torch.device(device.type, module.current_device() if device.index is None else device.index)
+
+
+def auto_words() -> str:
+    """A sentence that says which device `auto` is here, and why if it is the CPU.
+
+    >>> auto_words().startswith("device auto: ")
+    True
+    """
+    device = open_device("auto")
+    why = f"; {_why_not('cuda')}" if device.type == "cpu" else ""
+    return f"device auto: {device_words(device)}{why}"
 
 
 def device_of(network: nn.Module) -> torch.device:

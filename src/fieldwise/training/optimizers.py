@@ -218,8 +218,8 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
             return same and len(table.weight) >= LARGE_TABLE
         if kind.rows is not None and not kind.rows.same:
             raise ConfigError(
-                f"tables = 'sharded' moves only the rows of a batch, and optimizer = {settings.optimizer!r} then has "
-                "other numbers: set embedding_update = 'lazy' to accept them, or optimizer = 'rowwise_adagrad'"
+                f"tables = 'sharded' updates only the rows of a batch, and optimizer = {settings.optimizer!r} then "
+                "gives other results: set embedding_update = 'lazy' to accept them, or optimizer = 'rowwise_adagrad'"
             )
     how = (
         "embedding_update = 'lazy'"
@@ -231,10 +231,13 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
     if kind.rows is None:
         able = ", ".join(name for name, other in OPTIMIZERS.items() if other.rows is not None)
         raise ConfigError(
-            f"{how} needs an optimizer that moves rows alone, found {settings.optimizer!r}: known: {able}"
+            f"{how} needs an optimizer that can update single rows, found {settings.optimizer!r}: choose one of {able}"
         )
     if momentum:
-        raise ConfigError(f"{how} has no momentum, found momentum = {settings.momentum:g}: set momentum = 0 or 'dense'")
+        raise ConfigError(
+            f"{how} updates only the rows of a batch, while momentum moves all rows, found momentum = "
+            f"{settings.momentum:g}: set momentum = 0"
+        )
     if whole_l2:
         raise ConfigError(
             f"{how} updates only the rows of a batch, but l2 applies to all rows of an embedding table: set "

@@ -125,7 +125,7 @@ class TrainingSettings(Settings):
         if self.tables == "sharded" and (self.embedding_update == "dense" or self.compile):
             found = "embedding_update = 'dense'" if self.embedding_update == "dense" else "compile = true"
             raise ConfigError(
-                f"tables = 'sharded' moves only the rows of a batch, and is not compiled, found {found}: leave it out"
+                f"tables = 'sharded' updates only the rows of a batch, and is not compiled, found {found}: leave it out"
             )
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ConfigError(f"clip_norm must be positive, found {self.clip_norm}")

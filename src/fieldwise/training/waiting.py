@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from fieldwise.ops.native import loaded_openmp
+from fieldwise.storage.cores import available_cores
 
 __all__ = ["rest_while_waiting"]
 
@@ -30,7 +31,7 @@ def rest_while_waiting() -> bool:
     threads = torch.get_num_threads()
     if threads < 2 or any(name in os.environ for name in SET_BY_HAND):
         return False
-    return _keep_team(max(2, _processors() - threads + 2))
+    return _keep_team(max(2, available_cores() - threads + 2))
 
 
 @cache
@@ -50,7 +51,3 @@ def _keep_team(size: int) -> bool:
     threading.Thread(target=keep, name="fieldwise-idle-team", daemon=True).start()
     started.wait()
     return True
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
