@@ -81,7 +81,7 @@ def common(rank: int) -> list[Any]:
 
 
 def unable(rank: int) -> list[bool]:
-    """Whether there is no such memory: if one process may not, for lack of memory, and on two machines."""
+    """Whether there is none: if one process may not, for lack of memory, on two machines; and no file is left open."""
     far = _worlds()[1]
     os.environ[SWITCH] = "0" if rank == 1 else "1"
     found = [Near.of(rank, far.machine, far.every, 1.0) is None]
@@ -90,7 +90,15 @@ def unable(rank: int) -> list[bool]:
     assert near is not None
     found += [near.memory(1 << 62) is None, Near.of(rank, f"node{rank}", far.every, 1.0) is None]
     near.leave()
+    if rank == 1:
+        os.pidfd_open = _refuse
+    files = len(os.listdir("/proc/self/fd"))
+    found.append(Near.of(rank, far.machine, far.every, 1.0) is None and len(os.listdir("/proc/self/fd")) == files)
     return found
+
+
+def _refuse(_: int) -> int:
+    raise PermissionError("a container may forbid it")
 
 
 def mismatched(rank: int) -> str:

@@ -6,11 +6,13 @@ import json
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from fieldwise.distributed.part import Part
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.models import FM, AutoInt, IntTower
 from fieldwise.models.build import build_network
@@ -223,6 +225,20 @@ def test_two_damaged_checkpoints_begin_anew(tables, tmp_path):
     (tmp_path / "first-training" / "1" / "checkpoint.json").write_text('{"format": 1, "files": 3}')
     with pytest.warns(UserWarning, match="a checkpoint is damaged|no whole checkpoint is left") as told:
         assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
+    assert ["a checkpoint is damaged" in str(one.message) for one in told] == [True, True, False]
+    assert str(told[-1].message) == "no whole checkpoint is left: training begins anew"
+
+
+def test_damaged_parts_of_several_processes_begin_anew(tmp_path):
+    world = SimpleNamespace(first=True, part=Part(rank=0, size=2), sent=lambda value: value)
+    for rank in range(2):
+        for slot in "01":
+            folder = tmp_path / f"first-{rank}of2-training" / slot
+            folder.mkdir(parents=True)
+            (folder / "checkpoint.json").write_text("{")
+    kept = checkpoints(tmp_path, kind=Checkpoints, world=world)
+    with pytest.warns(UserWarning, match="a checkpoint is damaged|no whole checkpoint is left") as told:
+        assert kept.newest() is None
     assert ["a checkpoint is damaged" in str(one.message) for one in told] == [True, True, False]
     assert str(told[-1].message) == "no whole checkpoint is left: training begins anew"
 

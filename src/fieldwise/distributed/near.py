@@ -74,6 +74,8 @@ class Near:
         with contextlib.suppress(OSError, AttributeError):
             ends += [os.pidfd_open(pid) for other, (_, _, pid) in enumerate(told) if other != rank]
         if not all(every(memory is not None and len(ends) == len(told) - 1)) or memory is None:
+            for end in ends:
+                os.close(end)
             return None
         return cls(rank, every, memory, ends, minutes)
 

@@ -38,6 +38,7 @@ SLOTS = 2
 AT_EVALUATIONS = 0.1  # a checkpoint at an evaluation needs this share of the minutes since the last one
 MOST_WAITING = 0.02  # of the time, for copies
 MOST_NAMED = 3
+NONE_LEFT = "no whole checkpoint is left: training begins anew"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ class Checkpoints:
                 self._note(saved)
                 return State(facts=saved.about["run"], tensors=tensors)
         if there:
-            warnings.warn("no whole checkpoint is left: training begins anew", stacklevel=3)
+            warnings.warn(NONE_LEFT, stacklevel=3)
         self._check_same_kind(self.place.folder.glob(f"{self.name}-*of*-training/*"))
         return None
 
@@ -136,6 +137,8 @@ class Checkpoints:
             self._note(parts[0])
             told = [int(parts[0].about["number"]), *(str(part.folder) for part in parts)]
         elif world.first:
+            if any(self.place.folder.glob(f"{self.name}-*of*-training/*/{CHECKPOINT.manifest}")):
+                warnings.warn(NONE_LEFT, stacklevel=4)
             self._check_same_kind(self.folder.parent.glob(f"{self.name}-training/*"))
         if (told := world.sent(told)) is None:
             return None

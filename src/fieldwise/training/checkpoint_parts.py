@@ -56,7 +56,7 @@ def _of_size(place: Unfinished, name: str, size: int) -> Iterator[list[Artifact]
             for part in parts:
                 part.path("tensors")  # which checks its digest
         except (FieldwiseError, OSError) as e:
-            warnings.warn(f"a checkpoint is damaged, and training goes on from another one: {e}", stacklevel=5)
+            warnings.warn(f"a checkpoint is damaged, and is passed over: {e}", stacklevel=5)
             continue
         if len({int(part.about["number"]) for part in parts}) == 1:  # else a kill came between two processes' writes
             yield parts
