@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import uvicorn
 
+from fieldwise.serving.faults import FAULTS
+
 __all__ = ["BalancedServer", "OpenCounts"]
 
 PACE = 0.001  # seconds between two comparisons with the other processes
@@ -107,13 +109,18 @@ class BalancedServer(uvicorn.Server):
                 await asyncio.sleep(PACE)
             try:
                 connection, _ = self._listening.accept()
-                connection.setblocking(False)
-                await loop.connect_accepted_socket(self._protocol, connection)
             except BlockingIOError:  # another process was faster
                 continue
             except OSError:
                 logging.getLogger(__name__).exception("a connection could not be accepted")
                 await asyncio.sleep(PAUSE)
+                continue
+            try:
+                connection.setblocking(False)
+                await loop.connect_accepted_socket(self._protocol, connection)
+            except FAULTS:  # of this connection: without this loop the process would accept no other one
+                connection.close()
+                logging.getLogger(__name__).exception("a connection could not be served")
 
     async def _asked(self) -> None:
         """Wait until a connection is asked for."""
