@@ -105,7 +105,7 @@ def interrupted_late(rank: int) -> list:
 
 
 def diverged(rank: int) -> list:
-    """Scores of validation rows overflow, after processes that share tables out have written their checkpoints."""
+    """Scores of validation rows overflow, after processes that shard tables have written their checkpoints."""
     world, train, valid = _world(), *tables()
     checkpoint.MOST_WAITING = float("inf")
     place = Unfinished(folder=Path(world.sent(tempfile.mkdtemp() if rank == 0 else None)) / "run")

@@ -37,7 +37,7 @@ def test_in_float64_the_processes_take_the_steps_of_one(found):
     compared(found["double"], relative=1e-10, auc=0)
 
 
-def test_tables_that_are_shared_out_take_the_steps_of_one_table(found):
+def test_sharded_tables_take_the_steps_of_one_table(found):
     compared(found["sharded"], relative=1e-10, auc=0, whole=False)
     compared(found["apart"], relative=1e-10, auc=0, whole=False)
     assert found["apart"][1] == found["sharded"][1]
@@ -48,7 +48,7 @@ def test_no_process_needs_a_whole_table_to_draw_its_rows(found):
 
 
 def test_what_four_processes_saved_two_and_then_three_go_on_with(found):
-    """The same rows in the same order; tables as a whole, and shared out anew."""
+    """The same rows in the same order; tables as a whole, and sharded anew."""
     for kind, expected in found["unbroken"][1][0].items():
         first, second, last = (
             found[name][size][0][kind] for name, size in (("begun", 4), ("gone_on", 2), ("ended", 3))

@@ -245,7 +245,7 @@ def test_what_lazy_updates_cannot_do_is_one_sentence(tables, settings, sentence)
         train(network, tables.train, embedding_update="lazy", **settings)
 
 
-def test_tables_that_are_shared_out_are_lazy_or_refused(tables):
+def test_sharded_tables_are_lazy_or_refused(tables):
     def sparse(**settings):
         network = build_network(FM(embedding_dim=3), tables.layout, 0)
         run_optimizer(network, TrainingSettings(tables="sharded", **settings))

@@ -1,4 +1,4 @@
-"""Sharing a network's tables out among processes (`fieldwise.layers.shards`), and making them whole again."""
+"""Sharding the embedding tables of a network over processes (`fieldwise.layers.shards`), and collecting them again."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from fieldwise.layers.shards import Shards
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.scratch import Scratch
 
-__all__ = ["make_whole", "sharded_tables", "share_out", "whole_rows"]
+__all__ = ["make_whole", "shard_tables", "sharded_tables", "whole_rows"]
 
 PIECE = 1 << 16  # rows
 
@@ -23,7 +23,7 @@ def sharded_tables(network: nn.Module) -> Iterator[tuple[str, FieldEmbedding]]:
             yield f"{name}.weight" if name else "weight", module
 
 
-def share_out(network: nn.Module, world: World) -> None:
+def shard_tables(network: nn.Module, world: World) -> None:
     """Leave each process only its rows of a network's embedding tables, in place."""
     shards = Shards(world)
     own: dict[int, nn.Parameter] = {}

@@ -67,7 +67,7 @@ class Checkpoints:
         minutes: between two checkpoints; 0 writes none.
         about: gives what it is a run of, as nested plain values; equal values resume.
         always: write one at the end too, for what follows.
-        world: the processes that share tables out: each writes a part while all wait, and process 0 decides when.
+        world: the processes that shard tables: each writes a part while all wait, and process 0 decides when.
     """
 
     place: Unfinished
@@ -130,7 +130,7 @@ class Checkpoints:
                     self._check_same(CHECKPOINT.open(folder).about["about"])
 
     def _newest_parts(self, world: World) -> State | None:
-        """`newest` of processes that share tables out; process 0 finds it for all."""
+        """`newest` of processes that shard tables; process 0 finds it for all."""
         told = None
         if world.first and (parts := newest_whole(self.place, self.name)):
             self._check_same(parts[0].about["about"])

@@ -121,12 +121,12 @@ def captured(reached: Reached, parts: Parts, *, copied: bool) -> State:
         "best": None if reached.best is None else reached.history.index(reached.best[0]),
         "rates": [group["lr"] for group in parts.optimizer.param_groups],
     }
-    if parts.optimizer.sharded and (shared := _shared_out(parts, tensors)):
+    if parts.optimizer.sharded and (shared := _sharded_rows(parts, tensors)):
         facts[SHARED_OUT] = shared
     return State(facts=facts, tensors=tensors)
 
 
-def _shared_out(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, int]:
+def _sharded_rows(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """The rows of whole sharded tables, by the names of tensors that hold a part of them."""
     found, rows = dict[str, int](), dict[int, int]()
     for name, module in sharded_tables(parts.network):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fieldwise.distributed.world import World
 from fieldwise.errors import ConfigError
 from fieldwise.layers.batch_norm import normalize_over_processes
-from fieldwise.layers.sharded_tables import sharded_tables, share_out
+from fieldwise.layers.sharded_tables import shard_tables, sharded_tables
 from fieldwise.ops.devices import device_of
 from fieldwise.training.checkpoint import Checkpoints, State
 from fieldwise.training.settings import TrainingSettings
@@ -39,7 +39,7 @@ def make_alike(network: nn.Module, world: World, settings: TrainingSettings) -> 
         )
     normalize_over_processes(network)
     if settings.tables == "sharded":
-        share_out(network, world)
+        shard_tables(network, world)
     own = {name for name, _ in sharded_tables(network)}
     if settings.tables == "sharded" and not own:
         raise ConfigError(
