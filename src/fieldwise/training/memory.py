@@ -72,7 +72,6 @@ def _sizes(network: nn.Module, settings: TrainingSettings) -> tuple[int, int, in
             gradients += size
             kept += size * kind.numbers(settings)
         else:
-            assert kind.rows is not None, "run_optimizer refuses the others"
             states = kind.rows.states(parameter.detach().to("meta"), 0.0).values()
             kept += sum(state.numel() * state.element_size() for state in states)
     return weights, gradients, kept

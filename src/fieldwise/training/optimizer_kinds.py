@@ -41,7 +41,7 @@ class OptimizerKind:
         name: as recipes have it.
         make: PyTorch's optimizer of parameters that are updated as a whole.
         numbers: how many numbers that one keeps for each number of a parameter.
-        rows: how it updates rows alone; None where it cannot.
+        rows: how it updates rows alone.
         rows_only: whether embedding tables are always updated by rows.
         momentum: whether it reads the setting `momentum`.
     """
@@ -49,7 +49,7 @@ class OptimizerKind:
     name: str
     make: "Callable[[list[nn.Parameter], TrainingSettings], torch.optim.Optimizer]"
     numbers: "Callable[[TrainingSettings], int]"
-    rows: RowUpdate | None = None
+    rows: RowUpdate
     rows_only: bool = False
     momentum: bool = False
 

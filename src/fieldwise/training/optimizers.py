@@ -194,7 +194,6 @@ def run_optimizer(network: nn.Module, settings: TrainingSettings) -> RunOptimize
     parameters = [p for p in network.parameters() if id(p) not in tables]
     kind, lazy = OPTIMIZERS[settings.optimizer], None
     if tables:
-        assert kind.rows is not None, "updates_lazily refuses the others"
         rate, start = settings.learning_rate, settings.adagrad_accumulator
         lazy = LazyTables(tables.values(), kind.rows, lr=rate, accumulator=start)
     dense = kind.make(parameters, settings) if parameters else None
@@ -213,10 +212,10 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
     if settings.embedding_update == "dense":
         return False
     if settings.embedding_update == "auto" and not kind.rows_only:
-        same = kind.rows is not None and kind.rows.same and not whole_l2 and not momentum
+        same = kind.rows.same and not whole_l2 and not momentum
         if settings.tables != "sharded":
             return same and len(table.weight) >= LARGE_TABLE
-        if kind.rows is not None and not kind.rows.same:
+        if not kind.rows.same:
             raise ConfigError(
                 f"tables = 'sharded' updates only the rows of a batch, and optimizer = {settings.optimizer!r} then "
                 "gives other results: set embedding_update = 'lazy' to accept them, or optimizer = 'rowwise_adagrad'"
@@ -228,11 +227,6 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
         if settings.tables == "sharded"
         else f"optimizer = {settings.optimizer!r}"
     )
-    if kind.rows is None:
-        able = ", ".join(name for name, other in OPTIMIZERS.items() if other.rows is not None)
-        raise ConfigError(
-            f"{how} needs an optimizer that can update single rows, found {settings.optimizer!r}: choose one of {able}"
-        )
     if momentum:
         raise ConfigError(
             f"{how} updates only the rows of a batch, while momentum moves all rows, found momentum = "
