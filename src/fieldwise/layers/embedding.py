@@ -42,8 +42,8 @@ class FieldEmbedding(nn.Module):
         forward: Batch of B rows -> [B, F, D]. `weight`: [R, D].
 
     `sparse` is the form of the table's gradient: a tensor [R, D] if False, a sparse tensor of the rows that were read
-    if True, for `fieldwise.training.optimizers.LazyTables`. Training sets it. `shards` says how several processes share
-    the table's rows out; each then has only its own in `weight`.
+    if True, for `fieldwise.training.optimizers.LazyTables`. Training sets it. `shards` says how the table's
+    rows are sharded over several processes; each then has only its own in `weight`.
 
     >>> embedding = FieldEmbedding(Layout.of_sizes([3, 4]), 8)
     >>> embedding(Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))).shape

@@ -189,16 +189,27 @@ class FlushedFile:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._thread.shutdown()
         if kind is None:
+            self._check_flushed()
             self._file.flush()
-            os.fsync(self._file.fileno())  # also what could not be flushed before
+            os.fsync(self._file.fileno())
 
     def write(self, content: Any) -> int:
-        """Append bytes, or what has a buffer of them; returns their number."""
+        """Append bytes, or what has a buffer of them; returns their number.
+
+        Errors:
+            OSError: they, or what was written before, cannot be written.
+        """
         written = self._file.write(content)
         self._written += written
         if self._written > FLUSHED and (self._flushing is None or self._flushing.done()):
+            self._check_flushed()
             self._flushing, self._written = self._thread.submit(os.fsync, self._file.fileno()), 0
         return written
+
+    def _check_flushed(self) -> None:
+        """Raise the error of the last flush: the system tells it once, and a later flush would succeed."""
+        if self._flushing is not None:
+            self._flushing.result()
 
 
 def _flush(path: Path) -> str:
