@@ -5,6 +5,7 @@ import dataclasses
 import os
 import signal
 import time
+import warnings
 from typing import Any
 
 import torch
@@ -88,13 +89,18 @@ def unable(rank: int) -> list[bool]:
     os.environ[SWITCH] = "1"
     near = Near.of(rank, far.machine, far.every, 1.0)
     assert near is not None
-    found += [near.memory(1 << 62) is None, Near.of(rank, f"node{rank}", far.every, 1.0) is None]
-    near.leave()
-    if rank == 1:
-        os.pidfd_open = _refuse
-    files = len(os.listdir("/proc/self/fd"))
-    found.append(Near.of(rank, far.machine, far.every, 1.0) is None and len(os.listdir("/proc/self/fd")) == files)
-    return found
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found.append(Near.of(rank, f"node{rank}", far.every, 1.0) is None)
+        assert not told, "several machines, which is no fault"
+        found.append(near.memory(1 << 62) is None)
+        near.leave()
+        if rank == 1:
+            os.pidfd_open = _refuse
+        files = len(os.listdir("/proc/self/fd"))
+        found.append(Near.of(rank, far.machine, far.every, 1.0) is None and len(os.listdir("/proc/self/fd")) == files)
+    said = ["cannot share memory" in str(one.message) for one in told]
+    return [*found, said == ([True, True] if rank == 0 else [])]
 
 
 def _refuse(_: int) -> int:

@@ -30,7 +30,7 @@ def test_what_one_writes_all_read(found):
 
 
 def test_all_do_without_where_one_cannot(found):
-    assert found["unable"][3] == [[True, True, True, True]] * 3
+    assert found["unable"][3] == [[True] * 5] * 3
 
 
 def test_processes_that_do_not_do_the_same_end(found):

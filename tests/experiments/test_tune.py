@@ -47,18 +47,38 @@ def test_it_finds_what_trains_and_writes_a_recipe_of_it(recipe):
     assert found.runs[0].about["valid"]["auc"] == pytest.approx(found.value, abs=1e-9)  # the same run once more
 
 
+def rates_of(found):
+    study = optuna.load_study(
+        study_name=found.study.stem,
+        storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(found.study))),
+    )
+    return [trial.params["training.learning_rate"] for trial in study.trials]
+
+
+def test_processes_that_begin_together_try_different_values(recipe, monkeypatch):
+    """A second search begins during the first trial of the first one, as in another terminal."""
+    fit, begun = module.fit_recipe, []
+
+    def with_another_search(*given):
+        begun.append(given)
+        if len(begun) == 1:
+            search(recipe, trials=3)
+        return fit(*given)
+
+    monkeypatch.setattr(module, "fit_recipe", with_another_search)
+    rates = rates_of(search(recipe, trials=7))
+    assert len(rates) == 7
+    assert len(set(rates)) == 7
+    assert rates[0] == recipe.training.learning_rate
+
+
 def test_it_goes_on_where_it_was(recipe):
     first = search(recipe, trials=3)
     again = search(recipe, trials=3)
     assert (again.value, again.values) == (first.value, first.values)
     more = search(recipe, trials=5)
     assert sum(more.trials.values()) == 5
-    study = optuna.load_study(
-        study_name=more.study.stem,
-        storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(more.study))),
-    )
-    rates = [trial.params["training.learning_rate"] for trial in study.trials]
-    assert len(set(rates)) == 5  # nothing is tried twice
+    assert len(set(rates_of(more))) == 5  # nothing is tried twice
 
 
 def test_test_labels_decide_nothing(recipe, folder, monkeypatch):

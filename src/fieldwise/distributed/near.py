@@ -14,6 +14,7 @@ import secrets
 import select
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
@@ -76,12 +77,16 @@ class Near:
         if not all(every(memory is not None and len(ends) == len(told) - 1)) or memory is None:
             for end in ends:
                 os.close(end)
+            _warn_of_sockets(rank)
             return None
         return cls(rank, every, memory, ends, minutes)
 
     def memory(self, size: int) -> Tensor | None:
         """Zeros [size] uint8 that all processes share, until the last of them ends; None if there is not enough."""
-        return _shared(size, self.rank, self.every)
+        found = _shared(size, self.rank, self.every)
+        if found is None:
+            _warn_of_sockets(self.rank)
+        return found
 
     def leave(self) -> None:
         """This process will not meet the others any more."""
@@ -200,6 +205,16 @@ class Near:
         except BaseException:
             self.leave()
             raise
+
+
+def _warn_of_sockets(rank: int) -> None:
+    """Warn once for all processes that they do without shared memory where they could have it."""
+    if rank == 0:
+        warnings.warn(
+            "the processes of this machine cannot share memory (there is too little, or a container forbids it) and "
+            f"exchange through sockets, which takes more time: raise the limit, or set {SWITCH}=0 to accept it",
+            stacklevel=3,
+        )
 
 
 def _octets(tensor: Tensor) -> Tensor:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from fieldwise.config import to_plain
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.storage.files import write_atomically
+from fieldwise.storage.locks import one_writer
 
 if TYPE_CHECKING:
     from optuna import Study
 
 __all__ = [
     "CHECKPOINTS",
+    "begun_alone",
     "counted",
     "open_study",
     "optuna_library",
@@ -58,8 +60,9 @@ def open_study(file: Path, name: str, *, maximize: bool, first: Mapping[str, Any
             f"the study {file} is damaged ({e}): remove everything after its last complete line, or remove the file "
             "to start a new search"
         ) from None
-    if not study.get_trials(deepcopy=False):
-        study.enqueue_trial(dict(first))
+    with one_writer(file.parent):  # else two processes that begin a study at once both add its first trial
+        if not study.get_trials(deepcopy=False):
+            study.enqueue_trial(dict(first))
     _end_dead_trials(study)
     return study
 
@@ -105,6 +108,12 @@ def counted(study: "Study") -> int:
         trial.state.name in ("COMPLETE", "PRUNED") or "failed" in trial.user_attrs
         for trial in study.get_trials(deepcopy=False)
     )
+
+
+def begun_alone(study: "Study") -> int | None:
+    """The number of the next trial if no other process runs one of this study; None if one does."""
+    names = [trial.state.name for trial in study.get_trials(deepcopy=False)]
+    return None if "RUNNING" in names else len(names) - names.count("WAITING")
 
 
 def remove_incomplete_line(file: Path, note: Callable[[str], None]) -> None:

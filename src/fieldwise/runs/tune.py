@@ -31,6 +31,7 @@ from fieldwise.runs.records import Record, Store, run_key
 from fieldwise.runs.search_space import Bounds, Choices, chosen_value, suggested
 from fieldwise.runs.study import (
     CHECKPOINTS,
+    begun_alone,
     counted,
     open_study,
     optuna_library,
@@ -150,6 +151,8 @@ class _Search:
         objective, grouped = Objective.of(*recipe.schema.labels), recipe.schema.grouping is not None
         self.metric = monitored(recipe.training, objective, grouped=grouped)
         self.failures: list[str] = []
+        self.seed = 0
+        self.next: int | None = None  # the number of this process's next trial if no other process is at work
 
     def opened(self, trials: int, seed: int) -> "Study":
         """The study, new or resumed, which is to have `trials` ended trials."""
@@ -158,11 +161,20 @@ class _Search:
         study = open_study(self.file, self.file.stem, maximize=METRICS[self.metric].higher, first=first)
         begun = counted(study)
         read_test_evaluations(self.test_evaluations)  # before any work
-        sampler_seed = hash((seed, begun)) % 2**32  # not the samples of earlier calls
-        study.sampler = optuna_library().samplers.TPESampler(seed=sampler_seed)
+        self.seed, self.next = seed, begun_alone(study)
+        self._draw_anew(study, begun)  # not the samples of earlier calls
         done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} requested"
         self.note(f"{self.recipe.name}: {done}; searching {', '.join(self.space)}")
         return study
+
+    def _draw_anew(self, study: "Study", number: int) -> None:
+        study.sampler = optuna_library().samplers.TPESampler(seed=hash((self.seed, number)) % 2**32)
+
+    def _draw_apart(self, trial: "Trial") -> None:
+        """Draw other values than the processes that share the study: their samplers began with the same seed."""
+        if trial.number != self.next:
+            self._draw_anew(trial.study, -1 - trial.number)
+        self.next = trial.number + 1
 
     def best(self, study: "Study") -> dict[str, Any]:
         """The best values of a study, by path.
@@ -189,6 +201,7 @@ class _Search:
 
     def _trial(self, trial: "Trial") -> float:
         trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
+        self._draw_apart(trial)
         token = trial.user_attrs.get(CHECKPOINTS) or secrets.token_hex(6)  # of the trial that this one resumes
         trial.set_user_attr(CHECKPOINTS, token)
         unfinished = Unfinished.beside(
