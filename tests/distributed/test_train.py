@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -84,6 +85,37 @@ def test_a_thousand_processes_are_refused_before_any_is_started(monkeypatch):
     monkeypatch.setattr("fieldwise.cli.processes.available_cores", lambda: 3)
     with pytest.raises(ConfigError, match="--processes may be at most 12 on this machine, which has 3 cores, found 13"):
         run_together(13)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ends by signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_process_that_waits_for_the_others_to_meet(number):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        command = [sys.executable, "-m", "fieldwise", "train", *SMALL, "--out", "never", "--quiet"]
+        with subprocess.Popen(command, env={**os.environ, **place}, stderr=subprocess.DEVNULL) as process:
+            try:
+                listening.settimeout(120)
+                connection, _ = listening.accept()  # it has begun to meet, and nobody answers
+                with connection:
+                    process.send_signal(number)
+                    assert process.wait(30) == -number
+            finally:
+                process.kill()
+
+
+def test_commands_whose_processes_share_nothing_are_refused_under_torchrun(monkeypatch, capsys):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run(["predict", "bundle", "--data", "rows.csv", "--out", "scores.csv"]) == 2
+    assert capsys.readouterr().err == (
+        "fieldwise: torchrun is for train, compare, tune, whose processes share the work, found 2 processes of "
+        "`fieldwise predict`: run it once, without torchrun\n"
+    )
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert run(["predict", "bundle", "--data", "rows.csv", "--out", "scores.csv"]) == 2
+    assert "torchrun" not in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from fieldwise.cli import (
 )
 from fieldwise.cli.command import as_command
 from fieldwise.cli.options import IMPORTS, version_option
+from fieldwise.cli.processes import check_started
 
 __all__ = ["app"]
 
@@ -71,6 +72,7 @@ app = typer.Typer(
 
 @app.callback()
 def _root(
+    context: typer.Context,
     modules: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,6 +84,7 @@ def _root(
     version: Annotated[bool, version_option()] = False,
 ) -> None:
     del version
+    check_started(context.invoked_subcommand)
     IMPORTS[:] = modules or []
     if IMPORTS:
         from fieldwise.models.own import import_model

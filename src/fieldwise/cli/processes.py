@@ -18,9 +18,24 @@ from fieldwise.storage.cores import available_cores
 if TYPE_CHECKING:
     from fieldwise.distributed.world import World
 
-__all__ = ["RayProcesses", "check_count", "is_started", "one_of", "run_on_ray", "run_together"]
+__all__ = ["RayProcesses", "check_count", "check_started", "is_started", "one_of", "run_on_ray", "run_together"]
 
+SHARING = ("train", "compare", "tune")  # commands whose processes share the work
 PER_CORE = 4  # more processes would take the machine's memory and gain nothing
+
+
+def check_started(command: str | None) -> None:
+    """Check that `torchrun` has started several processes of a command only if they share its work.
+
+    Errors:
+        ConfigError: each of them would do all of it, and write the same files.
+    """
+    size = os.environ.get("WORLD_SIZE", "1")
+    if "TORCHELASTIC_RUN_ID" in os.environ and size != "1" and command not in SHARING:
+        raise ConfigError(
+            f"torchrun is for {', '.join(SHARING)}, whose processes share the work, found {size} processes of "
+            f"`fieldwise {command}`: run it once, without torchrun"
+        )
 
 
 def is_started(engine: str) -> bool:

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -59,14 +61,31 @@ def _number_here(place: Place, store: Store, machine: str) -> int:
     return before.count(machine)
 
 
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """A context in which Ctrl-C and SIGTERM end this process at once: PyTorch would go on waiting for the others."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ending = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    heeded = [number for number in ending if callable(signal.getsignal(number))]  # ignored ones stay ignored
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _met(place: Place) -> Store:
     """The process group is set up; returns its store."""
     where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     wait = timedelta(minutes=ANSWER_MINUTES)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
-        store, rank, size = next(rendezvous("env://", place.rank, place.size, timeout=wait))
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
+        with _ended_by_signals():
+            store, rank, size = next(rendezvous("env://", place.rank, place.size, timeout=wait))
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
     except (RuntimeError, ValueError) as e:
         why = (str(e).splitlines() or [type(e).__name__])[0]
         if "in use" in why:
