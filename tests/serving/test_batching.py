@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -70,6 +71,39 @@ def test_those_who_were_just_answered_are_awaited_for_a_moment():
         await asyncio.gather(first, *tasks)
 
     assert run(scenario) == [[0], [2, 4, 6], [12, 14, 16]]
+
+
+def test_those_who_take_turns_become_one_batch():
+    """Who asks again some turns of the loop later joins those who wait, instead of waiting for them in turn."""
+
+    async def scenario(batcher, recorder):
+        def slow(asked):
+            time.sleep(0.1)
+            return recorder(asked)
+
+        batcher.run = slow
+
+        async def ask(first):
+            for number in range(3):
+                await batcher.ask(first + 10 * number)
+                for _ in range(20):
+                    await asyncio.sleep(0)
+
+        early = asyncio.create_task(ask(0))
+        await asyncio.sleep(0.02)
+        await asyncio.gather(early, *(ask(one) for one in (2, 4, 6)))
+
+    batches = run(scenario)
+    assert [sorted(batch) for batch in batches] == [[0], [2, 4, 6, 10], [12, 14, 16, 20], [22, 24, 26]]
+
+
+def test_who_waits_is_answered_though_nobody_asks_again():
+    async def scenario(batcher, recorder):
+        tasks = await held(batcher, recorder, [0, 2])
+        recorder.go.set()
+        assert await asyncio.wait_for(asyncio.gather(*tasks), 5) == [0, 4]
+
+    assert run(scenario) == [[0], [2]]
 
 
 def test_nobody_is_awaited_for_long():

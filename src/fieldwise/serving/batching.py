@@ -18,6 +18,8 @@ Answer = TypeVar("Answer")
 Waiting = tuple[Asked, "asyncio.Future[Answer]", Visit]
 
 TURNS = 4  # of the event loop: answers are sent, requests read, their tasks begun, and requests added to the queue
+GAP = 0.001  # seconds without a new request, after which no others are awaited
+PART = 0.5  # of the last batch's time, after which no others are awaited
 
 
 class BusyError(Exception):
@@ -72,7 +74,8 @@ class Batcher(Generic[Asked, Answer]):
     ) -> None:
         self.worker, self.run, self.limits, self.cost = worker, run, limits or BatchLimits(), cost
         self._waiting: dict[str, deque[Waiting[Asked, Answer]]] = {}  # by address, the next one's turn first
-        self._count = self._last = 0  # requests waiting, and in the newest batch
+        self._count = self._last = 0  # requests waiting, and in the newest batch unless its work was limited
+        self._seconds, self._enough, self._arrived = 0.0, 0, asyncio.Event()  # that batch's time; a number that waits
         self._serving: asyncio.Task[None] | None = None
 
     async def ask(self, request: Asked) -> Answer:
@@ -88,6 +91,8 @@ class Batcher(Generic[Asked, Answer]):
         visit = VISIT.get(None) or Visit()
         self._waiting.setdefault(visit.address, deque()).append((request, future, visit))
         self._count += 1
+        if self._count >= self._enough:
+            self._arrived.set()
         if self._serving is None:
             self._serving = asyncio.create_task(self._serve())
         return await future
@@ -105,25 +110,37 @@ class Batcher(Generic[Asked, Answer]):
                 await self._gather()
                 if not (batch := self._next()):
                     break
-                self._last = len(batch)
+                is_full = bool(self._waiting) and len(batch) < self.limits.most  # of work: more would not fit
+                self._last = 0 if is_full else len(batch)
                 await self._answer(batch)
         finally:
-            self._serving = None
+            self._serving, self._last = None, 0
 
     async def _gather(self) -> None:
-        """Let some turns of the event loop pass while fewer requests wait than half of the last batch.
+        """Wait a moment for those who were just answered, who may ask again.
 
-        A batch of one takes almost as long as one of several, and those who were just answered ask again.
+        A batch of one takes almost as long as one of several: without this wait the same clients form two halves that
+        take turns.
         """
+        loop = asyncio.get_running_loop()
+        self._enough, until = min(self._count + self._last, self.limits.most), loop.time() + PART * self._seconds
         for _ in range(TURNS):
-            if 2 * self._count >= self._last:
+            if self._count >= self._enough:
                 return
             await asyncio.sleep(0)
+        before = -1
+        while before < self._count < self._enough and (left := until - loop.time()) > 0:
+            before = self._count
+            self._arrived.clear()
+            timer = loop.call_later(min(GAP, left), self._arrived.set)
+            await self._arrived.wait()
+            timer.cancel()
 
     async def _answer(self, batch: "list[Waiting[Asked, Answer]]") -> None:
         answers: Sequence[Answer | BaseException]
         try:
             seconds, answers = await asyncio.get_running_loop().run_in_executor(self.worker, self._timed, batch)
+            self._seconds = seconds
             self._charge(batch, seconds)
         except FAULTS as e:
             if len(batch) > 1:
