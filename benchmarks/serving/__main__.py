@@ -1,6 +1,6 @@
 """`python -m benchmarks.serving compare`: throughput and latency of /v1/recommend and of a reference server, in turns.
 
-`workers`: one process against several on one port, in turns, with the memory of each.
+`workers`: one process against several on one port, in turns, with the processor time and the memory of each.
 `soak`: memory during minutes of load, while the index and the bundles are replaced repeatedly.
 """
 
@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.serving.prepare import prepare
+from benchmarks.serving.processes import cpu_seconds, idle_seconds, memory, pss
 from fieldwise.runs.environment import environment
 from fieldwise.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[2]
+FIGURES = ("rate", "p50", "p95", "p99", "server_ms", "kernel_ms", "client_ms", "idle")
 NEAR = 1e-5  # smaller differences of predictions are rounding
 
 
@@ -78,17 +80,26 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def workers(options: argparse.Namespace) -> None:
-    """Several processes against one, and the memory of all processes of each (proportional set size, PSS)."""
+    """Several processes against one, and the memory of all processes of each (proportional set size, PSS).
+
+    Memory is measured of each server alone: pages of libraries that both map would count in parts for each.
+    """
+    counts = {f"{count} worker{'s' if count > 1 else ''}": str(count) for count in (options.workers, 1)}
     with contextlib.ExitStack() as stack:
-        ports = {}
-        for count in (options.workers, 1):
-            name = f"{count} worker{'s' if count > 1 else ''}"
-            ports[name] = stack.enter_context(serving("fieldwise", options, "--workers", str(count)))
+        ports = {
+            name: stack.enter_context(serving("fieldwise", options, "--workers", count))
+            for name, count in counts.items()
+        }
         rows = in_turns(ports, options)
-        sizes = {name: pss(PROCESSES[port]) for name, port in ports.items()}
-        several, one = sizes.values()
-        print(", ".join(f"{name}: {size:,.0f} MiB" for name, size in sizes.items()) + f": {several / one:.2f} times")
-        store(options, {"rows": rows, "pss_mib": sizes})
+    sizes = {}
+    for name, count in counts.items():
+        with serving("fieldwise", options, "--workers", count) as port:
+            for clients in (4, *options.clients):
+                load(port, clients, options.seconds, options.folder)
+            sizes[name] = pss(PROCESSES[port])
+    several, one = sizes.values()
+    print(", ".join(f"{name}: {size:,.0f} MiB" for name, size in sizes.items()) + f": {several / one:.2f} times")
+    store(options, {"rows": rows, "pss_mib": sizes})
 
 
 def store(options: argparse.Namespace, found: dict[str, Any]) -> None:
@@ -113,13 +124,18 @@ def in_turns(ports: dict[str, int], options: argparse.Namespace) -> list[dict[st
             for name in ports if number % 2 else reversed(ports):
                 turns[name][clients].append(load(ports[name], clients, options.seconds, options.folder))
     rows = [row(clients, {name: turns[name][clients] for name in ports}) for clients in options.clients]
-    print(f"\n{'clients':>7} {'':>10} {'requests/s':>10} {'p50 ms':>8} {'p95 ms':>8} {'p99 ms':>8}")
+    print(f"\n{'':>18} {'':>10} {'latency in ms':>26} {'processor ms of a request':>30} {'cores':>6}")
+    print(
+        f"{'clients':>7} {'':>10} {'requests/s':>10} {'p50':>8} {'p95':>8} {'p99':>8} "
+        f"{'server':>10} {'kernel':>9} {'client':>9} {'idle':>6}"
+    )
     for found in rows:
         for name in ports:
             own = found[name]
             print(
                 f"{found['clients']:>7} {name:>10} {own['rate']:>10.0f} {own['p50']:>8.1f} {own['p95']:>8.1f} "
-                f"{own['p99']:>8.1f}"
+                f"{own['p99']:>8.1f} {own['server_ms']:>10.2f} {own['kernel_ms']:>9.2f} {own['client_ms']:>9.2f} "
+                f"{own['idle']:>6.2f}"
             )
         low, high = min(found["ratios"]), max(found["ratios"])
         print(f"{'':>7} {'ratio':>10} {statistics.median(found['ratios']):>10.2f}   ({low:.2f} to {high:.2f})")
@@ -130,7 +146,7 @@ def row(clients: int, turns: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Medians over the rounds, and the ratio of throughputs in each round."""
     found: dict[str, Any] = {"clients": clients}
     for name, own in turns.items():
-        found[name] = {key: statistics.median(turn[key] for turn in own) for key in ("rate", "p50", "p95", "p99")}
+        found[name] = {key: statistics.median(turn[key] for turn in own) for key in FIGURES}
         found[name]["statuses"] = dict(sum((Counter(turn["statuses"]) for turn in own), Counter()))
     found["ratios"] = [first["rate"] / second["rate"] for first, second in zip(*turns.values(), strict=True)]
     return found
@@ -161,7 +177,7 @@ def soak(options: argparse.Namespace) -> None:
             ready = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz"))
             print(
                 f"{(time.time() - began) / 60:>6.1f} {found['rate']:>10.0f} {found['p99']:>8.1f} "
-                f"{memory(port):>10.0f} {ready['replaced']:>8}  {found['statuses']}",
+                f"{memory(PROCESSES[port]):>10.0f} {ready['replaced']:>8}  {found['statuses']}",
                 flush=True,
             )
     print(f"total: {dict(statuses)}")
@@ -212,20 +228,6 @@ def serving(name: str, options: argparse.Namespace, *more: str) -> Iterator[int]
 PROCESSES: dict[int, int] = {}
 
 
-def memory(port: int) -> float:
-    """Memory of the server in MiB, without mapped files."""
-    text = Path(f"/proc/{PROCESSES[port]}/status").read_text()
-    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("RssAnon", "RssShmem"))) / 1024
-
-
-def pss(process: int) -> float:
-    """Proportional set size in MiB of a process and its children: pages that processes share count in parts."""
-    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    text = Path(f"/proc/{process}/smaps_rollup").read_text()
-    own = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
-    return own / 1024 + sum(pss(int(child)) for child in children)
-
-
 def start_load(port: int, clients: int, seconds: float, folder: Path) -> "subprocess.Popen[str]":
     arguments = [str(port), str(clients), str(seconds), str(folder / "bodies.json")]
     command = [sys.executable, "-m", "benchmarks.serving.client", *arguments]
@@ -233,7 +235,16 @@ def start_load(port: int, clients: int, seconds: float, folder: Path) -> "subpro
 
 
 def load(port: int, clients: int, seconds: float, folder: Path) -> dict[str, Any]:
+    """What the clients found, with the processor milliseconds of a request and the mean number of idle cores."""
+    (user, system), idle, began = cpu_seconds(PROCESSES[port]), idle_seconds(), time.perf_counter()
     found: dict[str, Any] = json.loads(start_load(port, clients, seconds, folder).communicate()[0])
+    took = time.perf_counter() - began
+    more_user, more_system = cpu_seconds(PROCESSES[port])
+    answers = max(1, sum(found["statuses"].values()))
+    found["server_ms"] = 1000 * (more_user - user) / answers
+    found["kernel_ms"] = 1000 * (more_system - system) / answers
+    found["client_ms"] = 1000 * found.pop("cpu") / answers
+    found["idle"] = (idle_seconds() - idle) / took
     return found
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import socket
 import sys
 from functools import partial
@@ -21,6 +22,7 @@ from fieldwise.storage.cores import available_cores
 __all__ = ["ServeOptions", "run"]
 
 SWITCH = 0.001  # seconds until the model's thread yields to the event loop (Python's default: 0.005)
+LATE = ("pyarrow", "pydantic.v1", "uvicorn.lifespan.on", "uvicorn.loops.uvloop")  # modules that a server loads itself
 GRACE = 10  # seconds to finish open requests when the server stops
 
 
@@ -113,13 +115,19 @@ def _load_all(options: ServeOptions, kept: list[object]) -> None:
     Nothing here computes with PyTorch or Polars, whose threads a forked process lacks.
     """
     _load_server()
+    import fieldwise.serving.balanced
+    import fieldwise.serving.connections  # noqa: F401
     from fieldwise.cli.serve_sources import known_values
+    from fieldwise.storage.memory import return_freed_memory
 
-    with contextlib.suppress(ImportError):  # it maps the tables that workers share
-        import pyarrow  # noqa: F401
+    for name in LATE:
+        with contextlib.suppress(ImportError):  # not installed
+            importlib.import_module(name)
     for folder in options.folders:
         with contextlib.suppress(FieldwiseError, OSError):  # the process that prepares says it
             kept.append(known_values(folder))
+    gc.collect()
+    return_freed_memory()  # free places would be filled, and so copied, by each worker
 
 
 def _serve(options: ServeOptions, worker: Worker | None) -> None:
