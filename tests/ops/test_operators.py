@@ -15,7 +15,7 @@ from fieldwise.ops.interacting import interacting
 from fieldwise.ops.keep import keep_threshold
 from fieldwise.ops.native import NATIVE
 from fieldwise.ops.rows import gather_rows, group_rows
-from fieldwise.ops.sparse_update import RowRule, squares_of_rows, update_rows_
+from fieldwise.ops.sparse_update import RowRule, squares_of_rows, sums_of_groups, update_rows_
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)
 PAIRS = pair_indices(4)
@@ -266,6 +266,8 @@ def test_an_update_that_does_not_fit_its_table_is_refused(subtests):
                     update_rows_(table, states, groups, grads[:2], how)
                 with pytest.raises(ConfigError, match="a gradient"):
                     squares_of_rows(table, groups, torch.ones(3, 1), 0.0)
+                with pytest.raises(ConfigError, match="a gradient"):
+                    sums_of_groups(groups, grads[:2])
                 with pytest.raises(ConfigError, match=f"for {rule}, found"):
                     update_rows_(table, [*states[1:], torch.zeros(6, 3)], groups, grads, how)
                 assert not table.any()

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fieldwise.distributed.world import World
 from fieldwise.ops.rows import RowGroups, gather_rows, group_rows
-from fieldwise.ops.sparse_update import RowRule, update_rows_
+from fieldwise.ops.sparse_update import sums_of_groups
 
 __all__ = ["BUILDING", "Shards", "building_shards"]
 
@@ -187,13 +187,7 @@ class Route:
 
     def returned(self, grad_ND: Tensor) -> Tensor:
         """Gradients of this process's rows, one for each of `own` [M, D]."""
-        order, starts, distinct = self.groups
-        sum_UD = grad_ND.new_zeros(len(distinct), grad_ND.shape[1])
-        each = RowGroups(order, starts, torch.arange(len(distinct), dtype=torch.int32, device=order.device))
-        update_rows_(
-            sum_UD, (), each, grad_ND, RowRule(name="sgd", rate=-1.0)
-        )  # sums in order, without a random access
-        return self.world.swapped(sum_UD, self.asked, self.given)
+        return self.world.swapped(sums_of_groups(self.groups, grad_ND), self.asked, self.given)
 
 
 class _Fetched(torch.autograd.Function):

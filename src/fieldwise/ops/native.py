@@ -22,7 +22,7 @@ from fieldwise.errors import ConfigError
 __all__ = ["NATIVE", "Native", "loaded_openmp", "pointer", "type_name"]
 
 ISAS = ("baseline", "avx2", "avx512")  # in the order of the library's fw_isa()
-VERSION = 3  # version of the library's interface: fw_version() in native/parallel.cpp
+VERSION = 4  # version of the library's interface: fw_version() in native/parallel.cpp
 OPENMP = ("libgomp", "libomp", "libiomp5")
 TYPE_NAMES = {torch.float32: "float", torch.float64: "double"}
 

@@ -20,7 +20,7 @@ from fieldwise.ops.native import NATIVE, pointer, type_name
 from fieldwise.ops.operators import OPERATORS, define, implement
 from fieldwise.ops.rows import RowGroups, grouped
 
-__all__ = ["RowRule", "RuleName", "squares_of_rows", "update_rows_", "update_rows_plain_"]
+__all__ = ["RowRule", "RuleName", "squares_of_rows", "sums_of_groups", "update_rows_", "update_rows_plain_"]
 
 RuleName = Literal["sgd", "adagrad", "rowwise_adagrad", "adam"]
 RULES: tuple[RuleName, ...] = ("sgd", "adagrad", "rowwise_adagrad", "adam")  # in the kernel's order
@@ -133,6 +133,20 @@ def squares_of_rows(table_RD: Tensor, groups: RowGroups, grads_ND: Tensor, l2: f
     return float(g_UD.square().sum())
 
 
+def sums_of_groups(groups: RowGroups, grads_ND: Tensor) -> Tensor:
+    """The sum of every group's gradients, each in order, for any number of threads: [N, D] -> [U, D].
+
+    >>> from fieldwise.ops.rows import group_rows
+    >>> sums_of_groups(group_rows(torch.tensor([2, 0, 2]), 3), torch.tensor([[1.0], [2.0], [3.0]]))
+    tensor([[2.],
+            [4.]])
+    """
+    if backend_of(grads_ND, autocasts=False) == "native":
+        sums_UD: Tensor = torch.ops.fieldwise.sums_of_groups(*groups, grads_ND)
+        return sums_UD
+    return _summed(groups, grads_ND)
+
+
 def _native(table: Tensor, grads: Tensor, *states: Tensor) -> bool:
     """Whether the kernels can update the table and its states in place."""
     in_place = all(t.is_contiguous() for t in (table, *states))
@@ -161,6 +175,7 @@ def _numbers(rule: RowRule) -> list[float]:
 _GROUPS = "Tensor order, Tensor starts, Tensor distinct, Tensor grads"
 define(f"update_rows(Tensor(a!) table, Tensor(b!)[] states, {_GROUPS}, int rule, float[] numbers) -> ()")
 define(f"squares_of_rows(Tensor table, {_GROUPS}, float l2) -> Tensor")
+define(f"sums_of_groups({_GROUPS}) -> Tensor")
 
 
 def _update(
@@ -195,22 +210,40 @@ def _squares(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, gra
     return total
 
 
+def _sums(order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor) -> Tensor:
+    sums, grads = grads.new_empty(len(distinct), grads.shape[-1]), grads.contiguous()
+    groups = _checked(sums, order, starts, distinct, grads)
+    sizes, order_at, starts_at, _, grads_at = grouped(groups, grads)
+    NATIVE.call(f"fw_sums_of_groups_{type_name(grads)}", sizes, order_at, starts_at, grads_at, pointer(sums))
+    return sums
+
+
 def _fitting(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor) -> RowGroups:
     """The groups after the checks that the kernels rely on: contiguous, valid rows, matching gradients."""
+    found = _checked(table, order, starts, distinct, grads)
+    if len(distinct) and not 0 <= int(distinct[0]) <= int(distinct[-1]) < table.shape[0]:  # sorted
+        wrong = f"{int(distinct[0])} to {int(distinct[-1])}"
+        raise IndexError(f"grouped ids must be rows of the table, 0 to {table.shape[0] - 1}, found {wrong}")
+    return found
+
+
+def _checked(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor) -> RowGroups:
+    """The groups, contiguous, of gradients that match."""
     n, groups = order.shape[0], distinct.shape[0]
     if table.dim() != 2 or grads.shape != (n, table.shape[1]) or starts.shape != (groups + 1,):
         found = f"{n} ids, {groups} groups, a table {list(table.shape)} and gradients {list(grads.shape)}"
         raise ConfigError(f"a table [R, D] needs a gradient [D] for each grouped id, found {found}")
     if any(t.dtype != torch.int32 for t in (order, starts, distinct)):
         raise ConfigError("groups of rows must be int32, as group_rows gives them")
-    if groups and not 0 <= int(distinct[0]) <= int(distinct[-1]) < table.shape[0]:  # sorted
-        found = f"{int(distinct[0])} to {int(distinct[-1])}"
-        raise IndexError(f"grouped ids must be rows of the table, 0 to {table.shape[0] - 1}, found {found}")
     return RowGroups(order.contiguous(), starts.contiguous(), distinct.contiguous())
 
 
 def _fake_update(*_: object) -> None:
     return None
+
+
+def _fake_sums(_order: Tensor, _starts: Tensor, distinct: Tensor, grads: Tensor) -> Tensor:
+    return grads.new_empty(distinct.shape[0], grads.shape[1])
 
 
 def _fake_squares(table: Tensor, *_: object) -> Tensor:
@@ -219,5 +252,7 @@ def _fake_squares(table: Tensor, *_: object) -> Tensor:
 
 implement("update_rows", _update, "CPU")
 implement("squares_of_rows", _squares, "CPU")
+implement("sums_of_groups", _sums, "CPU")
 register_fake("fieldwise::update_rows", _fake_update, lib=OPERATORS)
 register_fake("fieldwise::squares_of_rows", _fake_squares, lib=OPERATORS)
+register_fake("fieldwise::sums_of_groups", _fake_sums, lib=OPERATORS)
