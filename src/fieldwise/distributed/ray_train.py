@@ -7,6 +7,7 @@ Each of its workers runs the ordinary command with `torchrun`'s variables, so th
 import codecs
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -105,6 +106,8 @@ def start_on_ray(launch: Launch, say: Callable[[str], None]) -> int:
     if failed is not None:
         tell_failure(failed, launch.size)
     if received:
+        if thread.is_alive():  # Ray ends a process with exit code 1 if it closes the connection while a thread asks it
+            signal.signal(received[0], signal.SIG_DFL)
         os.kill(os.getpid(), received[0])
     return exit_code(failed)
 
