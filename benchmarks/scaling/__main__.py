@@ -2,7 +2,7 @@
 
 python -m benchmarks.scaling predict                            # from constants.json, in a second
 python -m benchmarks.scaling predict --rows 1e9 --ids 1e9 --batch 65536 --gigabits 100 --each 8
-python -m benchmarks.scaling calibrate --parts step exchange ids disk   # writes constants.json; on a quiet machine
+python -m benchmarks.scaling calibrate                          # writes constants.json; on a quiet machine
 python -m benchmarks.scaling check --processes 1 2 4            # predictions against runs
 """
 
@@ -25,6 +25,7 @@ MODELS = {
 CHECKED = {"fm-sharded": "fm", "fm-replicated": "fm", "afm-sharded": "afm", "autoint+-sharded": "autoint+"} | {
     "inttower-sharded": "inttower"
 }
+PARTS = ("step", "exchange", "ids", "waits", "disk")  # of a calibration
 RANKS = (8, 16, 32, 64, 128, 256, 512)
 MOST_IDS = 2**31 - 1
 WORDS = {"compute": "arithmetic", "ids": "sorting ids", "sent": "bytes sent", "waited": "messages", "read": "reading"}
@@ -76,22 +77,21 @@ def calibrate(asked: argparse.Namespace) -> None:
 
 
 def check(asked: argparse.Namespace) -> None:
-    """Print predictions beside runs."""
-    from benchmarks.processes import measured
-    from benchmarks.scaling.measure import EVERY, STEPS, job_of
+    """Print predictions beside runs: medians of rounds, in each of which a case runs with every number of processes."""
+    from benchmarks.scaling.measure import EVERY, job_of, median, repeated
 
     known = Constants.saved()
     print("| case | batch | processes | ms a step | predicted | error | MB given | predicted |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for name in asked.cases:
-        for processes in asked.processes or (1, 2, 4):
-            job, found = job_of(name, processes), measured(name, processes, STEPS, sockets=True)
-            cost = costs(job, CHECKED[name], known)
-            given = sum(one.given for one in exchanges(job)) / 1e6
-            error = cost.step / found["seconds"] - 1
-            seconds = f"{1e3 * found['seconds']:.1f} | {1e3 * cost.step:.1f} | {error:+.0%}"
-            octets = f"{found['bytes'] / 1e6:.3f} | {given:.3f}"
-            print(f"| {name} | {EVERY[name].batch:,} | {processes} | {seconds} | {octets} |", flush=True)
+        found = repeated([(name, processes, None) for processes in asked.processes or (1, 2, 4)], asked.rounds)
+        for (_, processes, _), runs in found.items():
+            job, seconds = job_of(name, processes), [1e3 * run["seconds"] for run in runs]
+            expected, middle = 1e3 * costs(job, CHECKED[name], known).step, 1e3 * median(runs, "seconds")
+            timed = f"{middle:.1f} ({min(seconds):.1f} to {max(seconds):.1f}) | {expected:.1f}"
+            timed += f" | {expected / middle - 1:+.0%}"
+            given = f"{median(runs, 'bytes') / 1e6:.3f} | {sum(one.given for one in exchanges(job)) / 1e6:.3f}"
+            print(f"| {name} | {EVERY[name].batch:,} | {processes} | {timed} | {given} |", flush=True)
 
 
 def _wrong(asked: argparse.Namespace) -> str | None:
@@ -125,9 +125,10 @@ def _parser() -> argparse.ArgumentParser:
     found.add_argument("--message", type=float, default=50e-6, help="seconds of a message between machines")
     found.add_argument("--each", type=int, default=8, help="processes of a machine, a core for each")
     found.add_argument("--disk", type=float, default=1e9, help="bytes a second of each machine")
-    found.add_argument("--parts", nargs="+", default=["step", "exchange", "ids", "disk"], help="calibrate: only these")
+    found.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="calibrate: only these")
     found.add_argument("--prepared", type=float, help="calibrate: rows a second, as `benchmarks.large run` prints")
     found.add_argument("--cases", nargs="+", choices=CHECKED, default=list(CHECKED), help="check: only these")
+    found.add_argument("--rounds", type=int, default=3, help="check: runs of each, of which medians are taken")
     return found
 
 

@@ -4,7 +4,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.processes import CASES, FIELDS, MORE, Case, layout_of, measured, random_table, started, timed
-from benchmarks.scaling.model import SAVED, Job, shape_of
+from benchmarks.scaling.model import SAVED, Constants, Job, costs, exchanges, shape_of
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import ShuffledRows, Span, read_spans
 from fieldwise.distributed.meeting import joined
@@ -27,14 +27,25 @@ from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.step import Step
 from fieldwise.training.unfinished import Unfinished
 
-__all__ = ["BATCHES", "CALIBRATED", "PARTS", "calibrated", "checkpoint_seconds", "job_of", "read_rate"]
+__all__ = [
+    "BATCHES",
+    "CALIBRATED",
+    "calibrated",
+    "checkpoint_seconds",
+    "job_of",
+    "median",
+    "read_rate",
+    "repeated",
+]
 
 EVERY = CASES | MORE
 BATCHES = {"fm": (1_024, 4_096), "afm": (256, 1_024), "autoint+": (256, 1_024), "inttower": (256, 1_024)}
-STEPS = 15
-PARTS = ("step", "exchange", "ids", "disk")  # of a calibration
+STEPS = {"fm": 60, "afm": 40, "autoint+": 15, "inttower": 15}  # 1.5 to 3.5 seconds
+ROUNDS = 3  # of which medians are taken
 LARGE = 80_000  # rows of 16 numbers that a process gives to a large all-to-all
 CALIBRATED = (2, 4)  # processes for the seconds of messages
+Run = tuple[str, int, int | None]
+"""A case of `benchmarks.processes`, processes, and rows of a batch if they are not the case's."""
 
 
 def job_of(name: str, processes: int, batch: int | None = None) -> Job:
@@ -49,11 +60,13 @@ def calibrated(parts: tuple[str, ...], prepared: float | None) -> dict[str, obje
     """The constants, of which only some parts are measured anew."""
     found: dict[str, object] = json.loads(SAVED.read_text()) if SAVED.exists() else {}
     if "step" in parts:
-        found["step"] = {model: _line(f"{model}-sharded", batches) for model, batches in BATCHES.items()}
+        found["step"] = _lines()
     if "exchange" in parts:
         found |= _exchange()
     if "ids" in parts:
         found |= _ids(found["step"]["fm"])  # type: ignore[index]
+    if "waits" in parts:
+        found["waits"] = _waits(Constants.of({**found, "waits": 0.0}))
     if "disk" in parts:
         octets, seconds = checkpoint_seconds(EVERY["fm-replicated"])
         found |= {"written": octets / seconds, "read": read_rate(1_000_000)}
@@ -63,18 +76,42 @@ def calibrated(parts: tuple[str, ...], prepared: float | None) -> dict[str, obje
     return found | {"about": {name: about[name] for name in ("date", "machine", "torch", "commit")}}
 
 
-def _line(name: str, batches: tuple[int, int]) -> tuple[float, float]:
-    """Seconds of one process's step without rows, and a row, from two sizes of batches."""
-    few, many = (measured(name, 1, STEPS, batch)["seconds"] for batch in batches)
-    row = (many - few) / (batches[1] - batches[0])
-    return max(0.0, few - row * batches[0]), row
+def repeated(cases: Iterable[Run], rounds: int = ROUNDS) -> dict[Run, list[dict[str, float]]]:
+    """What each run measured in every round; a round has each of them once."""
+    found: dict[Run, list[dict[str, float]]] = {case: [] for case in cases}
+    for _ in range(rounds):
+        for name, processes, batch in found:
+            steps = STEPS[name.rsplit("-", 1)[0]]
+            found[name, processes, batch].append(measured(name, processes, steps, batch, sockets=True))
+    return found
+
+
+def median(runs: Iterable[Mapping[str, float]], wanted: str) -> float:
+    """The median over runs of one of the numbers that they measured."""
+    return float(np.median([run[wanted] for run in runs]))
+
+
+def _lines() -> dict[str, tuple[float, float]]:
+    """By model, the seconds of one process's step without rows, and a row, from two sizes of batches."""
+    found = repeated((f"{model}-sharded", 1, batch) for model, batches in BATCHES.items() for batch in batches)
+    lines = {}
+    for model, (small, large) in BATCHES.items():
+        few, many = (median(found[f"{model}-sharded", 1, batch], "seconds") for batch in (small, large))
+        row = (many - few) / (large - small)
+        lines[model] = max(0.0, few - row * small), row
+    return lines
 
 
 def _exchange() -> dict[str, float]:
-    two, four = (started("benchmarks.scaling.measure", size, "--exchange", sockets=True) for size in CALIBRATED)
+    runs = [
+        [started("benchmarks.scaling.measure", size, "--exchange", sockets=True) for size in CALIBRATED]
+        for _ in range(ROUNDS)
+    ]
+    two, four = ({name: median(same, name) for name in same[0]} for same in zip(*runs, strict=True))
     sent = LARGE * 16 * 4 / 2
     posted = (four["cpu"] - two["cpu"]) / (CALIBRATED[1] - CALIBRATED[0])
-    return {"message": two["small"], "posted": max(posted, 0.0), "byte": (two["large"] - two["small"]) / sent}
+    byte = (two["large"] - two["small"]) / sent
+    return {"message": two["small"], "crowded": four["small"], "posted": max(posted, 0.0), "byte": byte}
 
 
 def _ids(line: tuple[float, float]) -> dict[str, float]:
@@ -82,8 +119,17 @@ def _ids(line: tuple[float, float]) -> dict[str, float]:
     fixed, row = line
     batch = EVERY["fm-sharded"].batch
     alone, ids = fixed + row * batch / 2, FIELDS * batch / 2
-    spent = {name: measured(f"fm-{name}", 2, STEPS, sockets=True)["main"] for name in ("sharded", "replicated")}
-    return {"fetched": max(0.0, spent["sharded"] - alone) / ids, "merged": max(0.0, spent["replicated"] - alone) / ids}
+    found = repeated([("fm-sharded", 2, None), ("fm-replicated", 2, None)])
+    sharded, replicated = (median(found[f"fm-{tables}", 2, None], "main") for tables in ("sharded", "replicated"))
+    return {"fetched": max(0.0, sharded - alone) / ids, "merged": max(0.0, replicated - alone) / ids}
+
+
+def _waits(known: Constants) -> float:
+    """What a collective of IntTower's step takes besides all else: both its processes wait for the later one."""
+    job = job_of("inttower-sharded", 2)
+    (runs,) = repeated([("inttower-sharded", 2, None)]).values()
+    seconds = median(runs, "seconds")
+    return max(0.0, seconds - costs(job, "inttower", known).step) / len(exchanges(job))
 
 
 def checkpoint_seconds(case: Case) -> tuple[int, float]:

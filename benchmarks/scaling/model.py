@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -138,6 +139,8 @@ class Constants:
         fetched: seconds that sharding a table adds to an id: sorting, and copying rows once more.
         merged: seconds that updating a row for an id of another process takes, with replicated tables.
         message: seconds of a small collective of two processes on one machine.
+        crowded: the same of four processes on its two cores.
+        waits: seconds that a collective of a step takes besides, for its processes do not come at the same time.
         posted: seconds of a core for each further message.
         byte: seconds that a byte takes from process to process on one machine.
         prepared: rows a second that one machine prepares.
@@ -149,6 +152,8 @@ class Constants:
     fetched: float
     merged: float
     message: float
+    crowded: float
+    waits: float
     posted: float
     byte: float
     prepared: float
@@ -158,7 +163,11 @@ class Constants:
     @classmethod
     def saved(cls, path: Path = SAVED) -> "Constants":
         """The constants of the last calibration."""
-        found = json.loads(path.read_text())
+        return cls.of(json.loads(path.read_text()))
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> "Constants":
+        """The constants among other values, such as those of the file."""
         step = {model: (float(fixed), float(row)) for model, (fixed, row) in found["step"].items()}
         return cls(step=step, **{f.name: float(found[f.name]) for f in fields(cls) if f.name != "step"})
 
@@ -193,7 +202,7 @@ class Cost:
         compute: of the process's rows, its fixed part included.
         ids: sorting and copying for sharded tables, or updates for other processes' ids.
         sent: bytes on their way.
-        waited: messages of collectives, one after another.
+        waited: messages of collectives, one after another, and waiting for the process that comes last.
         steps: of an epoch.
         read: seconds in which a process reads an epoch's rows, beside the steps.
         prepared: seconds of preparation on one machine.
@@ -323,13 +332,14 @@ def costs(job: Job, model: str, known: Constants, network: Network | None = None
         ids = known.fetched * job.part * job.fields if job.sharded else known.merged * others
     every = exchanges(job)
     byte = known.byte if network is None else max(known.byte, network.byte(job.processes))
-    message, posted = (known.message, 0.0) if network is None else (network.message, known.posted)
+    alone = known.message if job.processes <= cores else known.crowded
+    message, posted = (alone, 0.0) if network is None else (network.message, known.posted)
     among = 2 if network is None else job.processes  # on one machine a small collective is measured as a whole
     return Cost(
         compute=share * (fixed + row * job.part),
         ids=share * ids,
         sent=share * sum(one.sent(job.processes) for one in every) * byte,
-        waited=share * sum(one.waited(among, message, posted) for one in every),
+        waited=sum(one.waited(among, message, posted) + known.waits for one in every),
         steps=-(-job.rows // job.batch),
         **_beside(job, known, network),
     )

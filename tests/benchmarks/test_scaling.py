@@ -16,8 +16,8 @@ from fieldwise.models import FM, IntTower
 
 KINDS = {"all_to_all_single": "all-to-all", "all_reduce": "all-reduce", "all_gather_single": "all-gather"}
 KNOWN = Constants(
-    step={"m": (0.010, 0.001)}, fetched=1e-4, merged=2e-4, message=0.001, posted=0.0001, byte=1e-6, prepared=10.0,
-    written=1_000.0, read=500.0,
+    step={"m": (0.010, 0.001)}, fetched=1e-4, merged=2e-4, message=0.001, crowded=0.005, waits=0.0002, posted=0.0001,
+    byte=1e-6, prepared=10.0, written=1_000.0, read=500.0,
 )  # fmt: skip
 TINY = Shape(tables=(2,), dense=3, parameters=1)
 
@@ -77,7 +77,7 @@ def test_a_step_worked_by_hand():
     assert cost.ids == pytest.approx(5 * 1e-4)
     # 16 bytes of counts, 5 ids of 4, rows and gradients of 2 floats: half leaves. 4 floats and 2 longs: all leave.
     assert cost.sent == pytest.approx(((16 + 20 + 40 + 40) / 2 + 16 + 16) * 1e-6)
-    assert cost.waited == pytest.approx(6 * 0.001)
+    assert cost.waited == pytest.approx(6 * (0.001 + 0.0002))
     assert (cost.steps, cost.prepared, cost.read) == (10, 12, 100 * 8 / 500)
     assert (cost.epoch, cost.narrowest) == (cost.read, "read")
     faster = replace(cost, read=0.2)
@@ -96,7 +96,9 @@ def test_replicated_tables_update_what_others_read():
 def test_more_processes_than_cores_take_turns():
     job = Job(shape=TINY, ids=10**9, fields=1, batch=20, processes=4)
     four, two = costs(job, "m", KNOWN, cores=2), costs(job, "m", KNOWN, cores=4)
-    assert four.step == pytest.approx(2 * two.step)
+    assert four.compute == pytest.approx(2 * two.compute)
+    assert (four.ids, four.sent) == (pytest.approx(2 * two.ids), pytest.approx(2 * two.sent))
+    assert (two.waited, four.waited) == (pytest.approx(6 * 0.0012), pytest.approx(6 * 0.0052))  # measured as they are
 
 
 def test_processes_of_a_machine_share_its_connection():
