@@ -141,7 +141,7 @@ class Constants:
         message: seconds of a small collective of two processes on one machine.
         crowded: the same of four processes on its two cores.
         waits: seconds that a collective of a step takes besides, for its processes do not come at the same time.
-        posted: seconds of a core for each further message.
+        posted: seconds of a core for each further message, sent and received.
         byte: seconds that a byte takes from process to process on one machine.
         prepared: rows a second that one machine prepares.
         written: bytes a second of a checkpoint.
