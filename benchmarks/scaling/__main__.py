@@ -96,7 +96,17 @@ def check(asked: argparse.Namespace) -> None:
 
 def _wrong(asked: argparse.Namespace) -> str | None:
     """A sentence about arguments with which nothing can be computed or run; None if there are none."""
-    least = {"rows": 1, "ids": 1, "batch": 1, "skew": 0, "gigabits": 1e-9, "message": 0, "each": 1, "disk": 1}
+    least = {
+        "rows": 1,
+        "ids": 1,
+        "batch": 1,
+        "skew": 0,
+        "gigabits": 1e-9,
+        "message": 0,
+        "each": 1,
+        "disk": 1,
+        "rounds": 1,
+    }
     for name, low in least.items():
         if not (math.isfinite(value := getattr(asked, name)) and value >= low):
             return f"--{name} must be a number of at least {low:g}, found {value:g}"
