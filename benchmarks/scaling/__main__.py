@@ -12,9 +12,8 @@ import math
 from collections.abc import Sequence
 
 from benchmarks.scaling.model import SAVED, Constants, Job, Network, costs, exchanges, shape_of
-from fieldwise.cli.processes import PER_CORE
+from fieldwise.cli.processes import most_processes
 from fieldwise.models import AFM, FM, AutoIntPlus, IntTower
-from fieldwise.storage.cores import available_cores
 
 MODELS = {
     "fm": FM(embedding_dim=16),
@@ -112,7 +111,7 @@ def _wrong(asked: argparse.Namespace) -> str | None:
             return f"--{name} must be a number of at least {low:g}, found {value:g}"
     if asked.ids > MOST_IDS:
         return f"--ids may be at most {MOST_IDS:,}, since ids are 32-bit numbers, found {asked.ids:,.0f}"
-    most = asked.batch if asked.what == "predict" else max(8, PER_CORE * available_cores())
+    most = asked.batch if asked.what == "predict" else most_processes()
     for size in asked.processes or ():
         if not 1 <= size <= most:
             why = "a row of the batch for each" if asked.what == "predict" else "this machine would run no more"

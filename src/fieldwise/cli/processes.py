@@ -18,7 +18,16 @@ from fieldwise.storage.cores import available_cores
 if TYPE_CHECKING:
     from fieldwise.distributed.world import World
 
-__all__ = ["RayProcesses", "check_count", "check_started", "is_started", "one_of", "run_on_ray", "run_together"]
+__all__ = [
+    "RayProcesses",
+    "check_count",
+    "check_started",
+    "is_started",
+    "most_processes",
+    "one_of",
+    "run_on_ray",
+    "run_together",
+]
 
 SHARING = ("train", "compare", "tune")  # commands whose processes share the work
 PER_CORE = 4  # more processes would take the machine's memory and gain nothing
@@ -50,18 +59,21 @@ def is_started(engine: str) -> bool:
     return started
 
 
+def most_processes() -> int:
+    """How many processes this machine may run: four a core, 8 at least."""
+    return max(8, PER_CORE * available_cores())
+
+
 def check_count(option: str, found: int) -> None:
-    """Check that this machine can run so many processes.
+    """Check that a number of processes is not too large for this machine.
 
     Errors:
         ConfigError: more than 8 and more than four a core.
     """
-    cores = available_cores()
-    most = max(8, PER_CORE * cores)
-    if found > most:
+    if found > (most := most_processes()):
         raise ConfigError(
-            f"{option} may be at most {most} on this machine, which has {cores} cores, found {found}: give about one a "
-            "core"
+            f"{option} may be at most {most} on this machine, which has {available_cores()} cores, found "
+            f"{found}: give about one a core"
         )
 
 
