@@ -41,7 +41,7 @@ FILES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "latin-1": (text(table()).replace("u1", "ü1").encode("latin-1"), ("--encoding", "latin-1")),
     "semicolons and decimal commas": (
         text(table(price=[f"{k // 7},{k % 7}5" for k in range(ROWS)]), separator=";").encode(),
-        ("--separator", ";"),
+        (),
     ),
     "CRLF": (text(table()).replace("\n", "\r\n").encode(), ()),
     "quoted line breaks": (text(table(note=[f"a\n{k % 4}, b" for k in range(ROWS)])).encode(), ()),

@@ -40,6 +40,81 @@ def test_from_a_csv_to_a_bundle(fieldwise, clicks, tmp_path):
     assert Bundle.load(tmp_path / "b").schema.label == Label("click")
 
 
+def test_afm_trains_on_a_libsvm_file_of_fields(fieldwise, tmp_path):
+    rng = np.random.default_rng(0)
+    ids = np.stack([rng.integers(0, 60, 400), rng.integers(60, 90, 400), rng.integers(90, 95, 400)], axis=1)
+    rows = (f"{int(a % 2 == b % 2)} {a}:1 {b}:1 {c}:1\n" for a, b, c in ids)
+    (tmp_path / "log.libsvm").write_text("".join(rows))
+    assert fieldwise("init", "log.libsvm")[0] == 0
+    kinds = {f.name: f.kind for f in Schema.from_toml(tmp_path / "schema.toml").fields}
+    assert kinds == {"f1_id": "categorical", "f2_id": "categorical", "f3_id": "categorical"}
+    assert fieldwise("train", "log.toml", "--out", "b", "--set", "model.name=afm", *QUICK[:2], "--quiet")[0] == 0
+    (tmp_path / "one.libsvm").write_text("0 1:1 61:1 91:1\n")
+    assert fieldwise("predict", "b", "--data", "one.libsvm", "--out", "p.csv")[0] == 0
+
+
+def told(err: str, word: str) -> list[str]:
+    return [line.removeprefix(f"{word}: ") for line in err.splitlines() if line.startswith(f"{word}: ")]
+
+
+def test_five_lines_say_what_was_found_and_check_what_was_not(fieldwise, tmp_path):
+    rng = np.random.default_rng(0)
+    columns = {"user_id": rng.integers(0, 40, 400), "mood": rng.integers(0, 3, 400), "timestamp": np.arange(400)}
+    answers = {"click": rng.integers(0, 4, 400) == 0, "bought": rng.integers(0, 9, 400) == 0}
+    pl.DataFrame(columns | {k: v.astype(int) for k, v in answers.items()}).write_csv("log.csv", separator=";")
+    code, _, err = fieldwise("init", "log.csv")
+    assert code == 0
+    assert err.startswith("the fields of log.csv are separated by ';'\n")
+    (label,), (user,), (item,), (time,), (split,) = (
+        told(err, word) for word in ("label", "user", "item", "time", "split")
+    )
+    assert label.startswith("click, binary")
+    assert label.endswith(f"({answers['click'].mean():.1%} of the rows)")
+    assert (user, item, time) == ("user_id, 40 values", "none found", "timestamp")
+    assert split.startswith("the latest rows by 'timestamp'")
+    checks = told(err, "CHECK")
+    assert any(line.startswith("no column was found that holds item ids") for line in checks)
+    (other,) = [line for line in checks if line.startswith("the label may also be bought")]
+    assert other.endswith("fieldwise init log.csv --label bought --force")
+    assert load_recipe(tmp_path / "log.toml").data.separator == ";"
+
+
+def test_a_log_of_positives_alone_is_ready_to_train(fieldwise, tmp_path):
+    rng = np.random.default_rng(0)
+    log = pl.DataFrame({"user_id": rng.integers(0, 60, 900), "item_id": rng.integers(0, 50, 900)}).unique()
+    brand = pl.col("item_id").cast(pl.String).str.slice(0, 1).alias("brand")
+    log.with_columns(brand, timestamp=pl.int_range(pl.len())).write_csv("buys.csv")
+    code, _, err = fieldwise("init", "buys.csv")
+    assert code == 0, err
+    recipe = load_recipe(tmp_path / "buys.toml")
+    assert recipe.negatives is not None
+    assert recipe.negatives.item_columns == ("brand",)
+    assert fieldwise("train", "buys.toml", "--out", "b", *QUICK)[0] == 0
+
+
+def test_on_a_terminal_what_is_in_doubt_is_asked(fieldwise, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    columns = {"who": [f"w{k}" for k in rng.integers(0, 300, 400)], "mood": rng.integers(0, 3, 400)}
+    pl.DataFrame(columns | {"a": rng.integers(0, 2, 400), "b": rng.integers(0, 2, 400)}).write_csv("log.csv")
+    asked = []
+
+    def prompt(text: str, default: str) -> str:
+        asked.append((text, default))
+        return {"label": "b" if default == "a" else "a", "user": "who" if len(asked) > 2 else "nobody", "item": "-"}[
+            text.split()[3]
+        ]
+
+    monkeypatch.setattr("typer.prompt", prompt)
+    monkeypatch.setattr("fieldwise.cli.init._on_terminal", lambda: True)
+    code, _, err = fieldwise("init", "log.csv")
+    assert code == 0, err
+    assert [text.split()[3] for text, _ in asked] == ["label", "user", "user", "item"]
+    assert "the column must be one of -, who, mood, " in err
+    schema = Schema.from_toml(tmp_path / "schema.toml")
+    assert (schema.label.column, schema.user, schema.item) == ("b" if asked[0][1] == "a" else "a", "who", None)
+    assert next(f for f in schema.fields if f.column == "who") == Categorical("who", role="user")
+
+
 def test_files_that_are_there_are_not_written_over(fieldwise, clicks, tmp_path):
     (tmp_path / "schema.toml").write_text("# mine")
     code, _, err = fieldwise("init", "clicks.csv")
@@ -90,7 +165,7 @@ def test_doubts_are_said(fieldwise, log, tmp_path):
         "c.csv"
     )
     err = fieldwise("init", "c.csv")[2]
-    assert err.startswith("CHECK: it is unknown which of ")
+    assert "\nCHECK: it is unknown which of " in err
 
 
 def rows(n: int, y) -> pl.DataFrame:

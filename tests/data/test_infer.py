@@ -9,10 +9,13 @@ import polars as pl
 import pytest
 
 from fieldwise.data.infer.schema import infer_schema
+from fieldwise.data.infer.split import suggest_split
 from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings
 from fieldwise.data.read.libfm import read_libfm
 from fieldwise.data.read.simulated.log import simulate
-from fieldwise.errors import SchemaError
+from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 
 BINS = {"bins": 8, "point_masses": True}  # of few rows
@@ -71,12 +74,15 @@ def test_movielens_names_give_ratings_users_and_items() -> None:
             "rating": rng.integers(1, 6, 3000),
             "timestamp": rng.integers(0, 10**9, 3000),
             "ts_lo": rng.integers(0, 10**9, 3000),
-            "occupation": rng.integers(0, 21, 3000),
-            "zip_code": [f"{k:05d}" for k in rng.integers(0, 400, 3000)],
         }
     )
+    of_users = rng.integers(0, 21, 500), rng.integers(0, 400, 500)
+    frame = frame.with_columns(
+        occupation=of_users[0][frame["userId"].to_numpy()],
+        zip_code=pl.Series([f"{of_users[1][user]:05d}" for user in frame["userId"]]),
+    )
     schema = infer_schema(frame).schema
-    assert schema.label == Label("rating", positive_above=3, drop_values=(3,))
+    assert schema.label == Label("rating", positive_above=3)
     assert [(f.name, f.kind, f.role) for f in schema.fields] == [
         ("userId", "categorical", "user"),
         ("movieId", "categorical", "item"),
@@ -100,9 +106,16 @@ def test_kinds_follow_the_content(subtests):
             pl.Series("count", np.arange(100) ** 2),
             Numeric("count", encoding="quantile", transform="none", **BINS),
         ),
-        (pl.Series("count", [1, 2, 3, 4] * 5), Categorical("count")),
-        (pl.Series("count", [1.0, 2.0, None, 4.0] * 5), Categorical("count")),
-        (pl.Series("site_id", np.arange(100)), Categorical("site_id")),
+        (
+            pl.Series("count", [1, 2, 3, 4] * 5),
+            Numeric("count", encoding="quantile", transform="none", **BINS),
+        ),
+        (
+            pl.Series("count", [1.0, 2.0, None, 4.0] * 5),
+            Numeric("count", encoding="quantile", transform="none", **BINS),
+        ),
+        (pl.Series("hour", [0, 3, 1, 2] * 5), Categorical("hour")),
+        (pl.Series("site_id", np.arange(100) * 7 % 41), Categorical("site_id")),
         (pl.Series("flag", [True, False] * 10), Categorical("flag")),
         (pl.Series("note", ["Lyon, France", "Rome, Italy"] * 10), Categorical("note")),
         (
@@ -123,6 +136,8 @@ def test_useless_columns_are_left_out_with_the_reason(subtests):
         (pl.Series("x", [7] * 2000), "it is constant"),
         (pl.Series("x", [f"row {k}" for k in range(2000)]), "nearly every cell is different"),
         (pl.Series("event_id", range(2000)), "nearly every cell is different"),
+        (pl.Series("x", [f"row {k}" for k in range(60)]), "nearly every cell is different"),
+        (pl.Series("row", range(60)), "nearly every cell is different"),
         (pl.Series("x", [{"a": 1}] * 2000), "no field reads its type"),
         (pl.Series("split", ["train", "test"] * 1000), "part of the split"),
         (pl.Series("birthdate", [date(2026, 1, 1 + k) for k in range(25)]), "a date or time must be converted"),
@@ -142,7 +157,10 @@ def test_label_rules_follow_the_values(subtests):
         (["0", "1", "1"], Label("y")),
         ([-1, 1, 1], Label("y", positive_above=0)),
         ([1, 2, 2], Label("y", positive_values=(2,))),
-        ([0.5, 4.5, 5], Label("y", positive_above=3, drop_values=(3,))),
+        ([0.5, 4.5, 5], Label("y", positive_above=3)),
+        ([1, 7, 10], Label("y", positive_above=6)),
+        ([0, 35, 100], Label("y", positive_above=60)),
+        ([0, 1, 2], Label("y", positive_above=0)),
         (["<=50K", ">50K", "<=50K"], Label("y", positive_values=(">50K",))),
         ([1.5, 2.5, 90.0], Label("y", task="regression")),
     ]:
@@ -153,7 +171,6 @@ def test_label_rules_follow_the_values(subtests):
 def test_what_cannot_be_guessed_is_told(subtests):
     for frame, label, message in [
         ({"x": [1, 2]}, None, "no column looks like a label"),
-        ({"x": [1, 2], "click": [0, 1], "rating": [1, 5]}, None, "several columns look like a label, click, rating"),
         ({"x": [1, 2]}, "z", "'z' must be in the table: known: x"),
         ({"x": [1, 2], "y": [0, None]}, None, "none in 1 of 2 rows, the first is row 1"),
         ({"x": [1, 2], "y": ["no", "no"]}, None, "only holds 'no'"),
@@ -167,6 +184,35 @@ def test_what_cannot_be_guessed_is_told(subtests):
     ]:
         with subtests.test(frame=frame, label=label, message=message), pytest.raises(SchemaError, match=message):
             infer_schema(pl.DataFrame(frame), label=label)
+
+
+def test_of_several_labels_the_likeliest_is_taken_and_the_others_are_shown() -> None:
+    frame = pl.DataFrame({"x": [1, 2] * 20, "rating": [1, 2, 4, 5] * 10, "click": [0, 0, 0, 1] * 10})
+    guess = infer_schema(frame)
+    assert [(one.label, one.rate, one.dropped) for one in guess.labels[:2]] == [
+        (Label("click"), 0.25, 0.0),
+        (Label("rating", positive_above=3), 0.5, 0.0),
+    ]
+    assert guess.schema.label == guess.labels[0].label
+    assert "others that may be it: 'rating'" in guess.doubts["click"]
+    unnamed = infer_schema(frame.rename({"rating": "c2", "click": "c3"}).select("x", "c3"))
+    assert unnamed.schema.label == Label("c3")
+    assert "chosen by its values" in unnamed.doubts["c3"]
+
+
+def test_a_log_of_positives_proposes_negatives() -> None:
+    rng = np.random.default_rng(0)
+    log = pl.DataFrame({"user_id": rng.integers(0, 40, 900), "item_id": rng.integers(0, 60, 900), "t": range(900)})
+    log = log.unique(["user_id", "item_id"], maintain_order=True)
+    guess = infer_schema(log)
+    assert (guess.only_positives, guess.schema.label) == (True, Label("event"))
+    assert "the recipe needs [negatives]" in guess.doubts["event"]
+    split, _ = suggest_split(log, guess.schema, only_positives=True)
+    negatives = NegativeSampling(per_positive=2, parts=("train", "valid", "test"))
+    prepared = prepare(log, guess.schema, split=split, seed=0, add=PreparationSettings(negatives=negatives))
+    assert prepared.counts["negatives_drawn"] == 2 * log.height
+    with pytest.raises(DataError, match="in a log of positive events alone the recipe's"):
+        prepare(log, guess.schema, split=split, seed=0)
 
 
 def test_words_of_a_known_meaning_decide_before_frequency(subtests):
@@ -202,7 +248,7 @@ def test_words_of_a_known_meaning_decide_before_frequency(subtests):
     ("words", "positive", "sentence", "other"),
     [
         (("bad", "terrible"), "terrible", "'terrible' .* was assumed positive, the opposite of 'bad'", "bad"),
-        (("bought", "view"), "bought", "'view' .* was assumed negative, the opposite of 'bought'", "view"),
+        (("bought", "browse"), "bought", "'browse' .* was assumed negative, the opposite of 'bought'", "browse"),
     ],
 )
 def test_two_words_of_which_one_is_known_are_in_doubt(words, positive, sentence, other) -> None:
@@ -262,11 +308,13 @@ def test_more_than_two_words() -> None:
 def test_stars_make_a_binary_rule_with_a_comment() -> None:
     frame = pl.DataFrame({"stars": ["5 stars", "4 stars", "3 stars", "1 star", "2 stars"], "x": [1, 2, 1, 2, 1]})
     guess = infer_schema(frame)
-    assert guess.schema.label == Label("stars", positive_values=("4 stars", "5 stars"), drop_values=("3 stars",))
-    assert read_label(frame, guess.schema.label).main.tolist() == [1, 1, 0, 0]
+    assert guess.schema.label == Label("stars", positive_values=("4 stars", "5 stars"))
+    assert read_label(frame, guess.schema.label).main.tolist() == [1, 1, 0, 0, 0]
     numbers = infer_schema(pl.DataFrame({"stars": [1, 2, 3, 4, 5], "x": [1, 2, 1, 2, 1]}))
-    assert numbers.schema.label == Label("stars", positive_above=3, drop_values=(3,))
-    assert "rows with 3 (1 of 5) are neutral and dropped" in numbers.to_toml()
+    assert numbers.schema.label == Label("stars", positive_above=3)
+    assert "above 3 is positive (40% of the rows)" in numbers.to_toml()
+    assert "rows with 3 are negative, since they are 20% of the rows" in numbers.to_toml()
+    assert "drop_values = [3] would leave them out as neutral, and make 50% positive" in numbers.to_toml()
 
 
 def test_of_libfm_the_values_are_no_field(tmp_path: Path) -> None:
@@ -372,7 +420,7 @@ def test_what_is_no_time_of_an_event() -> None:
     frame = with_label(
         x=[k % 3 for k in range(200)],
         release_date=[date(2026, 1, 1 + k % 28) for k in range(200)],
-        time=["noon", "night"] * 100,
+        time=["noon", "noon", "night", "night"] * 50,
         amount=[1_700_000_000 + k % 5 for k in range(200)],
         when=[None, *(date(2026, 1, 1 + k % 28) for k in range(199))],
     )
@@ -420,3 +468,104 @@ def test_a_file_of_rows_alone_or_of_none_is_told_by_its_fault(tmp_path: Path) ->
         infer_schema(tmp_path / "bare.csv")
     with pytest.raises(SchemaError, match=r"give it as label \(--label\)$"):
         infer_schema(pl.DataFrame({"user": [1], "item": [2]}))
+
+
+def shop(rows: int = 4000) -> pl.DataFrame:
+    """A log of hashed users and of items whose numbers have gaps, with popularity of a long tail."""
+    rng = np.random.default_rng(1)
+    weights = [w / w.sum() for w in (rng.lognormal(0, 1, 300), rng.lognormal(0, 1.3, 150))]
+    user, item = rng.choice(300, rows, p=weights[0]), rng.choice(150, rows, p=weights[1])
+    codes = rng.choice(99_999, 150, replace=False)
+    joined = rng.uniform(0, 300, 300)
+    days = joined[user] + rng.exponential(20, rows)
+    liked = rng.random(rows) < 0.15 + 0.5 * (user % 3 == item % 3)
+    frame = pl.DataFrame(
+        {
+            "visitorid": [f"u{k * 7919 % 9973:05d}x" for k in user],
+            "sku": codes[item],
+            "brand": [f"b{k % 12}" for k in item],
+            "price": (5 + rng.lognormal(3, 0.6, 150)).round(2)[item],
+            "age": rng.normal(40, 12, 300).clip(16, 90).astype(int)[user],
+            "orders": rng.poisson(2, rows),
+            "site_mean": rng.integers(1, 6, 150)[item],
+            "when": (1_700_000_000 + days * 86_400).astype(int),
+            "bought": liked.astype(int),
+        }
+    )
+    return frame.sort("when")
+
+
+def meaning(frame: pl.DataFrame) -> dict[str, object]:
+    schema = infer_schema(frame).schema
+    kinds: dict[str, object] = {f.column: (f.kind, f.role) for f in schema.fields}
+    return kinds | {"user": schema.user, "item": schema.item, "time": schema.time, "label": schema.label.column}
+
+
+def test_ids_kinds_roles_and_label_are_found_under_names_that_mean_nothing() -> None:
+    log = shop()
+    names = {name: f"c{k}" for k, name in enumerate(log.columns, 1)}
+    found = meaning(log.rename(names))
+    assert found == {
+        "c1": ("categorical", "user"),
+        "c2": ("categorical", "item"),
+        "c3": ("categorical", "item"),
+        "c4": ("numeric", "item"),
+        "c5": ("numeric", "user"),
+        "c6": ("numeric", "context"),
+        "c7": found["c7"],
+        "user": "c1",
+        "item": "c2",
+        "time": "c8",
+        "label": "c9",
+    }
+    guess = infer_schema(log.rename(names))
+    assert {"c1", "c2", "c9"} <= guess.doubts.keys(), "what the rows alone tell is to be checked"
+    named = meaning(log)
+    assert (named["user"], named["item"], named["label"]) == ("visitorid", "sku", "bought")
+
+
+def test_numbers_of_ids_are_categories_and_counts_are_numbers() -> None:
+    log = shop()
+    rng = np.random.default_rng(2)
+    log = log.with_columns(
+        few=pl.Series(rng.poisson(1, log.height)),
+        shelf=pl.Series(rng.choice(rng.choice(90_000, 40), log.height)),
+        row=pl.int_range(pl.len()) + 17,
+    )
+    fields = {f.column: f.kind for f in infer_schema(log).schema.fields}
+    assert (fields["few"], fields["shelf"], fields["orders"]) == ("numeric", "categorical", "numeric")
+    assert "row" not in fields
+
+
+def test_what_is_known_only_after_the_label_is_no_field() -> None:
+    log = shop()
+    bought = pl.col("bought") == 1
+    log = log.with_columns(
+        refund=pl.when(bought).then(pl.col("price")),
+        outcome_text=pl.when(bought).then(pl.lit("A")).otherwise(pl.lit("B")),
+        fold=pl.Series(np.random.default_rng(0).choice(["train", "valid", "test"], log.height)),
+    )
+    guess = infer_schema(log)
+    assert not {"refund", "outcome_text", "fold"} & {f.column for f in guess.schema.fields}
+    assert "empty except where the label is positive" in guess.notes["refund"]
+    assert "each of its values has one value of the label" in guess.notes["outcome_text"]
+    assert "part of the split" in guess.notes["fold"]
+
+
+def test_a_few_bad_cells_among_numbers_and_times_that_cannot_be_read_are_said() -> None:
+    log = shop()
+    rng = np.random.default_rng(0)
+    weights = [str(k) for k in rng.integers(100, 900, log.height)]
+    weights[5] = weights[900] = "#REF!"
+    days = [f"Week {k}, {day}" for k in range(1, 9) for day in ("Mon", "Tue", "Wed")]
+    log = log.drop("when").with_columns(weight_g=pl.Series(weights), day=pl.Series(rng.choice(days, log.height)))
+    guess = infer_schema(log)
+    assert {f.column: f.kind for f in guess.schema.fields}["weight_g"] == "numeric"
+    assert "2 of 4,000 cells of column 'weight_g' are no numbers ('#REF!')" in guess.doubts["weight_g"]
+    assert (guess.schema.time, "look like times" in guess.doubts["day"]) == (None, True)
+
+
+def test_numbers_that_are_dates_order_the_rows() -> None:
+    days = [20_260_100 + 1 + k % 28 for k in range(200)]
+    guess = infer_schema(with_label(x=[k % 3 for k in range(200)], stand=days))
+    assert (guess.schema.time, "dates, year first" in guess.notes["stand"]) == ("stand", True)

@@ -4,10 +4,15 @@ import gzip
 import re
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from fieldwise.data.read.libfm import libfm_to_fields, read_libfm
+from fieldwise.data.read.one_file import TextFormat
+from fieldwise.data.read.pieces import Bounds
+from fieldwise.data.read.source import raw_pieces
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import DataError
 
@@ -36,6 +41,39 @@ def test_lines_become_rows(subtests, tmp_path):
                         rows.append((float(label), [int(i) for i, _ in split], [float(v) for _, v in split]))
                     assert frame.rows() == rows
                     assert as_table(path).equals(frame)
+
+
+def lines(rows: list[tuple[int, list[tuple[int, float]]]]) -> str:
+    return "".join(f"{y} {' '.join(f'{i}:{v:g}' for i, v in pairs)}\n" for y, pairs in rows)
+
+
+def test_one_id_a_row_of_each_range_is_a_column(subtests, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    users, items, hours = rng.integers(0, 40, 90), rng.integers(40, 60, 90), rng.integers(60, 63, 90)
+    prices = rng.random(90).round(3)
+    triples = list(zip(users, items, hours, strict=True))
+    fields = {"f1_id": users, "f2_id": items, "f3_id": hours}
+    numbers = [(1, [(7, p), (i, 1.0)]) for p, i in zip(prices, items, strict=True)]
+    for name, rows, expected in [
+        ("fields", [(1, [(int(i), 1.0) for i in ids]) for ids in triples], fields),
+        ("descending", [(1, [(int(i), 1.0) for i in ids[::-1]]) for ids in triples],
+         {"f1_id": hours, "f2_id": items, "f3_id": users}),
+        ("with a number", numbers, {"f1_id": [7] * 90, "f2_id": items, "f1_value": prices, "f2_value": [1.0] * 90}),
+        ("in no order", [(1, [(int(i), 1.0) for i in rng.permutation(ids)]) for ids in triples], None),
+        ("of two lengths", [(1, [(int(i), 1.0) for i in ids[: 2 + (k < 80)]]) for k, ids in enumerate(triples)], None),
+    ]:  # fmt: skip
+        for suffix in ("libfm", "libsvm", "svm"):
+            with subtests.test(name=name, suffix=suffix):
+                path = tmp_path / f"t.{suffix}"
+                path.write_text(lines(rows))
+                found = as_table(path)
+                if expected is None:
+                    assert found.columns == ["label", "ids", "values"]
+                else:
+                    assert_frame_equal(found, pl.DataFrame({"label": [1.0] * 90, **expected}))
+                pieces = [frame for _, frame in raw_pieces([path], TextFormat(), Bounds(piece_bytes=100))]
+                assert len(pieces) > 5
+                assert_frame_equal(pl.concat(pieces), found)
 
 
 def test_a_malformed_line_is_named(subtests, tmp_path):

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import gzip
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from fieldwise.data.prepare.files import Inputs
 from fieldwise.data.read import sliced, source
 from fieldwise.data.read.bytesource import open_source
 from fieldwise.data.read.delimited import infer_types, read_delimited
@@ -225,7 +227,7 @@ BROKEN = [
     (b"a,b\nok,1\nok,1\nx\xe9,2\nok,1\n", "line 4 holds the byte 0xe9"),
     (b"", "is empty"),
     (b"\n\n", "is empty"),
-    (b"a;b\n1;2\n", "give separator=';'"),
+    (b"a;b\n1;2\n3\n", "line 3 has 1;"),
     (b"a,a\n1,2\n", "repeats 'a'"),
 ]
 
@@ -396,3 +398,22 @@ def test_without_pyarrow_only_tables_that_do_not_fit_are_refused(tmp_path, monke
             open_table(pattern, folder=tmp_path / "scratch", memory=1000)
     with pytest.raises(MissingExtraError, match=r"0\.csv\.zst is unpacked by pyarrow.*fieldwise\[large\]"):
         as_table(tmp_path / "0.csv.zst")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs hard links")
+@pytest.mark.parametrize("change", ["link", "chmod"])
+def test_a_file_whose_content_is_the_same_has_not_changed(tmp_path, monkeypatch, change):
+    for name in ("a", "b"):
+        pl.DataFrame({"n": [1, 2]}).write_csv(tmp_path / f"{name}.csv")
+    real = source.raw_pieces
+
+    def changing(*args):
+        yield from real(*args)
+        for name in ("a", "b"):
+            path = tmp_path / f"{name}.csv"
+            os.link(path, tmp_path / f"{name}.link") if change == "link" else path.chmod(0o600)
+
+    monkeypatch.setattr(source, "raw_pieces", changing)
+    inputs = Inputs.of({"a": tmp_path / "a.csv"})
+    assert open_table(tmp_path)["n"].to_list() == [1, 2, 1, 2]
+    assert inputs.unchanged({"a": tmp_path / "a.csv"})

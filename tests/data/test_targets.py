@@ -1,4 +1,6 @@
-"""Means and deviations by slices against NumPy's over all rows."""
+"""Means, deviations and counts by slices against NumPy's over all rows."""
+
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from fieldwise.data import targets
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.targets import deviations, mean_target
 from fieldwise.layout import Layout
+from fieldwise.training import unknown
 from fieldwise.training.unknown import row_counts
 
 
@@ -25,3 +28,37 @@ def test_slices_give_what_all_rows_give(rows, monkeypatch):
         )
         assert deviations(y) == pytest.approx(y.astype(float).std(axis=0), rel=1e-12, abs=1e-12)
         assert row_counts(table).tolist() == expected.tolist()
+
+
+class Recorded(np.ndarray):
+    """An array that records the blocks read from it."""
+
+    blocks: ClassVar[list[np.ndarray]] = []
+
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        self.blocks.append(np.asarray(found))
+        return np.asarray(found)
+
+    def __iter__(self):
+        return (self[k] for k in range(len(self)))
+
+
+@pytest.mark.parametrize("fields", [1, 41])
+def test_rows_of_the_embedding_table_are_counted_in_one_pass(fields, monkeypatch):
+    monkeypatch.setattr(unknown, "COUNTED_IDS", 300)
+    monkeypatch.setattr(Recorded, "blocks", [])
+    ids = np.random.default_rng(fields).integers(0, 3 * fields, (1000, fields)).astype(np.int32)
+    table = EncodedTable(
+        Layout.of_sizes([3] * fields),
+        ids.view(Recorded),
+        np.zeros((1000, 0), np.float32),
+        np.zeros(0, np.int32),
+        np.zeros(1, np.int64),
+    )
+    assert row_counts(table).tolist() == np.bincount(ids.ravel(), minlength=3 * fields).tolist()
+    assert len(Recorded.blocks) > 1
+    assert max(block.size for block in Recorded.blocks) <= 300
+    starts = [block.__array_interface__["data"][0] for block in Recorded.blocks]
+    ends = [start + block.nbytes for start, block in zip(starts, Recorded.blocks, strict=True)]
+    assert starts == [ids.__array_interface__["data"][0], *ends[:-1]]

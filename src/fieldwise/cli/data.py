@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fieldwise.cli.command import as_command
+from fieldwise.cli.command import add_command
 from fieldwise.cli.next import data_options, suggest
 from fieldwise.cli.options import DataDir, Label, Positive, Reading, Seed, resolve_data_dir
 from fieldwise.cli.show import console, say
@@ -142,7 +142,7 @@ def run_infer(options: InferOptions) -> None:
 
 
 app = typer.Typer(help="Public data sets, the simulated log, and schemas for your own tables.", no_args_is_help=True)
-app.command("list")(as_command(run_list))
-app.command("fetch")(as_command(run_fetch))
-app.command("simulate")(as_command(run_simulate))
-app.command("infer")(as_command(run_infer))
+add_command(app, "list", run_list)
+add_command(app, "fetch", run_fetch)
+add_command(app, "simulate", run_simulate)
+add_command(app, "infer", run_infer)

@@ -9,7 +9,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.schema import Field, Schema
 from fieldwise.schema.names import id_rank
 
-__all__ = ["Who", "id_column", "id_columns", "id_field", "ids_by_name"]
+__all__ = ["Who", "id_column", "id_columns", "id_field", "ids_by_name", "named_id"]
 
 Who = Literal["user", "item"]
 USUAL: dict[Who, str] = {"user": "user_id", "item": "item_id"}
@@ -101,6 +101,19 @@ def id_field(role: Who, schema: Schema) -> str | None:
     said = getattr(schema, role)
     column = said if said is not None else _found(role, [schema], fields, None, "")
     return None if column is None else fields.get(column)
+
+
+def named_id(role: Who, schema: Schema) -> str | None:
+    """The column of ids that the schema states, else the one whose name looks most like ids; None if none does.
+
+    >>> from fieldwise import Categorical, Label
+    >>> fields = Categorical("gender", role="user"), Categorical("film_id", role="item")
+    >>> schema = Schema(fields=fields, label=Label("click"))
+    >>> named_id("user", schema), named_id("item", schema)
+    (None, 'film_id')
+    """
+    said: str | None = getattr(schema, role)
+    return said or next((columns[0] for rank, columns in ids_by_name(role, schema.fields) if rank), None)
 
 
 def ids_by_name(role: Who, fields: Iterable[Field]) -> list[tuple[int, tuple[str, ...]]]:

@@ -1,10 +1,13 @@
-"""Inferring roles, label and time from column names."""
+"""What column names tell of roles, label, time and kind: a prior that the rows may overturn."""
 
 import re
+import unicodedata
+from typing import Literal
 
 from fieldwise.schema import Role
 
 __all__ = [
+    "ENTITIES",
     "HISTORIES",
     "LABELS",
     "LIKELY_LABELS",
@@ -12,16 +15,25 @@ __all__ = [
     "TIMES",
     "id_rank",
     "is_label_name",
+    "kind_of_name",
     "name_matches",
     "role_of",
     "words_of",
 ]
 
 LABELS = ("label", "click", "clicked", "like", "liked", "rating", "stars", "target", "y")
-LIKELY_LABELS = (  # labels if there is no other; besides a label they may be fields
-    *("bought", "buy", "purchase", "purchased", "ordered", "conversion", "converted", "churn", "churned"),
-    *("class", "outcome", "overall", "score", "response", "income", "survived"),
-)
+_LIKELY = """
+bought buy purchase purchased ordered conversion converted churn churned exited class outcome overall score response
+income survived lbl returned recommended recommend skipped skip finished completed applied accepted hired won win
+cancelled canceled default fraud fail failed failure saved kept claim correct late satisfied reordered played watched
+clicks event event_type action grade points
+klick geklickt gekauft kauf bewertung sterne punkte retoure ausfall gefallt clic clique achat achete note avis compra
+comprado compro clicado calificacion valoracion puntuacion avaliacao nota voto valutazione acquisto acquistato piaciuto
+klik kliknal ocena zakup kupil puan begeni satinaldi beoordeling gekocht betyg kop klikkede kobt
+клик кликнул купил куплено покупка оценка рейтинг понравилось κλικ 点击 购买 喜欢 评分 クリック 購入 評価 클릭 구매 평점
+نقر اشترى أعجبه
+"""
+LIKELY_LABELS = tuple(_LIKELY.split())  # labels if there is no other; besides a label they may be fields
 TIMES = (
     *("timestamp", "time", "datetime", "date", "ts", "unix_time", "event_time", "event_date", "created_at"),
     *("created", "clicked_at", "viewed_at", "order_date", "purchase_date", "review_time", "unix_review_time"),
@@ -30,7 +42,9 @@ HISTORIES = ("history", "hist", "sequence", "seq", "recent", "past", "last", "pr
 
 _USERS = """
 user users uid member customer client visitor buyer viewer reader reviewer subscriber player listener guest username
-person account
+person account shopper cust
+kunde kunden nutzer benutzer utilisateur usuario cliente utente uzytkownik gebruiker kullanici musteri пользователь
+клиент 用户 ユーザー 사용자 المستخدم
 """
 _OF_USERS = """
 age gender sex occupation job education income marital relationship race zip zipcode postcode city state country region
@@ -40,12 +54,13 @@ _ITEMS = """
 item items iid sku asin isbn ean upc article hotel restaurant venue business place poi recipe show anime game listing
 property offer offering podcast movie film product ad ads advert banner creative book song track artist album app video
 news
+artikel produkt produit producto produto prodotto urun товар 商品 アイテム 상품
 """
 _OF_ITEMS = """
 campaign title genre genres category categories brand price author publisher director actors release length
 duration
 """
-_ENTITIES = frozenset((_USERS + _ITEMS).split())
+ENTITIES = frozenset((_USERS + _ITEMS).split())
 _USER, _ITEM = frozenset((_USERS + _OF_USERS).split()), frozenset((_ITEMS + _OF_ITEMS).split())
 # Context, even if each user in the table has only one value.
 MOMENTARY = frozenset(
@@ -53,16 +68,29 @@ MOMENTARY = frozenset(
 )
 _IDS = frozenset(("id", "ids", "key", "no", "nr", "number", "code"))
 _IDS_OF_UNKNOWN = frozenset(("id", "ids", "key", "no", "nr", "number", "uid", "guid", "uuid"))
+_CODES = """
+id ids uid guid uuid code zip zipcode postcode isbn plz cookie hash type kind group class category genre brand gender
+sex occupation job city state country region campaign store shop site device author publisher director artist album
+decade session variant
+"""
+_QUANTITIES = """
+age count counts number num qty quantity amount price cost total sum avg mean min max length duration days hours minutes
+seconds months years year km kg weight height width size income salary balance clicks views visits times rate ratio
+percent pct score points level rank temperature
+alter preis anzahl betrag menge prix nombre montant precio cantidad edad prezzo prix idade preco fiyat wiek cena
+"""
+_CODE_WORDS, _QUANTITY_WORDS = frozenset(_CODES.split()), frozenset(_QUANTITIES.split())
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a column's name, in lower case.
+    """The words of a column's name, in lower case, without accents.
 
-    >>> words_of("userAge_group2")
-    ['user', 'age', 'group2']
+    >>> words_of("userAge_group2"), words_of("Müşteri-Nr.")
+    (['user', 'age', 'group2'], ['musteri', 'nr'])
     """
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    return [w for w in re.split(r"[^0-9a-z]+", parted.lower()) if w]
+    plain = "".join(c for c in unicodedata.normalize("NFKD", parted) if not unicodedata.combining(c)) or parted
+    return [w for w in re.split(r"[\W_]+", plain.lower().replace("ı", "i")) if w]
 
 
 def name_matches(name: str, known: tuple[str, ...]) -> bool:
@@ -97,20 +125,36 @@ def role_of(name: str) -> tuple[Role, str]:
     return "context", "its name indicates neither user nor item"
 
 
+def kind_of_name(name: str) -> Literal["code", "quantity", ""]:
+    """Whether a name tells a code or a quantity; "" if neither.
+
+    >>> [kind_of_name(name) for name in ("visitorid", "n_orders", "user_age", "banana")]
+    ['code', 'quantity', 'quantity', '']
+    """
+    words = words_of(name)
+    if not words:
+        return ""
+    last = words[-1]
+    if last in _CODE_WORDS or last in MOMENTARY or id_rank(name) >= 2:
+        return "code"
+    quantity = last in _QUANTITY_WORDS or not _QUANTITY_WORDS.isdisjoint(words) or words[0] in ("n", "nb", "num")
+    return "quantity" if quantity else ""
+
+
 def id_rank(name: str) -> int:
     """How likely a column's name is an id of users or items, from 3 to 0.
 
     3: an entity's id (`movie_id`), 2: the entity itself (`movie`), 1: an id of something unknown (`cust_id`), 0:
     anything else (`genre_id`, `age`).
 
-    >>> [id_rank(name) for name in ("movie_id", "movie", "cust_id", "genre_id", "age")]
+    >>> [id_rank(name) for name in ("movie_id", "movie", "shelf_id", "genre_id", "age")]
     [3, 2, 1, 0, 0]
     """
     words = words_of(name)
     role, reason = role_of(name)
     if role == "context":
         return int(not _IDS_OF_UNKNOWN.isdisjoint(words[-1:]))
-    if not any(w in _ENTITIES or w.removesuffix("id") in _ENTITIES for w in words):
+    if not any(w in ENTITIES or w.removesuffix("id") in ENTITIES for w in words):
         return 0
     if name.lower().endswith("id") or words[-1] in ("key", "no", "nr", "number", "code"):
         return 3

@@ -3,42 +3,61 @@
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_number, as_text
+from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.number_format import number_formats
-from fieldwise.errors import SchemaError
+from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Label
 from fieldwise.schema.names import LABELS, LIKELY_LABELS, is_label_name
 
-__all__ = ["GuessedLabel", "guess_label", "label_name", "word_meaning"]
+__all__ = ["LEAST_ROWS", "LabelCandidate", "choose_label", "guess_label", "label_candidates", "word_meaning"]
 
 _SHOWN = 5
+_SCALES = (5, 10, 100)  # the tops of ratings; above three fifths of the top is positive
+_LIKE = 3 / 5
+_MOST_RATINGS = 11  # different values of a column that is read as a scale, unless its top is 100
+LEAST_ROWS = 20  # a column of fewer rows is no label by its values alone
 _POSITIVE = """
-true t yes y 1 on ok click clicked like liked love loved positive pos good buy bought purchase purchased ordered
+true t yes y 1 on ok click clicked like liked love loved positive pos good buy bought purchase purchased ordered order
 convert converted conversion success successful win won pass passed accept accepted approve approved relevant
-recommended install installed watch watched ja oui si sí sim да 是 👍 + ✓ ✔ ✅
+recommended install installed watch watched transaction checkout subscribed hired
+ja j oui o si sí s sim da tak ano igen kyllä kylla evet ναι да так 是 有 はい 예 네 نعم हाँ כן có ใช่ ya
+gekauft geklickt acheté cliqué comprado comprou acquistato kupione купил куплено 购买 点击 購入 クリック
+👍 + ✓ ✔ ✅
 """
 _NEGATIVE = """
 false f no n 0 off dislike disliked hate hated negative neg bad fail failed failure lose lost loss reject rejected
-decline declined deny denied irrelevant skip skipped ignore ignored none never nein non não nao нет 否 👎 - − ✗ ✘ ❌
+decline declined deny denied irrelevant skip skipped ignore ignored none never view viewed impression shown
+nein non não nao nie ne nem ei hayır hayir όχι нет ні 否 无 いいえ 아니오 아니요 لا नहीं לא không ไม่ tidak nej nee nei
+👎 - − ✗ ✘ ❌
 """
 _YES, _NO = frozenset(_POSITIVE.split()), frozenset(_NEGATIVE.split())
-_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:_duplicated_\d+)?")
-_DENIED = re.compile(r"(?:non|not|no|un|did not|didn't|never) ?")
+_DENIED = re.compile(r"(?:non|not|no|un|did not|didn't|never|nicht|kein|pas|не|nie|não|未|不) ?")
 _STARS = re.compile(r"([0-5](?:[.,]5|[.,]0)?)(?: ?stars?| ?★| ?/ ?5| out of 5)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuessedLabel:
-    """A label with its rule, the reason, and a doubt that the user must check, if any."""
+class LabelCandidate:
+    """A column that may be the label, with its rule.
+
+    Args:
+        label: the label.
+        rate: the share of positives among the rows kept; None for a regression.
+        dropped: the share of rows that the rule drops.
+        reason: why it may be the label, and why this rule.
+        doubt: what the user must check, if anything.
+    """
 
     label: Label
-    note: str
+    rate: float | None = None
+    dropped: float = 0.0
+    reason: str
     doubt: str = ""
 
 
@@ -56,33 +75,7 @@ def word_meaning(text: str) -> bool | None:
     return rest in _NO if rest in _YES or rest in _NO else None
 
 
-def label_name(frame: pl.DataFrame, label: str | None) -> str:
-    """The label's column: as given, else recognised by its name.
-
-    Errors:
-        SchemaError: it is not in the table, no column looks like a label, or several do.
-    """
-    if label is not None:
-        if label not in frame.columns:
-            raise SchemaError(f"the label's column {label!r} must be in the table: {nearest(label, frame.columns)}")
-        return label
-    found = [c for c in frame.columns if is_label_name(c)]
-    found = found or [c for c in frame.columns if is_label_name(c, LIKELY_LABELS)]
-    if not found:
-        bare = any(_NUMBER.fullmatch(name) for name in frame.columns)
-        header = "; if the file has no header line, give the names of its columns (--columns)" if bare else ""
-        raise SchemaError(
-            f"no column looks like a label ({', '.join(LABELS)}) among {', '.join(frame.columns)}: give it as label "
-            f"(--label){header}"
-        )
-    if len(found) > 1:
-        raise SchemaError(
-            f"several columns look like a label, {', '.join(found)}: give the right one as label (--label)"
-        )
-    return found[0]
-
-
-def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> GuessedLabel:
+def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandidate:
     """The label inferred from a column, with its rule.
 
     Args:
@@ -105,14 +98,123 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> GuessedLabel
     kind = column.dtype
     if kind.is_nested() or kind.is_temporal() or kind in (pl.Binary, pl.Object):
         raise SchemaError(f"a label must hold numbers, text or booleans: column {name!r} is of type {kind}")
+    return _with_shares(_rule(column, positive), column)
+
+
+def _rule(column: pl.Series, positive: Sequence[str]) -> LabelCandidate:
     text = as_text(column)
     if positive:
         return _as_told(text, positive)
-    if kind == pl.Boolean:
-        _check_two(name, text)
-        return GuessedLabel(label=Label(name), note="label: binary, as it is true or false")
-    number = column if kind.is_numeric() else text.str.strip_chars().cast(pl.Float64, strict=False)
+    if column.dtype == pl.Boolean:
+        _check_two(column.name, text)
+        return LabelCandidate(label=Label(column.name), reason="label: binary, as it is true or false")
+    number = column if column.dtype.is_numeric() else text.str.strip_chars().cast(pl.Float64, strict=False)
     return _of_texts(text) if number.null_count() else _of_numbers(number)
+
+
+def label_candidates(
+    frame: pl.DataFrame, settled: Collection[str] = (), hints: Collection[str] = ()
+) -> list[LabelCandidate]:
+    """The columns that may be the label, the likeliest first.
+
+    A name of a label (or of an outcome) counts most, then words of outcome, then two values or a scale of ratings.
+
+    Args:
+        frame: the table.
+        settled: columns that are no label, unless a name tells one and no other can be: constant for each user or item,
+            times, ids.
+        hints: columns beside which another one is empty exactly for one value, as what follows an outcome is.
+
+    >>> rows = pl.DataFrame({"a": [1, 2] * 10, "seen": ["no", "yes"] * 10, "click": [0, 1] * 10})
+    >>> [found.label.column for found in label_candidates(rows)]
+    ['click', 'seen', 'a']
+    """
+    ranked: list[tuple[float, LabelCandidate]] = []
+    for place, name in enumerate(frame.columns):
+        column = frame.get_column(name)
+        named = 4.0 if is_label_name(name) else 3.0 if is_label_name(name, LIKELY_LABELS) else 0.0
+        if (name in settled and named < 4) or column.null_count() or not (named or _few_values(column)):
+            continue
+        try:
+            found = guess_label(column)
+        except (SchemaError, DataError):
+            continue
+        score = named + _score(column, found) + 2 * (name in hints) - 3.5 * (name in settled)
+        score += 0.5 if place == frame.width - 1 else 0.25 if not place else 0.0
+        if named or found.label.task == "binary":
+            ranked.append((score, found))
+    ranked.sort(key=lambda pair: -pair[0])
+    return [found for _, found in ranked]
+
+
+def choose_label(
+    frame: pl.DataFrame, label: str | None, positive: Sequence[str], settled: Collection[str], hints: Collection[str]
+) -> list[LabelCandidate]:
+    """The candidates for the label, the one taken first, with a doubt unless its name tells; none if no column can be.
+
+    Args:
+        frame: the table.
+        label: the label's column, if known.
+        positive: its positive values, if known.
+        settled: as for `label_candidates`.
+        hints: as for `label_candidates`.
+
+    Errors:
+        SchemaError: the given column is not in the table, or cannot be a label.
+    """
+    if label is not None:
+        if label not in frame.columns:
+            raise SchemaError(f"the label's column {label!r} must be in the table: {nearest(label, frame.columns)}")
+        return [guess_label(frame.get_column(label), positive)]
+    found = label_candidates(frame, settled, hints)
+    if not found or not is_label_name(found[0].label.column, (*LABELS, *LIKELY_LABELS)):
+        for name in frame.columns:
+            if is_label_name(name) and name not in settled:
+                return [guess_label(frame.get_column(name), positive)]  # or the reason why it cannot be one
+    if not found:
+        return []
+    first, others = found[0], [one.label.column for one in found[1:]]
+    if positive:
+        first = guess_label(frame.get_column(first.label.column), positive)
+    rivals = [c for c in others if is_label_name(c)] if is_label_name(first.label.column) else others
+    if rivals or not is_label_name(first.label.column, (*LABELS, *LIKELY_LABELS)):
+        column = first.label.column
+        shown = f"; others that may be it: {', '.join(map(repr, rivals[:_SHOWN]))}" if rivals else ""
+        why = f"the label was chosen by its {'name and ' if is_label_name(column) else ''}values, column {column!r}"
+        doubt = f"{why}{shown}; give another one as label (--label)"
+        first = replace(first, doubt=f"{doubt}; {first.doubt}" if first.doubt else doubt)
+    return [first, *found[1:]]
+
+
+def _few_values(column: pl.Series) -> bool:
+    kind = column.dtype
+    if kind.is_nested() or kind.is_temporal() or kind in (pl.Binary, pl.Object) or len(column) < LEAST_ROWS:
+        return False
+    return 2 <= column.n_unique() <= _MOST_RATINGS
+
+
+def _score(column: pl.Series, found: LabelCandidate) -> float:
+    """How much the values alone look like a label's."""
+    if found.label.task == "regression":
+        return 0.0
+    values = as_text(column).unique()
+    meant = [word_meaning(value) for value in values.head(_SHOWN)]
+    if len(values) == 2:
+        return 2.0 if None not in meant or not found.doubt else 0.5
+    if any(meant) and column.dtype == pl.String:
+        return 1.5
+    return 0.0 if found.doubt else 1.0
+
+
+def _with_shares(found: LabelCandidate, column: pl.Series) -> LabelCandidate:
+    """With the share of positives and of dropped rows."""
+    if found.label.task == "regression":
+        return found
+    try:
+        rows = read_label(column.to_frame(), found.label)
+    except DataError as e:
+        raise SchemaError(str(e)) from None
+    return replace(found, rate=float(rows.main.mean()), dropped=rows.dropped / len(column))
 
 
 def _check_two(name: str, values: pl.Series) -> None:
@@ -124,7 +226,7 @@ def _check_two(name: str, values: pl.Series) -> None:
         )
 
 
-def _as_told(text: pl.Series, positive: Sequence[str]) -> GuessedLabel:
+def _as_told(text: pl.Series, positive: Sequence[str]) -> LabelCandidate:
     absent = [value for value in positive if not text.is_in([value]).any()]
     if absent:
         raise SchemaError(
@@ -133,48 +235,78 @@ def _as_told(text: pl.Series, positive: Sequence[str]) -> GuessedLabel:
         )
     if text.is_in(list(positive)).all():
         raise SchemaError(f"a label needs two classes: all values of column {text.name!r} are given as positive")
-    return GuessedLabel(label=Label(text.name, positive_values=tuple(positive)), note="label: binary, as given")
+    return LabelCandidate(label=Label(text.name, positive_values=tuple(positive)), reason="label: binary, as given")
 
 
-def _of_numbers(column: pl.Series) -> GuessedLabel:
+def _of_numbers(column: pl.Series) -> LabelCandidate:
     name = column.name
-    values = column.cast(pl.Float64).unique().sort()
+    number = column.cast(pl.Float64)
+    values = number.unique().sort()
     _check_two(name, values)
     if values.to_list() == [0, 1]:
-        return GuessedLabel(label=Label(name), note="label: binary, as it is 0 or 1")
+        return LabelCandidate(label=Label(name), reason="label: binary, as it is 0 or 1")
     if values.to_list() == [-1, 1]:
-        return GuessedLabel(label=Label(name, positive_above=0), note="label: binary, as it is -1 or 1")
-    if values.is_in([k / 2 for k in range(1, 11)]).all() and values.max() == 5 and len(values) > 2:
-        middle = int((column == 3).sum())
-        return GuessedLabel(
-            label=Label(name, positive_above=3, drop_values=(3,)), note=_stars_note(middle, len(column))
-        )
+        return LabelCandidate(label=Label(name, positive_above=0), reason="label: binary, as it is -1 or 1")
     if len(values) == 2:
         low, high = (_short(value) for value in values)
-        return GuessedLabel(
+        return LabelCandidate(
             label=Label(name, positive_values=(high,)),
-            note="label: binary, the greater of its two values assumed positive",
+            reason="label: binary, the greater of its two values assumed positive",
             doubt=f"it is unknown which of {low} and {high} in column {name!r} is positive: {high}, the greater,"
             f" was assumed; if it is {low}, write positive_values = [{low}], or run this again with --positive {low}",
         )
+    whole = bool((values * 2 % 1 == 0).all()) and values[0] >= 0
+    top = values[-1]
+    if whole and top in _SCALES and (len(values) <= _MOST_RATINGS or top == 100):
+        return _of_ratings(number, top)
+    if (values % 1 == 0).all() and values[0] >= 0 and top < 2 * _MOST_RATINGS and len(values) <= _MOST_RATINGS:
+        return _of_levels(number, values)
     note = f"label: regression, since it holds {len(values)} different numbers; give positive_above for a binary task"
-    return GuessedLabel(label=Label(name, task="regression"), note=note)
+    return LabelCandidate(label=Label(name, task="regression"), reason=note)
 
 
-def _stars_note(middle: int, rows: int) -> str:
+def _of_ratings(number: pl.Series, top: float) -> LabelCandidate:
+    """Ratings up to 5, 10 or 100: above three fifths of the top is positive, and no row is dropped."""
+    middle = top * _LIKE
+    note = (
+        f"label: ratings up to {top:g}; above {middle:g} is positive ({_share(number > middle):.0%} of the rows); "
+        "task = 'regression' predicts the rating itself"
+    )
+    if (number == middle).any():
+        note = f"{note}; {_middle_note(number > middle, number == middle, f'{middle:g}')}"
+    return LabelCandidate(label=Label(number.name, positive_above=_short(middle)), reason=note)
+
+
+def _middle_note(above: pl.Series, middle: pl.Series, shown: str) -> str:
+    """What the rule that leaves out the middle of a scale would do."""
+    rate = float(above.sum()) / max(1, len(above) - int(middle.sum()))
     return (
-        f"label: ratings up to 5; above 3 is positive, and rows with 3 ({middle:,} of {rows:,}) are neutral and "
-        "dropped; change the rule if needed, or write task = 'regression' to predict the rating itself"
+        f"rows with {shown} are negative, since they are {_share(middle):.0%} of the rows, which are met when scoring "
+        f"too: drop_values = [{shown}] would leave them out as neutral, and make {rate:.0%} positive"
     )
 
 
-def _of_texts(text: pl.Series) -> GuessedLabel:
+def _of_levels(number: pl.Series, values: pl.Series) -> LabelCandidate:
+    """A few whole numbers that are no known scale: above 0, or above the middle; to be checked."""
+    low, high = values[0], values[-1]
+    middle = 0 if low == 0 and len(values) <= 4 else (low + high) // 2
+    rate = f"{_share(number > middle):.0%}"
+    return LabelCandidate(
+        label=Label(number.name, positive_above=middle),
+        reason=f"label: binary, numbers above {middle:g} assumed positive ({rate} of the rows)",
+        doubt=f"it is unknown which of the {len(values)} numbers {low:g} to {high:g} of column {number.name!r} are "
+        f"positive: those above {middle:g} were assumed ({rate} of the rows); correct positive_above, or write "
+        "task = 'regression' and no rule to predict the number",
+    )
+
+
+def _of_texts(text: pl.Series) -> LabelCandidate:
     _check_two(text.name, text)
     values = [str(v) for v in text.value_counts().sort(["count", text.name]).get_column(text.name)]
-    if len(values) <= 11 and all(_STARS.fullmatch(v.strip()) for v in values):
+    if len(values) <= _MOST_RATINGS and all(_STARS.fullmatch(v.strip()) for v in values):
         return _of_stars(text, values)
     if {value.lower() for value in values} == {"true", "false"}:
-        return GuessedLabel(label=Label(text.name), note="label: binary, as it is true or false")
+        return LabelCandidate(label=Label(text.name), reason="label: binary, as it is true or false")
     forms = number_formats(text)
     if len(forms) and not ("1,234.5" in forms and "1.234,5" in forms):
         found = _of_numbers(as_number(text, "label", form=forms[0]))
@@ -185,10 +317,10 @@ def _of_texts(text: pl.Series) -> GuessedLabel:
     rest = [v for v in values if meant[v] is None]
     if len(values) == 2 and len(rest) == 1:
         return _by_one_word(text, rest[0], yes or tuple(rest))
-    if yes and no:
+    if yes and (no or len(values) <= _MOST_RATINGS):
         note = f"label: binary, {_listed(yes)} positive by the meaning of the words"
-        return GuessedLabel(
-            label=Label(text.name, positive_values=yes), note=note, doubt=_unknown_doubt(text, rest) if rest else ""
+        return LabelCandidate(
+            label=Label(text.name, positive_values=yes), reason=note, doubt=_unknown_doubt(text, rest) if rest else ""
         )
     if len(values) == 2:
         return _by_frequency(text, values)
@@ -199,21 +331,28 @@ def _of_texts(text: pl.Series) -> GuessedLabel:
     )
 
 
-def _of_stars(text: pl.Series, values: list[str]) -> GuessedLabel:
+def _of_stars(text: pl.Series, values: list[str]) -> LabelCandidate:
     def stars(value: str) -> float:
         found = _STARS.fullmatch(value.strip())
         assert found is not None, "checked by the caller"
         return float(found[1].replace(",", "."))
 
     ordered = sorted(values, key=stars)
-    yes, middle = tuple(v for v in ordered if stars(v) > 3), tuple(v for v in ordered if stars(v) == 3)
+    yes, middle = tuple(v for v in ordered if stars(v) > 3), [v for v in ordered if stars(v) == 3]
     if not yes or not any(stars(v) < 3 for v in ordered):
         raise SchemaError(
             f"stars make a binary label if some are above 3 and some below: column {text.name!r} only holds "
             f"{_listed(ordered)}; give the positive ones with --positive VALUE"
         )
-    rule = Label(text.name, positive_values=yes, drop_values=middle)
-    return GuessedLabel(label=rule, note=_stars_note(int(text.is_in(list(middle)).sum()), len(text)))
+    above = text.is_in(list(yes))
+    note = f"label: ratings up to 5; above 3 is positive ({_share(above):.0%} of the rows)"
+    if middle:
+        note = f"{note}; {_middle_note(above, text.is_in(middle), json.dumps(middle[0], ensure_ascii=False))}"
+    return LabelCandidate(label=Label(text.name, positive_values=yes), reason=note)
+
+
+def _share(rows: pl.Series) -> float:
+    return int(rows.sum()) / max(1, len(rows))
 
 
 def _unknown_doubt(text: pl.Series, rest: list[str]) -> str:
@@ -224,7 +363,7 @@ def _unknown_doubt(text: pl.Series, rest: list[str]) -> str:
     )
 
 
-def _by_one_word(text: pl.Series, unknown: str, yes: tuple[str, ...]) -> GuessedLabel:
+def _by_one_word(text: pl.Series, unknown: str, yes: tuple[str, ...]) -> LabelCandidate:
     """A label of two words of which one is known: the other is assumed to be its opposite."""
     known = next(value for value in text.unique() if value != unknown)
     taken, other = ("positive", known) if unknown in yes else ("negative", unknown)
@@ -234,10 +373,10 @@ def _by_one_word(text: pl.Series, unknown: str, yes: tuple[str, ...]) -> Guessed
         f"--positive {shlex.quote(other)}, else every prediction means the opposite"
     )
     note = f"label: binary, {_listed(yes)} positive by the meaning of {known!r}"
-    return GuessedLabel(label=Label(text.name, positive_values=yes), note=note, doubt=doubt)
+    return LabelCandidate(label=Label(text.name, positive_values=yes), reason=note, doubt=doubt)
 
 
-def _by_frequency(text: pl.Series, values: list[str]) -> GuessedLabel:
+def _by_frequency(text: pl.Series, values: list[str]) -> LabelCandidate:
     rare, common = values
     doubt = (
         f"it is unknown which of {rare!r} and {common!r} in column {text.name!r} is positive: "
@@ -245,9 +384,9 @@ def _by_frequency(text: pl.Series, values: list[str]) -> GuessedLabel:
         "this "
         f"again with --positive {shlex.quote(common)}, else every prediction means the opposite"
     )
-    return GuessedLabel(
+    return LabelCandidate(
         label=Label(text.name, positive_values=(rare,)),
-        note="label: binary, the rarer of its two values assumed positive",
+        reason="label: binary, the rarer of its two values assumed positive",
         doubt=doubt,
     )
 

@@ -1,27 +1,46 @@
 """Inferring a schema from a table's names and contents, with the reason of every choice."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
-from fieldwise.data.infer.fields import guess_field
-from fieldwise.data.infer.label import guess_label, label_name
-from fieldwise.data.infer.roles import display_of, id_of, settled_role
-from fieldwise.data.infer.time import GuessedTime, guess_time
+from fieldwise.data.infer.entities import Entities, find_entities
+from fieldwise.data.infer.fields import Known, guess_field
+from fieldwise.data.infer.label import LEAST_ROWS, LabelCandidate, choose_label, guess_label
+from fieldwise.data.infer.time import GuessedTime, guess_time, looks_like_a_calendar
+from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.lines import renumbering_rows
 from fieldwise.data.read.sampled import Sample, sample_table
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.read.vectors import is_position, vector_length
 from fieldwise.errors import SchemaError
-from fieldwise.schema import Field, Numeric, Role, Schema
+from fieldwise.schema import Field, Label, Numeric, Schema
 from fieldwise.schema.ids import Who
-from fieldwise.schema.names import TIMES, is_label_name, name_matches, role_of, words_of
+from fieldwise.schema.names import LABELS, LIKELY_LABELS, TIMES, is_label_name, name_matches, role_of, words_of
 
 __all__ = ["Inference", "infer_schema"]
 
 _CHECK = "CHECK: "
+_EVENT = "event"
+_MOST_ROWS = 200_000  # of a table in memory; more tell no more of a column
+_RIVAL = "column {!r} may be the label instead of {!r}: give the right one as label (--label)"
+_LEAK = "it tells the label, so it is known only after it"
+_NO_IDS = (
+    "the rows have times, as a log has, but no column of user or item ids was found: write user and item in the schema "
+    "if there are any"
+)
+_FEW_VALUES = 11
+_ENOUGH_OF_A_CLASS = 20
+_EXACT = 0.999  # share of rows
+_MANY = 50
+_PROBE = 1000
+_NAMES = 0.95  # a column with at least this many values per id is a name of it
+_PARTS = frozenset(("train", "training", "valid", "validation", "val", "dev", "test", "testing", "eval", "holdout"))
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:_duplicated_\d+)?")
 _SIDES: tuple[Who, ...] = ("user", "item")
 _NEVER = {
     "true_probability": "the simulated log's true probability, which no model may use",
@@ -39,12 +58,17 @@ class Inference:
         doubts: by column, what cannot be inferred and the user must check, such as which of two values of a label is
             positive.
         seen: how many rows of how many were looked at, if not all.
+        labels: the columns that may be the label, the likeliest first; the first is the schema's.
+        only_positives: whether no column can be a label, and the rows are events that all happened. Then the schema's
+            label is a column that the table lacks, with 1 in every row: a recipe with `[negatives]` adds it.
     """
 
     schema: Schema
     notes: dict[str, str]
     doubts: dict[str, str] = field(default_factory=dict)
     seen: str = ""
+    labels: tuple[LabelCandidate, ...] = ()
+    only_positives: bool = False
 
     def to_toml(self) -> str:
         """The schema as TOML, with the reason in a comment above each field; omitted columns are listed at the top."""
@@ -78,18 +102,18 @@ class Inference:
 
 
 def infer_schema(frame: TableLike | Sample, *, label: str | None = None, positive: Sequence[str] = ()) -> Inference:
-    """Infer a schema from a table's column names (role, label, time) and contents (kind).
+    """Infer a schema from a table's contents, with its column names as one more piece of evidence.
 
     Args:
-        frame: the table; all of its rows are used. Of files of more than about 1 GiB a random sample of 200,000 rows is
-            used (see `sample_table`).
-        label: the label's column; inferred from its name if omitted.
+        frame: the table. Of more than 200,000 rows so many are drawn at random, beside all rows of the label; of files
+            of more than about 1 GiB, see `sample_table`.
+        label: the label's column; inferred from names and values if omitted.
         positive: positive values of the label; if omitted, inferred from the meaning of words such as `yes` and
             `clicked`, else from frequency, which is reported as a doubt.
 
     Errors:
-        SchemaError: no column looks like a label, or several do, or the label's values are unsuitable, or there is no
-            field.
+        SchemaError: no column can be the label and the rows are no log of events either, or the label's values are
+            unsuitable, or there is no field.
 
     >>> frame = pl.DataFrame({"user_id": [1, 1, 2], "price": [9.5, 3.2, 7.0], "day": ["mon", "tue", "tue"]})
     >>> guess = infer_schema(frame.with_columns(click=pl.Series([0, 1, 1])))
@@ -108,33 +132,45 @@ def infer_schema(frame: TableLike | Sample, *, label: str | None = None, positiv
 
 
 def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inference:
-    frame = sample.frame
-    if frame.height == 0:
+    whole = sample.frame
+    if whole.height == 0:
         raise SchemaError("a schema is inferred from rows: the table has none; write the schema yourself")
-    name = label_name(frame, label)
-    target = guess_label(frame.get_column(name), positive)
-    notes = {name: target.note, **_left_out(frame, name)}
+    drawn = np.random.default_rng(0).permutation(whole.height)[:_MOST_ROWS]
+    frame = whole if whole.height <= _MOST_ROWS else whole[np.sort(drawn)]
     share = frame.height / max(1, sample.rows)
-    fields = _fields(frame, notes, share)
-    found = {role: id_of(frame, fields.values(), role) for role in _SIDES}
-    ids: dict[Role, str] = {role: column for role, column in found.items() if column is not None}
-    reasons = _settle_roles(frame, fields, ids)
-    settled_ones = {c for c, why in reasons.items() if why.startswith("the ") and not name_matches(c, TIMES)}
-    time = guess_time(frame, {name, *ids.values(), *settled_ones, *_never(frame)})
-    _mark_times(frame, time, notes, fields)
-    for column, f in list(fields.items()):
-        display = display_of(frame, f, ids, sampled=share < 1) or _display_column(frame, f, list(fields.values()))
-        if display:
-            del fields[column]
-            notes[column] = f"omitted: {display}"
-        else:
-            notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
-    for named, column in ids.items():
-        notes[column] += f"; the {named} id"
-    if not fields:
-        raise SchemaError(
-            f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
-        )
+    never = {name: f"omitted: {why}" for name, why in _never(frame).items() if name != label}
+    early = guess_time(frame, {*never, *([label] if label else [])})
+    times = [*([early.column] if early.column else []), *early.others]
+    found = find_entities(frame, [*never, *([label] if label else [])], times)
+    labels = choose_label(frame, label, positive, {*never, *times, *found.settled()}, _told_by_gaps(frame))
+    bare = label is None and any(_NUMBER.fullmatch(name) for name in frame.columns)
+    if bare or (not labels and (frame.height < LEAST_ROWS or len(found.ids) < 2)):
+        raise SchemaError(_no_label(frame, bare))
+    if labels and frame is not whole:  # every row's label counts
+        exact = guess_label(whole.get_column(labels[0].label.column), positive)
+        labels[0] = replace(exact, doubt=labels[0].doubt or exact.doubt)
+    target = labels[0] if labels else _of_events(frame)
+    name = target.label.column
+    if name in found.ids.values() or name in times:
+        found = find_entities(frame, [*never, name], [c for c in times if c != name])
+    notes, doubts = (
+        {name: target.reason, **never, **_left_out(frame, name, found.settled())},
+        {name: target.doubt, **found.doubts},
+    )
+    if label is None and target.doubt and not is_label_name(name):
+        rivals = {one.label.column for one in labels[1:3]} | {c for c in frame.columns[-1:] if c != name}
+        doubts |= {c: _RIVAL.format(c, name) for c in rivals if c not in times and c not in found.ids.values()}
+    y = _targets(frame, target.label) if labels else None
+    notes |= _known_after(frame, name, y, notes)
+    time = guess_time(frame, {name, *notes, *(found.settled() - {c for c in times if name_matches(c, TIMES)})})
+    doubts |= _mark_times(frame, time, notes)
+    fields, told = _fields(frame, notes, share, found, y)
+    reasons = _settle_roles(frame, fields, found)
+    doubts |= told
+    ids = {side: column for side, column in found.ids.items() if column in fields}
+    _leave_out_displays(frame, fields, notes, reasons, found)
+    for side, column in ids.items():
+        notes[column] += f"; the {side} id"
     schema = Schema(
         fields=tuple(fields.values()),
         label=target.label,
@@ -143,12 +179,114 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
         user=ids.get("user"),
         item=ids.get("item"),
     )
-    doubts = {name: target.doubt, str(time.column): time.doubt, **_take_checks(notes)}
+    if time.column is not None and not ids and any(_may_be_id(frame, f) for f in fields.values()):
+        doubts.setdefault(time.column, _NO_IDS)
+    doubts = {**doubts, str(time.column): time.doubt or doubts.get(str(time.column), ""), **_take_checks(notes)}
     return Inference(
         schema=schema,
-        notes={column: notes[column] for column in frame.columns},
+        notes={column: notes[column] for column in (*frame.columns, name) if column in notes},
         doubts={column: doubt for column, doubt in doubts.items() if doubt},
-        seen=sample.told,
+        seen=sample.told
+        or (f"{frame.height:,} of {whole.height:,} rows, drawn at random" if frame is not whole else ""),
+        labels=tuple(labels) or (target,),
+        only_positives=not labels,
+    )
+
+
+def _leave_out_displays(
+    frame: pl.DataFrame, fields: dict[str, Field], notes: dict[str, str], reasons: Mapping[str, str], found: Entities
+) -> None:
+    """Remove fields that only rename another one, and complete the notes.
+
+    Errors:
+        SchemaError: no field is left.
+    """
+    for column, f in list(fields.items()):
+        display = _display(frame, f, found) or _display_column(frame, f, list(fields.values()))
+        if display:
+            del fields[column]
+            notes[column] = f"omitted: {display}"
+        else:
+            notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
+    if not fields:
+        raise SchemaError(
+            f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
+        )
+
+
+def _may_be_id(frame: pl.DataFrame, f: Field) -> bool:
+    return f.cell == "category" and frame.get_column(f.column).n_unique() > _MANY
+
+
+def _told_by_gaps(frame: pl.DataFrame) -> set[str]:
+    """Columns of few values beside which another one is empty exactly for some of the values."""
+    empty = [c for c in frame.columns if 0 < frame.get_column(c).null_count() < frame.height]
+    found = set()
+    for column in frame.iter_columns() if empty else ():
+        if column.dtype.is_nested() or column.null_count() or not 2 <= column.n_unique() <= _FEW_VALUES:
+            continue
+        shares = frame.group_by(column.name).agg(pl.col(empty).null_count() / pl.len()).drop(column.name)
+        if any(set(one.round(3)) == {0.0, 1.0} for one in shares.iter_columns()):
+            found.add(column.name)
+    return found
+
+
+def _targets(frame: pl.DataFrame, label: Label) -> pl.Series:
+    """The label's targets by row, null where a row is dropped."""
+    rows = read_label(frame.select(label.column).with_row_index("_row"), label)
+    targets = np.full(frame.height, np.nan)
+    targets[rows.frame.get_column("_row").to_numpy()] = rows.main
+    return pl.Series(targets, nan_to_null=True)
+
+
+def _known_after(frame: pl.DataFrame, label: str, y: pl.Series | None, notes: Mapping[str, str]) -> dict[str, str]:
+    """Columns that tell the label, since they are known only after it, each with the reason."""
+    found: dict[str, str] = {}
+    if y is None or set(y.drop_nulls().unique()) != {0.0, 1.0}:
+        return found
+    rate = float(y.mean() or 0)  # type: ignore[arg-type]
+    for column in frame.iter_columns():
+        if column.name == label or column.name in notes or column.dtype.is_nested():
+            continue
+        present = column.is_not_null()
+        for which, value in (("positive", 1.0), ("negative", 0.0)):
+            least = min(rate, 1 - rate) * len(y)
+            if column.null_count() and least >= _ENOUGH_OF_A_CLASS and (present == (y == value)).mean() > _EXACT:  # type: ignore[operator]
+                found[column.name] = f"{_LEAK}: it is empty except where the label is {which}"
+        if column.name in found or not 2 <= column.n_unique() <= _FEW_VALUES:
+            continue
+        by_value = (
+            pl.DataFrame({"cell": column, "y": y}).drop_nulls().group_by("cell").agg(pl.col("y").mean(), pl.len())
+        )
+        sure = by_value.filter(pl.col("y").is_in([0.0, 1.0]) & (pl.col("len") >= _ENOUGH_OF_A_CLASS))
+        if by_value.height >= 2 and sure.height == by_value.height and sure["y"].n_unique() == 2:
+            found[column.name] = f"{_LEAK}: each of its values has one value of the label"
+        elif by_value.height == 2 and sure.filter(pl.col("y") == 1).height and rate < 0.9:
+            found[column.name] = f"{_LEAK}: one of its values occurs only where the label is positive"
+        elif by_value.height == 2 and sure.height and is_label_name(column.name, LIKELY_LABELS):
+            found[column.name] = f"{_LEAK}, by its name, and the label is never positive with one of its values"
+    return {name: f"omitted: {why}; it may be one of more_labels" for name, why in found.items()}
+
+
+def _of_events(frame: pl.DataFrame) -> LabelCandidate:
+    """The label of a log of positives: a column that it lacks."""
+    name = _EVENT
+    while name in frame.columns:
+        name += "_"
+    return LabelCandidate(
+        label=Label(name),
+        rate=1.0,
+        reason="label: no column can be one, so every row is an event that happened (1); negatives are sampled",
+        doubt="no column can be the label, so every row was taken for a positive event: the recipe needs [negatives], "
+        "which draw items that the user never used; if a column tells the outcome, give it as label (--label)",
+    )
+
+
+def _no_label(frame: pl.DataFrame, bare: bool) -> str:
+    header = "; if the file has no header line, give the names of its columns (--columns)" if bare else ""
+    return (
+        f"no column looks like a label ({', '.join(LABELS)}) among {', '.join(frame.columns)}: give it as label "
+        f"(--label){header}"
     )
 
 
@@ -160,14 +298,21 @@ def _take_checks(notes: dict[str, str]) -> dict[str, str]:
 
 
 def _never(frame: pl.DataFrame) -> dict[str, str]:
-    return {name: why for name, why in {**_NEVER, **_libfm_values(frame)}.items() if name in frame.columns}
+    """Columns that are no fields, labels or times, with the reason."""
+    found = {name: why for name, why in {**_NEVER, **_libfm_values(frame)}.items() if name in frame.columns}
+    for column in frame.select(pl.col(pl.String)).iter_columns():
+        if column.name not in found and column.head(_PROBE).n_unique() <= len(_PARTS):
+            words = {str(word).strip().lower() for word in column.drop_nulls().unique().head(len(_PARTS))}
+            if len(words) > 1 and words <= _PARTS and words & {"train", "training"}:
+                found[column.name] = _NEVER["split"]
+    return found
 
 
-def _left_out(frame: pl.DataFrame, label: str) -> dict[str, str]:
+def _left_out(frame: pl.DataFrame, label: str, settled: set[str]) -> dict[str, str]:
     """Columns that are never fields, with the reason."""
-    notes = {name: f"omitted: {why}" for name, why in _never(frame).items() if name != label}
+    notes: dict[str, str] = {}
     for column in frame.columns:
-        if column != label and column not in notes and is_label_name(column):
+        if column != label and is_label_name(column) and column not in settled:
             notes[column] = (
                 "omitted: another label, by its name, and not known before the label; it may be one of "
                 "more_labels, or a field if it is known before"
@@ -175,56 +320,86 @@ def _left_out(frame: pl.DataFrame, label: str) -> dict[str, str]:
     return notes
 
 
-def _fields(frame: pl.DataFrame, notes: dict[str, str], share: float) -> dict[str, Field]:
-    """Fields from columns without a note, by column; every column gets a note."""
+def _fields(
+    frame: pl.DataFrame, notes: dict[str, str], share: float, found: Entities, y: pl.Series | None
+) -> tuple[dict[str, Field], dict[str, str]]:
+    """Fields from columns without a note, by column, and the doubts; every column gets a note."""
     fields: dict[str, Field] = {}
+    doubts: dict[str, str] = {}
+    firsts = {key: frame.get_column(key).is_first_distinct() for key in found.ids.values()}
     for column in frame.iter_columns():
-        if column.name in notes:
+        name = column.name
+        if name in notes:
             continue
-        vector = is_position(column.name, frame.columns)
+        vector = is_position(name, frame.columns)
         if vector is not None and column.dtype.is_float():
-            fields[column.name] = Numeric(column.name, role=role_of(vector)[0])
-            notes[column.name] = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
-        elif f"{column.name}[0]" in frame.columns and vector_length(column) is not None:
-            notes[column.name] = "omitted: a vector, each number of which is a field below"
+            fields[name] = Numeric(name, role=role_of(vector)[0])
+            notes[name] = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
+        elif f"{name}[0]" in frame.columns and vector_length(column) is not None:
+            notes[name] = "omitted: a vector, each number of which is a field below"
         else:
-            found, note = guess_field(column, role_of(column.name)[0], share)
-            notes[column.name] = note if found is not None else f"omitted: {note}"
-            if found is not None:
-                fields[column.name] = found
-    return fields
+            key = found.key_of(name)
+            known = Known(
+                is_id=name in found.ids.values(),
+                first=None if key is None else firsts[key],
+                functions=found.functions_of(frame, name),
+                target=y,
+                sampled=share,
+            )
+            made, note, doubt = guess_field(column, role_of(name)[0], known)
+            notes[name] = note if made is not None else f"omitted: {note}"
+            if made is not None:
+                fields[name] = made
+            if doubt:
+                doubts[name] = doubt
+    return fields, doubts
 
 
-def _reason(column: str, role: Role) -> str:
-    named, reason = role_of(column)
-    return reason if named == role else "a history is the user's"
-
-
-def _settle_roles(frame: pl.DataFrame, fields: dict[str, Field], ids: Mapping[Role, str]) -> dict[str, str]:
+def _settle_roles(frame: pl.DataFrame, fields: dict[str, Field], found: Entities) -> dict[str, str]:
     """Set the roles inferred from the rows; returns the reason of each field's role, by column."""
-    reasons = {column: _reason(column, f.role) for column, f in fields.items()}
+    reasons = {}
     for column, f in fields.items():
         first = fields.get(f"{is_position(column, frame.columns)}[0]", f)
         if first.column == column:
-            fields[column], settled = settled_role(frame, f, ids)
-            reasons[column] = settled or reasons[column]
+            role, reasons[column] = found.role(column, f)
+            fields[column] = replace(f, role=role)
         else:  # the numbers of a vector have the same role
             fields[column], reasons[column] = replace(f, role=first.role), reasons[first.column]
     return reasons
 
 
-def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str], fields: dict[str, Field]) -> None:
-    """Remove columns of times from the fields: the one that orders rows, and others."""
-    for column in frame.columns:
-        another = not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(column)) and column in fields
-        if column == time.column:
-            notes[column] = time.note
-        elif column in time.others or another:
-            why = time.others.get(column, "another time, by its name")
-            notes[column] = f"omitted: {why}; future times do not occur in training rows"
-        else:
+def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str]) -> dict[str, str]:
+    """Note the columns of times, the one that orders rows and others; returns the doubts."""
+    doubts = {}
+    for name in frame.columns:
+        if name == time.column:
+            notes[name] = time.note
+        elif name in notes:
             continue
-        fields.pop(column, None)
+        elif name in time.others or not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(name)):
+            why = time.others.get(name, "another time, by its name")
+            notes[name] = f"omitted: {why}; future times do not occur in training rows"
+        elif time.column is None and looks_like_a_calendar(frame.get_column(name)):
+            doubts[name] = (
+                f"the cells of column {name!r} look like times that cannot be read, such as "
+                f"{frame.get_column(name).drop_nulls()[0]!r}: write a column of dates or numbers as time to order rows"
+            )
+    return doubts
+
+
+def _display(frame: pl.DataFrame, f: Field, found: Entities) -> str:
+    """The reason why a categorical field is only a display name of the user or item, or an empty text."""
+    key = found.key_of(f.column)
+    if key is None or f.cell != "category" or not found.determines(f.column, key):
+        return ""
+    values, keys = frame.get_column(f.column).n_unique(), frame.get_column(key).n_unique()
+    if keys <= _MANY or values < _NAMES * keys:
+        return ""
+    side = next(side for side, column in found.ids.items() if column == key)
+    return (
+        f"a display name of the {side}, nearly one to one ({values:,} values for {keys:,} of {key!r}), which already "
+        "has a field"
+    )
 
 
 def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from fieldwise.data.prepare.labels import LabelledRows, read_labels
+from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
 from fieldwise.data.prepare.split_kind import SplitColumns
 from fieldwise.data.prepare.split_settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import split_table
@@ -16,12 +16,13 @@ __all__ = ["suggest_split"]
 _EACH_CLASS = 10  # minimum rows of the rarer class, so that a stratified split leaves some in each part
 
 
-def suggest_split(frame: pl.DataFrame, schema: Schema) -> tuple[SplitSettings, str]:
+def suggest_split(frame: pl.DataFrame, schema: Schema, *, only_positives: bool = False) -> tuple[SplitSettings, str]:
     """A suitable split for a table, and the reason: by time, else at random.
 
     Args:
         frame: the table.
         schema: its schema, whose time orders the rows.
+        only_positives: whether every row is positive, and negatives will be sampled (`Inference.only_positives`).
 
     Errors:
         DataError: too few rows or only one class, so that no split is possible.
@@ -32,30 +33,30 @@ def suggest_split(frame: pl.DataFrame, schema: Schema) -> tuple[SplitSettings, s
     >>> suggest_split(rows, schema)[0].kind
     'time'
     """
-    rows = read_labels(frame, schema.labels)
+    rows = read_labels(with_event_label(frame, schema, only_positives), schema.labels)
     why_not = "no column orders the rows"
     if schema.time is not None:
-        why_not = _fault(rows, schema, TimeSplit())
+        why_not = _fault(rows, schema, TimeSplit(), only_positives)
         if not why_not:
             return TimeSplit(), f"the latest rows by {schema.time!r} are test rows, those before them validation rows"
         why_not = f"a split by {schema.time!r} is not possible: {why_not}"
     least = int(np.unique(rows.main, return_counts=True)[1].min())
-    stratify = schema.label.task == "binary" and least >= _EACH_CLASS
+    stratify = schema.label.task == "binary" and least >= _EACH_CLASS and not only_positives
     split = RandomSplit(stratify=stratify)
-    fault = _fault(rows, schema, split)
+    fault = _fault(rows, schema, split, only_positives)
     if fault:
         raise DataError(f"a recipe needs training, validation and test rows: {fault}")
     return split, f"rows are split at random: {why_not}"
 
 
-def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings) -> str:
+def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings, only_positives: bool) -> str:
     """The reason why a split does not work, or an empty text."""
     try:
         with renumbering_rows(rows.kept):
             parts = split_table(rows.frame, split, SplitColumns.of(schema), y=rows.main)
     except DataError as e:
         return str(e)
-    if schema.label.task == "binary":
+    if schema.label.task == "binary" and not only_positives:
         for name in ("train", "valid", "test"):
             y = rows.main[getattr(parts, name)]
             if y.min() == y.max():

@@ -8,7 +8,7 @@ import polars as pl
 from fieldwise.data.read.moments import Moments, read_moments
 from fieldwise.schema.names import TIMES, name_matches, words_of
 
-__all__ = ["GuessedTime", "guess_time", "looks_like_dates"]
+__all__ = ["GuessedTime", "guess_time", "looks_like_a_calendar", "looks_like_dates"]
 
 _PROBE = 200
 _NEARLY_UNIQUE = 0.5
@@ -18,6 +18,10 @@ birth birthday birthdate dob born release released publish published publication
 registered registration founded built issued opened launch launched due deadline updated modified
 """
 _NOT_EVENTS = frozenset(_PAST.split())  # times of a person's or an item's life, not of the event
+_CALENDAR = (
+    r"(?i)\b(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|week|woche|semaine|semana|"
+    r"kw|q[1-4]|day|month|am|pm)"
+)
 _STAMPS = ((9e8, 2.2e9, "seconds"), (9e11, 2.2e12, "milliseconds"), (9e14, 2.2e15, "microseconds"))  # 1998 to 2039
 
 
@@ -73,6 +77,15 @@ def looks_like_dates(words: pl.Series) -> bool:
     return found.other is not None or found.values.null_count() == 0
 
 
+def looks_like_a_calendar(column: pl.Series) -> bool:
+    """Whether cells name days, weeks or months beside numbers, though no format reads them, such as `Week 3, Tue`."""
+    if column.dtype != pl.String:
+        return False
+    some = column.drop_nulls().unique().head(_PROBE)
+    named = some.str.contains(_CALENDAR) & some.str.contains(r"\d")
+    return len(some) > 10 and float(named.mean() or 0) > 0.9  # type: ignore[arg-type]
+
+
 def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
     """The column as a time, or the reason why a column that looks like a time cannot order rows."""
     name, kind = column.name, column.dtype
@@ -84,6 +97,8 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
         moments, why = read_moments(column), "orders the rows: its text is dates"
     elif kind.is_numeric() and named:
         why = "orders the rows"
+    elif kind.is_integer() and _calendar_numbers(column):
+        why = "orders the rows: its numbers are dates, year first"
     elif kind.is_integer() and (unit := _stamps(column, bool(by_name))):
         why = f"orders the rows: its numbers are {unit} since 1970"
     if not why:
@@ -114,6 +129,19 @@ def _doubt(name: str, column: pl.Series, moments: Moments | None) -> str:
         f"day and month of the time column {name!r} are ambiguous ({column.drop_nulls()[0]!r}): write "
         f'time_format = "{first}" or time_format = "{second}" below time'
     )
+
+
+def _calendar_numbers(column: pl.Series) -> bool:
+    """Whether numbers are dates such as 20260131, with or without hour and minute, over at most thirty years."""
+    present = column.drop_nulls().head(_PROBE * 50)
+    if not len(present) or present.n_unique() < 3 or (present.min() or 0) < 19_000_000:  # type: ignore[operator]
+        return False
+    text = present.cast(pl.String)
+    if text.str.len_bytes().n_unique() > 1:
+        return False
+    years = text.str.head(4).cast(pl.Int64)
+    pattern = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:[01]\d|2[0-3])?(?:[0-5]\d){0,2}$"
+    return bool(text.str.contains(pattern).all()) and int(years.max()) - int(years.min()) <= 30  # type: ignore[arg-type]
 
 
 def _stamps(column: pl.Series, named: bool) -> str:

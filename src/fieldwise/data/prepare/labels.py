@@ -1,6 +1,6 @@
 """Targets from the labels' columns and rules."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -13,10 +13,10 @@ from fieldwise.data.prepare.raw_rows import take_rows
 from fieldwise.data.read.lines import counting_from
 from fieldwise.data.read.mapped import RowFile
 from fieldwise.errors import DataError
-from fieldwise.schema import Label
+from fieldwise.schema import Label, Schema
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
-__all__ = ["LabelledRows", "read_label", "read_labels"]
+__all__ = ["LabelledRows", "read_label", "read_labels", "with_event_label"]
 
 SHOWN_VALUES = 5
 
@@ -49,10 +49,11 @@ class LabelledRows:
         scratch: Scratch = IN_MEMORY,
         folder: Path | None = None,
         files: Iterable[RowFile] = (),
+        told: Callable[[int], None] = lambda _: None,
     ) -> "LabelledRows":
-        """Some of the rows, by ascending number, with `dropped` 0; `folder` and `files` as for `take_rows`."""
+        """Some of the rows, by ascending number, with `dropped` 0; `folder`, `files`, `told` as for `take_rows`."""
         weight = None if self.weight is None else scratch.take(self.weight, rows)
-        frame = take_rows(self.frame, rows, scratch, folder, tuple(files))
+        frame = take_rows(self.frame, rows, scratch, folder, tuple(files), told)
         return LabelledRows(frame, scratch.take(self.y, rows), weight=weight)
 
 
@@ -64,6 +65,20 @@ def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False)
     ([1.0, 0.0], 1)
     """
     return read_labels(frame, (label,), all_negative=all_negative)
+
+
+def with_event_label(frame: pl.DataFrame, schema: Schema, has_negatives: bool) -> pl.DataFrame:
+    """The table, with 1 in every row as its label if it has none and negatives will be sampled.
+
+    >>> from fieldwise import Categorical
+    >>> schema = Schema(fields=(Categorical("user"),), label=Label("event"))
+    >>> with_event_label(pl.DataFrame({"user": [7, 8]}), schema, True)["event"].to_list()
+    [1, 1]
+    """
+    column = schema.label.column
+    if not has_negatives or column in frame.columns:
+        return frame
+    return frame.with_columns(pl.repeat(1, frame.height, dtype=pl.Int8, eager=True).alias(column))
 
 
 def read_labels(
@@ -94,7 +109,10 @@ def read_labels(
     for label in labels:
         if label.column not in frame.columns:
             found = ", ".join(frame.columns)
-            raise DataError(f"the label's column {label.column!r} must be in the table, found only: {found}")
+            raise DataError(
+                f"the label's column {label.column!r} must be in the table, found only: {found}; in a log of positive "
+                "events alone the recipe's [negatives] add it"
+            )
     if frame.height == 0:
         raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
     keep = _kept(frame, labels, all_negative=all_negative, scratch=scratch)

@@ -51,6 +51,10 @@ def _check_kinds(files: Sequence[Path]) -> None:
     first = kind_of(files[0])
     for path in files:
         kind = kind_of(path)
+        if kind is None and all(other.suffix == ".toml" for other in files):
+            raise DataError(
+                f"{path.parent} holds TOML files, recipes or schemas, and no table: give the table's file or folder"
+            )
         if kind is None:
             raise DataError(
                 f"the files of a table must be one of {KINDS}, found {path}: remove it, or give a pattern such as "
@@ -64,13 +68,15 @@ def _check_kinds(files: Sequence[Path]) -> None:
 
 
 def file_state(path: Path) -> tuple[int, int, int]:
-    """Size, time of the last change and inode of a file, which tell cheaply whether it has changed.
+    """Size, modification time and inode of a file, which tell cheaply whether its content has changed.
+
+    The time of the last change of its entry (ctime) is another one after a new hard link or other permissions.
 
     Errors:
         OSError: the file cannot be read.
     """
     found = path.stat()
-    return found.st_size, max(found.st_mtime_ns, found.st_ctime_ns), found.st_ino
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def check_unchanged(states: Mapping[Path, tuple[int, int, int]]) -> None:

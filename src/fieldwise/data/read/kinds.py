@@ -8,12 +8,12 @@ __all__ = ["ARROW", "KINDS", "LIBFM", "PARQUET", "TEXT", "Kind", "kind_of", "suf
 Kind = Literal["delimited text", "libFM", "Parquet", "Arrow IPC"]
 
 TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": None}
-"""Suffixes of delimited text with their delimiter; None if it must be detected from the file."""
+"""Suffixes of delimited text with the delimiter that is written; tables are not written as `.txt`."""
 
-LIBFM = ".libfm"
+LIBFM = (".libfm", ".libsvm", ".svm")
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
-KINDS = "csv, tsv, tab, txt and libfm (each also .gz and .zst), parquet, arrow, feather, ipc"
+KINDS = "csv, tsv, tab, txt, libfm, libsvm and svm (each also .gz and .zst), parquet, arrow, feather, ipc"
 """The suffixes that are read, as errors list them."""
 
 
@@ -36,7 +36,7 @@ def kind_of(path: Path) -> Kind | None:
     suffix, packing = suffix_of(path)
     if suffix in TEXT:
         return "delimited text"
-    if suffix == LIBFM:
+    if suffix in LIBFM:
         return "libFM"
     if packing:
         return None

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from fieldwise.data.read.bytesource import read_lines
 from fieldwise.errors import DataError
 
-__all__ = ["libfm_to_fields", "read_libfm"]
+__all__ = ["LibfmFields", "libfm_to_fields", "read_libfm"]
+
+_MOST_FIELDS = 1_000
 
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _LINE = rf"^{_NUMBER}(?: +\d+:{_NUMBER})* *$"
@@ -56,6 +59,53 @@ def read_libfm(path: str | Path, content: bytes | None = None, first_line: int =
         raise DataError(
             f"a feature id must fit in 64 bits: {path} line {number + first_line} holds a longer one"
         ) from None
+
+
+class LibfmFields:
+    """Whether libFM rows have fields: as many features in every row, each position with a range of ids of its own.
+
+    Then a table has a column of ids per position, `f1_id` and so on, and if any value is not 1, a column of values,
+    `f1_value` and so on; where the id of a position never changes, its values are a number's. Other rows keep their
+    lists of ids and values.
+
+    >>> rows = pl.DataFrame({"label": [1.0, 0.0], "ids": [[3, 70], [4, 71]], "values": [[1.0, 1.0], [1.0, 1.0]]})
+    >>> fields = LibfmFields()
+    >>> fields.add(rows)
+    >>> fields.table(rows).rows(named=True)
+    [{'label': 1.0, 'f1_id': 3, 'f2_id': 70}, {'label': 0.0, 'f1_id': 4, 'f2_id': 71}]
+    """
+
+    def __init__(self) -> None:
+        self._ranges: np.ndarray | None = None  # [2, F]: the least and the greatest id of each position
+        self._any, self._weighted = True, False
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Take the next rows of `read_libfm` into account, at least one."""
+        lengths = frame.get_column("ids").list.len().unique().to_list()
+        count = lengths[0] if len(lengths) == 1 else 0
+        self._any = self._any and 1 <= count <= _MOST_FIELDS
+        if not self._any:
+            return
+        ids = frame.get_column("ids").explode().to_numpy().reshape(-1, count)
+        found = np.stack([ids.min(0), ids.max(0)])
+        if self._ranges is not None and self._ranges.shape != found.shape:
+            self._any = False
+            return
+        known = found if self._ranges is None else self._ranges
+        self._ranges = np.stack([np.minimum(known[0], found[0]), np.maximum(known[1], found[1])])
+        low, high = self._ranges[:, np.argsort(self._ranges[0])]
+        self._any = bool((high[:-1] < low[1:]).all())
+        self._weighted = self._weighted or bool((frame.get_column("values").explode() != 1).any())
+
+    def table(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Rows of `read_libfm` with a column per position if they have fields, else unchanged."""
+        if not self._any or self._ranges is None:
+            return frame
+        lists = ("ids", "values") if self._weighted else ("ids",)
+        places = range(self._ranges.shape[1])
+        return frame.select(
+            "label", *(pl.col(name).list.get(k).alias(f"f{k + 1}_{name[:-1]}") for name in lists for k in places)
+        )
 
 
 def libfm_to_fields(frame: pl.DataFrame, offsets: Mapping[str, int], path: str | Path = "the table") -> pl.DataFrame:

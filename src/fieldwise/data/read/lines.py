@@ -37,7 +37,7 @@ def naming_lines(
     def line(row: int) -> str | None:
         many = is_many(path)
         for file in find_files(path):
-            found, rows = _line_or_rows(file, row, separator, encoding, columns is None)
+            found, rows = _line_or_rows(file, row, separator, encoding, columns)
             if found is not None:
                 return f"line {found} of {file}"
             if rows is None and many:
@@ -78,7 +78,7 @@ def counting_from(first: int) -> Iterator[None]:
 
 
 def _line_or_rows(
-    path: Path, row: int, separator: str | None, encoding: str, header: bool
+    path: Path, row: int, separator: str | None, encoding: str, columns: Sequence[str] | None
 ) -> tuple[int | None, int | None]:
     """The line, counted from 1, at which a row begins, or None and the number of rows; both None if not delimited text.
 
@@ -88,8 +88,8 @@ def _line_or_rows(
         return None, None
     source = stream_source(path, encoding)
     lines = (line.decode("utf-8-sig", "replace") for line in source.lines())
-    records = csv.reader(lines, delimiter=separator or text_separator(path, source))
-    wanted, start, width = row + header, 1, 0
+    records = csv.reader(lines, delimiter=separator or text_separator(path, source, columns))
+    wanted, start, width = row + (columns is None), 1, 0
     for record in records:
         width = width or len(record)
         if record or width == 1:  # blank lines at the start and end are no rows, but in a single column

@@ -1,7 +1,10 @@
 """Reading one table file as a whole."""
 
+import csv
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,7 +14,7 @@ from fieldwise.data.read.bytesource import ByteSource, open_source
 from fieldwise.data.read.delimited import read_delimited
 from fieldwise.data.read.headers import warn_of_header
 from fieldwise.data.read.kinds import KINDS, TEXT, kind_of, suffix_of
-from fieldwise.data.read.libfm import read_libfm
+from fieldwise.data.read.libfm import LibfmFields, read_libfm
 from fieldwise.errors import DataError
 
 __all__ = [
@@ -26,14 +29,17 @@ __all__ = [
 
 T = TypeVar("T")
 
+SEPARATORS = ("\t", ";", "|", ",")
+_PROBED_LINES = 1000
+_PROBED_RECORDS = 50
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextFormat:
     """How delimited text is written.
 
     Args:
-        separator: the delimiter; if omitted by the suffix, and for `.txt` the first of tab, semicolon and comma in the
-            header line.
+        separator: the delimiter; if omitted a tab for `.tsv` and `.tab`, else as `text_separator` detects it.
         encoding: the encoding.
         columns: the column names, if there is no header line.
     """
@@ -65,7 +71,9 @@ def read_file(path: Path, text: TextFormat) -> pl.DataFrame:
     if kind == "delimited text":
         return _read_text(path, text)
     if kind == "libFM":
-        return read_libfm(path)
+        frame, fields = read_libfm(path), LibfmFields()
+        fields.add(frame)
+        return fields.table(frame)
     if kind == "Parquet":
         return read_binary(path, kind, lambda: pl.read_parquet(path, glob=False))
     if kind == "Arrow IPC":
@@ -75,7 +83,7 @@ def read_file(path: Path, text: TextFormat) -> pl.DataFrame:
 
 def _read_text(path: Path, text: TextFormat) -> pl.DataFrame:
     source = open_source(path, text.encoding)
-    default = text_separator(path, source)
+    default = text_separator(path, source, text.columns)
     frame = read_delimited(source, separator=text.separator or default, names=text.columns)
     if text.columns is None:
         warn_of_header(frame, path)
@@ -86,12 +94,33 @@ def _read_text(path: Path, text: TextFormat) -> pl.DataFrame:
     return frame
 
 
-def text_separator(path: Path, source: ByteSource) -> str:
-    """The delimiter of a text file, if it was not given."""
-    if known := TEXT[suffix_of(path)[0]]:
-        return known
-    first = next((line for line in source.lines() if line.strip()), b"")
-    return next((mark for mark in ("\t", ";", ",") if mark.encode() in first), ",")
+def text_separator(path: Path, source: ByteSource, columns: Sequence[str] | None = None) -> str:
+    """The delimiter of a text file, if it was not given: by the suffix, else by the first records.
+
+    It is the one of tab, semicolon, `|` and comma that divides the header and the next records, quoted cells
+    respected, into the same number of fields. If none does, it is the one that divides the header into most.
+
+    Args:
+        path: the file.
+        source: its text.
+        columns: the column names, if there is no header line.
+    """
+    if TEXT[suffix_of(path)[0]] == "\t":
+        return "\t"
+    lines = [line.decode("utf-8-sig", "replace") for line in islice(source.lines(), _PROBED_LINES)]
+    widths = {mark: _record_widths(lines, mark) for mark in SEPARATORS}
+    for mark, found in widths.items():
+        if len(set(found)) == 1 and found[0] > 1 and (columns is None or found[0] == len(columns)):
+            return mark
+    return max(reversed(SEPARATORS), key=lambda mark: widths[mark][0] if widths[mark] else 0)
+
+
+def _record_widths(lines: Sequence[str], separator: str) -> list[int]:
+    """The numbers of fields of the first records, without blank lines."""
+    records, found = csv.reader(lines, delimiter=separator), list[int]()
+    with suppress(csv.Error):  # a field that is too long
+        found.extend(len(record) for record in islice(records, _PROBED_RECORDS) if record)
+    return found[:-1] if records.line_num == _PROBED_LINES and len(found) > 1 else found  # the last one may go on
 
 
 def check_first_row(path: Path, frame: pl.DataFrame, columns: Sequence[str]) -> None:
@@ -110,7 +139,7 @@ def check_one_column(path: Path, names: Sequence[str], separator: str) -> None:
     Errors:
         DataError: the only column's name holds another delimiter.
     """
-    for mark in ("\t", ";", ",", "|") if len(names) == 1 else ():
+    for mark in SEPARATORS if len(names) == 1 else ():
         if mark in names[0] and mark != separator:
             raise DataError(
                 f"{path} was read as one column {names[0][:60]!r} with delimiter {separator!r}; give "

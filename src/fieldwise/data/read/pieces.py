@@ -16,11 +16,12 @@ from fieldwise.data.read.unpacking import CHUNK
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage.threads import ahead
 
-__all__ = ["Bounds", "binary_pieces", "binary_schema", "count_rows", "estimated_bytes"]
+__all__ = ["Bounds", "binary_pieces", "binary_schema", "count_rows", "estimated_bytes", "table_bytes"]
 
 _PROBE = 1_000  # rows
 _SMALL = 1 << 20  # bytes that any piece may take
 _ROW_GROUPS = 1 << 26  # bytes of row groups that are read at once
+_VIEW, _SHORT = 16, 12  # bytes of a text's entry, and of a text that lies in it
 _TEXT, _PACKED = 6, 10  # bytes in memory per byte of plain text, at most about; of unpacked per packed text
 
 
@@ -65,6 +66,23 @@ class Bounds:
                 f"{size / 1e6:,.0f} MB: set data.memory to {2 * size * self.share / 1e6:,.0f}MB or more, or write the "
                 "file with smaller batches"
             )
+
+
+def table_bytes(frame: pl.DataFrame) -> int:
+    """The bytes of a table in memory or in an Arrow file, about: 16 for a text of up to 12 bytes, else as many more.
+
+    `estimated_size` has only the bytes of the texts.
+
+    >>> table_bytes(pl.DataFrame({"a": ["x", "y"], "n": [1, 2]}))
+    48
+    """
+    size = 0
+    for column in frame.iter_columns():
+        own = int(column.estimated_size())
+        if column.dtype in (pl.String, pl.Binary):
+            own = _VIEW * len(column) + (own if own > _SHORT * len(column) else 0)
+        size += own
+    return size
 
 
 def estimated_bytes(path: Path) -> float:

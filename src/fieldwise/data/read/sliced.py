@@ -71,7 +71,7 @@ class SlicedTable:
             self._lengths = self._probed(schema)
             self.empty = self._with_positions(schema.to_frame(), {})
         elif kind == "libFM":
-            self.empty = next(iter(raw_pieces(self.files[:1], self._text, _bounds(1))))[1].clear()
+            self.empty = next(iter(raw_pieces(self.files, self._text, _bounds(1))))[1].clear()
         else:
             self._types, self.empty = self._read_types()
 

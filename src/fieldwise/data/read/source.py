@@ -10,6 +10,7 @@ from fieldwise.data.read.bytesource import stream_source
 from fieldwise.data.read.found import check_unchanged, file_state, find_files
 from fieldwise.data.read.headers import names_among_values, warn_of_names
 from fieldwise.data.read.kinds import kind_of
+from fieldwise.data.read.libfm import LibfmFields
 from fieldwise.data.read.mapped import GATHERED, MappedRows, RowsWriter, arrow_library, map_rows
 from fieldwise.data.read.one_file import (
     TextFormat,
@@ -133,7 +134,12 @@ def raw_pieces(
     if kind == "delimited text":
         yield from _text_pieces(files, text, bounds)
     elif kind == "libFM":
-        yield from ((path, piece) for path in files for piece in libfm_pieces(path, bounds.piece_bytes))
+        fields = LibfmFields()
+        for path in files:
+            for piece in libfm_pieces(path, bounds.piece_bytes):
+                fields.add(piece)
+        for path in files:
+            yield from ((path, fields.table(piece)) for piece in libfm_pieces(path, bounds.piece_bytes))
     else:
         schema = common_schema({path: binary_schema(path) for path in files})
         schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
@@ -147,7 +153,7 @@ def _text_pieces(files: Sequence[Path], text: TextFormat, bounds: Bounds) -> Ite
     wanted: list[str] | None = None
     for path in files:
         source = stream_source(path, text.encoding)
-        separator = text.separator or text_separator(path, source)
+        separator = text.separator or text_separator(path, source, text.columns)
         first = True
         for piece in delimited_pieces(source, separator=separator, names=text.columns, size=bounds.piece_bytes):
             if first:

@@ -1,7 +1,7 @@
 """Reading and writing tables: files and frames of other libraries as polars DataFrames."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from fieldwise.errors import DataError, MissingExtraError
 __all__ = ["TableLike", "as_given", "as_table", "write_table"]
 
 TableLike = Annotated[Any, "as_table"]
-"""Input of `as_table`: a path, or a polars, pandas or pyarrow table."""
+"""Input of `as_table`: a path, a polars, pandas or pyarrow table, a dict of lists, or a list of dicts."""
 
 
 def as_table(
@@ -29,11 +29,12 @@ def as_table(
     position is added, `embedding[0]` and so on; fixed-size lists become lists.
 
     Args:
-        data: a file (csv, tsv, tab, txt, libfm, each also with `.gz` or `.zst`; parquet; arrow, feather, ipc), a folder
-            of such files of one kind or a pattern such as `logs/*.parquet`, whose rows follow in the order of the
-            files' names; a polars DataFrame or LazyFrame, a pandas DataFrame, or a pyarrow Table.
-        separator: delimiter of text; if omitted by the suffix, and for `.txt` the first of tab, semicolon and comma in
-            the header line.
+        data: a file (csv, tsv, tab, txt, libfm, libsvm, svm, each also with `.gz` or `.zst`; parquet; arrow, feather,
+            ipc), a folder of such files of one kind or a pattern such as `logs/*.parquet`, whose rows follow in the
+            order of the files' names; a polars DataFrame or LazyFrame, a pandas DataFrame, or a pyarrow Table; a
+            dict with a list for each column, or a list with a dict for each row (an absent key is null).
+        separator: delimiter of text; if omitted a tab for `.tsv` and `.tab`, else the one of tab, semicolon, `|` and
+            comma that divides the first records evenly.
         encoding: encoding of delimited text.
         columns: column names of delimited text without a header line. A header that looks like a row causes a
             warning.
@@ -64,10 +65,40 @@ def _from_frame(data: Any) -> pl.DataFrame:
         table = pl.from_arrow(data)
         assert isinstance(table, pl.DataFrame)
         return table
+    if isinstance(data, Mapping):
+        return _from_columns(data)
+    if isinstance(data, list) and data and all(isinstance(row, Mapping) for row in data):
+        return _from_columns(
+            {name: [row.get(name) for row in data] for name in {key: 0 for row in data for key in row}}
+        )
     raise DataError(
-        "a table must be a path, a polars DataFrame or LazyFrame, a pandas DataFrame or a pyarrow Table, "
-        f"found {type(data).__module__}.{type(data).__qualname__}; convert it"
+        "a table must be a path, a polars DataFrame or LazyFrame, a pandas DataFrame, a pyarrow Table, a dict of lists "
+        f"or a list of dicts, found {type(data).__module__}.{type(data).__qualname__}; convert it"
     )
+
+
+def _from_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
+    """A dict of columns as a table."""
+    columns: list[pl.Series] = []
+    for name, values in data.items():
+        if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
+            raise DataError(
+                f"a table as a dict needs a list of values for each column, found {values!r} for {name!r}: write "
+                "a row as [{...}]"
+            )
+        try:
+            columns.append(pl.Series(str(name), values))
+        except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as e:
+            raise DataError(
+                f"a column must hold values of one kind: {name!r} does not ({str(e).splitlines()[0]}); convert it"
+            ) from e
+        if len(columns[-1]) != len(columns[0]):
+            raise DataError(
+                f"all columns of a table must have one length: {columns[0].name!r} has {len(columns[0])} values, "
+                f"{name!r} {len(columns[-1])}"
+            )
+    _check_names([column.name for column in columns], "the dict")
+    return pl.DataFrame(columns)
 
 
 def as_given(frame: pl.DataFrame, data: Any) -> Any:

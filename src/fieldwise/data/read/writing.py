@@ -2,8 +2,6 @@
 
 import gzip
 import os
-import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ import polars as pl
 from fieldwise.data.read.kinds import ARROW, PARQUET, TEXT, suffix_of
 from fieldwise.errors import DataError
 from fieldwise.storage.files import disk_is_full, remove_old_partials, sync_folder
+from fieldwise.storage.folders import scratch_folder
 
 __all__ = ["TableWriter"]
 
@@ -26,7 +25,7 @@ class TableWriter:
     """Writes a table in the format of its path's suffix (csv, tsv, tab, also with `.gz`; parquet; arrow, feather, ipc).
 
     A context manager: at its end the file is moved into place; on an error an existing file is not changed. Only one
-    slice is in memory at a time.
+    slice is in memory at a time. What killed writers have left in the folder is removed.
 
     Args:
         path: the file; its parent folders are created.
@@ -49,18 +48,18 @@ class TableWriter:
             kinds = "csv, tsv, tab (each also .gz), parquet, arrow, feather, ipc"
             raise DataError(f"a table is written as one of {kinds}, found the name {path.name!r}; change its suffix")
         self._path, self._raw, self.guarded = path, raw, 0
-        self._folder = path.with_name(f".{secrets.token_hex(6)}.part")  # for the unfinished file
-        self._whole = self._folder / "whole"
         self._slices: list[Path] = []
-        self._open = ExitStack()
+        self._open, self._scratch = ExitStack(), ExitStack()
         self._text: IO[bytes] | None = None
 
     def __enter__(self) -> "TableWriter":
         if self._path.is_dir():  # else the last step would fail, after all the work
             raise DataError(f"cannot write {self._path}: it is a folder; choose another name")
         with self._told():
-            self._folder.mkdir(parents=True)
-            remove_old_partials(self._folder.parent)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            remove_old_partials(self._path.parent)  # of former versions
+            self._folder = self._scratch.enter_context(scratch_folder(self._path.parent))
+            self._whole = self._folder / "whole"
         return self
 
     def add(self, frame: pl.DataFrame) -> None:
@@ -79,7 +78,7 @@ class TableWriter:
                 if error is None:
                     self._finish()
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._scratch.close()
 
     def _add_text(self, frame: pl.DataFrame, separator: str) -> None:
         nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]

@@ -1,0 +1,120 @@
+"""Tables as people log them (`tables.txt`): headers, forms of columns (`worlds`), sizes and kinds of file.
+
+A table is a line `name: trade, language, rows x users x items, rate, file` and a line of `header = side.form` or
+`header = time how` or `header = label how`. `~.1` empties a tenth of a column's cells, `!2` breaks two of them. `as ID`
+marks a column that may be taken as the id of its side. `+label` is a second label, which is known too late for a field.
+"""
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from benchmarks.inference.worlds import FORMS, Column, World, labels, times
+
+__all__ = ["Table", "planted", "written"]
+
+ROLES = {"user", "item", "context"}
+IDS = {"int", "seq", "hex", "uuid", "prefixed", "handle", "email", "isbn", "name"}
+
+TABLES = Path(__file__).with_name("tables.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A file, and by header what each column means."""
+
+    path: Path
+    columns: Mapping[str, Column]
+
+    def named(self, kind: str) -> list[str]:
+        """Columns that may be of this kind."""
+        return [name for name, column in self.columns.items() if kind in column.kinds]
+
+    def ids(self, side: str) -> list[str]:
+        """Columns that may be taken as ids of this side."""
+        return [name for name, column in self.columns.items() if column.identity == side]
+
+
+def planted(folder: Path, *, anonymous: bool = False, only: str = "") -> Iterator[Table]:
+    """The tables, each written to a folder as it is asked for."""
+    lines = TABLES.read_text().splitlines()
+    for head, body in zip(lines[::2], lines[1::2], strict=True):
+        if only in head:
+            yield _made(head, body, folder, anonymous)
+
+
+def _made(head: str, body: str, folder: Path, anonymous: bool) -> Table:
+    name, _, facts = head.partition(": ")
+    _, language, size, rate, file = facts.split(", ")
+    rows, users, items = map(int, size.split("x"))
+    seed = zlib.crc32(name.encode())
+    w = World(seed=seed, rows=rows, users=users, items=items, language=language, rate=float(rate))
+    columns = []
+    for at, entry in enumerate(body.split("; "), 1):
+        header, _, words = entry.partition(" = ")
+        header = f"c{at}" if anonymous else header
+        columns.append(_column(w, header, words.split()))
+    if seed % 3 == 0 and users:  # a log that is kept by user
+        order = np.argsort(w.index["user"], kind="stable")
+        columns = [replace(column, cells=column.cells[order]) for column in columns]
+    return written(folder, name, file, columns)
+
+
+def written(folder: Path, name: str, file: str, columns: Sequence[Column]) -> Table:
+    """A table of these columns, written to a file: `csv` with its separator, or `parquet`."""
+    suffix, _, mark = file.partition(" ")
+    path = folder / f"{name}.{suffix}"
+    frame = pl.DataFrame({column.name: column.cells for column in columns})
+    if suffix == "parquet":
+        frame.write_parquet(path)
+    else:
+        frame.write_csv(path, separator="\t" if mark == "tab" else mark)
+    return Table(path=path, columns={column.name: column for column in columns})
+
+
+def _column(w: World, header: str, words: list[str]) -> Column:
+    cells: pl.Series
+    form, *given = words
+    if form == "time":
+        week = given[0] == "week"
+        return Column(name=header, cells=times(w, given[0]), kinds=frozenset(() if week else ("time",)), check=week)
+    if form == "label":
+        cells, yes, no = labels(w, *given)
+        return Column(
+            name=header, cells=cells, kinds=frozenset(("label",)), positive=frozenset(yes), negative=frozenset(no)
+        )
+    if form == "+label":  # of the positives alone
+        later = pl.Series((w.y & (w.rng.random(w.rows) < 0.3)).astype(int))
+        kinds = frozenset(("label", "omitted"))
+        return Column(name=header, cells=later, kinds=kinds, positive=frozenset((1,)), negative=frozenset((0,)))
+    side, _, how = form.partition(".")
+    gaps = next((float(word[1:]) for word in given if word[0] == "~"), 0.0)
+    broken = next((int(word[1:]) for word in given if word[0] == "!"), 0)
+    named = given[-2:] == ["as", "ID"]
+    given = [word for word in given[: -2 if named else None] if word[0] not in "~!"]
+    cells, kinds = FORMS[how](w, side, *given)
+    if how in IDS and side == "row":
+        kinds = {"omitted"}  # another value in every row
+    if gaps or broken:
+        cells = _damaged(w, cells, gaps, broken)
+    roles = {side} if w.given[side] else {"context"} if side == "row" and any(w.given.values()) else ROLES
+    return Column(
+        name=header,
+        cells=cells,
+        kinds=frozenset({"category"} if named else kinds if not broken else ()),
+        roles=frozenset(ROLES if how == "session" else roles),
+        identity=side if w.given[side] and (how in IDS or named) else "",
+        check=broken > 0,
+    )
+
+
+def _damaged(w: World, cells: pl.Series, gaps: float, broken: int) -> pl.Series:
+    """Cells of which a share is empty, or a few are no numbers."""
+    if gaps:
+        return cells.set(pl.Series(w.rng.random(w.rows) < gaps), None)
+    at = w.rng.choice(w.rows, broken, replace=False)
+    return cells.cast(pl.String).scatter(at, ["#REF!", "approx. 300", "??"][:broken])
