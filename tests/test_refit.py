@@ -20,9 +20,9 @@ from fieldwise.runs.fitting import fit_recipe, refit_recipe
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.rows import rows_of_run
+from fieldwise.training.callbacks import Callback, OutOfTime
 from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective
-from fieldwise.training.progress import OutOfTime, Silent
 from fieldwise.training.settings import TrainingSettings
 
 FRAME = simulate(1500, users=40, items=30, seed=5)
@@ -144,13 +144,13 @@ def test_a_warm_start_from_it_has_not_held_out_the_validation_rows(prepared, run
     assert not next_run.warm_start.same_valid_rows
 
 
-class _Stops(Silent):
+class _Stops(Callback):
     """Ends the second training at its third step."""
 
     def __init__(self, how: type[BaseException]) -> None:
         self.how, self.steps = how, 0
 
-    def step(self, rows, loss) -> None:
+    def on_step(self, step) -> None:
         self.steps += 1
         if self.steps == 3:
             raise self.how
@@ -159,7 +159,7 @@ class _Stops(Silent):
 @pytest.mark.parametrize(("how", "stopped"), [(KeyboardInterrupt, "interrupted"), (OutOfTime, "time")])
 def test_a_broken_off_second_training_leaves_the_first_network(prepared, how, stopped):
     first = fit_recipe(recipe(), prepared)
-    kept = refit_recipe(first, prepared, _Stops(how))
+    kept = refit_recipe(first, prepared, [_Stops(how)])
     assert kept.network is first.network
     assert kept.encoder is first.encoder
     assert kept.refit is None

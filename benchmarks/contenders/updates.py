@@ -14,9 +14,9 @@ from benchmarks.case import Timed
 from benchmarks.contenders.fieldwise_log import known_settings, table
 from benchmarks.log import Log
 from fieldwise.models.build import build_network, model_from_dict
+from fieldwise.training.callbacks import Callback, TrainingStep
 from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective
-from fieldwise.training.progress import Silent
 
 DIM = 16
 
@@ -32,13 +32,13 @@ def random_rows(vocabulary: int, rows: int, fields: int) -> Log:
     return Log((size,) * fields, ids, y, ids[:0], y[:0], "")
 
 
-class Clock(Silent):
+class Clock(Callback):
     """When each step ended."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def step(self, rows: int, loss: Tensor) -> None:
+    def on_step(self, step: TrainingStep) -> None:
         self.times.append(time.perf_counter())
 
 
@@ -50,7 +50,7 @@ def fieldwise_step(log: Log, options: dict[str, Any]) -> float:
     )
     network = build_network(model_from_dict({"name": "fm", "embedding_dim": DIM}), rows.layout, 0)
     clock, few = Clock(), table(log.first(256))
-    fit(network, rows, few, settings=settings, objective=Objective(), seed=0, progress=clock)
+    fit(network, rows, few, settings=settings, objective=Objective(), seed=0, callbacks=[clock])
     return statistics.median(b - a for a, b in itertools.pairwise(clock.times))
 
 

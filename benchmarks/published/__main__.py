@@ -70,7 +70,7 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
         data_dir=options.data_dir,
         cache=default_cache(),
         note=note,
-        progress=lambda title: progress_for(title, quiet=not sys.stderr.isatty()),
+        callbacks=lambda title: [progress_for(title, quiet=not sys.stderr.isatty())],
     )
     given = {"store": Store(options.store), "context": context}
     recipes = [row.load(table.protocol) for row in table.rows if row.learner is None]

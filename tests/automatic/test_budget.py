@@ -5,10 +5,10 @@ import torch
 
 from fieldwise.automatic import budget
 from fieldwise.automatic.budget import Clock, Hopeless, Probe, Trial, Until, admitted, allotted
-from fieldwise.training.progress import OutOfTime
+from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.result import Evaluation
 
-LOSS = torch.tensor(0.5)
+STEP = TrainingStep(1, 1, 100, torch.tensor(0.5))
 
 
 @pytest.fixture
@@ -35,35 +35,35 @@ def test_a_clock_counts_from_its_beginning():
 def test_until_ends_a_training_at_its_time_and_not_before(now):
     until = Until(10)
     now[0] = 109.9
-    until.step(8, LOSS)
+    until.on_step(STEP)
     now[0] = 110.0
     with pytest.raises(OutOfTime):
-        until.step(8, LOSS)
+        until.on_step(STEP)
 
 
 def test_a_probe_reckons_an_epoch_from_its_steps_and_one_evaluation(now):
     probe = Probe()
-    probe.epoch(1, 30, 1000)
+    probe.on_start(TrainingStart(epochs=30, steps=10, rows=1000, monitor="logloss"))
     for seconds in (5.0, 2.0, 2.0, 2.0, 2.0):  # the first prepares much
         now[0] += seconds
-        probe.step(100, LOSS)
+        probe.on_step(STEP)
     now[0] += 2.0
     with pytest.raises(OutOfTime):
-        probe.step(100, LOSS)
+        probe.on_step(STEP)
     now[0] += 3.0
-    probe.evaluation(evaluated(0.6, 0.5), "logloss", True)
+    probe.on_evaluation(evaluated(0.6, 0.5), better=True)
     assert probe.seconds_per_epoch == pytest.approx(10 * 2.0 + 3.0)
 
 
 def test_a_probe_of_a_table_of_few_batches_ends_at_its_first_evaluation(now):
     probe = Probe()
-    probe.epoch(1, 30, 150)
+    probe.on_start(TrainingStart(epochs=30, steps=2, rows=150, monitor="logloss"))
     for _ in range(2):
         now[0] += 1.0
-        probe.step(100, LOSS)
+        probe.on_step(STEP)
     now[0] += 0.5
     with pytest.raises(OutOfTime):
-        probe.evaluation(evaluated(1, 0.5), "logloss", True)
+        probe.on_evaluation(evaluated(1, 0.5), better=True)
     assert probe.seconds_per_epoch == pytest.approx(1.5 * 1.0 + 0.5)
 
 
@@ -88,11 +88,11 @@ def test_a_model_gets_its_share_or_what_it_usually_needs_where_the_others_keep_t
 def test_a_trial_that_falls_behind_is_broken_off_from_half_of_the_others_best_on():
     other = [evaluated(1, 0.70), evaluated(2, 0.60), evaluated(3, 0.50), evaluated(4, 0.45), evaluated(5, 0.47)]
     trial = Trial(1000, other, "logloss")
-    trial.evaluation(evaluated(1, 0.90), "logloss", True)  # before half of the best epoch, 4
-    trial.evaluation(evaluated(2, 0.606), "logloss", True)  # within a hundredth of .60
-    trial.evaluation(evaluated(3, 0.504), "logloss", True)
+    trial.on_evaluation(evaluated(1, 0.90), better=True)  # before half of the best epoch, 4
+    trial.on_evaluation(evaluated(2, 0.606), better=True)  # within a hundredth of .60
+    trial.on_evaluation(evaluated(3, 0.504), better=True)
     with pytest.raises(Hopeless):
-        trial.evaluation(evaluated(4, 0.50), "logloss", True)
+        trial.on_evaluation(evaluated(4, 0.50), better=True)
     ahead = Trial(1000, other, "logloss")
     for epoch in range(1, 7):
-        ahead.evaluation(evaluated(epoch, 0.45), "logloss", True)
+        ahead.on_evaluation(evaluated(epoch, 0.45), better=True)

@@ -1,13 +1,16 @@
 """Settings by the data: what is given stays, what is not follows from the rows, and every model builds by it."""
 
 import dataclasses
+import sys
+import warnings
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
 from fieldwise import Recommender
-from fieldwise.cli.train_words import below_lr
+from fieldwise.cli.train_words import below_baseline
 from fieldwise.config import given
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.split_settings import RandomSplit
@@ -16,13 +19,14 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, IntTower
 from fieldwise.models.build import model_to_dict
+from fieldwise.runs.baseline import fit_baseline
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.defaults import Facts, resolve
-from fieldwise.runs.defaults.rules import UNKNOWN_SHARE
-from fieldwise.runs.fitting import fit_recipe, lr_on_valid, settled
+from fieldwise.runs.defaults.rules import UNKNOWN_SHARE, Rule, training_rules
+from fieldwise.runs.fitting import fit_recipe, settled
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import Recipe, load_recipe
-from fieldwise.schema import Categorical, Label, Schema
+from fieldwise.schema import Bag, Categorical, Label, Schema
 from fieldwise.training.settings import TrainingSettings
 
 LAYOUT = Layout.of_sizes([50, 20, 30, 10], ["user", "user", "item", "item"])
@@ -204,12 +208,18 @@ def test_defaults_of_a_rare_label_are_no_worse_than_a_constant():
 def test_a_run_that_is_below_lr_on_its_validation_rows_says_so():
     recipe = own_recipe(model={"name": "autoint"}, training={"epochs": 1, "learning_rate": 1e-6})
     prepared = prepare_recipe(recipe, None)
-    run, lr = train_recipe(recipe, prepared), lr_on_valid(recipe, prepared)
-    sentence = below_lr(run, lr)
+    run, lr = train_recipe(recipe, prepared), fit_baseline(recipe, prepared, len(prepared.train.table))
+    sentence = below_baseline(run, lr)
     assert sentence is not None
-    assert f"logloss {lr['logloss']:.4f} compared with {run.valid['logloss']:.4f}" in sentence
-    good = dataclasses.replace(run, valid={**run.valid, "logloss": lr["logloss"] - 0.01})
-    assert below_lr(good, lr) is None
+    assert f"logloss {lr.valid['logloss']:.4f} compared with {run.valid['logloss']:.4f}" in sentence
+    assert "sample" not in sentence
+    some = fit_baseline(recipe, prepared, 500)
+    sentence = below_baseline(run, some)
+    assert sentence is not None
+    assert f"regression, trained on a sample of {some.rows} rows, is better than this model" in sentence
+    assert 500 <= some.rows <= 502
+    good = dataclasses.replace(run, valid={**run.valid, "logloss": lr.valid["logloss"] - 0.01})
+    assert below_baseline(good, lr) is None
 
 
 def test_rules_go_by_the_settings_that_are_given():
@@ -233,3 +243,73 @@ def test_a_warm_start_keeps_its_output_bias(tmp_path):
     still = TrainingSettings(epochs=1, learning_rate=1e-9)
     again = Recommender(schema, FM(), training=still, warm_start=tmp_path / "first").fit(log)
     assert again.evaluate(log)["mean_prediction"] == pytest.approx(0.9, abs=0.03)
+
+
+def test_lr_is_solved_exactly_where_its_rows_fit_and_no_setting_of_steps_is_given():
+    def optimizer(model=LR, exact=True, **training):
+        given_facts = dataclasses.replace(facts(), exact=exact)
+        return resolve(model(), TrainingSettings(**training), given_facts).training.optimizer
+
+    assert optimizer() == "lbfgs"
+    assert optimizer(monitor="auc", refit=True) == "lbfgs"
+    assert {optimizer(exact=False), optimizer(FM), optimizer(epochs=100), optimizer(l2={})} == {"adam"}
+    assert optimizer(optimizer="sgd") == "sgd"
+    chosen = resolve(LR(), TrainingSettings(), dataclasses.replace(facts(), exact=True)).chosen
+    assert [str(one) for one in chosen] == [
+        "optimizer lbfgs: solved exactly, 9,731 rows",
+        "monitor logloss: a binary label",
+    ]
+
+
+def test_fm_and_afm_start_from_lr_where_it_can_be_solved():
+    known = dataclasses.replace(facts(), exact=True)
+    starts = {m: resolve(m(), TrainingSettings(), known).training.linear_start for m in (FM, AFM, AutoInt, IntTower)}
+    assert starts == {FM: True, AFM: True, AutoInt: False, IntTower: False}
+    assert not resolve(FM(), TrainingSettings(tables="sharded"), known).training.linear_start
+    assert not resolve(FM(), TrainingSettings(), facts()).training.linear_start
+
+
+def test_a_warm_start_and_a_maximum_over_a_bag_are_trained_by_steps(tmp_path):
+    frame = simulate(400, users=20, items=10, seed=0)
+    schema = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
+    first = Recommender(schema, LR()).fit(frame)
+    first.save(tmp_path / "first")
+    again = Recommender(schema, LR(), warm_start=tmp_path / "first").fit(frame)
+    assert first.result_.stopped == "converged"
+    assert again.result_.stopped != "converged"
+    bags = Schema(fields=(Categorical("user_id"), Bag("genres", pooling="max")), label=Label("liked"))
+    assert Recommender(bags, LR()).fit(frame).result_.stopped != "converged"
+
+
+def test_new_users_do_not_make_fm_worse_than_lr():
+    """A split by time in which nine of ten test users are new: the mean with LR is not worse."""
+    rng = np.random.default_rng(0)
+    users = np.concatenate([rng.integers(0, 300, 3_000), rng.integers(280, 600, 2_000)])
+    items = rng.integers(0, 60, len(users))
+    logit = rng.normal(0, 1, 600)[users] + rng.normal(0, 1, 60)[items]
+    y = (rng.random(len(users)) < 1 / (1 + np.exp(-logit))).astype(int)
+    frame = pl.DataFrame({"user": users, "item": items, "y": y})
+    schema = Schema(fields=(Categorical("user", role="user"), Categorical("item", role="item")), label=Label("y"))
+    parts = {"X": frame[:3_000], "valid": frame[3_000:4_000]}
+    losses = {
+        model: Recommender(schema, model(), seed=0).fit(**parts).evaluate(frame[4_000:])["logloss"]
+        for model in (LR, FM, AFM)
+    }
+    assert max(losses[FM], losses[AFM]) < losses[LR] + 0.003
+
+
+def test_a_run_that_the_chosen_limit_of_epochs_ended_says_so(monkeypatch):
+    frame = simulate(300, users=20, items=10, seed=0)
+    schema = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
+    plain = training_rules
+
+    def few(*given):
+        rules = plain(*given)
+        return rules | {name: Rule(2, "few") for name in ("epochs",) if name in rules}
+
+    monkeypatch.setattr(sys.modules["fieldwise.runs.defaults.resolve"], "training_rules", few)
+    with pytest.warns(UserWarning, match="CHECK training.epochs: 2 epochs ended the training"):
+        Recommender(schema, AutoInt()).fit(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Recommender(schema, AutoInt(), training=TrainingSettings(epochs=2)).fit(frame)

@@ -238,14 +238,14 @@ def test_records_are_json_without_rows_of_the_data(recipes):
 
 def test_the_run_in_progress_of_a_comparison_is_resumed(recipes):
     whole, rest = Steps(), Steps()
-    context = replace(HERE, progress=lambda _: whole)
+    context = replace(HERE, callbacks=lambda _: [whole])
     wanted = recorded_runs(recipes[1:], [0], store=Store(Path("whole")), context=context)["fm.toml"][0]
     stop, said = 2 * whole.done // 3, []
     with pytest.raises(KeyboardInterrupt):
         recorded_runs(
-            recipes[1:], [0], store=Store(Path("store")), context=replace(HERE, progress=lambda _: Steps(stop))
+            recipes[1:], [0], store=Store(Path("store")), context=replace(HERE, callbacks=lambda _: [Steps(stop)])
         )
-    context = replace(HERE, progress=lambda _: rest, note=said.append)
+    context = replace(HERE, callbacks=lambda _: [rest], note=said.append)
     found = recorded_runs(recipes[1:], [0], store=Store(Path("store")), context=context)["fm.toml"][0]
     assert rest.done == whole.done - stop
     assert any("fm.toml seed 0: " in sentence and "resumes the unfinished run" in sentence for sentence in said), said

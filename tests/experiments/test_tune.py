@@ -236,7 +236,7 @@ def test_a_damaged_study_is_one_sentence(recipe):
 
 
 def one_trial(recipe, place, steps, said):
-    context = RunContext(data_dir=DATA, progress=lambda _: steps, note=said.append)
+    context = RunContext(data_dir=DATA, callbacks=lambda _: [steps], note=said.append)
     return tune(recipe, trials=1, store=Path(place), context=context, final_seeds=1)
 
 

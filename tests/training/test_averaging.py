@@ -4,15 +4,15 @@ import torch
 
 from fieldwise.models import LR, AutoIntPlus
 from fieldwise.models.build import build_network
+from fieldwise.training.callbacks import Callback
 from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.progress import Silent
 from fieldwise.training.settings import TrainingSettings
 
 BINARY = Objective()
 
 
-class Recording(Silent):
+class Recording(Callback):
     """All weights and buffers after every step."""
 
     def __init__(self, network):
@@ -22,7 +22,7 @@ class Recording(Silent):
     def state(self):
         return {name: value.double().numpy().copy() for name, value in self.network.state_dict().items()}
 
-    def step(self, rows, loss):
+    def on_step(self, step):
         self.states.append(self.state())
 
 
@@ -31,7 +31,7 @@ def train(tables, network, average, **settings):
     given = {"batch_size": 24, "epochs": 2, "learning_rate": 0.05, "patience": 9, **settings}
     result = fit(
         network, tables.train, tables.valid, settings=TrainingSettings(average=average, **given),
-        objective=BINARY, seed=0, progress=progress,
+        objective=BINARY, seed=0, callbacks=(progress,),
     )  # fmt: skip
     return result, progress.states
 

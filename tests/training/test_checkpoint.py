@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import signal
@@ -17,11 +18,11 @@ from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.models import FM, AutoInt, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.storage.tensors import read_tensors, write_tensors
+from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.fit import Training, fit
 from fieldwise.training.interrupts import Signals, WholeSteps
 from fieldwise.training.objective import Objective
-from fieldwise.training.progress import Silent
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.unfinished import CHECKPOINT, Unfinished
 
@@ -45,19 +46,19 @@ class Killed(BaseException):
     """What no code catches, as a kill would end a run; a test does."""
 
 
-class Kills(Silent):
+class Kills(Callback):
     """Ends the run after so many steps, or after so many evaluations."""
 
     def __init__(self, step=None, evaluation=None, how=Killed):
         self.at_step, self.at_evaluation, self.how = step, evaluation, how
         self.steps = self.evaluations = 0
 
-    def step(self, rows, loss):
+    def on_step(self, step):
         self.steps += 1
         if self.steps == self.at_step:
             raise self.how
 
-    def evaluation(self, evaluation, monitor, better):
+    def on_evaluation(self, evaluation, better):
         self.evaluations += 1
         if self.evaluations == self.at_evaluation:
             raise self.how
@@ -82,7 +83,8 @@ def trained(tables, case="fm-lazy-adagrad", kept=None, progress=None, **changed)
     network = build_network(model, tables.layout, 3)
     result = Training(
         network=network, train=tables.train, valid=tables.valid, objective=Objective(), seed=3,
-        settings=TrainingSettings(**{**COMMON, **settings, **changed}), progress=progress or Silent(), checkpoints=kept,
+        settings=TrainingSettings(**{**COMMON, **settings, **changed}), checkpoints=kept,
+        callbacks=(progress or Callback(),),
     ).run()  # fmt: skip
     return network, result
 
@@ -179,15 +181,15 @@ def test_the_second_training_resumes_too(tables, tmp_path):
 
     def again(kept, progress):
         network = build_network(model, tables.layout, 3)
-        more = {"settings": given, "objective": Objective(), "seed": 3, "progress": progress, "checkpoints": kept}
+        more = {"settings": given, "objective": Objective(), "seed": 3, "callbacks": (progress,), "checkpoints": kept}
         return network, Training(network=network, train=tables.train, valid=first, **more).run()
 
-    expected = again(None, Silent())
+    expected = again(None, Callback())
     for at, how in ((2, Killed), (9, KeyboardInterrupt)):
         folder = tmp_path / str(at)
         with pytest.raises(how):
             again(checkpoints(folder), Kills(step=at, how=how))
-        assert_equal(again(checkpoints(folder), Silent()), expected)
+        assert_equal(again(checkpoints(folder), Callback()), expected)
 
 
 def test_the_last_two_are_kept(tables, tmp_path):
@@ -227,6 +229,21 @@ def test_two_damaged_checkpoints_begin_anew(tables, tmp_path):
         assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
     assert ["a checkpoint is damaged" in str(one.message) for one in told] == [True, True, False]
     assert str(told[-1].message) == "no whole checkpoint is left: training begins anew"
+
+
+@pytest.mark.parametrize("forged", [{"number": "x"}, {"number": None}, {"about": 3}, {"run": []}])
+def test_a_forged_checkpoint_is_damaged(tables, tmp_path, forged):
+    """Its checksum is right, its contents are not."""
+    expected = trained(tables)
+    with pytest.raises(Killed):
+        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
+    for path in tmp_path.rglob("checkpoint.json"):
+        manifest = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"} | forged
+        digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+        path.write_text(json.dumps(manifest | {"sha256": digest}))
+    with pytest.warns(UserWarning, match="a checkpoint is damaged|no whole checkpoint is left") as told:
+        assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
+    assert "must be a whole number" in str(told[0].message) or "must describe its run" in str(told[0].message)
 
 
 def test_damaged_parts_of_several_processes_begin_anew(tmp_path):
@@ -274,8 +291,8 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_the_run_goes_on(tables,
 
 
 def test_a_run_that_diverges_leaves_nothing_to_resume(tables, tmp_path):
-    class Diverges(Silent):
-        def evaluation(self, evaluation, monitor, better):
+    class Diverges(Callback):
+        def on_evaluation(self, evaluation, better):
             raise TrainingError("the loss must stay finite")
 
     with pytest.raises(TrainingError):
@@ -303,8 +320,8 @@ def test_when_a_checkpoint_is_due(tmp_path):
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1")
 def test_sigusr1_writes_one_now(tables, tmp_path):
     class Asks(Kills):
-        def step(self, rows, loss):
-            super().step(rows, loss)
+        def on_step(self, step):
+            super().on_step(step)
             if self.steps == 4:
                 os.kill(os.getpid(), signal.SIGUSR1)
 

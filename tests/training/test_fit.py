@@ -11,9 +11,9 @@ from fieldwise.models import AFM, DAT, LR, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
 from fieldwise.training import fit as module
+from fieldwise.training.callbacks import Callback, OutOfTime
 from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.progress import OutOfTime, Silent
 from fieldwise.training.result import FitResult
 from fieldwise.training.settings import TrainingSettings
 
@@ -25,7 +25,7 @@ def run(tables, network=None, *, objective=BINARY, seed=0, progress=None, group=
     given = TrainingSettings(**{"batch_size": 32, "epochs": 1, "learning_rate": 0.1, **settings})
     result = fit(
         network, tables.train, tables.valid, settings=given, objective=objective, seed=seed, valid_group=group,
-        progress=progress,
+        callbacks=() if progress is None else (progress,),
     )  # fmt: skip
     return network, result
 
@@ -199,14 +199,14 @@ def test_evaluations_are_spaced_evenly_within_an_epoch(tables):
 
 
 def test_the_training_loss_of_an_evaluation_is_that_of_the_steps_since_the_last(tables):
-    class Listening(Silent):
+    class Listening(Callback):
         def __init__(self):
             self.losses, self.means = [], []
 
-        def step(self, rows, loss):
-            self.losses.append(loss.item())
+        def on_step(self, step):
+            self.losses.append(step.loss.item())
 
-        def evaluation(self, evaluation, monitor, better):
+        def on_evaluation(self, evaluation, better):
             self.means.append((evaluation.train_loss, float(np.mean(self.losses))))
             self.losses = []
 
@@ -292,7 +292,7 @@ def test_a_loss_that_is_not_finite_is_one_sentence(tables):
     assert "\n" not in str(e.value)
 
 
-class Interrupting(Silent):
+class Interrupting(Callback):
     """Ctrl-C at the given step of the run, or at the given evaluation."""
 
     def __init__(self, step=None, evaluation=None, error=KeyboardInterrupt):
@@ -300,17 +300,17 @@ class Interrupting(Silent):
         self.steps = self.evaluations = 0
         self.closed = False
 
-    def step(self, rows, loss):
+    def on_step(self, step):
         self.steps += 1
         if self.steps == self.at_step:
             raise self.error
 
-    def evaluation(self, evaluation, monitor, better):
+    def on_evaluation(self, evaluation, better):
         self.evaluations += 1
         if self.evaluations == self.at_evaluation:
             raise self.error
 
-    def close(self):
+    def on_end(self, result):
         self.closed = True
 
 
@@ -343,7 +343,7 @@ def test_ctrl_c_during_an_evaluation_counts_that_evaluation(tables):
 
 def test_progress_is_closed_after_an_error_too(tables):
     class Failing(Interrupting):
-        def step(self, rows, loss):
+        def on_step(self, step):
             raise RuntimeError("boom")
 
     progress = Failing()

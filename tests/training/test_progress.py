@@ -1,13 +1,16 @@
 import io
+import re
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 import torch
 from rich.console import Console
 
 from fieldwise.training import progress as module
-from fieldwise.training.progress import Bar, Lines, Silent, progress_for
+from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
+from fieldwise.training.progress import Bar, Lines, progress_for
 from fieldwise.training.result import Evaluation
 
 EVALUATION = Evaluation(
@@ -15,15 +18,23 @@ EVALUATION = Evaluation(
 )
 
 
+START = TrainingStart(epochs=4, steps=2, rows=100, monitor="auc")
+
+
+def steps(*, epoch=1):
+    pairs = enumerate(((60, 0.7), (40, 0.3)), start=2 * epoch - 1)
+    return [TrainingStep(number, epoch, rows, torch.tensor(loss)) for number, (rows, loss) in pairs]
+
+
 def drive(progress):
-    progress.epoch(1, 4, 100)
-    for rows, loss in ((60, 0.7), (40, 0.3)):
-        progress.step(rows, torch.tensor(loss))
+    progress.on_start(START)
+    for step in steps():
+        progress.on_step(step)
         if isinstance(progress, Bar):
             progress._bar.refresh()  # as the clock does ten times a second
-    progress.evaluation(EVALUATION, "auc", True)
-    progress.epoch(2, 4, 100)
-    progress.close()
+    progress.on_evaluation(EVALUATION, True)
+    progress.on_step(steps(epoch=2)[0])
+    progress.on_end(None)
 
 
 def test_plain_lines_where_standard_error_is_no_terminal(capsys):
@@ -31,14 +42,14 @@ def test_plain_lines_where_standard_error_is_no_terminal(capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("simulated/lr epoch 1.5/4: train loss 0.5000, valid auc 0.7500 logloss 0.6000, ")
-    assert err.endswith(" rows/s, 3 s *\n")
+    assert re.search(r" rows/s, 3 s, at most \d+ s left \*\n$", err)
     assert err.count("\n") == 1
     assert "\x1b" not in err
 
 
 def test_quiet_says_nothing(capsys):
     progress = progress_for("x", quiet=True)
-    assert isinstance(progress, Silent)
+    assert type(progress) is Callback
     drive(progress)
     assert capsys.readouterr() == ("", "")
 
@@ -59,14 +70,14 @@ def test_a_bar_that_never_runs_leaves_the_terminal_alone():
     screen = io.StringIO()
     bar = Bar("x", Console(file=screen, force_terminal=True, width=120))
     assert screen.getvalue() == ""
-    bar.close()
+    bar.on_end(None)
     hidden = "\x1b[?25l"
     assert hidden not in screen.getvalue()
     bar = Bar("x", Console(file=screen, force_terminal=True, width=120))
-    bar.epoch(1, 2, 10)
+    bar.on_start(START)
     assert hidden in screen.getvalue()
-    bar.epoch(2, 2, 10)
-    bar.close()
+    bar.on_step(steps(epoch=2)[0])
+    bar.on_end(None)
     assert screen.getvalue().rindex("\x1b[?25h") > screen.getvalue().rindex(hidden)
 
 
@@ -74,25 +85,41 @@ def test_the_bar_is_chosen_by_standard_error_alone(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     progress = progress_for("x")
-    progress.close()
+    progress.on_end(None)
     assert isinstance(progress, Bar)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
     assert isinstance(progress_for("x"), Lines)
 
 
+def test_the_time_left_is_that_of_all_epochs_and_of_a_resumed_runs_own_steps(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    lines = Lines("run")
+    lines.on_start(replace(START, epochs=10, steps=100, steps_done=450, rows_done=50))
+    assert (lines.epoch, lines.rows, lines.left()) == (5, 50, "")
+    now[0] += 30.0
+    lines.on_step(TrainingStep(460, 5, 10, torch.tensor(0.5)))  # 10 steps in 30 s, 540 to go
+    assert lines.left() == "at most 27 min left"
+    assert lines.rate() == "0 rows/s"  # 10 rows in 30 s
+    lines.on_step(TrainingStep(1000, 10, 10, torch.tensor(0.5)))
+    assert lines.left() == ""
+
+
 @pytest.mark.parametrize("better", [True, False])
 def test_a_star_marks_the_best_so_far_and_another_monitor_comes_first(capsys, better):
     lines = Lines("run")
-    lines.epoch(1, 1, 10)
-    lines.evaluation(EVALUATION, "logloss", better)
+    lines.on_start(replace(START, monitor="logloss"))
+    lines.on_evaluation(EVALUATION, better)
     err = capsys.readouterr().err
     assert "valid logloss 0.6000 auc 0.7500," in err
     assert err.endswith("*\n") == better
 
 
 def test_an_evaluation_before_any_step_has_no_loss_to_show(capsys):
-    Lines("run").evaluation(
-        Evaluation(epoch=0, train_loss=None, learning_rate=1, seconds=0, metrics={"auc": 0.5}), "auc", True
+    lines = Lines("run")
+    lines.on_start(START)
+    lines.on_evaluation(
+        Evaluation(epoch=0, train_loss=None, learning_rate=1, seconds=0, metrics={"auc": 0.5}), better=True
     )
     assert "train loss -, valid auc" in capsys.readouterr().err
 
@@ -132,12 +159,12 @@ def test_a_notebooks_cell_has_one_output_that_is_updated(monkeypatch, capsys) ->
     shown = put_in_a_notebook(monkeypatch, kernel=object())
     monkeypatch.setattr(module, "SHOWN_EVERY", 0.0)
     seen = module.progress_for("A<B>")
-    seen.epoch(1, 2, 400)
-    seen.step(100, torch.tensor(0.5))
-    seen.step(300, torch.tensor(0.25))
+    seen.on_start(replace(START, epochs=2, rows=400))
+    seen.on_step(TrainingStep(1, 1, 100, torch.tensor(0.5)))
+    seen.on_step(TrainingStep(2, 1, 300, torch.tensor(0.25)))
     evaluation = Evaluation(epoch=1.0, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75}, train_loss=0.375)
-    seen.evaluation(evaluation, "auc", True)
-    seen.close()
+    seen.on_evaluation(evaluation, better=True)
+    seen.on_end(None)
     (output,) = shown.outputs
     assert "A<B> epoch 1/2" in output[0]["text/plain"]
     assert " 25% " in output[0]["text/plain"]
@@ -153,5 +180,5 @@ def test_a_notebooks_cell_has_one_output_that_is_updated(monkeypatch, capsys) ->
 def test_a_terminals_ipython_is_no_notebook(monkeypatch) -> None:
     shown = put_in_a_notebook(monkeypatch, kernel=None)
     assert isinstance(module.progress_for("AFM"), module.Lines)
-    assert isinstance(module.progress_for("AFM", quiet=True), module.Silent)
+    assert type(module.progress_for("AFM", quiet=True)) is Callback
     assert not shown.outputs

@@ -51,7 +51,7 @@ def test_a_mapping_that_is_wrong_is_one_sentence(subtests):
     for settings, sentence in [
         (
             {"optimizer": "adm"},
-            "training.optimizer must be one of 'adam', 'adagrad', 'rowwise_adagrad', 'sgd', found 'adm'",
+            "training.optimizer must be one of 'adam', 'adagrad', 'rowwise_adagrad', 'sgd', 'lbfgs', found 'adm'",
         ),
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
         ({"epochs": 2.5}, "training.epochs must be of type int"),

@@ -14,22 +14,22 @@ from fieldwise.models.build import build_network
 from fieldwise.ops import use_ops
 from fieldwise.ops.native import NATIVE
 from fieldwise.training import forward, precision
+from fieldwise.training.callbacks import Callback
 from fieldwise.training.fit import fit
 from fieldwise.training.forward import Forward
 from fieldwise.training.objective import Objective
 from fieldwise.training.penalty import L2Penalty
-from fieldwise.training.progress import Silent
 from fieldwise.training.settings import TrainingSettings
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
 
 
-class Losses(Silent):
+class Losses(Callback):
     def __init__(self):
         self.found = []
 
-    def step(self, rows, loss):
-        self.found.append(loss.item())
+    def on_step(self, step):
+        self.found.append(step.loss.item())
 
 
 def losses(tables, model, **settings):
@@ -37,7 +37,7 @@ def losses(tables, model, **settings):
     given = TrainingSettings(**{"batch_size": 24, "epochs": 2, "learning_rate": 0.05, **settings})
     network = build_network(model, tables.layout, 1)
     names = list(network.state_dict())
-    fit(network, tables.train, tables.valid, settings=given, objective=Objective(), seed=1, progress=progress)
+    fit(network, tables.train, tables.valid, settings=given, objective=Objective(), seed=1, callbacks=(progress,))
     assert list(network.state_dict()) == names
     return np.array(progress.found)
 

@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from torch import Tensor
 
 from fieldwise.evaluation.registry import METRICS
-from fieldwise.training.progress import OutOfTime, Silent
+from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.result import Evaluation
 
 __all__ = ["ENOUGH", "Clock", "Hopeless", "Probe", "Trial", "Until", "admitted", "allotted", "kept"]
@@ -46,13 +45,13 @@ class Clock:
         return self.seconds - self.spent
 
 
-class Until(Silent):
+class Until(Callback):
     """Ends a training after a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.perf_counter() + seconds
 
-    def step(self, rows: int, loss: Tensor) -> None:
+    def on_step(self, step: TrainingStep) -> None:
         """Called after a step."""
         if time.perf_counter() >= self._end:
             raise OutOfTime
@@ -81,7 +80,7 @@ class Trial(Until):
         self._from = min(self._other, key=lambda pair: pair[1])[0] / 2
         self._best = np.inf
 
-    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
+    def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
         self._best = min(self._best, self._sign * evaluation.metrics[self._metric])
         then = [value for epoch, value in self._other if epoch <= evaluation.epoch]
@@ -89,7 +88,7 @@ class Trial(Until):
             raise Hopeless
 
 
-class Probe(Silent):
+class Probe(Callback):
     """Ends a training after a few steps, and estimates the duration of an epoch."""
 
     def __init__(self) -> None:
@@ -97,21 +96,20 @@ class Probe(Silent):
         self._rows, self._of = 0, 1
         self._ended = False
 
-    def epoch(self, number: int, of: int, rows: int) -> None:
-        """Called when an epoch of `rows` rows begins."""
-        self._of = rows
-        if not self._times:
-            self._times.append(time.perf_counter())
+    def on_start(self, start: TrainingStart) -> None:
+        """Called before the first step."""
+        self._of = start.rows
+        self._times.append(time.perf_counter())
 
-    def step(self, rows: int, loss: Tensor) -> None:
+    def on_step(self, step: TrainingStep) -> None:
         """Called after a step."""
         self._times.append(time.perf_counter())
-        self._rows = max(self._rows, rows)
+        self._rows = max(self._rows, step.rows)
         if len(self._times) > PROBE_STEPS:
             self._ended = True
             raise OutOfTime
 
-    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
+    def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
         self._times.append(time.perf_counter())
         if not self._ended:  # the first evaluation ends it too; one more follows after the end

@@ -22,7 +22,7 @@ from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
-from fieldwise.training.progress import Progress
+from fieldwise.training.callbacks import Callback
 
 __all__ = [
     "ALL_ROWS",
@@ -137,12 +137,12 @@ def seconds_of(recipe: Recipe, problem: Problem) -> float:
         FieldwiseError: the recipe cannot be trained.
     """
     probe = Probe()
-    fit_recipe(recipe, problem.prepared, probe)
+    fit_recipe(recipe, problem.prepared, (probe,))
     return probe.seconds_per_epoch
 
 
 def fit_one(
-    title: str, recipe: Recipe, problem: Problem, progress: Progress, changes: Mapping[str, Any] | None = None
+    title: str, recipe: Recipe, problem: Problem, callback: Callback, changes: Mapping[str, Any] | None = None
 ) -> Candidate:
     """The candidate of a recipe: trains on training rows, and chooses the epoch on validation rows.
 
@@ -150,7 +150,7 @@ def fit_one(
         FieldwiseError: the recipe cannot be trained.
     """
     began = time.perf_counter()
-    fitted = fit_recipe(recipe, problem.prepared, progress)
+    fitted = fit_recipe(recipe, problem.prepared, (callback,))
     valid, value, calibration = _judged(_numbers(fitted, problem.prepared.valid), problem)
     return Candidate(
         title=title,
@@ -174,7 +174,7 @@ def seconds_on_all(one: Candidate) -> float:
     return AGAIN_TIMES * result.seconds * min(1.0, result.best.epoch / result.epochs) + AGAIN_SECONDS
 
 
-def fit_on_all(one: Candidate, problem: Problem, progress: Progress) -> tuple[Candidate | None, str]:
+def fit_on_all(one: Candidate, problem: Problem, callback: Callback) -> tuple[Candidate | None, str]:
     """Train a candidate again, on training and validation rows together, for its best number of epochs.
 
     It keeps the calibration of the first training, which was fitted on rows that the network had not learned from.
@@ -185,7 +185,7 @@ def fit_on_all(one: Candidate, problem: Problem, progress: Progress) -> tuple[Ca
     assert one.fitted is not None, "networks are fitted"
     recipe = one.fitted.recipe
     recipe = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, refit=True))
-    again = refit_recipe(dataclasses.replace(one.fitted, recipe=recipe), problem.prepared, progress)
+    again = refit_recipe(dataclasses.replace(one.fitted, recipe=recipe), problem.prepared, (callback,))
     if again.refit is None:
         return None, again.result.stopped
     return dataclasses.replace(

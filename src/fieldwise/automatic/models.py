@@ -39,6 +39,7 @@ ENDED = {
     "epochs": "all epochs done",
     "time": "out of time",
     "interrupted": "interrupted",
+    "converged": "solved exactly",
 }
 
 

@@ -17,8 +17,10 @@ from fieldwise.cli.options import (
     Quiet,
     Settings,
     Threads,
+    Tracker,
     UseCache,
     cache_for,
+    callbacks_for,
     existing_data_dir,
     set_threads,
 )
@@ -58,6 +60,7 @@ class CompareOptions:
     data_dir: DataDir = None
     json: AsJson = False
     quiet: Quiet = False
+    tracker: Tracker = None
     device: Device = None
     threads: Threads = None
     cache: UseCache = True
@@ -115,7 +118,6 @@ def _runs(
     """Stored runs, and new runs for those that were missing."""
     from fieldwise.runs.fits import RunContext, recorded_runs
     from fieldwise.runs.records import Store
-    from fieldwise.training.progress import progress_for
 
     for recipe in recipes:
         folder = existing_data_dir(options.data_dir, recipe.data.name)
@@ -128,7 +130,7 @@ def _runs(
                 data_dir=folder,
                 cache=cache_for(options.cache, options.quiet),
                 note=(lambda _: None) if options.quiet else say,
-                progress=lambda title: progress_for(title, quiet=options.quiet),
+                callbacks=callbacks_for(options.tracker, quiet=options.quiet),
             ),
             again=options.again,
             ranking=ranking,

@@ -22,15 +22,17 @@ from fieldwise.cli.options import (
     Settings,
     Shown,
     Threads,
+    Tracker,
     UseCache,
     cache_for,
+    callbacks_for,
     existing_data_dir,
     reports_for,
     set_threads,
 )
 from fieldwise.cli.processes import RayProcesses, is_started, one_of, run_on_ray, run_together
 from fieldwise.cli.show import say
-from fieldwise.cli.train_words import below_lr, show_run, suggest_next, tell_processes, tell_rows
+from fieldwise.cli.train_words import show_run, suggest_next, tell_baseline, tell_processes, tell_rows
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from fieldwise.distributed.world import World
     from fieldwise.runs.pipeline import Run
     from fieldwise.runs.recipe import Recipe
-    from fieldwise.training.progress import Progress
+    from fieldwise.training.callbacks import Callback
     from fieldwise.training.unfinished import Unfinished
 
 __all__ = ["TrainOptions", "run"]
@@ -62,6 +64,7 @@ class TrainOptions:
     data_dir: DataDir = None
     json: AsJson = False
     quiet: Quiet = False
+    tracker: Tracker = None
     progress: Shown = "text"
     device: Device = None
     threads: Threads = None
@@ -162,10 +165,12 @@ class _Beside:
 def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside") -> None:
     from fieldwise.cli.saving import save_or_keep
     from fieldwise.runs.data import prepare_recipe
-    from fieldwise.runs.fitting import lr_on_valid, settled
+    from fieldwise.runs.defaults import limit_reached
+    from fieldwise.runs.fitting import settled
 
     unfinished, reports, world = beside.unfinished, beside.reports, beside.world
     began = time.perf_counter()
+    callbacks = _callbacks(options, recipe, reports)
     data_dir = existing_data_dir(options.data_dir, recipe.data.name)
     with nullcontext(reports) if options.progress == "json" else reports_for("text", quiet=options.quiet) as told:
         told.begin("preparation", run=recipe.name)
@@ -174,11 +179,10 @@ def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside
             prepared = prepare_recipe(recipe, data_dir, cache=cache, reports=told)
     preparing = time.perf_counter() - began
     chosen = settled(recipe, prepared)[1]
-    tell_rows(recipe, prepared, options.quiet)
+    tell_rows(recipe, prepared, chosen, options.quiet)
     tell_processes(recipe, 1 if world is None else world.size, options.quiet)
-    progress = _progress(options, recipe, reports)
     with nullcontext() if world is None else world.active():
-        done = _trained(recipe, prepared, progress, unfinished)
+        done = _trained(recipe, prepared, callbacks, unfinished)
     folder, unsaved = save_or_keep(done.bundle, folder)
     if world is not None:
         world.wait_for_first()
@@ -190,9 +194,10 @@ def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside
     elif unsaved is None:
         unfinished.remove()
     show_run(done, folder, preparing, options.json)
-    judged = chosen and not options.quiet and not interrupted
-    if judged and (below := below_lr(done, lr_on_valid(recipe, prepared))):
-        say(below)
+    if not options.quiet and (check := limit_reached(done.chosen, done.result)):
+        say(check)
+    if chosen and not options.quiet and not interrupted:
+        tell_baseline(done, prepared)
     if unsaved is not None:
         raise unsaved
     if not (options.json or options.quiet):
@@ -216,23 +221,22 @@ def _folder(recipe: "Recipe", protocol: str | None) -> Path:
     return Path("runs") / f"{short}{way}-seed{recipe.seed}"
 
 
-def _progress(options: TrainOptions, recipe: "Recipe", reports: "Reports") -> "Progress":
-    """What shows the epochs: reports for machines, or a bar or lines."""
-    from fieldwise.training.progress import progress_for
+def _callbacks(options: TrainOptions, recipe: "Recipe", reports: "Reports") -> "list[Callback]":
+    """What shows the epochs, as reports for machines, or a bar or lines; and the tracker."""
     from fieldwise.training.reported import Reported
 
-    if options.progress == "json":
-        return Reported(reports, recipe.name)
-    return progress_for(recipe.name, quiet=options.quiet)
+    as_json = options.progress == "json"
+    callbacks = callbacks_for(options.tracker, quiet=options.quiet or as_json)(recipe.name)
+    return [*callbacks, Reported(reports, recipe.name)] if as_json else callbacks
 
 
-def _trained(recipe: "Recipe", prepared: "Prepared", progress: "Progress", unfinished: "Unfinished") -> "Run":
+def _trained(recipe: "Recipe", prepared: "Prepared", callbacks: "list[Callback]", unfinished: "Unfinished") -> "Run":
     """Train; warnings are printed as sentences."""
     from fieldwise.runs.pipeline import train_recipe
 
     with warnings.catch_warnings():  # restores warnings.showwarning on exit
         warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
-        done = train_recipe(recipe, prepared, progress, unfinished)
+        done = train_recipe(recipe, prepared, callbacks, unfinished)
     if done.warm_start is not None:
         say(done.warm_start.sentence())
         if caution := done.warm_start.caution():

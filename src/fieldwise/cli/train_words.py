@@ -1,6 +1,6 @@
 """What `fieldwise train` says of its rows and of the run."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,30 +10,31 @@ from fieldwise.cli.show import console, print_json, row_counts, say, show_metric
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
+    from fieldwise.runs.baseline import Baseline
+    from fieldwise.runs.defaults import Chosen
     from fieldwise.runs.pipeline import Run
     from fieldwise.runs.recipe import Recipe
 
-__all__ = ["below_lr", "show_run", "suggest_next", "tell_processes", "tell_rows"]
+__all__ = ["below_baseline", "show_run", "suggest_next", "tell_baseline", "tell_processes", "tell_rows"]
 
 STOPPED = {
     "patience": "no improvement since",
     "epochs": "all epochs completed",
     "interrupted": "interrupted",
     "time": "time limit reached",
+    "converged": "solved exactly",
 }
 
 
-def tell_rows(recipe: "Recipe", prepared: "Prepared", quiet: bool) -> None:
+def tell_rows(recipe: "Recipe", prepared: "Prepared", chosen: Sequence["Chosen"], quiet: bool) -> None:
     """Report the row counts, warnings and the settings chosen from the data."""
     from fieldwise.data.prepare.repeats import repeat_sentences
     from fieldwise.runs.defaults import sentence_of
-    from fieldwise.runs.fitting import settled
 
     if not quiet:
         say(f"{recipe.name}: {row_counts(prepared.counts)}")
     for sentence in repeat_sentences(prepared.counts):
         say(f"WARNING: {sentence}")
-    chosen = settled(recipe, prepared)[1]
     if chosen and not quiet:
         say(f"chosen from the data: {sentence_of(chosen)}")
     if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
@@ -65,24 +66,35 @@ def suggest_next(done: "Run", folder: Path, data_dir: Path | None) -> None:
         suggest("evaluate on its test rows again", "evaluate", folder, *data_options(data_dir))
 
 
-def below_lr(done: "Run", lr: Mapping[str, float]) -> str | None:
-    """A warning for a run that is no better than a linear model on its validation rows; None if it is better.
-
-    Args:
-        done: a run whose recipe leaves settings to be chosen from the data.
-        lr: validation metrics of LR with its defaults.
-    """
+def tell_baseline(done: "Run", prepared: "Prepared") -> None:
+    """Train the baseline of a run whose recipe leaves settings to be chosen, and say so if it is the better model."""
     from fieldwise.models import LR
+    from fieldwise.runs.baseline import baseline_rows, fit_baseline
 
+    if isinstance(done.recipe.model, LR):
+        return
+    rows, every = baseline_rows(prepared, done.result.epochs), len(prepared.train.table)
+    if rows < every:
+        say(f"baseline: {_regression(done)} on a sample of {rows:,} of the {every:,} training rows")
+    if below := below_baseline(done, fit_baseline(done.recipe, prepared, rows)):
+        say(below)
+
+
+def below_baseline(done: "Run", baseline: "Baseline") -> str | None:
+    """A warning for a run that is no better than its baseline on the validation rows; None if it is better."""
     metric = "logloss" if done.recipe.schema.label.task == "binary" else "rmse"
-    if isinstance(done.recipe.model, LR) or done.valid[metric] <= lr[metric]:
+    if done.valid[metric] <= baseline.valid[metric]:
         return None
-    kind = "logistic" if metric == "logloss" else "linear"
+    sample = "" if baseline.rows is None else f", trained on a sample of {baseline.rows:,} rows,"
     return (
-        f"On the validation rows a {kind} regression is better than this model: {metric} {lr[metric]:.4f} compared "
-        "with "
-        f"{done.valid[metric]:.4f}. Try model.name=lr, more rows, or `fieldwise tune`."
+        f"On the validation rows {_regression(done)}{sample} is better than this model: {metric} "
+        f"{baseline.valid[metric]:.4f} compared with {done.valid[metric]:.4f}. Try model.name=lr, more rows, or "
+        "`fieldwise tune`."
     )
+
+
+def _regression(done: "Run") -> str:
+    return f"a {'logistic' if done.recipe.schema.label.task == 'binary' else 'linear'} regression"
 
 
 def show_run(done: "Run", folder: Path, preparing: float, as_json: bool) -> None:

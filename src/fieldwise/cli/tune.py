@@ -17,8 +17,10 @@ from fieldwise.cli.options import (
     RecipeName,
     Settings,
     Threads,
+    Tracker,
     UseCache,
     cache_for,
+    callbacks_for,
     existing_data_dir,
     set_threads,
 )
@@ -49,6 +51,7 @@ class TuneOptions:
     data_dir: DataDir = None
     json: AsJson = False
     quiet: Quiet = False
+    tracker: Tracker = None
     device: Device = None
     threads: Threads = None
     cache: UseCache = True
@@ -66,7 +69,6 @@ def run(options: TuneOptions) -> None:
     check_recipe(options.recipe, settings, protocol=options.protocol)  # before PyTorch is loaded
     from fieldwise.runs.fits import RunContext
     from fieldwise.runs.tune import tune
-    from fieldwise.training.progress import progress_for
 
     set_threads(options.threads)
     recipe = load_recipe(options.recipe, settings, protocol=options.protocol)
@@ -79,7 +81,7 @@ def run(options: TuneOptions) -> None:
             data_dir=existing_data_dir(options.data_dir, recipe.data.name),
             cache=cache_for(options.cache, options.quiet),
             note=(lambda _: None) if options.quiet else say,
-            progress=lambda title: progress_for(title, quiet=options.quiet),
+            callbacks=callbacks_for(options.tracker, quiet=options.quiet),
         ),
         seed=options.seed,
         final_seeds=options.final_seeds,

@@ -7,7 +7,7 @@ their field's offset.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fieldwise.config import parse, to_plain
+from fieldwise.data.targets import row_slices
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, Layout
 from fieldwise.storage.arrays import map_array, write_array
@@ -77,6 +78,15 @@ class EncodedTable:
         more = [a for a in (self.y, self.weight) if a is not None]
         return int(sum(a.nbytes for a in arrays + more))
 
+    @cached_property
+    def mean_weight(self) -> np.float64 | None:
+        """What the rows' weights are divided by in a loss; None if all are equal."""
+        weight = self.weight
+        if weight is None or all((weight[rows] == weight[0]).all() for rows in row_slices(len(weight))):
+            return None
+        mean: np.float64 = weight.mean(dtype=np.float64)
+        return mean
+
     def batches(self, batch_size: int, *, order: Tensor | None = None) -> Iterator[tuple[Batch, Tensor | None]]:
         """Batches of rows and their targets: in the table's order, or in `order` (row numbers, int64).
 
@@ -105,6 +115,19 @@ class EncodedTable:
         """One batch, gathered by row numbers (a slice is only a view)."""
         ids, values, y = self._picked(rows)
         return Batch(ids, values, *self._bags(rows)), y
+
+    def take(self, rows: np.ndarray) -> "EncodedTable":
+        """The table of some rows, by number, copied into memory."""
+        bags = self.bags.rows(torch.from_numpy(rows), self.bags_per_row)
+        return replace(
+            self,
+            ids=self.ids[rows],
+            values=self.values[rows],
+            bag_ids=bags.ids.numpy(),
+            bag_offsets=bags.offsets.numpy(),
+            y=None if self.y is None else self.y[rows],
+            weight=None if self.weight is None else self.weight[rows],
+        )
 
     def _picked(self, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         ids, values, y = self._tensors

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from fieldwise.data.table import EncodedTable
-from fieldwise.data.targets import row_slices
 from fieldwise.distributed.part import ALL, Part
 from fieldwise.layout import Bags, Batch
 from fieldwise.storage.arrays import mapped_array
@@ -214,15 +213,6 @@ class ShuffledRows:
                 del window, inner  # before the one after the next is read
         return_freed_memory()
 
-    @cached_property
-    def _mean_weight(self) -> np.float64 | None:
-        """What weights are divided by; None if all are equal."""
-        weight = self.table.weight
-        if weight is None or all((weight[rows] == weight[0]).all() for rows in row_slices(len(weight))):
-            return None
-        mean: np.float64 = weight.mean(dtype=np.float64)
-        return mean
-
     def _batches(self, table: EncodedTable, order: Tensor) -> Iterator[Rows]:
         """The part's rows of whole batches."""
         at, (low, high) = 0, self.part.of(self.size)
@@ -239,10 +229,10 @@ class ShuffledRows:
         return Rows(batch, y, self._weights(table, order))
 
     def _weights(self, table: EncodedTable, rows: Tensor) -> Tensor | None:
-        if self._mean_weight is None:
+        if self.table.mean_weight is None:
             return None
         assert table.weight is not None, "windows have what their table has"
-        return torch.from_numpy((table.weight[rows.numpy()] / self._mean_weight).astype(np.float32))
+        return torch.from_numpy((table.weight[rows.numpy()] / self.table.mean_weight).astype(np.float32))
 
     def _joined(self, parts: list[Rows]) -> Rows:
         if len(parts) == 1:

@@ -165,6 +165,10 @@ class AFMNetwork(nn.Module):
         logit_B: Tensor = self.first_order(batch) + torch.mv(pooled_BD, self.p)
         return logit_B
 
+    def scale_interactions(self, factor: float) -> None:
+        """Multiply the term of pairs by a factor, in place."""
+        self.p.mul_(factor)
+
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the attention over pairs inside the context is computed once."""
         x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)

@@ -70,6 +70,10 @@ class FMNetwork(nn.Module):
             return logit_B if first.bias is None else logit_B + first.bias
         return torch.add(first(batch), fm_second_order(self.embedding(batch)))
 
+    def scale_interactions(self, factor: float) -> None:
+        """Multiply the term of pairs by a factor of at least 0, in place."""
+        self.embedding.weight.mul_(factor**0.5)
+
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the context's sums are taken once."""
         x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)

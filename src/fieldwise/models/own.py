@@ -118,11 +118,11 @@ def settings_of(network: type[nn.Module], **settings: Any) -> Any:
 
 
 def as_settings(model: Any) -> ModelSettings:
-    """The settings of a model, given as settings (returned unchanged) or as a class (its default settings).
+    """The settings of a model, given as settings (returned unchanged), as a class or by name (its default settings).
 
     Errors:
-        ConfigError: neither settings of a model nor a class of a network or of settings, or settings that cannot be
-            written as plain values.
+        ConfigError: an unknown name; neither settings of a model nor a class of a network or of settings, or settings
+            that cannot be written as plain values.
     """
     if isinstance(model, nn.Module):
         name = type(model).__name__
@@ -131,6 +131,8 @@ def as_settings(model: Any) -> ModelSettings:
             "is "
             f"already built: give {name}, or fieldwise.settings_of({name}, ...)"
         )
+    if isinstance(model, str):
+        model = model_class(model, "model")
     if isinstance(model, type):
         model = parse(settings_class(model), {}, model.__name__)
     if type(model) in MODELS.values():

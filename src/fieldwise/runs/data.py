@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from fieldwise.data.prepare.stages import Stages
 from fieldwise.data.read.found import is_many
 from fieldwise.data.read.lines import naming_lines
 from fieldwise.data.read.mapped import MappedRows
+from fieldwise.data.read.pieces import table_bytes
 from fieldwise.data.read.public import PUBLIC_SETS
 from fieldwise.data.read.simulated.log import simulate
 from fieldwise.data.read.tables import TableLike, as_table
@@ -26,8 +28,9 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.engine import Engine
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.large import LargeTable, large_table, spread_table
+from fieldwise.runs.large import LargeTable, large_table, size_text, spread_table
 from fieldwise.runs.recipe import Recipe
+from fieldwise.schema import Schema
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import arrays_returned
@@ -77,20 +80,20 @@ def prepare_recipe(
     if large is not None and reports is not None:
         large = dataclasses.replace(large, reports=reports)
     if cache is None:
-        return _prepared_anew(recipe, data_dir) if large is None else _large_anew(recipe, large, data_dir)
+        return _prepared_anew(recipe, data_dir)[0] if large is None else _large_anew(recipe, large, data_dir)
     paths = _data_files(recipe.data, data_dir)
     try:
         inputs = Inputs.of(paths)
     except OSError:
-        return _prepared_anew(recipe, data_dir)  # whose error says what is absent
+        return _prepared_anew(recipe, data_dir)[0]  # whose error says what is absent
     key = data_key(data_settings(recipe), inputs)
     found = cache.get(key, read_prepared)
     if found is not None:
         return found if large is None else large.bounded(found, cache.folder)
     if large is not None:
         return _large_cached(recipe, large, data_dir, cache, key)
-    prepared = _prepared_anew(recipe, data_dir)
-    if inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
+    prepared, fits = _prepared_anew(recipe, data_dir, cache)
+    if fits and inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
         cache.put(key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder))
     return prepared
 
@@ -141,10 +144,39 @@ def _in_stages(recipe: Recipe, large: LargeTable, data_dir: Path, folder: Path, 
     return large.bounded(prepared, place)  # all rows are mapped now: the files will have other names
 
 
-def _prepared_anew(recipe: Recipe, data_dir: Path) -> Prepared:
+def _prepared_anew(recipe: Recipe, data_dir: Path, cache: Cache | None = None) -> tuple[Prepared, bool]:
+    """Prepared data, and whether the disk of the cache has room for them."""
     frame = load_frame(recipe.data, data_dir)
+    fits = _check_disk(recipe.schema, frame, cache)
     with _naming_lines(recipe.data):
-        return _prepare(recipe, frame)
+        return _prepare(recipe, frame), fits
+
+
+def _check_disk(schema: Schema, frame: pl.DataFrame, cache: Cache | None) -> bool:
+    """Check, before any work, that the encoded rows fit on the disk; returns whether the entry of the cache does too.
+
+    Errors:
+        DataError: they do not; both numbers are given.
+    """
+    numbers = sum(f.cell == "number" for f in schema.fields)
+    encoded = 4 * frame.height * (len(schema.fields) + numbers + len(schema.labels))
+    place = Path(tempfile.gettempdir())
+    if encoded > (free := shutil.disk_usage(place).free):
+        raise DataError(
+            f"preparing this table needs at least {size_text(encoded)} of disk, and {place} has {size_text(free)} "
+            "free: free some space, or set TMPDIR to a folder on another disk"
+        )
+    if cache is None:
+        return True
+    there = next(path for path in (cache.folder.absolute(), *cache.folder.absolute().parents) if path.exists())
+    entry = encoded + table_bytes(frame) + (encoded if there.stat().st_dev == place.stat().st_dev else 0)
+    if entry > (free := shutil.disk_usage(there).free):
+        cache.note(
+            f"not stored in the cache: that needs {size_text(entry)} of disk, and {cache.folder} has "
+            f"{size_text(free)} free"
+        )
+        return False
+    return True
 
 
 def _naming_lines(data: DataSettings) -> AbstractContextManager[None]:

@@ -21,7 +21,7 @@ class DataSettings:
         path: your own file (CSV, TSV, Parquet, Arrow, libFM), a folder of files of one kind, or a pattern such as
             `logs/*.parquet`, read in the order of the files' names; instead of `name`. A relative path in a recipe
             file is relative to that file's folder.
-        separator: delimiter of a text file; by its suffix if omitted.
+        separator: delimiter of a text file; detected if omitted.
         encoding: encoding of a text file, if not UTF-8.
         columns: column names of a text file without a header line.
         memory: memory for the rows while they are prepared, such as `2GB`, or a number of bytes; if omitted, half of

@@ -1,7 +1,7 @@
 """Training on prepared rows: the shared functions of recipes and `Recommender`."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal
@@ -16,14 +16,14 @@ from fieldwise.distributed.agreement import check_agreement
 from fieldwise.distributed.world import current
 from fieldwise.errors import ConfigError
 from fieldwise.layers.shards import Shards, building_shards
-from fieldwise.models.build import build_network
+from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.runs.defaults import Chosen
 from fieldwise.runs.environment import commit
 from fieldwise.runs.fit_settings import FitSettings
 from fieldwise.runs.unfinished import first_checkpoints, run_facts, second_checkpoints
-from fieldwise.training.fit import Training
+from fieldwise.training.callbacks import Callback, OutOfTime
+from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective
-from fieldwise.training.progress import OutOfTime, Progress, Silent
 from fieldwise.training.result import FitResult
 from fieldwise.training.unfinished import Unfinished
 from fieldwise.training.waiting import rest_while_waiting
@@ -71,13 +71,13 @@ class Fitted:
 
 @dataclass(frozen=True, kw_only=True)
 class FitInputs:
-    """What training takes besides its settings: rows, and where progress and checkpoints go.
+    """What training takes besides its settings: rows, callbacks, and where checkpoints go.
 
     Args:
         encoder: fitted on the training rows.
         train: encoded training rows with targets.
         valid: encoded validation rows with targets.
-        progress: notified of every step and evaluation.
+        callbacks: called at the start, after every step and evaluation, and at the end.
         unfinished: where checkpoints are written, and from where the same run resumes if it was killed; the second
             training has its own checkpoints there.
     """
@@ -85,7 +85,7 @@ class FitInputs:
     encoder: Encoder
     train: Part
     valid: Part
-    progress: Progress | None = None
+    callbacks: Sequence[Callback] = ()
     unfinished: Unfinished | None = None
 
 
@@ -104,19 +104,20 @@ def fit_parts(settings: FitSettings, inputs: FitInputs) -> Fitted:
     settings, chosen = settings.settled(train)
     about = _agreed(cache(partial(run_facts, settings, train, valid)))
     network, started = _built(settings, inputs.encoder)
-    result = Training(
-        network=network,
-        train=train.table,
-        valid=valid.table,
+    result = fit(
+        network,
+        train.table,
+        valid.table,
         settings=settings.training,
         objective=Objective.of(*settings.schema.labels),
         seed=settings.seed,
         valid_group=valid.group,
-        progress=inputs.progress or Silent(),
+        callbacks=inputs.callbacks,
+        about=_about(settings),
         checkpoints=None
         if unfinished is None or not _keeps(settings)
         else first_checkpoints(unfinished, settings, about),
-    ).run()
+    )
     return Fitted(
         settings=settings, encoder=inputs.encoder, network=network, result=result, chosen=chosen, warm_start=started
     )
@@ -132,7 +133,7 @@ def fit_again(fitted: Fitted, inputs: FitInputs) -> Fitted:
     """Train a network of the same settings from the start, on the training and validation rows together.
 
     Its encoder is fitted on both. It takes as many epochs as the first training to its best evaluation, with the same
-    learning rates; nothing is evaluated. After Ctrl-C, or `OutOfTime` of the Progress, the first network is returned,
+    learning rates; nothing is evaluated. After Ctrl-C, or `OutOfTime` of a callback, the first network is returned,
     and the result's `stopped` says so. A first training that was interrupted is returned as it is.
 
     Args:
@@ -149,20 +150,21 @@ def fit_again(fitted: Fitted, inputs: FitInputs) -> Fitted:
     encoder, table = encoded_together(train, valid, fitted.settings.schema)
     network, _ = _built(fitted.settings, encoder)
     try:
-        again = Training(
-            network=network,
-            train=table,
-            valid=fitted.result,
+        again = fit(
+            network,
+            table,
+            fitted.result,
             settings=fitted.settings.training,
             objective=Objective.of(*fitted.settings.schema.labels),
             seed=fitted.settings.seed,
-            progress=inputs.progress or Silent(),
+            callbacks=inputs.callbacks,
+            about=_about(fitted.settings),
             checkpoints=None
             if unfinished is None or not _keeps(fitted.settings)
             else second_checkpoints(
                 unfinished, fitted.settings, partial(run_facts, fitted.settings, train, valid, fitted.result)
             ),
-        ).run()
+        )
     except (KeyboardInterrupt, OutOfTime) as e:
         stopped: Literal["interrupted", "time"] = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
         return dataclasses.replace(fitted, result=dataclasses.replace(fitted.result, stopped=stopped))
@@ -174,6 +176,11 @@ def _keeps(settings: FitSettings) -> bool:
     """Whether this process writes checkpoints: one does, or all where each has its own rows of the tables."""
     world = current()
     return world is None or world.first or settings.training.tables == "sharded"
+
+
+def _about(settings: FitSettings) -> dict[str, Any]:
+    """What callbacks are told of the settings beside those of the training."""
+    return {"model": model_to_dict(settings.model)}
 
 
 def _agreed(about: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str, Any]]:

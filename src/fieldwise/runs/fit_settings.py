@@ -47,7 +47,7 @@ class FitSettings:
         model = self.model.of_schema(self.schema) if hasattr(self.model, "of_schema") else self.model
         if self.defaults == "fixed":
             return (self if model is self.model else dataclasses.replace(self, model=model)), ()
-        facts = Facts.of(train.table, self.schema.labels)
+        facts = Facts.of(train.table, self.schema.labels, warm=self.start is not None)
         found = resolve(model, self.training, facts)
         before = {} if self.start is None else {one.name: one for one in self.start.schema.labels}
         schema, scales = scaled_labels(self.schema, facts, before)

@@ -25,7 +25,7 @@ from fieldwise.runs.records import Record, RunFacts, Store, run_key
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import keep_elsewhere
-from fieldwise.training.progress import Progress, Silent
+from fieldwise.training.callbacks import Callback
 from fieldwise.training.result import result_to_plain
 from fieldwise.training.unfinished import Unfinished
 
@@ -47,13 +47,13 @@ class RunContext:
         data_dir: the folder of public data sets.
         cache: cache of prepared data.
         note: called with a sentence on each step.
-        progress: makes the progress display of a training, by title.
+        callbacks: makes the callbacks of a training, by its title.
     """
 
     data_dir: Path
     cache: Cache | None = None
     note: Callable[[str], None] = lambda _: None
-    progress: Callable[[str], Progress] = lambda _: Silent()
+    callbacks: Callable[[str], Sequence[Callback]] = lambda _: ()
 
 
 def recorded_runs(
@@ -204,7 +204,7 @@ class _Runs:
         try:
             prepared = self.rows.of(one)
             task = None if self.ranking is None else RankingTask.of(prepared, recipe.schema, self.ranking)
-            run = train_recipe(recipe, prepared, self.context.progress(title), unfinished)
+            run = train_recipe(recipe, prepared, self.context.callbacks(title), unfinished)
         except FieldwiseError as e:
             raise type(e)(f"{title}: {e}") from None
         if run.result.stopped == "interrupted":

@@ -1,7 +1,7 @@
 """Training a recipe's model on its prepared rows."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,21 +11,17 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.warm_start import WarmStart
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import Part, Prepared
-from fieldwise.models import LR
 from fieldwise.runs.defaults import Chosen
 from fieldwise.runs.fit_parts import FitInputs, Fitted, Refit, fit_again, fit_parts
 from fieldwise.runs.fit_settings import FitSettings
 from fieldwise.runs.identity import same_rows
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
-from fieldwise.training.progress import Progress
+from fieldwise.training.callbacks import Callback
 from fieldwise.training.result import FitResult
-from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.unfinished import Unfinished
 
-__all__ = ["FittedRecipe", "fit_recipe", "lr_on_valid", "refit_recipe", "settled"]
-
-LR_EPOCHS = 20
+__all__ = ["FittedRecipe", "fit_recipe", "refit_recipe", "settled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +49,7 @@ def settled(recipe: Recipe, prepared: Prepared) -> tuple[Recipe, tuple[Chosen, .
 
 
 def fit_recipe(
-    recipe: Recipe, prepared: Prepared, progress: Progress | None = None, unfinished: Unfinished | None = None
+    recipe: Recipe, prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: Unfinished | None = None
 ) -> FittedRecipe:
     """Train a recipe's model on its training rows with `fit_parts`.
 
@@ -61,7 +57,7 @@ def fit_recipe(
         BundleError: the recipe's warm_start is not a valid bundle. ConfigError, TrainingError: see `fit_parts`.
     """
     start = _start(recipe)
-    fitted = fit_parts(_settings(recipe, start), _inputs(prepared, progress, unfinished))
+    fitted = fit_parts(_settings(recipe, start), _inputs(prepared, callbacks, unfinished))
     started = fitted.warm_start
     if start is not None and started is not None:
         test, valid = (_kept(start, name, part, recipe.schema) for name, part in _held_out(prepared))
@@ -77,7 +73,7 @@ def fit_recipe(
 
 
 def refit_recipe(
-    fitted: FittedRecipe, prepared: Prepared, progress: Progress | None = None, unfinished: Unfinished | None = None
+    fitted: FittedRecipe, prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: Unfinished | None = None
 ) -> FittedRecipe:
     """Train a trained recipe's model again, on its training and validation rows together, with `fit_again`."""
     recipe = fitted.recipe
@@ -87,7 +83,7 @@ def refit_recipe(
         network=fitted.network,
         result=fitted.result,
     )
-    again = fit_again(first, _inputs(prepared, progress, unfinished))
+    again = fit_again(first, _inputs(prepared, callbacks, unfinished))
     return dataclasses.replace(
         fitted, encoder=again.encoder, network=again.network, result=again.result, refit=again.refit
     )
@@ -97,18 +93,13 @@ def _start(recipe: Recipe) -> Bundle | None:
     return None if recipe.warm_start is None else Bundle.load(Path(recipe.warm_start))
 
 
-def lr_on_valid(recipe: Recipe, prepared: Prepared) -> Mapping[str, float]:
-    """Validation metrics of logistic or linear regression with default settings, a baseline for a recipe.
-
-    The test rows are not used.
-    """
-    plain = FitSettings(schema=recipe.schema, model=LR(), training=TrainingSettings(epochs=LR_EPOCHS), seed=recipe.seed)
-    return fit_parts(plain, _inputs(prepared)).result.best.metrics
-
-
-def _inputs(prepared: Prepared, progress: Progress | None = None, unfinished: Unfinished | None = None) -> FitInputs:
+def _inputs(prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: Unfinished | None = None) -> FitInputs:
     return FitInputs(
-        encoder=prepared.encoder, train=prepared.train, valid=prepared.valid, progress=progress, unfinished=unfinished
+        encoder=prepared.encoder,
+        train=prepared.train,
+        valid=prepared.valid,
+        callbacks=callbacks,
+        unfinished=unfinished,
     )
 
 

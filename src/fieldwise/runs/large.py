@@ -21,7 +21,7 @@ from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.storage.scratch import Bound
 
-__all__ = ["LargeTable", "large_table", "spread_table"]
+__all__ = ["LargeTable", "large_table", "size_text", "spread_table"]
 
 IN_MEMORY = 6  # preparing a table at once takes some six times the memory of its rows
 PIECES = 32  # of the memory; a piece takes several times its rows' memory while it is prepared
@@ -101,8 +101,8 @@ class LargeTable:
         needed, free = self.size * (COPIES - begun) - written, shutil.disk_usage(folder).free
         if needed > free:
             raise DataError(
-                f"preparing this table needs some {_size(needed)} of disk, and {folder} has {_size(free)} free: free "
-                "some space, or set FIELDWISE_CACHE to a folder on another disk"
+                f"preparing this table needs some {size_text(needed)} of disk, and {folder} has {size_text(free)} "
+                "free: free some space, or set FIELDWISE_CACHE to a folder on another disk"
             )
 
 
@@ -167,5 +167,6 @@ def _row_bytes(frame: pl.DataFrame) -> float:
     return sum(sizes) / (len(sizes) * PLACE_ROWS)
 
 
-def _size(number: float) -> str:
+def size_text(number: float) -> str:
+    """A number of bytes for people."""
     return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.0f} MB"

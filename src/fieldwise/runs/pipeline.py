@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +25,8 @@ from fieldwise.runs.fit_parts import Refit
 from fieldwise.runs.fitting import FittedRecipe, fit_recipe, refit_recipe
 from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.recipe import Recipe
+from fieldwise.training.callbacks import Callback
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.progress import Progress
 from fieldwise.training.reported import Reported
 from fieldwise.training.result import FitResult, result_to_plain
 from fieldwise.training.unfinished import Unfinished
@@ -90,7 +90,7 @@ class Run:
 
 
 def train_recipe(
-    recipe: Recipe, prepared: Prepared, progress: Progress | None = None, unfinished: Unfinished | None = None
+    recipe: Recipe, prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: Unfinished | None = None
 ) -> Run:
     """Train a recipe, restore the best weights, and evaluate validation rows and (once) test rows.
 
@@ -101,11 +101,11 @@ def train_recipe(
         As for `fit_recipe`.
     """
     began = time.perf_counter()
-    fitted = fit_recipe(recipe, prepared, progress, unfinished)
+    fitted = fit_recipe(recipe, prepared, callbacks, unfinished)
     if fitted.recipe.training.refit:
-        fitted = refit_recipe(fitted, prepared, progress, unfinished)
+        fitted = refit_recipe(fitted, prepared, callbacks, unfinished)
     here = time.perf_counter() - began  # of a resumed run only the part in this process
-    told = progress if isinstance(progress, Reported) else None
+    told = next((one for one in callbacks if isinstance(one, Reported)), None)
     return finish_run(prepared, fitted, spent=max(here, fitted.result.seconds), told=told)
 
 

@@ -1,11 +1,13 @@
 """Recipe files: where they are, which settings override which, and single settings as `key=value`."""
 
+import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fieldwise.config import nearest, toml_tables
+from fieldwise.data.read.kinds import kind_of
 from fieldwise.errors import ConfigError
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.setting_names import SURE, nearest_setting, setting_names
@@ -76,16 +78,35 @@ def _protocol(protocol: str, name: str, settings: Mapping[str, Any]) -> dict[str
 
 def _find(source: str | Path) -> tuple[str, Path]:
     path = Path(source)
+    if kind_of(path) is not None:
+        raise ConfigError(
+            f"a recipe is a TOML file or a built-in name, found the table {path}: `fieldwise init {path}` writes a "
+            "recipe for it"
+        )
     if path.suffix == ".toml" or path.is_file():
         if not path.is_file():
-            raise ConfigError(f"a recipe file must exist: {path} does not; check the path, or see `fieldwise recipes`")
+            raise ConfigError(
+                f"a recipe file must exist: {path} does not"
+                f"{_nearest_file(path) or '; check the path, or see `fieldwise recipes`'}"
+            )
         return str(path), path
     names = recipe_names()
     if str(source) not in ("", *names) and path.is_dir():
         raise ConfigError(f"a recipe must be a TOML file or a built-in name, found the folder {path}")
     if str(source) not in names:
-        raise ConfigError(f"no recipe is named {str(source)!r}: {nearest(str(source), names)}")
+        near = _nearest_file(path)
+        raise ConfigError(f"no recipe is named {str(source)!r}{near or f': {nearest(str(source), names)}'}")
     return str(source), RECIPES / f"{source}.toml"
+
+
+def _nearest_file(path: Path) -> str:
+    """A hint with the recipe file in the same folder whose name is nearest, or an empty text."""
+    try:
+        names = [file.name for file in path.parent.glob("*.toml") if file.is_file()]
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.7)
+    return f": did you mean {str(path.with_name(close[0]))!r}?" if close else ""
 
 
 def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from fieldwise.models.build import model_name
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.recipe_files import setting_path
 from fieldwise.runs.search_space import Bounds, default_space, grid_ends, merged_space
+from fieldwise.training.optimizer_kinds import LBFGS
 
 __all__ = ["check_space", "search_space", "value_at", "with_values"]
 
@@ -17,6 +18,8 @@ __all__ = ["check_space", "search_space", "value_at", "with_values"]
 def search_space(recipe: Recipe) -> dict[str, Bounds]:
     """The search space: the built-in space of the model, overridden by the recipe's `[search]`."""
     space = default_space(model_name(recipe.model))
+    if recipe.training.optimizer == LBFGS:
+        space = {path: bounds for path, bounds in space.items() if path != "training.learning_rate"}
     names = {f"model.{f.name}" for f in dataclasses.fields(recipe.model)}  # type: ignore[arg-type]
     space = {path: bounds for path, bounds in space.items() if not path.startswith("model.") or path in names}
     return merged_space(space, recipe.search)

@@ -42,10 +42,10 @@ from fieldwise.runs.study import (
     with_test_evaluation,
 )
 from fieldwise.storage.files import write_atomically
+from fieldwise.training.callbacks import Callback
 from fieldwise.training.checks import monitored
 from fieldwise.training.objective import Objective
 from fieldwise.training.penalty import l2_strengths
-from fieldwise.training.progress import Progress
 from fieldwise.training.result import Evaluation
 from fieldwise.training.unfinished import Unfinished
 
@@ -147,7 +147,7 @@ class _Search:
     ) -> None:
         self.file, self.test_evaluations = file, file.with_suffix(".test.json")
         self.recipe, self.space, self.prepared = recipe, space, prepared
-        self.note, self.progress = context.note, context.progress
+        self.note, self.callbacks = context.note, context.callbacks
         objective, grouped = Objective.of(*recipe.schema.labels), recipe.schema.grouping is not None
         self.metric = monitored(recipe.training, objective, grouped=grouped)
         self.failures: list[str] = []
@@ -221,10 +221,10 @@ class _Search:
         return value
 
     def _value(self, one: Recipe, trial: "Trial", unfinished: Unfinished) -> float:
-        shown = self.progress(f"{self.recipe.name} trial {trial.number}")
-        reporting = _Reporting(shown, trial, self.metric, self.note, one.training.evaluations_per_epoch)
+        pruning = _Pruning(trial, self.metric, self.note, one.training.evaluations_per_epoch)
+        callbacks = [*self.callbacks(f"{self.recipe.name} trial {trial.number}"), pruning]
         try:
-            result = fit_recipe(one, self.prepared, reporting, unfinished).result
+            result = fit_recipe(one, self.prepared, callbacks, unfinished).result
         except (ConfigError, TrainingError) as e:  # incompatible settings, or divergence: the search continues
             self.failures.append(str(e))
             trial.set_user_attr("failed", str(e))
@@ -244,18 +244,14 @@ def _write_recipe(found: Recipe, path: Path) -> Path:
     return path
 
 
-class _Reporting:
-    """Forwards progress and reports every evaluation to the study, which may prune the trial."""
+class _Pruning(Callback):
+    """Reports every evaluation to the study, which may prune the trial."""
 
-    def __init__(
-        self, shown: Progress, trial: "Trial", metric: str, note: Callable[[str], None], per_epoch: int
-    ) -> None:
-        self.shown, self.trial, self.metric, self.note, self.per_epoch = shown, trial, metric, note, per_epoch
-        self.epoch, self.step, self.close = shown.epoch, shown.step, shown.close
+    def __init__(self, trial: "Trial", metric: str, note: Callable[[str], None], per_epoch: int) -> None:
+        self.trial, self.metric, self.note, self.per_epoch = trial, metric, note, per_epoch
 
-    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
+    def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
-        self.shown.evaluation(evaluation, monitor, better)
         self.trial.report(evaluation.metrics[self.metric], round(evaluation.epoch * self.per_epoch) - 1)
         if self.trial.should_prune():
             self.note(f"trial {self.trial.number}: stopped at {self.metric} {evaluation.metrics[self.metric]:.4f}")

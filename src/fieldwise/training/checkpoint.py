@@ -30,7 +30,7 @@ from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.tensors import read_tensors, write_tensors
 from fieldwise.storage.writer import writing
 from fieldwise.training.checkpoint_parts import newest_whole, part_name, read_parts
-from fieldwise.training.unfinished import CHECKPOINT, Unfinished
+from fieldwise.training.unfinished import CHECKPOINT, Unfinished, open_checkpoint
 
 __all__ = ["Checkpoints", "State"]
 
@@ -107,14 +107,14 @@ class Checkpoints:
         for folder in there:
             self._check_format(folder)
             with self._damage_told(folder):
-                found.append(CHECKPOINT.open(folder))
-        for saved in sorted(found, key=lambda one: -int(one.about["number"])):
+                found.append(open_checkpoint(folder))
+        for saved in sorted(found, key=lambda one: -one.about["number"]):
             self._check_same(saved.about["about"])
             with self._damage_told(saved.folder):
                 tensors = CHECKPOINT.load(
                     saved.folder, lambda one: read_tensors(one.path("tensors")), (SafetensorError,)
                 )
-                self._number = int(saved.about["number"]) + 1
+                self._number = saved.about["number"] + 1
                 self._note(saved)
                 return State(facts=saved.about["run"], tensors=tensors)
         if there:
@@ -127,7 +127,7 @@ class Checkpoints:
         for folder in others:
             if (folder / CHECKPOINT.manifest).exists():
                 with contextlib.suppress(DataError):
-                    self._check_same(CHECKPOINT.open(folder).about["about"])
+                    self._check_same(open_checkpoint(folder).about["about"])
 
     def _newest_parts(self, world: World) -> State | None:
         """`newest` of processes that shard tables; process 0 finds it for all."""
@@ -135,7 +135,7 @@ class Checkpoints:
         if world.first and (parts := newest_whole(self.place, self.name)):
             self._check_same(parts[0].about["about"])
             self._note(parts[0])
-            told = [int(parts[0].about["number"]), *(str(part.folder) for part in parts)]
+            told = [parts[0].about["number"], *(str(part.folder) for part in parts)]
         elif world.first:
             if any(self.place.folder.glob(f"{self.name}-*of*-training/*/{CHECKPOINT.manifest}")):
                 warnings.warn(NONE_LEFT, stacklevel=4)

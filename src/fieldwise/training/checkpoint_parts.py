@@ -17,7 +17,7 @@ from torch import Tensor
 from fieldwise.distributed.part import Part
 from fieldwise.errors import FieldwiseError
 from fieldwise.storage.artifact import Artifact
-from fieldwise.training.unfinished import CHECKPOINT, Unfinished
+from fieldwise.training.unfinished import CHECKPOINT, Unfinished, open_checkpoint
 
 __all__ = ["SHARED_OUT", "newest_whole", "part_name", "read_parts"]
 
@@ -42,7 +42,7 @@ def newest_whole(place: Unfinished, name: str) -> list[Artifact]:
     """
     sizes = {int(found[1]) for path in place.folder.glob(f"{name}-*") if (found := re.search(r"-0of(\d+)-", path.name))}
     every = [parts for size in sizes for parts in _of_size(place, name, size)]
-    return max(every, key=lambda parts: int(parts[0].about["number"]), default=[])
+    return max(every, key=lambda parts: parts[0].about["number"], default=[])
 
 
 def _of_size(place: Unfinished, name: str, size: int) -> Iterator[list[Artifact]]:
@@ -52,13 +52,13 @@ def _of_size(place: Unfinished, name: str, size: int) -> Iterator[list[Artifact]
         if not all((folder / slot / CHECKPOINT.manifest).exists() for folder in folders):
             continue
         try:
-            parts = [CHECKPOINT.open(folder / slot) for folder in folders]
+            parts = [open_checkpoint(folder / slot) for folder in folders]
             for part in parts:
                 part.path("tensors")  # which checks its digest
         except (FieldwiseError, OSError) as e:
             warnings.warn(f"a checkpoint is damaged, and is passed over: {e}", stacklevel=5)
             continue
-        if len({int(part.about["number"]) for part in parts}) == 1:  # else a kill came between two processes' writes
+        if len({part.about["number"] for part in parts}) == 1:  # else a kill came between two processes' writes
             yield parts
 
 
@@ -74,7 +74,7 @@ def read_parts(folders: list[Path], part: Part) -> tuple[Mapping[str, Any], dict
     Errors:
         DataError: a part is damaged.
     """
-    saved = [CHECKPOINT.open(folder) for folder in folders]
+    saved = [open_checkpoint(folder) for folder in folders]
     facts = saved[0].about["run"]
     whole: Mapping[str, int] = facts[SHARED_OUT]
     tensors: dict[str, Tensor] = {}

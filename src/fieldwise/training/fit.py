@@ -1,15 +1,20 @@
 """The training loop: steps, evaluations, early stopping, and restoring the best weights."""
 
 import contextlib
+import dataclasses
+import logging
 import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from fieldwise.config import to_plain
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import ShuffledRows, window_rows
 from fieldwise.distributed.part import ALL
@@ -20,12 +25,14 @@ from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.devices import kept_rng, wait_for
 from fieldwise.scoring.feeding import fed
 from fieldwise.storage.memory import keep_freed_arrays
+from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, notify_end
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.checks import check_auxiliary_loss, check_batch_norm, monitored
 from fieldwise.training.interrupts import WholeSteps
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.progress import OutOfTime, Progress, Silent
+from fieldwise.training.optimizer_kinds import LBFGS
 from fieldwise.training.reached import Reached, captured, copied_weights, restore
+from fieldwise.training.regression import LinearStart, fit_exactly, linear_start, mix_with_regression
 from fieldwise.training.result import Evaluation, FitResult
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.start import put_on, start_at_base_rate
@@ -33,6 +40,8 @@ from fieldwise.training.step import Step
 from fieldwise.training.together import newest
 
 __all__ = ["Training", "fit"]
+
+LOG = logging.getLogger(__name__)
 
 
 def fit(
@@ -44,11 +53,13 @@ def fit(
     objective: Objective,
     seed: int,
     valid_group: np.ndarray | None = None,
-    progress: Progress | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoints: Checkpoints | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> FitResult:
     """Train a network in place; it ends with the weights of its best evaluation, on the settings' device.
 
-    Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`. A Progress can do
+    Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`. A callback can do
     the same by raising `OutOfTime`; `stopped` is then `time`.
 
     Given an earlier result instead of validation rows, training repeats that run without evaluating: as many epochs as
@@ -64,12 +75,19 @@ def fit(
         objective: loss and metrics.
         seed: seed of the row order and dropout; the global random state is not changed.
         valid_group: group of each validation row, for group AUC.
-        progress: notified of every step and evaluation, if given.
+        callbacks: called at the start, after every step and evaluation, and at the end.
+        checkpoints: where the run's state is written; it resumes from an existing one. `lbfgs` writes none, and starts
+            again.
+        about: further settings as plain values, for callbacks.
 
     Errors:
         TrainingError: the loss is not finite.
         ConfigError: a setting that does not fit the model or the task.
     """
+    if settings.optimizer == LBFGS:
+        about = {**(about or {}), "seed": seed}
+        told: dict[str, Any] = {"valid_group": valid_group, "callbacks": callbacks, "about": about}
+        return fit_exactly(network, train, valid, settings=settings, objective=objective, **told)
     return Training(
         network=network,
         train=train,
@@ -78,7 +96,9 @@ def fit(
         objective=objective,
         seed=seed,
         valid_group=valid_group,
-        progress=progress or Silent(),
+        callbacks=callbacks,
+        checkpoints=checkpoints,
+        about=about or {},
     ).run()
 
 
@@ -89,8 +109,9 @@ class Training:
     Processes that train together (`fieldwise.distributed.world.current`) share its batches.
 
     Args:
-        network, train, valid, settings, objective, seed, valid_group, progress: see `fit`.
+        network, train, valid, settings, objective, seed, valid_group, callbacks: see `fit`.
         checkpoints: where the run's state is written; it resumes from an existing one.
+        about: further settings as plain values, for callbacks.
     """
 
     network: nn.Module
@@ -100,11 +121,12 @@ class Training:
     objective: Objective
     seed: int
     valid_group: np.ndarray | None = None
-    progress: Progress = field(default_factory=Silent)
+    callbacks: Sequence[Callback] = ()
     checkpoints: Checkpoints | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        network, settings = self.network, self.settings
+        network, settings, began = self.network, self.settings, time.perf_counter()
         window, self.world = window_rows(self.train, settings.shuffle_rows), current()
         part = ALL if self.world is None else self.world.part
         self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed, part=part)
@@ -113,10 +135,11 @@ class Training:
         check_auxiliary_loss(network, self.objective)
         if settings.start_at_base_rate:
             start_at_base_rate(network, self.train, self.objective)
+        self.linear = linear_start(network, self.train, self.valid, self.objective) if settings.linear_start else None
         self.device = put_on(settings.device, network)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
         self.order = torch.Generator().manual_seed(self.seed)
-        self.whole_steps, self.began, self.reached = WholeSteps(self.step.signals), 0.0, Reached()
+        self.whole_steps, self.began, self.reached = WholeSteps(self.step.signals), 0.0, Reached(started=began)
 
     def run(self) -> FitResult:
         """Train, from the last checkpoint if there is one; ConfigError or DataError if it is not of this run."""
@@ -139,6 +162,34 @@ class Training:
                     self.checkpoints.settle()
 
     def _run(self) -> FitResult:
+        result, start = None, self._start()
+        LOG.info(
+            "training on %s rows: at most %d epochs of %d steps, from step %d",
+            f"{start.rows:,}", start.epochs, start.steps, start.steps_done,
+        )  # fmt: skip
+        try:
+            for one in self.callbacks:
+                one.on_start(start)
+            result = self._result()
+            LOG.info("the best of %d epochs is %.4g (%s)", result.epochs, result.best.epoch, result.stopped)
+        finally:
+            notify_end(self.callbacks, result)
+        return result
+
+    def _start(self) -> TrainingStart:
+        at, steps = self.reached, self.rows.steps
+        return TrainingStart(
+            epochs=self._epochs(),
+            steps=steps,
+            rows=len(self.train),
+            monitor=self.monitor,
+            steps_done=max(0, at.epoch - 1) * steps + at.step,
+            rows_done=0 if at.step == steps else self.rows.done(at.step),
+            refit=isinstance(self.valid, FitResult),
+            settings={**self.about, "training": to_plain(self.settings), "seed": self.seed},
+        )
+
+    def _result(self) -> FitResult:
         at = self.reached
         try:
             self._train()
@@ -150,13 +201,14 @@ class Training:
             at.stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
             if at.best is None:
                 self._evaluate()
-        finally:
-            self.progress.close()
         assert at.best is not None, "at least one evaluation precedes the end of a run"
         assert at.stopped is not None, "a run ends for a reason"
         best, weights = at.best
         self.network.load_state_dict(weights)
         self.network.eval()
+        share = None
+        if self.linear is not None:
+            share, best = self._mixed(self.linear, best)
         return FitResult(
             epochs=at.epoch,
             best=best,
@@ -165,7 +217,22 @@ class Training:
             seconds_per_epoch=float(np.median(at.step_seconds)) if at.step_seconds else None,
             monitor=self.monitor,
             stopped=at.stopped,
+            priors={} if self.linear is None else self.linear.priors,
+            interactions=share,
         )
+
+    def _mixed(self, linear: LinearStart, best: Evaluation) -> tuple[float, Evaluation]:
+        """The share of the network in its mean with the regression, and the evaluation of the mean."""
+        if isinstance(self.valid, FitResult):
+            share = 1.0 if self.valid.interactions is None else self.valid.interactions
+            return mix_with_regression(self.network, linear, share, self.objective), best
+        share = mix_with_regression(self.network, linear, self.valid, self.objective)
+        metrics = evaluate(self.network, self.valid, self.objective, self.valid_group, loss=self.monitor == "loss")
+        mean = dataclasses.replace(best, metrics=metrics, seconds=time.perf_counter() - self.reached.started)
+        self.reached.history.append(mean)
+        for one in self.callbacks:
+            one.on_evaluation(mean, better=True)
+        return share, mean
 
     def _train(self) -> None:
         """All epochs, or what is left of them."""
@@ -187,7 +254,6 @@ class Training:
         at, rows, steps = self.reached, self.rows, self.rows.steps
         wanted = min(self._evaluations_per_epoch(), steps)
         due = {round(steps * (k + 1) / wanted) for k in range(wanted)}
-        self.progress.epoch(at.epoch, self._epochs(), len(self.train) - rows.done(at.step))
         self.network.train()
         if at.step in due and not at.evaluated and self._evaluate():
             return
@@ -200,7 +266,9 @@ class Training:
                     at.losses.append(self.step(batch, y, weight))
                     at.step, at.evaluated = at.step + 1, False
                     at.position = at.epoch - 1 + at.step / steps
-                self.progress.step(size, at.losses[-1])
+                done = TrainingStep((at.epoch - 1) * steps + at.step, at.epoch, size, at.losses[-1])
+                for one in self.callbacks:
+                    one.on_step(done)
                 if at.step in due:
                     self._spend()
                     if self._evaluate():
@@ -254,12 +322,15 @@ class Training:
                         group["lr"] *= self.settings.plateau_factor
             if at.stopped is None and at.without_gain >= self.settings.patience:
                 at.stopped = "patience"
-        self.progress.evaluation(evaluation, self.monitor, better)
+        LOG.debug("after epoch %.4g: %s %.6g", evaluation.epoch, self.monitor, metrics[self.monitor])
+        for one in self.callbacks:
+            one.on_evaluation(evaluation, better)
         return at.stopped is not None
 
     def _repeated(self, former: FitResult, train_loss: float | None) -> bool:
         """Set the learning rate of the run that is repeated; returns whether its best evaluation is reached."""
-        at, best = self.reached, former.history.index(former.best)
+        at = self.reached
+        best = next(k for k, one in enumerate(former.history) if one.epoch == former.best.epoch)
         evaluation = self._evaluation(train_loss, {})
         ends = len(at.history) == best
         kept = copied_weights(self.step.evaluated) if ends else None

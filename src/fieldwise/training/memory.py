@@ -14,7 +14,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import window_rows
 from fieldwise.layout import Batch, Layout
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizer_kinds import OPTIMIZERS
+from fieldwise.training.optimizer_kinds import LBFGS, OPTIMIZERS
 from fieldwise.training.optimizers import run_optimizer
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.step import Step
@@ -26,6 +26,7 @@ LEAST_ROWS = 4  # two halves of at least two rows, for batch normalization
 PROBE_VOCABULARY = 1_024  # rows of a field
 GATHERED_ROWS = 32_768  # `EncodedTable.batches`
 EVALUATED = 90  # bytes of metrics per row
+CELL, SOLVED = 40, 8 * (2 * 20 + 20)  # bytes of an exact regression per cell of the rows, and per weight
 
 
 def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> int:
@@ -61,6 +62,9 @@ def bytes_of_checkpoint(network: nn.Module, settings: TrainingSettings) -> int:
 
 def _sizes(network: nn.Module, settings: TrainingSettings) -> tuple[int, int, int]:
     """Bytes of weights, of gradients of whole parameters, and of the optimizer's states."""
+    if settings.optimizer == LBFGS:
+        size = sum(p.numel() * p.element_size() for p in network.parameters())
+        return size, 0, SOLVED * sum(p.numel() for p in network.parameters())
     optimizer = run_optimizer(network, settings)
     lazy = {id(g["params"][0]) for g in optimizer.lazy.param_groups} if optimizer.lazy is not None else set()
     kind = OPTIMIZERS[settings.optimizer]
@@ -82,8 +86,11 @@ def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettin
     row = train.nbytes / max(len(train), 1)
     window = window_rows(train, settings.shuffle_rows)
     ordered = 8 * len(train) if window == len(train) else 2 * window * (row + 8)
+    if settings.optimizer == LBFGS:
+        return CELL * (train.ids.size + train.bag_ids.size) + EVALUATED * valid_rows
+    solved = CELL * (train.ids.size + train.bag_ids.size) if settings.linear_start else 0
     gathered = 2 * min(max(GATHERED_ROWS, settings.batch_size), len(train)) * row
-    return round(ordered + gathered + EVALUATED * valid_rows)
+    return round(max(ordered + gathered, solved) + EVALUATED * valid_rows)
 
 
 def bytes_of_step(
@@ -100,6 +107,8 @@ def bytes_of_step(
         settings: of the training.
         objective: the loss.
     """
+    if settings.optimizer == LBFGS:
+        return 0
     small, moved = _small(table.layout)
     network = build(small)
     rows = min(2 * PROBE_ROWS, len(table))
@@ -109,7 +118,7 @@ def bytes_of_step(
     assert y is not None, "training rows have targets"
     batch = batch._replace(ids=moved(batch.ids), bag_ids=moved(batch.bag_ids))
     groups = table.bags_per_row
-    plain = dataclasses.replace(settings, unknown_share=0.0, compile=False)
+    plain = dataclasses.replace(settings, unknown_share=0.0, compile=False, linear_start=False)
     step = Step(network, table, plain, objective, 0)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -17,7 +17,7 @@ from fieldwise.layout import Batch
 from fieldwise.schema.label import Label, Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
-__all__ = ["Objective", "evaluate"]
+__all__ = ["Objective", "evaluate", "metrics_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +158,9 @@ def evaluate(
     world = current()
     if world is None:
         batches = _counted(table.batches(SCORING_BATCH), scored)
-        return _judged(score_batches(network, batches), table, objective, group, loss)
+        return metrics_of(score_batches(network, batches), table, objective, group, loss)
     scores = _scores_of_all(network, table, world)
-    found: dict[str, float] = world.sent(None if scores is None else _judged(scores, table, objective, group, loss))
+    found: dict[str, float] = world.sent(None if scores is None else metrics_of(scores, table, objective, group, loss))
     return found
 
 
@@ -188,9 +188,10 @@ def _scores_of_all(network: nn.Module, table: EncodedTable, world: World) -> np.
     return None if every is None else (every[:, 0] if labels == 1 else every).numpy()
 
 
-def _judged(
+def metrics_of(
     scores: np.ndarray, table: EncodedTable, objective: Objective, group: np.ndarray | None, loss: bool
 ) -> dict[str, float]:
+    """The metrics of scores [N] or [N, T] of a table's rows; arguments and errors as for `evaluate`."""
     if not np.isfinite(scores).all():
         wrong = int((~np.isfinite(scores)).reshape(len(scores), -1).any(axis=1).sum())
         raise TrainingError(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fieldwise.ops.sparse_update import RuleName
     from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["OPTIMIZERS", "OptimizerKind", "RowUpdate"]
+__all__ = ["LBFGS", "OPTIMIZERS", "OptimizerKind", "RowUpdate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,3 +123,5 @@ OPTIMIZERS: Mapping[str, OptimizerKind] = {
     )
 }
 """All of them by name; the first is the one where nothing is said."""
+
+LBFGS = "lbfgs"  # solves a regression as a whole, without steps over batches (`fieldwise.training.regression`)

@@ -5,129 +5,141 @@ import time
 from collections.abc import Callable
 from html import escape
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
-from torch import Tensor
 
-from fieldwise.training.result import Evaluation
+from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
+from fieldwise.training.result import Evaluation, FitResult
 
-__all__ = ["Bar", "Cell", "Lines", "OutOfTime", "Progress", "Silent", "progress_for"]
+__all__ = ["Bar", "Cell", "Lines", "duration", "progress_for"]
 
 SHOWN_EVALUATIONS = 5  # the latest evaluations, below a notebook's bar
 BAR_LETTERS = 30
 SHOWN_EVERY = 0.2  # seconds between updates of the loss, each of which waits for its value
 
 
-class OutOfTime(Exception):  # noqa: N818  # not an error: like KeyboardInterrupt, it ends a run
-    """Raised by a Progress to end training with the best weights so far, when its time is over."""
+def duration(seconds: float) -> str:
+    """A duration in words.
+
+    >>> duration(42.4), duration(600), duration(9000)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-class Progress(Protocol):
-    """Interface notified of every step and evaluation of a run, which it may end by raising `OutOfTime`."""
-
-    def epoch(self, number: int, of: int, rows: int) -> None:
-        """Called when an epoch of `rows` rows begins."""
-
-    def step(self, rows: int, loss: Tensor) -> None:
-        """Called after a step over `rows` rows; `loss` is a scalar."""
-
-    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
-        """Called after an evaluation on the validation rows."""
-
-    def close(self) -> None:
-        """Called at the end of the run."""
-
-
-class Silent:
-    """Shows nothing."""
-
-    def epoch(self, number: int, of: int, rows: int) -> None:
-        """Called when an epoch begins."""
-
-    def step(self, rows: int, loss: Tensor) -> None:
-        """Called after a step."""
-
-    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
-        """Called after an evaluation on the validation rows."""
-
-    def close(self) -> None:
-        """Called at the end of the run."""
-
-
-class Lines:
+class Lines(Callback):
     """Prints one line per evaluation."""
 
     def __init__(self, title: str) -> None:
-        self._title, self._of, self._rows, self._began = title, 0, 0, time.perf_counter()
+        self.title, self.start = title, TrainingStart(epochs=0, steps=1, rows=0, monitor="")
+        self.epoch, self.steps, self.rows, self.rows_before = 0, 0, 0, 0
+        self.started = self.epoch_began = self.last = time.perf_counter()
 
-    def epoch(self, number: int, of: int, rows: int) -> None:
-        """Called when an epoch begins."""
-        self._of, self._rows, self._began = of, 0, time.perf_counter()
+    def on_start(self, start: TrainingStart) -> None:
+        """Called before the first step."""
+        self.start, self.steps = start, start.steps_done
+        self.started = self.last = time.perf_counter()
+        self.begin_epoch(start.steps_done // start.steps + 1, start.rows_done)
 
-    def step(self, rows: int, loss: Tensor) -> None:
+    def on_step(self, step: TrainingStep) -> None:
         """Called after a step."""
-        self._rows += rows
+        if step.epoch != self.epoch:
+            self.begin_epoch(step.epoch, 0)
+        self.steps, self.rows, self.last = step.number, self.rows + step.rows, time.perf_counter()
 
-    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
+    def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
-        rate = self._rows / max(time.perf_counter() - self._began, 1e-9)
-        print(_sentence(self._title, evaluation, self._of, monitor, better, rate), file=sys.stderr, flush=True)
+        self.show(self.sentence(evaluation, better))
+        self.last = time.perf_counter()
 
-    def close(self) -> None:
-        """Called at the end of the run."""
+    def begin_epoch(self, number: int, rows: int) -> None:
+        """An epoch begins, of which `rows` rows were read before."""
+        self.epoch, self.rows, self.rows_before, self.epoch_began = number, rows, rows, self.last
+
+    def show(self, sentence: str) -> None:
+        """Show the sentence of an evaluation."""
+        print(sentence, file=sys.stderr, flush=True)
+
+    def rate(self) -> str:
+        """Rows per second of this epoch, without evaluations."""
+        return f"{(self.rows - self.rows_before) / max(self.last - self.epoch_began, 1e-9):,.0f} rows/s"
+
+    def left(self) -> str:
+        """The time left if the run takes all its epochs; empty if that is not known, or none is left."""
+        done, all_steps = self.steps - self.start.steps_done, self.start.steps * self.start.epochs
+        if done <= 0 or self.steps >= all_steps:
+            return ""
+        spent = time.perf_counter() - self.started
+        return f"at most {duration(spent / done * (all_steps - self.steps))} left"
+
+    def sentence(self, evaluation: Evaluation, better: bool) -> str:
+        """An evaluation as a sentence; a star marks the best one so far."""
+        found, monitor = evaluation.metrics, self.start.monitor
+        shown = [name for name in dict.fromkeys((monitor, "auc", "logloss", "rmse")) if name in found]
+        loss = "-" if evaluation.train_loss is None else f"{evaluation.train_loss:.4f}"
+        parts = [
+            f"{self.title} epoch {evaluation.epoch:.4g}/{self.start.epochs}: train loss {loss}",
+            f"valid {' '.join(f'{name} {found[name]:.4f}' for name in shown)}",
+            self.rate(),
+            f"{evaluation.seconds:.0f} s",
+            self.left(),
+        ]
+        return ", ".join(part for part in parts if part) + (" *" if better else "")
 
 
-class Bar:
-    """A live bar with rows per second, loss and remaining time of the epoch, and a line per evaluation."""
+class Bar(Lines):
+    """A live bar with rows per second, loss and remaining time of epoch and run, and a line per evaluation."""
 
     def __init__(self, title: str, console: Console) -> None:
-        self._title, self._of, self._shown, self._done = title, 0, 0.0, 0
-        self._began = time.perf_counter()
+        super().__init__(title)
+        self._shown = 0.0
         self._task: TaskID | None = None
         self._bar = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}% {task.fields[rate]} loss {task.fields[loss]}"),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             console=console,
             transient=True,
-        )  # started by the first epoch: a live display hides the cursor, and an error may come before
+        )  # started by the run: a live display hides the cursor, and an error may come before
 
-    def epoch(self, number: int, of: int, rows: int) -> None:
-        """Called when an epoch begins."""
-        if self._task is None:
-            self._bar.start()
-        else:
-            self._bar.remove_task(self._task)
-        self._of, self._began, self._done = of, time.perf_counter(), 0
-        self._task = self._bar.add_task(f"{self._title} epoch {number}/{of}", total=rows, rate="", loss="-")
-
-    def step(self, rows: int, loss: Tensor) -> None:
+    def on_step(self, step: TrainingStep) -> None:
         """Called after a step."""
-        self._done += rows
-        now = time.perf_counter()
-        if self._task is not None and now - self._shown > SHOWN_EVERY:
-            self._shown = now
-            rate = f"{self._done / max(now - self._began, 1e-9):,.0f} rows/s"
-            self._bar.update(self._task, completed=self._done, rate=rate, loss=f"{loss.item():.4f}")
+        super().on_step(step)
+        if self._task is not None and self.last - self._shown > SHOWN_EVERY:
+            self._shown = self.last
+            loss = f"{step.loss.item():.4f}"
+            self._bar.update(self._task, completed=self.rows, rate=self.rate(), loss=loss, left=self.left())
 
-    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
-        """Called after an evaluation on the validation rows."""
-        rate = self._done / max(time.perf_counter() - self._began, 1e-9)
-        self._bar.console.print(_sentence(self._title, evaluation, self._of, monitor, better, rate), highlight=False)
-
-    def close(self) -> None:
-        """Called at the end of the run; a further epoch starts the bar again."""
+    def on_end(self, result: FitResult | None) -> None:
+        """Called at the end of the run; a further run starts the bar again."""
         self._bar.stop()
         if self._task is not None:
             self._bar.remove_task(self._task)
             self._task = None
 
+    def begin_epoch(self, number: int, rows: int) -> None:
+        """An epoch begins, of which `rows` rows were read before."""
+        super().begin_epoch(number, rows)
+        if self._task is None:
+            self._bar.start()
+        else:
+            self._bar.remove_task(self._task)
+        title = f"{self.title} epoch {number}/{self.start.epochs}"
+        self._task = self._bar.add_task(title, total=self.start.rows, completed=rows, rate="", loss="-", left="")
 
-class Cell:
+    def show(self, sentence: str) -> None:
+        """Show the sentence of an evaluation."""
+        self._bar.console.print(sentence, highlight=False)
+
+
+class Cell(Lines):
     """A bar in the output of a notebook cell, updated in place, above the latest evaluations.
 
     Args:
@@ -136,43 +148,35 @@ class Cell:
     """
 
     def __init__(self, title: str, display: Callable[..., Any]) -> None:
-        self._title, self._display, self._handle = title, display, None
+        super().__init__(title)
+        self._display, self._handle, self._shown = display, None, 0.0
         self._line, self._evaluations = title, list[str]()
-        self._number, self._of, self._rows, self._done = 0, 0, 0, 0
-        self._began, self._shown = time.perf_counter(), 0.0
 
-    def epoch(self, number: int, of: int, rows: int) -> None:
-        """Called when an epoch begins."""
-        self._number, self._of, self._rows, self._done = number, of, rows, 0
-        self._began = time.perf_counter()
-
-    def step(self, rows: int, loss: Tensor) -> None:
+    def on_step(self, step: TrainingStep) -> None:
         """Called after a step."""
-        self._done += rows
-        now = time.perf_counter()
-        if now - self._shown > SHOWN_EVERY:
-            self._shown = now
-            share = self._done / max(self._rows, 1)
+        super().on_step(step)
+        if self.last - self._shown > SHOWN_EVERY:
+            self._shown = self.last
+            share = self.rows / max(self.start.rows, 1)
             bar = "█" * int(share * BAR_LETTERS)
-            rate = self._done / max(now - self._began, 1e-9)
+            left = f", {left}" if (left := self.left()) else ""
             self._line = (
-                f"{self._title} epoch {self._number}/{self._of} {bar:░<{BAR_LETTERS}} {share:4.0%} "
-                f"{rate:,.0f} rows/s loss {loss.item():.4f}"
+                f"{self.title} epoch {self.epoch}/{self.start.epochs} {bar:░<{BAR_LETTERS}} {share:4.0%} "
+                f"{self.rate()} loss {step.loss.item():.4f}{left}"
             )
-            self._show()
+            self._update()
 
-    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
-        """Called after an evaluation on the validation rows."""
-        rate = self._done / max(time.perf_counter() - self._began, 1e-9)
-        self._evaluations.append(_sentence(self._title, evaluation, self._of, monitor, better, rate))
-        self._show()
-
-    def close(self) -> None:
+    def on_end(self, result: FitResult | None) -> None:
         """Called at the end of the run: its evaluations stay visible."""
         self._line = ""
-        self._show()
+        self._update()
 
-    def _show(self) -> None:
+    def show(self, sentence: str) -> None:
+        """Show the sentence of an evaluation."""
+        self._evaluations.append(sentence)
+        self._update()
+
+    def _update(self) -> None:
         text = "\n".join(line for line in (self._line, *reversed(self._evaluations[-SHOWN_EVALUATIONS:])) if line)
         shown = {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
         if self._handle is None:
@@ -181,10 +185,10 @@ class Cell:
             self._handle.update(shown, raw=True)
 
 
-def progress_for(title: str, *, quiet: bool = False) -> Progress:
+def progress_for(title: str, *, quiet: bool = False) -> Callback:
     """A bar on a terminal's standard error or in a notebook, plain lines elsewhere, nothing if `quiet`."""
     if quiet:
-        return Silent()
+        return Callback()
     display = _notebook_display()
     if display is not None:
         return Cell(title, display)
@@ -200,14 +204,3 @@ def _notebook_display() -> Callable[..., Any] | None:
         return None
     display: Callable[..., Any] = import_module("IPython.display").display
     return display
-
-
-def _sentence(title: str, evaluation: Evaluation, of: int, monitor: str, better: bool, rate: float) -> str:
-    shown = [monitor, *[name for name in ("auc", "logloss", "rmse") if name in evaluation.metrics and name != monitor]]
-    metrics = " ".join(f"{name} {evaluation.metrics[name]:.4f}" for name in shown)
-    mark = " *" if better else ""
-    loss = "-" if evaluation.train_loss is None else f"{evaluation.train_loss:.4f}"
-    return (
-        f"{title} epoch {evaluation.epoch:.4g}/{of}: train loss {loss}, valid {metrics}, "
-        f"{rate:,.0f} rows/s, {evaluation.seconds:.0f} s{mark}"
-    )

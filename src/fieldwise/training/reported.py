@@ -6,12 +6,13 @@ from functools import partial
 from torch import Tensor
 
 from fieldwise.data.reports import Reports
-from fieldwise.training.result import Evaluation
+from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
+from fieldwise.training.result import Evaluation, FitResult
 
 __all__ = ["Reported"]
 
 
-class Reported:
+class Reported(Callback):
     """Tells reports the rows of each epoch and the metrics of each evaluation.
 
     Args:
@@ -20,33 +21,40 @@ class Reported:
     """
 
     def __init__(self, reports: Reports, title: str) -> None:
-        self._reports, self._title, self._of = reports, title, 0
+        self._reports, self._title, self._epoch = reports, title, 0
+        self._start = TrainingStart(epochs=0, steps=1, rows=0, monitor="")
 
-    def epoch(self, number: int, of: int, rows: int) -> None:
-        """Called when an epoch begins."""
-        self._of = of
-        self._reports.begin("training", rows, run=self._title, epoch=number, epochs=of)
+    def on_start(self, start: TrainingStart) -> None:
+        """Called before the first step."""
+        self._start = start
+        self._begin(start.steps_done // start.steps + 1, start.rows - start.rows_done)
 
-    def step(self, rows: int, loss: Tensor) -> None:
+    def on_step(self, step: TrainingStep) -> None:
         """Called after a step; the loss is read when it is shown."""
-        self._reports.add(rows, loss=partial(_rounded, loss))
+        if step.epoch != self._epoch:
+            self._begin(step.epoch, self._start.rows)
+        self._reports.add(step.rows, loss=partial(_rounded, step.loss))
 
-    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
+    def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
         self._reports.note(
             run=self._title,
             epoch=evaluation.epoch,
-            epochs=self._of,
+            epochs=self._start.epochs,
             evaluation=dict(evaluation.metrics),
-            monitor=monitor,
+            monitor=self._start.monitor,
             better=better,
             train_loss=evaluation.train_loss,
             seconds=round(evaluation.seconds, 1),
         )
 
-    def close(self) -> None:
+    def on_end(self, result: FitResult | None) -> None:
         """Called at the end of the run."""
         self._reports.begin("evaluation", run=self._title)
+
+    def _begin(self, epoch: int, rows: int) -> None:
+        self._epoch = epoch
+        self._reports.begin("training", rows, run=self._title, epoch=epoch, epochs=self._start.epochs)
 
     def scoring(self, rows: int) -> None:
         """Called when the test rows are scored, after the run."""

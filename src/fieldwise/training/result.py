@@ -1,7 +1,7 @@
 """The result of a training run: its evaluations, the best of them, and what ended it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fieldwise.config import parse, to_plain
@@ -39,9 +39,12 @@ class FitResult:
         history: all evaluations, in order.
         seconds: duration of the whole run, including evaluations.
         monitor: the metric for early stopping.
-        stopped: what ended the run; `time` means that a Progress raised `OutOfTime`.
+        stopped: what ended the run; `time` means that a callback raised `OutOfTime`, `converged` that there is an
+            exact solution.
         seconds_per_epoch: median over whole epochs of the time in training steps, without evaluations; None without
             a whole epoch.
+        priors: the share of each prior in the exact regression of `lbfgs` or `linear_start`.
+        interactions: with `linear_start`, the share of the trained network in its mean with the regression.
     """
 
     epochs: int
@@ -49,8 +52,10 @@ class FitResult:
     history: tuple[Evaluation, ...]
     seconds: float
     monitor: str
-    stopped: Literal["patience", "epochs", "interrupted", "time"]
+    stopped: Literal["patience", "epochs", "interrupted", "time", "converged"]
     seconds_per_epoch: float | None = None
+    priors: Mapping[str, float] = field(default_factory=dict)
+    interactions: float | None = None
 
     def to_pandas(self) -> Any:
         """The evaluations as a pandas frame: epoch, learning_rate, seconds, train_loss, valid_METRIC, kept."""

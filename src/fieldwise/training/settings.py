@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from fieldwise.config import LOCAL, Settings
 from fieldwise.errors import ConfigError
-from fieldwise.training.optimizer_kinds import OPTIMIZERS
+from fieldwise.training.optimizer_kinds import LBFGS, OPTIMIZERS
 
 __all__ = ["Monitor", "TrainingSettings"]
 
 if TYPE_CHECKING:
     OptimizerName = str
 else:
-    OptimizerName = Literal[tuple(OPTIMIZERS)]  # what recipes are checked against, and the settings' page shows
+    OptimizerName = Literal[(*OPTIMIZERS, LBFGS)]  # what recipes are checked against, and the settings' page shows
 DEVICE = re.compile(r"[a-z][a-z0-9_]*(:[0-9]+)?")  # whether it exists is known once PyTorch is loaded
 Monitor = Literal["auc", "gauc", "logloss", "rmse", "mae", "loss"]
 
@@ -26,7 +26,9 @@ class TrainingSettings(Settings):
 
     Args:
         optimizer: `adam` (Kingma & Ba, 2015), `adagrad` (Duchi et al., 2011), `rowwise_adagrad` (Mudigere et al., 2022:
-            Adagrad with one number per row of an embedding table, other parameters as `adagrad`) or `sgd`.
+            Adagrad with one number per row of an embedding table, other parameters as `adagrad`) or `sgd`. `lbfgs`
+            solves LR exactly, in memory, and reads no other setting but `l2`, `monitor` and `device`: without `l2`, its
+            priors are weighed on the validation rows (`docs/defaults.md`).
         learning_rate: initial learning rate.
         embedding_update: whether a step updates all rows of an embedding table (`dense`) or only those of its batch
             (`lazy`). Lazy updates differ for `adam`, and need `momentum` 0 and no L2 over all rows; see
@@ -55,6 +57,8 @@ class TrainingSettings(Settings):
         unknown_share: with a strength s above 0, a value that n training rows have is replaced in training by its
             field's unknown value with probability s / (s + n), so that the unknown row learns what rare values have in
             common (`fieldwise.training.unknown`).
+        linear_start: whether FM or AFM starts from LR as `lbfgs` solves it, without `l2`, and ends as the mean of
+            itself and that LR with the least loss on the validation rows.
         monitor: validation metric of the main label for early stopping; by default `auc` for binary and `rmse` for
             regression labels. `loss` uses all labels: the weighted sum of their validation losses.
         evaluations_per_epoch: number of evaluations on the validation rows per epoch, evenly spaced.
@@ -90,6 +94,7 @@ class TrainingSettings(Settings):
     average: float | None = None
     start_at_base_rate: bool = False
     unknown_share: float = 0.0
+    linear_start: bool = False
     monitor: Monitor | None = None
     evaluations_per_epoch: int = 1
     patience: int = 3
@@ -117,7 +122,10 @@ class TrainingSettings(Settings):
                 raise ConfigError(f"{name} must be finite, found {value}")
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate must be positive, found {self.learning_rate}")
-        if OPTIMIZERS[self.optimizer].rows_only and self.embedding_update == "dense":
+        exact = "optimizer = 'lbfgs'" if self.optimizer == LBFGS else "linear_start" if self.linear_start else None
+        if self.tables == "sharded" and exact is not None:
+            raise ConfigError(f"{exact} needs whole embedding tables, found tables = 'sharded': leave one of them out")
+        if self.optimizer != LBFGS and OPTIMIZERS[self.optimizer].rows_only and self.embedding_update == "dense":
             raise ConfigError(
                 f"optimizer = {self.optimizer!r} updates only the rows of a batch, found embedding_update = 'dense': "
                 "set 'auto', or optimizer = 'adagrad'"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fieldwise.errors import DataError
-from fieldwise.storage.artifact import Kind
+from fieldwise.storage.artifact import Artifact, Kind
 from fieldwise.storage.files import cannot_write
 from fieldwise.storage.locks import try_lock
 
-__all__ = ["CHECKPOINT", "Unfinished"]
+__all__ = ["CHECKPOINT", "Unfinished", "open_checkpoint"]
 
 LOCK, PART = "lock", "-training"
 REMEDY = "remove that folder to train from the start"
@@ -26,6 +26,20 @@ CHECKPOINT = Kind(
     fast=True,
     nan=True,
 )
+
+
+def open_checkpoint(folder: Path) -> Artifact:
+    """The checkpoint in a folder; its manifest is checked, its tensors are not.
+
+    Errors:
+        DataError: there is none, or it is damaged.
+    """
+    saved = CHECKPOINT.open(folder)
+    if type(number := saved.about.get("number")) is not int:
+        raise CHECKPOINT.damaged(folder, f"its number must be a whole number, found {number!r:.60}")
+    if not all(isinstance(saved.about.get(part), dict) for part in ("about", "run")):
+        raise CHECKPOINT.damaged(folder, f"{CHECKPOINT.manifest} must describe its run")
+    return saved
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,13 @@ import torch
 from torch import Tensor
 
 from fieldwise.data.table import EncodedTable
-from fieldwise.data.targets import row_slices
 from fieldwise.distributed.across import rows_before, total
 from fieldwise.layout import Batch
 
 __all__ = ["ShowUnknown"]
 
 UNKNOWN = 1  # the local row id of a field's unknown value
+COUNTED_IDS = 1 << 21  # counted at once, or as many as the embedding table has rows
 
 
 class ShowUnknown:
@@ -65,13 +65,18 @@ class ShowUnknown:
 def row_counts(table: EncodedTable) -> np.ndarray:
     """How often each row of the shared embedding table is read by a table's rows: int64 [layout.num_rows].
 
+    The table is read once, from its first row to its last.
+
     >>> from fieldwise.layout import Layout
     >>> table = EncodedTable(Layout.of_sizes([3]), np.array([[2], [2], [0]]), *(np.zeros(s) for s in ((3, 0), 0, 1)))
     >>> row_counts(table).tolist()
     [1, 0, 2]
     """
     counts = np.zeros(table.layout.num_rows, np.int64)
-    read = [*table.ids.T, table.bag_ids]
-    for ids in (column[rows] for column in read for rows in row_slices(len(column))):
-        counts += np.bincount(ids.astype(np.int64), minlength=len(counts))
+    size = max(COUNTED_IDS, len(counts))
+    for ids in (table.ids, table.bag_ids[:, None]):
+        rows = max(1, size // max(1, ids.shape[1]))
+        for start in range(0, len(ids), rows):
+            block = ids[start : start + rows].reshape(-1)
+            counts += np.bincount(block.astype(np.int64), minlength=len(counts))
     return counts

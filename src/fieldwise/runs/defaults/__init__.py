@@ -5,7 +5,7 @@ settings are not changed. See docs/defaults.md for the rules and the measurement
 """
 
 from fieldwise.runs.defaults.facts import Facts
-from fieldwise.runs.defaults.resolve import Chosen, Resolved, resolve, scaled_labels, sentence_of
+from fieldwise.runs.defaults.resolve import Chosen, Resolved, limit_reached, resolve, scaled_labels, sentence_of
 from fieldwise.runs.defaults.rules import RULES
 
-__all__ = ["RULES", "Chosen", "Facts", "Resolved", "resolve", "scaled_labels", "sentence_of"]
+__all__ = ["RULES", "Chosen", "Facts", "Resolved", "limit_reached", "resolve", "scaled_labels", "sentence_of"]

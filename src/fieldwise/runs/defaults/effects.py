@@ -50,11 +50,12 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
 def _occurrences(train: EncodedTable, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For each field the embedding rows, their factors, and the index in `rows` of each."""
     places = np.arange(len(rows))
+    row_ids, values = train.ids[rows], train.values[rows]  # one pass over a table that may be on disk
     singles = [f for f in train.layout.fields if f.kind != "bag"]
     numbers = iter(range(train.values.shape[1]))
     for s, field in enumerate(singles):
-        x = train.values[rows, next(numbers)] if field.kind == "value" else np.ones(len(rows))
-        yield train.ids[rows, s], x.astype(np.float64), places
+        x = values[:, next(numbers)] if field.kind == "value" else np.ones(len(rows))
+        yield row_ids[:, s], x.astype(np.float64), places
     bags = [f for f in train.layout.fields if f.kind == "bag"]
     for g, field in enumerate(bags):
         bag = train.bags.take(torch.from_numpy(rows * len(bags) + g))

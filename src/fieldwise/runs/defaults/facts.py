@@ -11,6 +11,8 @@ from fieldwise.schema.label import Label, Task
 
 __all__ = ["Facts"]
 
+MOST_CELLS = 2**24  # the matrix of a regression has 20 bytes for each
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
@@ -24,6 +26,8 @@ class Facts:
         labels: number of labels.
         deviations: the standard deviation of each label's targets, the main one's first.
         effects: the variance of first-order weights (`effects.py`); 1 for a regression.
+        exact: whether a regression on the rows can be solved exactly: one label, no bag with pooling `max`, at most
+            16,777,216 cells, and no warm start.
 
     >>> Facts(layout=Layout.of_sizes([3, 4]), rows=100, task="binary", mean=0.25).pairs
     1
@@ -36,10 +40,11 @@ class Facts:
     labels: int = 1
     deviations: tuple[float, ...] = (1.0,)
     effects: float = 1.0
+    exact: bool = False
 
     @classmethod
-    def of(cls, train: EncodedTable, labels: Sequence[Label]) -> "Facts":
-        """Facts about encoded training rows with targets; the main label comes first."""
+    def of(cls, train: EncodedTable, labels: Sequence[Label], *, warm: bool = False) -> "Facts":
+        """Facts about encoded training rows with targets; of a `warm` start or not. The main label comes first."""
         assert train.y is not None, "training rows have targets"
         main = train.y[:, 0]
         return cls(
@@ -50,6 +55,10 @@ class Facts:
             labels=len(labels),
             deviations=deviations(train.y),
             effects=effect_variance(train, main) if labels[0].task == "binary" else 1.0,
+            exact=len(labels) == 1
+            and not warm
+            and train.ids.size + train.bag_ids.size <= MOST_CELLS
+            and not any(f.kind == "bag" and f.pooling == "max" for f in train.layout.fields),
         )
 
     @property

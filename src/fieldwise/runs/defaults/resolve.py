@@ -15,9 +15,10 @@ from fieldwise.runs.defaults.facts import Facts
 from fieldwise.runs.defaults.rules import Rule, label_scale, model_rules, training_rules
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
+from fieldwise.training.result import FitResult
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["Chosen", "Resolved", "resolve", "scaled_labels", "sentence_of"]
+__all__ = ["Chosen", "Resolved", "limit_reached", "resolve", "scaled_labels", "sentence_of"]
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,23 @@ def sentence_of(chosen: Iterable[Chosen]) -> str:
     'batch size 128: 9,731 rows; layers 1'
     """
     return "; ".join(str(one) if any(map(str.isdigit, one.reason)) else f"{one.words} {one.shown}" for one in chosen)
+
+
+def limit_reached(chosen: Iterable[Chosen], result: FitResult) -> str | None:
+    """A sentence about a training that a limit of epochs ended which nobody has set; None about any other.
+
+    >>> from fieldwise.training.result import Evaluation
+    >>> best = Evaluation(epoch=99.0, learning_rate=0.1, seconds=1.0, metrics={})
+    >>> ended = FitResult(epochs=100, best=best, history=(best,), seconds=1.0, monitor="auc", stopped="epochs")
+    >>> limit_reached([Chosen("training.epochs", 100, "early stopping ends the run")], ended)
+    'CHECK training.epochs: 100 epochs ended the training, the best was epoch 99: more epochs may be better'
+    """
+    if result.stopped != "epochs" or not any(one.setting == "training.epochs" for one in chosen):
+        return None
+    return (
+        f"CHECK training.epochs: {result.epochs} epochs ended the training, the best was epoch "
+        f"{result.best.epoch:.4g}: more epochs may be better"
+    )
 
 
 def _fill(settings: Any, rules: Mapping[str, Rule], where: str) -> tuple[Any, list[Chosen]]:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fieldwise.runs.defaults.facts import Facts
-from fieldwise.training.optimizer_kinds import OPTIMIZERS
+from fieldwise.training.optimizer_kinds import LBFGS, OPTIMIZERS
 
 __all__ = ["RULES", "Rule", "label_scale", "model_rules", "training_rules"]
 
-RULES = 5  # increased when a rule changes, so that stored runs with other rules are run again
+RULES = 6  # increased when a rule changes, so that stored runs with other rules are run again
 
 STEPS_AN_EPOCH = 50
 SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
@@ -61,6 +61,8 @@ PLANS: Mapping[str, Plan] = {
     "inttower": Plan(std=0.3, prior=300.0, few=5_000, slow=0.002),
 }
 UNKNOWN_SHARE = 0.3
+NO_STEPS = {"monitor", "refit", "device", "checkpoint_minutes"}  # settings that mean the same for an exact solution
+LINEAR_START = ("fm", "afm")
 
 DROPOUT, WIDTH = 0.2, 128
 SIZES: Mapping[str, Mapping[str, Any]] = {
@@ -130,6 +132,14 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
         fixed: the training settings that are given, on which others depend.
     """
     rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
+    monitor = Rule("logloss" if binary else "rmse", f"a {facts.task} label")
+    if fixed.get("optimizer") == LBFGS:
+        return {"monitor": monitor}
+    if model == "lr" and facts.exact and fixed.keys() <= NO_STEPS:
+        return {
+            "optimizer": Rule(LBFGS, f"solved exactly, {rows}"),
+            "monitor": monitor,
+        }
     batch = fixed.get("batch_size", batch_size(facts.rows))
     steps = math.ceil(facts.rows / batch)
     evaluations = min(4, max(1, steps // STEPS_PER_EVALUATION)) if facts.rows >= MANY_ROWS else 1
@@ -140,7 +150,7 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
         "start_at_base_rate": Rule(
             True, f"{facts.mean:.1%} positive" if binary else f"the mean label is {facts.mean:.4g}"
         ),
-        "monitor": Rule("logloss" if binary else "rmse", f"a {facts.task} label"),
+        "monitor": monitor,
         "epochs": Rule(100, "early stopping ends the run"),
         "evaluations_per_epoch": Rule(evaluations, f"{steps:,} steps per epoch"),
         "patience": Rule(5 * evaluations, "five epochs"),
@@ -148,6 +158,8 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
         "unknown_share": Rule(0.0 if model == "lr" else UNKNOWN_SHARE, "rare values represent unseen ones"),
         "plateau_factor": Rule(0.3, "when the validation metric stops improving"),
     }
+    if model in LINEAR_START and facts.exact and fixed.get("tables") != "sharded":
+        rules["linear_start"] = Rule(True, "starts from LR, and ends as their best mean")
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
         rules["learning_rate"] = _rate(PLANS.get(model, DEEP), facts, model or "a model")

@@ -1,0 +1,477 @@
+"""Exact regressions: first-order weights at the minimum of their convex loss, with priors weighed on validation rows.
+
+Letters: N rows, R rows of the shared embedding table.
+"""
+
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import nn
+
+from fieldwise.config import to_plain
+from fieldwise.data.table import EncodedTable
+from fieldwise.errors import ConfigError
+from fieldwise.evaluation.registry import METRICS
+from fieldwise.layers import FirstOrder
+from fieldwise.layout import Layout
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
+from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, notify_end
+from fieldwise.training.checks import monitored
+from fieldwise.training.objective import Objective, evaluate, metrics_of
+from fieldwise.training.penalty import l2_strengths
+from fieldwise.training.result import Evaluation, FitResult
+from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.start import base_score, put_on
+
+__all__ = ["Regression", "design_matrix", "fit_exactly", "linear_start", "mix_with_regression"]
+
+ALIKE = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # prior variances of all weights: scikit-learn's `C`
+BY_FIELD = (0.1, 0.3, 1.0, 3.0, 10.0)  # factors of the variances that the training rows suggest for each field
+LEAST_VARIANCE, FIRST_VARIANCE, MOST_VARIANCE = 1e-3, 0.3, 10.0
+ROUNDS = 8  # of the estimate of these variances
+HOPELESS = 20.0  # natural logarithm: weaker priors are not tried when the validation likelihood has fallen by e^20
+LEAST_SHARE = 1e-4
+DECREASE, MOST_STEPS, MEMORY = 1e-10, 1_000, 20  # of L-BFGS
+GRADIENT, ROUGH_GRADIENT = 1e-6, 1e-5  # at the solution of a given prior; of priors that are weighed
+GIVEN, FIELDS = "given", "fields "  # names of priors; those of one variance are its number
+
+Heard = Callable[[float], None]
+
+
+def design_matrix(table: EncodedTable) -> Any:
+    """The rows as a sparse matrix [N, R], whose product with first-order weights is the sum over the fields.
+
+    A category is a 1, a number its value, and a bag's values share a 1 (`mean`) or have one each (`sum`).
+
+    >>> ids, none = np.array([[0, 3], [1, 2]]), np.zeros(1, np.int64)
+    >>> table = EncodedTable(Layout.of_sizes([2, 2]), ids, np.zeros((2, 0)), none[:0], none)
+    >>> design_matrix(table).toarray().tolist()
+    [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
+    """
+    rows, singles = table.ids.shape
+    factors = np.ones((rows, singles))
+    factors[:, [f.kind == "value" for f in table.layout.fields if f.kind != "bag"]] = table.values
+    row, column, values = [np.repeat(np.arange(rows), singles)], [table.ids.ravel()], [factors.ravel()]
+    if table.bags_per_row:
+        means = torch.tensor([f.pooling == "mean" for f in table.layout.fields if f.kind == "bag"])
+        row.append(table.bags.segments.numpy() // table.bags_per_row)
+        column.append(table.bags.ids.numpy())
+        values.append(table.bags.shares(means).numpy())
+    places = np.concatenate(row), np.concatenate(column).astype(np.int64)
+    return sparse.csr_matrix((np.concatenate(values), places), shape=(rows, table.layout.num_rows))
+
+
+@dataclass
+class _Rows:
+    """Training rows [N] as a matrix, with targets and weights.
+
+    Args:
+        noise: the variance of a regression label's residuals; 1/2 makes the negative log-likelihood a sum of squares.
+    """
+
+    x: Any
+    y: np.ndarray
+    weight: np.ndarray
+    binary: bool
+    noise: float = 0.5
+
+    @classmethod
+    def of(cls, table: EncodedTable, objective: Objective) -> "_Rows":
+        assert table.y is not None, "rows have targets"
+        weight = np.ones(len(table))
+        if table.weight is not None and table.mean_weight is not None:
+            weight = np.asarray(table.weight, np.float64) / table.mean_weight
+        y = np.asarray(table.y[:, 0], np.float64) / objective.scale
+        return cls(design_matrix(table), y, weight, objective.task == "binary")
+
+    def start(self) -> np.ndarray:
+        """Weights of 0 and the best constant score [R + 1]."""
+        found: np.ndarray = np.zeros(self.x.shape[1] + 1)
+        found[-1] = base_score(self.y, self.weight, binary=self.binary)
+        return found
+
+    def scores(self, solution: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self.x @ solution[:-1] + solution[-1]
+        return found
+
+    def losses(self, scores: np.ndarray) -> np.ndarray:
+        """Negative log-likelihoods [N]."""
+        if self.binary:
+            return np.asarray(np.logaddexp(0.0, scores) - self.y * scores)
+        found: np.ndarray = (scores - self.y) ** 2 / (2 * self.noise)
+        return found
+
+    def likelihood(self, scores: np.ndarray) -> float:
+        """The log-likelihood of all rows; of a regression label with the residuals' variance that maximizes it."""
+        if self.binary:
+            return -float(self.weight @ self.losses(scores))
+        mean = float(np.average((scores - self.y) ** 2, weights=self.weight))
+        return -0.5 * float(self.weight.sum()) * float(np.log(max(mean, np.finfo(np.float64).tiny)))
+
+    def estimate_noise(self, solution: np.ndarray) -> None:
+        """Set the variance of a regression label's residuals to that of a solution's."""
+        if not self.binary:
+            self.noise = float(np.average((self.scores(solution) - self.y) ** 2, weights=self.weight)) or 1.0
+
+    def slopes(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The first and second derivatives of `losses`."""
+        if self.binary:
+            p = 1 / (1 + np.exp(-scores))
+            return p - self.y, p * (1 - p)
+        return (scores - self.y) / self.noise, np.full(len(scores), 1 / self.noise)
+
+    def solution(
+        self, precision: np.ndarray, start: np.ndarray, heard: Heard, *, gradient: float = ROUGH_GRADIENT
+    ) -> np.ndarray:
+        """The weights and the bias [R + 1] of the least loss with Gaussian priors of these precisions [R]."""
+        from scipy.optimize import minimize  # imported here: takes a quarter of a second
+
+        total = self.weight.sum()
+
+        def loss(solution: np.ndarray) -> tuple[float, np.ndarray]:
+            scores, w = self.scores(solution), solution[:-1]
+            slope = self.weight * self.slopes(scores)[0]
+            value = float(self.weight @ self.losses(scores) + 0.5 * precision @ (w * w)) / total
+            heard(value)
+            return value, np.append(self.x.T @ slope + precision * w, slope.sum()) / total
+
+        limits = {"maxiter": MOST_STEPS, "gtol": gradient, "ftol": DECREASE, "maxcor": MEMORY}
+        found: np.ndarray = minimize(loss, start, jac=True, method="L-BFGS-B", options=limits).x
+        return found
+
+
+class Regression:
+    """A logistic or linear regression of the first label on all fields, solved for several Gaussian priors.
+
+    The priors have one variance for all weights, as scikit-learn's `C`, or one for each field, estimated from the
+    training rows (empirical Bayes). A mean of solutions is the regression with the mean of their weights.
+
+    Args:
+        train: rows with targets; no field is a bag with pooling `max`.
+        objective: of the label.
+        heard: called with the loss at each step of a solution; what it raises ends that.
+        l2: a strength as in `TrainingSettings.l2`, whose prior is then the only one.
+
+    Attributes:
+        likelihoods: the log-likelihood of the validation rows, by prior.
+    """
+
+    def __init__(
+        self, train: EncodedTable, objective: Objective, heard: Heard = lambda _: None, *, l2: float | None = None
+    ) -> None:
+        self.objective, self.heard, self.l2 = objective, heard, l2
+        self.rows, self.layout = _Rows.of(train, objective), train.layout
+        self.likelihoods: dict[str, float] = {}
+        self._solutions: dict[str, np.ndarray] = {}
+
+    def fit(self, valid: EncodedTable, each: Callable[[np.ndarray], None] = lambda _: None) -> None:
+        """Solve for the priors in turn and score the validation rows; `each` is called with their scores.
+
+        Priors of one kind become weaker until the likelihood has fallen far below its maximum.
+        """
+        rows = _Rows.of(valid, self.objective)
+        for kind in [(GIVEN,)] if self.l2 is not None else [ALIKE, BY_FIELD]:
+            start, best = self.rows.start(), -np.inf
+            for number in kind:
+                name = f"{FIELDS}{number:g}" if kind is BY_FIELD else f"{number:g}" if kind is ALIKE else GIVEN
+                start = self._solved(name, start)
+                scores = rows.scores(start)
+                self.likelihoods[name] = found = rows.likelihood(scores)
+                each(scores)
+                best = max(best, found)
+                if found < best - HOPELESS:
+                    break
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of each prior in the mean: in proportion to the likelihood of the validation rows."""
+        best = max(self.likelihoods.values(), default=0.0)
+        shares = {name: float(np.exp(found - best)) for name, found in self.likelihoods.items()}
+        shares = {name: share for name, share in shares.items() if share > LEAST_SHARE}
+        return {name: share / sum(shares.values()) for name, share in shares.items()}
+
+    def mean(self, shares: Mapping[str, float]) -> np.ndarray:
+        """The mean of solutions in these shares, weights and bias [R + 1]; the best constant without any."""
+        if not shares:
+            return self.rows.start()
+        found = [share * self._solved(name, self.rows.start()) for name, share in shares.items()]
+        return np.asarray(np.sum(found, axis=0))
+
+    def _solved(self, name: str, start: np.ndarray) -> np.ndarray:
+        if name not in self._solutions:
+            gradient = GRADIENT if name == GIVEN else ROUGH_GRADIENT
+            self._solutions[name] = self.rows.solution(self._precision(name), start, self.heard, gradient=gradient)
+        return self._solutions[name]
+
+    def _precision(self, name: str) -> np.ndarray:
+        if name == GIVEN:
+            assert self.l2 is not None, "its strength is given"
+            return np.full(self.layout.num_rows, self.l2 * self.rows.weight.sum())
+        variances = self._variances  # first: of a regression label it estimates the residuals' variance too
+        if name.startswith(FIELDS):
+            return 1 / (float(name.removeprefix(FIELDS)) * variances)
+        return np.full(self.layout.num_rows, 1 / float(name))
+
+    @cached_property
+    def _variances(self) -> np.ndarray:
+        """The prior variance of each weight [R], equal within a field, of about the largest likelihood.
+
+        Each round solves the regression and sets a field's variance to the mean over its values of the squared weight
+        plus its posterior variance, with covariances neglected (an EM step). Values that no row has do not count.
+        """
+        rows, places = self.rows, [slice(f.offset, f.offset + f.rows) for f in self.layout.fields if f.shares is None]
+        squares = sparse.csr_matrix((rows.x.data**2, rows.x.indices, rows.x.indptr), shape=rows.x.shape)
+        seen = np.bincount(rows.x.indices, minlength=self.layout.num_rows) > 0
+        found, solution = np.full(self.layout.num_rows, FIRST_VARIANCE), rows.start()
+        for _ in range(ROUNDS):
+            rows.estimate_noise(solution)
+            solution = rows.solution(1 / found, solution, self.heard)
+            information = squares.T @ (rows.weight * rows.slopes(rows.scores(solution))[1])
+            moments = solution[:-1] ** 2 + 1 / (information + 1 / found)
+            for place in places:
+                if seen[place].any():
+                    found[place] = np.clip(moments[place][seen[place]].mean(), LEAST_VARIANCE, MOST_VARIANCE)
+        return found
+
+
+def fit_exactly(
+    network: nn.Module,
+    train: EncodedTable,
+    valid: EncodedTable | FitResult,
+    *,
+    settings: TrainingSettings,
+    objective: Objective,
+    valid_group: np.ndarray | None = None,
+    callbacks: Sequence[Callback] = (),
+    about: Mapping[str, Any] | None = None,
+) -> FitResult:
+    """Fit a network of first-order weights alone, in place (`optimizer = "lbfgs"`).
+
+    With an L2 strength its one solution is taken, else the mean over the priors of `Regression`. Each solution is an
+    evaluation and an epoch of the result; the mean is the last one, and the one that is kept.
+
+    Args:
+        network: `LR`'s, or another that has the parameters of `FirstOrder` and no others.
+        train: rows with targets.
+        valid: rows with targets; or the result of an earlier fit, whose shares of the priors are taken again.
+        settings: `l2`, `monitor` and `device` are used.
+        objective: of one label.
+        valid_group: group of each validation row, for group AUC.
+        callbacks: called at the start, at every step of a solution, after every solution, and at the end.
+        about: further settings as plain values, for callbacks.
+
+    Errors:
+        ConfigError: the network has other parameters, a bag has pooling `max`, or there are several labels.
+    """
+    run = _Run(network, train, valid, settings, objective, valid_group, callbacks)
+    result = None
+    try:
+        run.start(about or {})
+        result = run.result()
+    finally:
+        notify_end(callbacks, result)
+    return result
+
+
+class _Run:
+    """One call of `fit_exactly`."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        train: EncodedTable,
+        valid: EncodedTable | FitResult,
+        settings: TrainingSettings,
+        objective: Objective,
+        group: np.ndarray | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        self.network, self.first = network, _first_order(network, train.layout, objective)
+        if len(list(network.parameters())) != len(list(self.first.parameters())):
+            raise ConfigError(f"optimizer = 'lbfgs' solves a regression, found {type(network).__name__}: set 'adam'")
+        self.train, self.valid, self.settings, self.objective = train, valid, settings, objective
+        self.group, self.callbacks, self.began, self.steps = group, callbacks, time.perf_counter(), 0
+        self.monitor = monitored(settings, objective, grouped=group is not None)
+        l2 = l2_strengths(network, settings.l2)["first_order.embedding.weight"] if settings.l2 else None
+        self.regression = Regression(train, objective, self._heard, l2=l2)
+        self.history: list[Evaluation] = []
+
+    def start(self, about: Mapping[str, Any]) -> None:
+        """Tell the callbacks that the run begins."""
+        found = TrainingStart(
+            epochs=2 if self.regression.l2 is not None else len(ALIKE) + len(BY_FIELD) + 1,
+            steps=1,
+            rows=len(self.train),
+            monitor=self.monitor,
+            refit=isinstance(self.valid, FitResult),
+            settings={**about, "training": to_plain(self.settings)},
+        )
+        for one in self.callbacks:
+            one.on_start(found)
+
+    def result(self) -> FitResult:
+        """Solve, and set the network to the mean."""
+        valid, regression = self.valid, self.regression
+        stopped: Literal["converged", "interrupted", "time"] = "converged"
+        try:
+            if isinstance(valid, FitResult):
+                regression.mean(valid.priors)
+            else:
+                regression.fit(valid, self._solved)
+        except (KeyboardInterrupt, OutOfTime) as e:
+            if isinstance(valid, FitResult):
+                raise
+            stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
+        shares = valid.priors if isinstance(valid, FitResult) else regression.shares
+        solution = regression.mean(shares)
+        if regression.l2 is None and stopped == "converged":
+            _keep(self.train, valid, self.objective, LinearStart(shares, solution))
+        _set(self.first, solution)
+        put_on(self.settings.device, self.network)
+        self.network.eval()
+        best = self._judged({} if isinstance(valid, FitResult) else self._metrics(valid))
+        return FitResult(
+            epochs=len(self.history) + 1,
+            best=best,
+            history=(*self.history, best),
+            seconds=best.seconds,
+            monitor=self.monitor,
+            stopped=stopped,
+            priors=shares,
+        )
+
+    def _metrics(self, valid: EncodedTable) -> dict[str, float]:
+        return evaluate(self.network, valid, self.objective, self.group, loss=self.monitor == "loss")
+
+    def _heard(self, loss: float, rows: int = 0) -> None:
+        self.steps, self.loss = self.steps + 1, loss
+        for one in self.callbacks:
+            one.on_step(TrainingStep(self.steps, len(self.history) + 1, rows, torch.tensor(loss)))
+
+    def _solved(self, scores: np.ndarray) -> None:
+        assert isinstance(self.valid, EncodedTable), "otherwise nothing is evaluated"
+        self._heard(self.loss, len(self.train))
+        by_loss = self.monitor == "loss"
+        found = self._judged(metrics_of(scores, self.valid, self.objective, self.group, loss=by_loss))
+        self.history.append(found)
+        values = [one.metrics[self.monitor] for one in self.history]
+        best = max(values) if METRICS[self.monitor].higher else min(values)
+        for one in self.callbacks:
+            one.on_evaluation(found, values[-1] == best)
+
+    def _judged(self, metrics: dict[str, float]) -> Evaluation:
+        seconds = time.perf_counter() - self.began
+        return Evaluation(epoch=len(self.history) + 1.0, learning_rate=0.0, seconds=seconds, metrics=metrics)
+
+
+@dataclass(frozen=True)
+class LinearStart:
+    """The regression that a network starts from: the shares of its priors, and weights and bias [R + 1]."""
+
+    priors: Mapping[str, float]
+    solution: np.ndarray
+
+
+_last: list[tuple[Any, Any, Objective, LinearStart]] = []  # of the rows that were used last: searches use them often
+
+
+def linear_start(
+    network: nn.Module, train: EncodedTable, valid: EncodedTable | FitResult, objective: Objective
+) -> LinearStart:
+    """Set a network's first-order weights to those of the `Regression` on the same rows.
+
+    Args:
+        network: has a `FirstOrder` and a method `scale_interactions`, as FM and AFM; changed in place.
+        train: rows with targets.
+        valid: rows with targets, by which the priors are weighed; or an earlier result with their shares.
+        objective: of one label.
+
+    Errors:
+        ConfigError: the network has no such parts, a bag has pooling `max`, or there are several labels.
+    """
+    first = _first_order(network, train.layout, objective)
+    if not hasattr(network, "scale_interactions"):
+        raise ConfigError(f"linear_start is for FM and AFM, found {type(network).__name__}: set it to false")
+    for rows, judged, of, found in _last:
+        if rows() is train and judged() is valid and of == objective:
+            _set(first, found.solution)
+            return found
+    regression = Regression(train, objective)
+    if isinstance(valid, EncodedTable):
+        regression.fit(valid)
+    shares = regression.shares if isinstance(valid, EncodedTable) else valid.priors
+    found = LinearStart(shares, regression.mean(shares))
+    _keep(train, valid, objective, found)
+    _set(first, found.solution)
+    return found
+
+
+def _keep(train: EncodedTable, valid: EncodedTable | FitResult, objective: Objective, found: LinearStart) -> None:
+    _last[:] = [(weakref.ref(train), weakref.ref(valid), objective, found)]
+
+
+def mix_with_regression(
+    network: nn.Module, start: LinearStart, valid: EncodedTable | float, objective: Objective
+) -> float:
+    """Replace a trained network by the mean of itself and the regression that it started from, in place.
+
+    Its logit is linear in the first-order weights and in the interactions, so that the mean is such a network too.
+
+    Args:
+        network: trained after `linear_start`.
+        start: the regression.
+        valid: rows with targets, on which the mean has the least loss; or the share.
+        objective: of the label.
+
+    Returns:
+        The share of the trained network.
+    """
+    from scipy.optimize import minimize_scalar
+
+    first = network.first_order
+    assert isinstance(first, FirstOrder), "checked before"
+    if isinstance(valid, EncodedTable):
+        assert valid.y is not None, "validation rows have targets"
+        y, weight = np.asarray(valid.y, np.float64), valid.weight
+        own = score_batches(network, valid.batches(SCORING_BATCH)).astype(np.float64)
+        linear = _Rows.of(valid, objective).scores(start.solution)
+        found = minimize_scalar(
+            lambda share: objective.whole_loss(y, share * own + (1 - share) * linear, weight),
+            bounds=(0.0, 1.0),
+            method="bounded",
+        )
+        share = float(found.x)
+    else:
+        share = valid
+    with torch.no_grad():
+        network.scale_interactions(share)  # type: ignore[operator]
+    assert first.bias is not None, "checked before"
+    trained = torch.cat([first.embedding.weight[:, 0], first.bias[None]]).detach().cpu().double().numpy()
+    _set(first, share * trained + (1 - share) * start.solution)
+    return share
+
+
+def _first_order(network: nn.Module, layout: Layout, objective: Objective) -> FirstOrder:
+    """The network's first-order term, whose regression can be solved exactly."""
+    first = getattr(network, "first_order", None)
+    if not isinstance(first, FirstOrder) or first.bias is None:
+        raise ConfigError(f"a regression has first-order weights and a bias, which {type(network).__name__} has not")
+    if any(f.kind == "bag" and f.pooling == "max" for f in layout.fields):
+        raise ConfigError("an exact regression has sums of weights, found a bag with pooling = 'max'")
+    if objective.more:
+        raise ConfigError(f"an exact regression has one label, found {1 + len(objective.more)}")
+    return first
+
+
+def _set(first: FirstOrder, solution: np.ndarray) -> None:
+    with torch.no_grad():
+        first.embedding.weight.copy_(torch.from_numpy(solution[:-1])[:, None])
+        assert first.bias is not None, "checked before"
+        first.bias.fill_(float(solution[-1]))

@@ -1,0 +1,170 @@
+"""LR solved exactly, against scikit-learn; and FM and AFM that start from it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from fieldwise.data.table import EncodedTable
+from fieldwise.errors import ConfigError
+from fieldwise.layout import Layout
+from fieldwise.models import AFM, FM, LR
+from fieldwise.scoring.batches import score_batches
+from fieldwise.training.callbacks import Callback, OutOfTime
+from fieldwise.training.fit import fit
+from fieldwise.training.objective import Objective, evaluate
+from fieldwise.training.settings import TrainingSettings
+
+EXACT = TrainingSettings(optimizer="lbfgs")
+FIRST = "first_order.embedding.weight"
+
+
+def scores_of(network, table):
+    return score_batches(network, table.batches(1000)).astype(np.float64)
+
+
+def exactly(table, valid, settings=EXACT, objective=None):
+    network = LR().build(table.layout)
+    result = fit(network, table, valid, settings=settings, objective=objective or Objective(), seed=0)
+    return network, result
+
+
+def plain_matrix(network, table):
+    """The rows [N, R] as the network itself reads them: the change of its score with each weight."""
+    columns = []
+    for row in range(table.layout.num_rows):
+        with torch.no_grad():
+            network.first_order.bias.zero_()
+            network.first_order.embedding.weight.zero_()[row] = 1.0
+        columns.append(scores_of(network, table))
+    return csr_matrix(np.stack(columns, axis=1))
+
+
+def test_lr_at_a_given_strength_is_scikit_learn_s_with_that_c(bagged):
+    table, c = bagged.train, 0.7
+    settings = dataclasses.replace(EXACT, l2={FIRST: 1 / (c * float(table.weight.sum()))})
+    network, result = exactly(table, bagged.valid, settings)
+    x = plain_matrix(LR().build(table.layout), table)
+    other = LogisticRegression(C=c, tol=1e-8, max_iter=5_000).fit(x, table.y[:, 0], sample_weight=table.weight)
+    assert scores_of(network, table) == pytest.approx(other.decision_function(x), abs=2e-3)
+    assert (result.stopped, result.priors) == ("converged", {"given": 1.0})
+
+
+def test_a_regression_label_has_scikit_learn_s_ridge(tables):
+    rng = np.random.default_rng(0)
+    table = dataclasses.replace(tables.train, y=rng.normal(3, 20, (len(tables.train), 1)).astype(np.float32))
+    settings = dataclasses.replace(EXACT, l2={FIRST: 0.05})
+    network, _ = exactly(table, table, settings, Objective(task="regression", scale=10.0))
+    x = plain_matrix(LR().build(table.layout), table)
+    other = Ridge(alpha=0.05 * len(table) / 2).fit(x, table.y[:, 0] / 10)
+    assert scores_of(network, table) == pytest.approx(other.predict(x), abs=2e-3)
+
+
+def planted(rows, seed, *, noise_fields=6, binary=True):
+    """Rows of two fields that matter, of 40 values each, and fields of 200 values that do not."""
+    rng = np.random.default_rng(seed)
+    effects = np.random.default_rng(7).normal(0, 1, (2, 40))
+    sizes = [40, 40] + [200] * noise_fields
+    ids = np.stack([rng.integers(0, n, rows) for n in sizes], axis=1)
+    logit = effects[0, ids[:, 0]] + effects[1, ids[:, 1]]
+    y = rng.random(rows) < 1 / (1 + np.exp(-logit)) if binary else logit + rng.normal(0, 1, rows)
+    layout = Layout.of_sizes(sizes)
+    ids += np.array([f.offset for f in layout.fields])
+    empty = np.zeros((rows, 0), np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64)
+    return EncodedTable(layout, ids.astype(np.int32), *empty, y=y.astype(np.float32))
+
+
+def test_fields_that_matter_get_weaker_priors_than_one_c_for_all_can_give():
+    train, valid, test = planted(2_000, 0), planted(500, 1), planted(20_000, 2)
+    network, result = exactly(train, valid)
+    x, held, scored = (plain_matrix(LR().build(train.layout), part) for part in (train, valid, test))
+
+    def loss(model, rows, table):
+        z, y = model.decision_function(rows), table.y[:, 0]
+        return float(np.mean(np.logaddexp(0, z) - y * z))
+
+    models = [LogisticRegression(C=c, max_iter=1_000).fit(x, train.y[:, 0]) for c in 10.0 ** np.arange(-3, 1.5, 0.5)]
+    best = min(models, key=lambda model: loss(model, held, valid))
+    assert evaluate(network, test, Objective())["logloss"] < loss(best, scored, test) - 0.003
+    assert sum(result.priors.values()) == pytest.approx(1.0)
+    assert any(name.startswith("fields") for name in result.priors)
+
+
+def test_a_regression_label_learns_what_is_planted():
+    train, valid, test = (planted(2_000, seed, binary=False) for seed in range(3))
+    network, _ = exactly(train, valid, objective=Objective(task="regression"))
+    assert evaluate(network, test, Objective(task="regression"))["rmse"] < 1.15  # 1 is the noise
+
+
+def test_the_second_training_takes_the_shares_of_the_first(tables):
+    _, first = exactly(tables.train, tables.valid)
+    again, result = exactly(tables.train, first)
+    same, _ = exactly(tables.train, tables.valid)
+    assert scores_of(again, tables.valid) == pytest.approx(scores_of(same, tables.valid), abs=1e-2)
+    assert result.priors == first.priors
+
+
+def test_validation_labels_weigh_and_test_labels_are_not_read(tables):
+    turned = dataclasses.replace(tables.valid, y=1 - tables.valid.y)
+    shares = [exactly(tables.train, valid)[1].priors for valid in (tables.valid, turned)]
+    assert shares[0] != shares[1]
+
+
+class _Ends(Callback):
+    def __init__(self, steps):
+        self.steps = steps
+
+    def on_step(self, step):
+        self.steps -= 1
+        if self.steps < 0:
+            raise OutOfTime
+
+
+@pytest.mark.parametrize("steps", [0, 60, 100])
+def test_a_time_that_ends_leaves_the_mean_so_far(tables, steps):
+    network = LR().build(tables.layout)
+    result = fit(
+        network, tables.train, tables.valid, settings=EXACT, objective=Objective(), seed=0, callbacks=[_Ends(steps)]
+    )
+    assert result.stopped == "time"
+    assert result.best.metrics["logloss"] == evaluate(network, tables.valid, Objective())["logloss"] < 0.72
+
+
+@pytest.mark.parametrize("model", [FM(embedding_dim=4), AFM(embedding_dim=4, attention_dim=4)])
+def test_fm_and_afm_end_as_a_mean_with_lr_that_is_no_worse_on_validation_rows(tables, model):
+    settings = TrainingSettings(epochs=3, batch_size=32, learning_rate=0.5, linear_start=True, monitor="logloss")
+    torch.manual_seed(0)
+    network = model.build(tables.layout)
+    result = fit(network, tables.train, tables.valid, settings=settings, objective=Objective(), seed=0)
+    exact = exactly(tables.train, tables.valid)[1]
+    loss = evaluate(network, tables.valid, Objective())["logloss"]
+    assert loss == result.best.metrics["logloss"]
+    assert loss <= exact.best.metrics["logloss"] + 1e-6
+    assert loss <= min(one.metrics["logloss"] for one in result.history) + 1e-6
+    assert result.interactions is not None
+    assert 0 <= result.interactions <= 1
+    assert result.priors == exact.priors
+
+
+@pytest.mark.parametrize("model", [FM(embedding_dim=4), AFM(embedding_dim=4, attention_dim=4)])
+def test_scaled_interactions_are_that_share_of_the_logit(tables, model):
+    torch.manual_seed(0)
+    network = model.build(tables.layout).eval()
+    whole = scores_of(network, tables.valid)
+    with torch.no_grad():
+        network.scale_interactions(0.25)
+    assert scores_of(network, tables.valid) == pytest.approx(0.25 * whole, abs=1e-6)
+
+
+def test_what_no_regression_can_do_is_refused(tables):
+    given = {"objective": Objective(), "seed": 0}
+    with pytest.raises(ConfigError, match="optimizer = 'lbfgs' solves a regression, found FMNetwork"):
+        fit(FM().build(tables.layout), tables.train, tables.valid, settings=EXACT, **given)
+    start = TrainingSettings(linear_start=True)
+    with pytest.raises(ConfigError, match="linear_start is for FM and AFM, found LRNetwork"):
+        fit(LR().build(tables.layout), tables.train, tables.valid, settings=start, **given)
+    with pytest.raises(ConfigError, match="needs whole embedding tables"):
+        TrainingSettings(optimizer="lbfgs", tables="sharded")
