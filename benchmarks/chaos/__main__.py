@@ -16,6 +16,7 @@ from benchmarks.chaos.kills import kills
 from benchmarks.chaos.outcome import Outcome, table
 from benchmarks.chaos.overload import overload
 from benchmarks.chaos.payloads import FLOODS
+from benchmarks.chaos.pipelined import pipelined
 from benchmarks.chaos.replacement import replacement
 from benchmarks.chaos.stores import stores
 from benchmarks.chaos.target import CORES, prepare
@@ -46,6 +47,7 @@ Attack = Callable[[Path, Size], list[Outcome]]
 ATTACKS: dict[str, Attack] = {
     "floods": lambda at, size: flooded(at, size, FLOODS),
     "documents": lambda at, size: [documents(at, size.count(10_000, 14), size.seed, max(30, size.seconds(300)))],
+    "pipelined": lambda at, size: [pipelined(at, size.seconds(10), size.count(20_000))],
     "overload": lambda at, size: [overload(at, size.seconds(10))],
     "replacement": lambda at, size: [replacement(at, size.seconds(30), size.seed)],
     "stores": lambda at, size: stores(at, size.seconds(8)),

@@ -51,8 +51,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--files", type=int, default=1, metavar="K")
     made.set_defaults(run=make)
 
-    runs = _on_a_log(commands, "run", "train with the command line, and measure", train.run)
-    _training(runs)
+    runs = _on_a_log(commands, "run", "train with the command line and all defaults, and measure", train.run)
+    runs.add_argument("--model", choices=MODELS, default="fm")
+    runs.add_argument("--epochs", type=int, help="at most; until early stopping if omitted")
     runs.add_argument("--set", action="append", metavar="KEY=VALUE", help="a setting of training; may be repeated")
     runs.add_argument("--keep", action="store_true", help="keep the bundle and the cache in the work folder")
     runs.add_argument("--cache", action=argparse.BooleanOptionalAction, default=True, help="store what was prepared")
@@ -66,7 +67,8 @@ def parser() -> argparse.ArgumentParser:
     theirs.add_argument("--block-rows", type=int, default=0, help="FuxiCTR's data_block_size; 0 is its default")
 
     parts = _on_a_log(commands, "windows", "an epoch by windows against a full shuffle, in alternation", windows.run)
-    _training(parts)
+    parts.add_argument("--model", choices=MODELS, default="fm")
+    parts.add_argument("--epochs", type=int, default=1)
     parts.add_argument("--rounds", type=int, default=3)
     parts.add_argument("--window-rows", type=int, help="a 20th of the log's rows if omitted")
 
@@ -95,11 +97,6 @@ def _on_a_log(
     found.add_argument("--json", type=Path, default=BUILD / "results.json", metavar="FILE", help="added to")
     found.set_defaults(run=run)
     return found
-
-
-def _training(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--model", choices=MODELS, default="fm")
-    command.add_argument("--epochs", type=int, default=1)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from benchmarks.turns import NO_PEERS, peers_python
 __all__ = ["run"]
 
 MOST_ROWS = 2_000_000
-# The same arithmetic in both: dense Adam, or Adagrad, which is the same lazily.
+# The same optimizer in both: dense Adam, or Adagrad, which is the same lazily. The rest of ours are the defaults.
 SETTINGS: dict[str, dict[str, Any]] = {
     "fm": {"theirs": {}, "optimizer": "Adagrad", "learning_rate": 0.05, "model": {}, "training": {}},
     "autoint": {

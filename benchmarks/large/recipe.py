@@ -17,16 +17,22 @@ ITEM = 13  # the first so many categories are the item's, for models with two to
 MODELS: dict[str, dict[str, dict[str, Any]]] = {
     "fm": {
         "model": {"name": "fm", "embedding_dim": DIM},
-        "training": {"optimizer": "adagrad", "embedding_update": "lazy", "learning_rate": 0.05},
+        "training": {"optimizer": "adagrad", "embedding_update": "lazy", "l2_rows": "touched", "learning_rate": 0.05},
     },
     "autoint": {
         "model": {"name": "autoint", "embedding_dim": DIM, "layers": 2, "heads": 2, "attention_dim": 16}
         | {"attention_dropout": 0.1},
-        "training": {"optimizer": "adam", "embedding_update": "lazy", "learning_rate": 0.001, "average": 0.99},
+        "training": {
+            "optimizer": "adam",
+            "embedding_update": "lazy",
+            "l2_rows": "touched",
+            "learning_rate": 0.001,
+            "average": 0.99,
+        },
     },
     "inttower": {
         "model": {"name": "inttower", "embedding_dim": DIM, "hidden": [64, 32], "dropout": 0.1},
-        "training": {"optimizer": "adam", "embedding_update": "lazy", "learning_rate": 0.001},
+        "training": {"optimizer": "adam", "embedding_update": "lazy", "l2_rows": "touched", "learning_rate": 0.001},
     },
 }
 
@@ -40,6 +46,7 @@ def write_recipe(
     training: Mapping[str, Any] | None = None,
     model_settings: Mapping[str, Any] | None = None,
     transform: str | None = None,
+    stated: bool = True,
 ) -> Path:
     """Write the recipe of a model of MODELS; the newest tenth of the rows tests, the tenth before validates.
 
@@ -51,6 +58,8 @@ def write_recipe(
         training: more settings of training.
         model_settings: more settings of the model.
         transform: of all numbers; by their kinds if omitted.
+        stated: whether the settings of MODELS are stated; if not, all settings that are not given are chosen from the
+            data, as for a user who states none.
     """
     numbers = [{"kind": "numeric", "name": one.name, "transform": transform or _transform(one.kind)} for one in NUMBERS]
     categories = [
@@ -58,12 +67,12 @@ def write_recipe(
         for k, one in enumerate(CATEGORIES)
     ]
     recipe = {
-        "defaults": "fixed",
         "data": {"path": data["path"]} | ({} if memory is None else {"memory": memory}),
         "schema": {"label": {"column": LABEL}, "time": TIME, "fields": [*numbers, *categories]},
         "split": {"kind": "time", "valid": 0.1, "test": 0.1},
-        "model": {**MODELS[model]["model"], **(model_settings or {})},
-        "training": {"batch_size": BATCH, "epochs": 1, **MODELS[model]["training"], **(training or {})},
+        "model": {"name": model} | (MODELS[model]["model"] if stated else {}) | dict(model_settings or {}),
+        "training": ({"batch_size": BATCH, "epochs": 1} | MODELS[model]["training"] if stated else {})
+        | dict(training or {}),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, tomli_w.dumps(recipe).encode())

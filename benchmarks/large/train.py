@@ -39,14 +39,21 @@ def train(options: argparse.Namespace, log: Mapping[str, Any], *, show: bool = F
     """One training with an empty cache and its measures."""
     work: Path = options.work.absolute() / "run"
     shutil.rmtree(work, ignore_errors=True)
-    training = {"epochs": options.epochs, "patience": options.epochs, **pairs(options.set)}
-    recipe = write_recipe(work / "recipe.toml", log, options.model, memory=options.memory, training=training)
+    training = ({} if options.epochs is None else {"epochs": options.epochs}) | pairs(options.set)
+    recipe = write_recipe(
+        work / "recipe.toml", log, options.model, memory=options.memory, training=training, stated=False
+    )
     words = ["train", recipe, "--out", work / "bundle", "--threads", options.threads, "--json"]
     words += ["--progress", "json"] if reports_progress() else []
     words += [] if options.cache else ["--no-cache"]
     with space_taken(work) as taken:
         done = watched(fieldwise(*words), env=environment_with(work), show=show).checked()
-    found = measures(done, json.loads(done.out), {"most, of the file system": max(taken), **disk(work)})
+    record = json.loads(done.out)
+    found = measures(done, record, {"most, of the file system": max(taken), **disk(work)})
+    history = json.loads((work / "bundle" / "bundle.json").read_text("utf-8"))["about"]["history"]
+    needed = record["seconds_preparing"] + history[-1]["seconds"]
+    found["seconds"] |= {"epochs with evaluations": history[-1]["seconds"], "preparation and epochs": round(needed, 2)}
+    found["all to preparation and epochs"] = round(done.seconds / needed, 3)
     if not options.keep:
         shutil.rmtree(work)
     return done, found
@@ -117,6 +124,7 @@ def show(found: Mapping[str, Any], log: Mapping[str, Any], done: Watched) -> Non
             print(f"  {name:32} {value / 1e6:,.0f} MB")
     net = sizes["peak anonymous"] - sizes["parameters"] - sizes["optimizer"]
     print(f"  {'peak beside these two':32} {net / 1e6:,.0f} MB, of {len(done.memory.samples)} samples")
+    print(f"  {'all, in preparations and epochs':32} {found['all to preparation and epochs']:.3f} times")
     for name, value in sizes["disk"].items():
         print(f"  {f'disk: {name}':32} {value / 1e6:,.0f} MB")
     print(f"  AUC: validation {found['auc']['valid']:.4f}, test {found['auc']['test']:.4f}")

@@ -11,6 +11,7 @@ from hashlib import sha256
 import numpy as np
 import polars as pl
 import pytest
+from benchmarks.large import fuxi
 from benchmarks.large.__main__ import main
 from benchmarks.large.disk_full import Case, wrong, wrong_again
 from benchmarks.large.fuxi import parts
@@ -22,7 +23,12 @@ from benchmarks.large.recipe import MODELS, write_recipe
 from benchmarks.large.small_disk import Taken, on_small_disk
 from sklearn.metrics import roc_auc_score
 
+from fieldwise.config import given
+from fieldwise.layout import Layout
+from fieldwise.models.build import build_network
+from fieldwise.runs.defaults import Facts, resolve
 from fieldwise.runs.recipe import load_recipe
+from fieldwise.training.optimizers import run_optimizer
 
 ROWS = 30_000
 MB = 2**20
@@ -216,6 +222,17 @@ def test_recipes_are_whole_and_take_changes(tmp_path):
         recipe = load_recipe(str(path))
         assert (recipe.model.embedding_dim, recipe.training.epochs, recipe.data.path) == (4, 3, log["path"])
         assert len(recipe.schema.fields) == 39
+        assert recipe.defaults == "data"
+        ours = fuxi.SETTINGS.get(name, {"model": {}, "training": {}})
+        also = write_recipe(
+            tmp_path / "recipe.toml", log, name, training=ours["training"], model_settings=ours["model"]
+        )
+        facts = Facts(layout=Layout.of_sizes([50, 20], ["user", "item"]), rows=1_000)
+        for one in (recipe, load_recipe(str(also))):
+            found = resolve(one.model, one.training, facts)
+            run_optimizer(build_network(found.model, facts.layout, 0, labels=1), found.training)  # settings that agree
+        recipe = load_recipe(str(write_recipe(tmp_path / "recipe.toml", log, name, stated=False)))
+        assert given(recipe.model) | given(recipe.training) == set()  # as for a user who states nothing
 
 
 def test_space_that_another_program_takes_is_gone_in_the_midst(tmp_path):

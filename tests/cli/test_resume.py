@@ -9,18 +9,18 @@ from fieldwise import FM, Bundle, Recommender
 from fieldwise.errors import ConfigError
 from fieldwise.estimator import recommender as estimator
 from fieldwise.training import progress
-from fieldwise.training.progress import Silent
+from fieldwise.training.callbacks import Callback
 from fieldwise.training.settings import TrainingSettings
 
 SLOW = 5.0  # seconds, more than the whole run takes
 
 
-class Stops(Silent):
+class Stops(Callback):
     """Ctrl-C at the sixth step."""
 
     steps = 0
 
-    def step(self, rows, loss):
+    def on_step(self, step):
         self.steps += 1
         if self.steps == 6:
             time.sleep(SLOW)

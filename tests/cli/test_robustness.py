@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -168,3 +169,24 @@ def test_ctrl_c_before_there_is_a_model(fieldwise, recipe, monkeypatch, stage):
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == "fieldwise: interrupted"
     assert not Path("b").exists()
+
+
+def test_a_disk_too_small_for_the_encoded_rows_is_told_before_work(fieldwise, recipe, tmp_path, monkeypatch):
+    place = tmp_path / "cache"  # on the same disk: the tests' folder of temporary files is another one
+    monkeypatch.setenv("FIELDWISE_CACHE", str(place))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000))
+    prepared = []
+    monkeypatch.setattr("fieldwise.runs.data.prepare", lambda *_, **__: prepared.append(1))
+    code, _, err = fieldwise("train", recipe, "--out", "b", "--quiet")
+    assert code == 2
+    assert re.search(r"needs at least \d+ MB of disk, and .* has 0 MB free: free some space, or set TMPDIR", err)
+    assert not prepared
+
+
+def test_a_disk_too_small_for_the_cache_is_told_before_work(fieldwise, recipe, monkeypatch):
+    # 400 rows, 4 fields, a number and a label: 9,600 bytes encoded, which the cache holds beside the raw rows.
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=12_000))
+    code, _, err = fieldwise("describe", recipe)
+    assert code == 0
+    assert "not stored in the cache: that needs" in err
+    assert "0 entries" in fieldwise("cache", "show")[1]

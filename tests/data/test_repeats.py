@@ -1,17 +1,13 @@
 """Rows that stand in training and test against plain joins, and what does not make them equal."""
 
-import time
-
 import numpy as np
 import polars as pl
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare.prepared import prepare
-from fieldwise.data.prepare.repeats import count_repeats, repeat_sentences
+from fieldwise.data.prepare.repeats import repeat_sentences
 from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings
-from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit
-from fieldwise.data.read.simulated.log import simulate
-from fieldwise.runs.recipe import load_recipe
+from fieldwise.data.prepare.split_settings import ColumnSplit
 
 SCHEMA = Schema(fields=(Categorical("user"), Categorical("item"), Bag("tags"), Numeric("price")), label=Label("liked"))
 
@@ -74,15 +70,3 @@ def test_sentences_name_rows_and_share():
     valid, test = repeat_sentences(counts)
     assert valid.startswith("2 of 4,000 validation rows (less than .1 %) equal a training row")
     assert test.startswith("312 of 5,000 test rows (6.2 %) equal a training row in all fields and the label")
-
-
-def test_counting_costs_little_of_the_preparation():
-    frame = simulate(60_000)
-    recipe = load_recipe("simulated/fm")
-    parts = {"train": frame.head(48_000), "test": frame.tail(12_000)}
-    began = time.process_time()
-    prepare(frame, recipe.schema, split=RandomSplit(), seed=0, add=PreparationSettings(history=recipe.history))
-    whole = time.process_time() - began
-    began = time.process_time()
-    count_repeats(parts, recipe.schema)
-    assert time.process_time() - began < 0.15 * whole

@@ -9,6 +9,7 @@ import torch
 
 from fieldwise.data import reports as module
 from fieldwise.data.reports import JsonReports, LineReports, NoReports, memory_mib
+from fieldwise.training.callbacks import TrainingStart, TrainingStep
 from fieldwise.training.reported import Reported
 from fieldwise.training.result import Evaluation
 
@@ -42,7 +43,7 @@ def test_the_state_of_a_phase(clock):
     }  # fmt: skip
     reports.begin("preparation")
     assert reports.state() | {"memory_mib": 0} == {
-        "phase": "preparation", "rows": 0, "rows_total": None, "rows_per_second": None, "seconds": 0.0,
+        "phase": "preparation", "rows": None, "rows_total": None, "rows_per_second": None, "seconds": 0.0,
         "seconds_left": None, "memory_mib": 0,
     }  # fmt: skip
 
@@ -57,7 +58,7 @@ def test_lines_come_every_so_often_also_while_no_row_is_done():
         reports.begin("training", 10)
         reports.add(10)
     told = lines(out)
-    assert [one["rows"] for one in told if one["phase"] == "preparation"][:3] == [0, 0, 0]
+    assert [one["rows"] for one in told if one["phase"] == "preparation"][:3] == [None, None, None]
     assert told[-1]["phase"] == "training"
     assert told[-1]["rows"] == 10
 
@@ -83,6 +84,10 @@ def test_a_sentence_for_people(clock):
     reports._show(reports.state())
     reports.note(evaluation=1)
     assert out.getvalue() == "prediction: 1,000,000 of 4,000,000 rows, 100,000 rows/s, 30 s left, 13 MiB\n"
+    reports.begin("finishing the preparation")  # which counts no rows
+    clock.now += 12
+    reports._show(reports.state())
+    assert out.getvalue().splitlines()[1] == "finishing the preparation: 12 s so far, 13 MiB"
 
 
 def test_short_work_says_nothing(capsys):
@@ -97,13 +102,13 @@ def test_a_training_tells_epochs_losses_and_evaluations():
     out = io.StringIO()
     with JsonReports(out=out) as reports:
         progress = Reported(reports, "fm")
-        progress.epoch(1, 3, 100)
-        progress.step(60, torch.tensor(0.5))
-        progress.step(40, torch.tensor(float("nan")))
-        progress.evaluation(
-            Evaluation(epoch=1.0, train_loss=0.5, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75}), "auc", True
+        progress.on_start(TrainingStart(epochs=3, steps=2, rows=100, monitor="auc"))
+        progress.on_step(TrainingStep(1, 1, 60, torch.tensor(0.5)))
+        progress.on_step(TrainingStep(2, 1, 40, torch.tensor(float("nan"))))
+        progress.on_evaluation(
+            Evaluation(epoch=1.0, train_loss=0.5, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75}), better=True
         )
-        progress.close()
+        progress.on_end(None)
     evaluation, epoch, after = lines(out)
     assert (evaluation["evaluation"], evaluation["epoch"], evaluation["better"]) == ({"auc": 0.75}, 1.0, True)
     assert (epoch["phase"], epoch["run"], epoch["epoch"], epoch["epochs"]) == ("training", "fm", 1, 3)

@@ -18,6 +18,7 @@ from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.prepare.split_settings import TimeSplit
 from fieldwise.data.prepare.stages import Stages
 from fieldwise.data.read.mapped import MappedRows, RowsWriter
+from fieldwise.data.reports import NoReports
 
 pytest.importorskip("pyarrow")
 
@@ -145,3 +146,27 @@ def test_a_system_that_moves_no_mapped_file_copies_its_rows(tmp_path: Path, monk
     stages(tmp_path, "time").run(in_files(whole_label(), 50), lambda _: 33)
     schema, split, add = CASES["time"]
     assert_equal(read_prepared(tmp_path), prepare(whole_label(), schema, split=split, seed=3, add=add))
+
+
+class Phases(NoReports):
+    """Remembers the phases with a number of rows, and how many of them were counted."""
+
+    def __init__(self) -> None:
+        self.phases: list[list[Any]] = []
+
+    def begin(self, phase: str, rows: int | None = None, **_: Any) -> None:
+        self.phases.append([phase, rows, 0])
+
+    def add(self, rows: int, **_: Any) -> None:
+        self.phases[-1][2] += rows
+
+
+@pytest.mark.parametrize("case", [*CASES, "files"])
+def test_every_phase_counts_all_of_its_rows(case: str, tmp_path: Path) -> None:
+    told = Phases()
+    source = in_files(whole_label(), 100) if case == "files" else lambda _: MappedRows(frame=rows_of(case))
+    made = stages(tmp_path, "time" if case == "files" else case)
+    dataclasses.replace(made, reports=told).run(source, lambda _: 101)
+    counted = [(rows, done) for _, rows, done in told.phases if rows is not None]
+    assert len(counted) == 5
+    assert all(rows == done for rows, done in counted), told.phases

@@ -17,10 +17,10 @@ from fieldwise.errors import ConfigError, DataError, LostProcessError, TrainingE
 from fieldwise.layers.batch_norm import normalize_over_processes
 from fieldwise.models import FM
 from fieldwise.training import checkpoint
+from fieldwise.training.callbacks import Callback, TrainingStep
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.progress import Silent
 from fieldwise.training.result import Evaluation
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.together import check_own_gpu
@@ -76,16 +76,16 @@ def unsuitable(_: int) -> tuple[str, float]:
     return _found(lambda: normalize_over_processes(network))
 
 
-class _Late(Silent):
+class _Late(Callback):
     """Counts steps, and gets Ctrl-C in an evaluation in one process."""
 
     def __init__(self, rank: int) -> None:
         self.rank, self.steps = rank, 0
 
-    def step(self, rows: int, loss: torch.Tensor) -> None:
+    def on_step(self, step: TrainingStep) -> None:
         self.steps += 1
 
-    def evaluation(self, evaluation: Evaluation, monitor: str, better: bool) -> None:
+    def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         if self.rank == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -95,10 +95,12 @@ def interrupted_late(rank: int) -> list:
     train, valid = tables()
     settings = TrainingSettings(epochs=1, batch_size=40)
     given = {"train": train, "settings": settings, "objective": Objective(), "seed": 0}
-    first = Training(network=FM(embedding_dim=2).build(train.layout), valid=valid, progress=_Late(rank), **given).run()
+    first = Training(
+        network=FM(embedding_dim=2).build(train.layout), valid=valid, callbacks=[_Late(rank)], **given
+    ).run()
     again, how = _Late(-1), "whole"
     try:
-        Training(network=FM(embedding_dim=2).build(train.layout), valid=first, progress=again, **given).run()
+        Training(network=FM(embedding_dim=2).build(train.layout), valid=first, callbacks=[again], **given).run()
     except KeyboardInterrupt:
         how = "interrupted"
     return [first.stopped, how, again.steps]
@@ -119,7 +121,7 @@ def diverged(rank: int) -> list:
         objective=Objective(),
         seed=0,
         checkpoints=kept,
-        progress=progress,
+        callbacks=(progress,),
     )
     try:
         with world.failures_told():
@@ -134,13 +136,13 @@ def shared_gpu(rank: int) -> tuple[str, float]:
     return _found(lambda: check_own_gpu(_world(), f"GPU-{rank % 2}"))
 
 
-class _Parts(Silent):
+class _Parts(Callback):
     """The most processes whose checkpoints were seen."""
 
     def __init__(self, place: Unfinished) -> None:
         self.place, self.most = place, 0
 
-    def step(self, rows: int, loss: torch.Tensor) -> None:
+    def on_step(self, step: TrainingStep) -> None:
         self.most = max(self.most, len(list(self.place.folder.glob("*"))))
 
 

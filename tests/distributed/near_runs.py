@@ -143,7 +143,7 @@ def broken(rank: int) -> str:
         with contextlib.suppress(KeyboardInterrupt):
             world.meet()
     else:
-        time.sleep(0.6)
+        time.sleep(2)
     try:
         world.sum_(torch.ones(2))
     except LostProcessError as e:

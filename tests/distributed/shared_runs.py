@@ -21,10 +21,10 @@ from fieldwise.layers.shards import DRAWN, Shards
 from fieldwise.models import AFM, DAT, FM, AutoIntPlus, DeepFM, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.training import checkpoint
+from fieldwise.training.callbacks import Callback, TrainingStep
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.progress import Silent
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.unfinished import Unfinished
 
@@ -58,16 +58,16 @@ class Stopped(Exception):  # noqa: N818  # stands for a kill
     pass
 
 
-class Losses(Silent):
+class Losses(Callback):
     """Keeps the loss of every step, and breaks off after one."""
 
     def __init__(self, stop: int = -1) -> None:
         self.found: list[float] = []
         self.stop = stop
 
-    def step(self, rows: int, loss: torch.Tensor) -> None:
-        assert rows in (40, 2, EVEN), "the batch's rows, not the process's"
-        self.found.append(loss.item())
+    def on_step(self, step: TrainingStep) -> None:
+        assert step.rows in (40, 2, EVEN), "the batch's rows, not the process's"
+        self.found.append(step.loss.item())
         if len(self.found) == self.stop:
             raise Stopped
 
@@ -130,7 +130,7 @@ def trained(
     given = TrainingSettings(**{"batch_size": 40, "epochs": 2, "learning_rate": 0.02, **settings})
     of = {"network": network, "train": train, "valid": valid, "settings": given, "objective": Objective(), "seed": 1}
     try:
-        result = Training(**of, progress=progress, checkpoints=kept).run()
+        result = Training(**of, callbacks=[progress], checkpoints=kept).run()
     except Stopped:
         return {"losses": progress.found}
     make_whole(network)

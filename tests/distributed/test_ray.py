@@ -1,7 +1,9 @@
 """Work on a Ray cluster, here one of this machine: equal to the bit to that of one process."""
 
 import hashlib
+import signal
 import sys
+import types
 from pathlib import Path
 
 import polars as pl
@@ -153,6 +155,23 @@ def test_the_environment_names_the_cluster(monkeypatch, capsys):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert run(["prepare", "simulated/fm", "--engine", "ray"]) == 2
     assert "no Ray cluster can be reached at 127.0.0.1:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [Exception, AssertionError, RuntimeError, ImportError])
+def test_a_ray_that_does_not_start_is_one_sentence(monkeypatch, capsys, error):
+    def init(**_):
+        raise error("The current node timed out during startup.\nThis happens when a process is killed.")
+
+    stub = types.ModuleType("ray")
+    stub.is_initialized, stub.init = lambda: False, init
+    monkeypatch.setitem(sys.modules, "ray", stub)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    before = signal.getsignal(signal.SIGTERM)
+    assert run(["prepare", "simulated/fm", "--engine", "ray"]) == 2
+    said = capsys.readouterr().err
+    assert f"Ray could not start a cluster on this machine ({error.__name__}: The current node timed out" in said
+    assert len(said.splitlines()) == 1
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_without_ray_the_extra_is_named(monkeypatch, capsys):

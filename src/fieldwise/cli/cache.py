@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import typer
 
-from fieldwise.cli.command import as_command
+from fieldwise.cli.command import add_command
 from fieldwise.cli.show import console, say
 
 __all__ = ["app"]
@@ -53,5 +53,5 @@ app = typer.Typer(
     help="Cache of prepared data, which later runs of the same recipe on the same data reuse.",
     no_args_is_help=True,
 )
-app.command("show")(as_command(run_show))
-app.command("clear")(as_command(run_clear))
+add_command(app, "show", run_show)
+add_command(app, "clear", run_clear)

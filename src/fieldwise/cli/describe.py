@@ -1,5 +1,6 @@
 """`fieldwise describe`: show what a recipe would train, without training it."""
 
+import dataclasses
 import importlib.util
 import sys
 from dataclasses import dataclass
@@ -55,14 +56,19 @@ def run(options: DescribeOptions) -> None:
     recipe = load_recipe(options.recipe, options.settings or [], protocol=options.protocol)
     data_dir = existing_data_dir(options.data_dir, recipe.data.name)
     program = memory_mib() or PROGRAM_MIB
-    prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache))
+    cache = cache_for(options.cache)
+    # Files of the cache are not checked: that takes longer than all else, and training checks them.
+    prepared = prepare_recipe(
+        recipe, data_dir, cache=None if cache is None else dataclasses.replace(cache, verify=False)
+    )
     peak = _peak_mib()  # the peak of preparing the data, unless they came from the cache
-    facts = describe(recipe, prepared, program)
+    complete, chosen = settled(recipe, prepared)
+    facts = describe(complete, chosen, prepared, program)
     if options.json:
         print_json(facts)
         return
     _tell(recipe, prepared)
-    _show(facts, settled(recipe, prepared)[1])
+    _show(facts, chosen)
     if peak is not None:
         shown = f"peak memory of preparing the rows, mapped files included: {peak:,.0f} MiB"
         console().print(shown)

@@ -1,15 +1,18 @@
 """The facts about a recipe and its data that `fieldwise describe` shows, as plain values."""
 
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
 from fieldwise.config import to_plain
+from fieldwise.data.encode.fitted import Vocabulary
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.layout import Layout
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
-from fieldwise.runs.fitting import settled
+from fieldwise.runs.defaults import Chosen
 from fieldwise.runs.large import large_table
 from fieldwise.runs.recipe import Recipe
 from fieldwise.training.memory import bytes_of_checkpoint, bytes_of_parameters, bytes_of_rows, bytes_of_step
@@ -25,15 +28,17 @@ HEAP = 1.5  # memory of a step by its tensors' bytes: freed blocks between used 
 CHECKPOINTS = 3  # two are kept while the next one is written
 
 
-def describe(recipe: Recipe, prepared: Prepared, program_mib: float = PROGRAM_MIB) -> dict[str, Any]:
+def describe(
+    recipe: Recipe, chosen: Sequence[Chosen], prepared: Prepared, program_mib: float = PROGRAM_MIB
+) -> dict[str, Any]:
     """Fields, sizes, parameters, memory and disk of training a recipe on these rows, as plain values.
 
     Args:
-        recipe: its settings.
+        recipe: its complete settings.
+        chosen: those of them that were chosen from the rows.
         prepared: its rows.
         program_mib: memory of the process before it read any row.
     """
-    recipe, chosen = settled(recipe, prepared)
     layout = prepared.encoder.layout
     labels = recipe.schema.labels
     network = build_network(recipe.model, layout, recipe.seed, labels=len(labels))
@@ -68,10 +73,10 @@ def describe(recipe: Recipe, prepared: Prepared, program_mib: float = PROGRAM_MI
 
 
 def _memory(recipe: Recipe, network: nn.Module, prepared: Prepared, program_mib: float) -> dict[str, float]:
-    """Estimates of the memory for training in MiB, by purpose; the copy for a checkpoint is not in the sum."""
+    """Estimates of the memory for training in MiB, by purpose."""
     training, labels = recipe.training, recipe.schema.labels
     mapped = large_table(recipe.data) is not None
-    raw = 0 if mapped else sum(part.frame.estimated_size() for part in _parts(prepared))
+    raw = 0 if mapped else sum(part.raw_bytes for part in _parts(prepared))
 
     def build(layout: Layout) -> nn.Module:
         return build_network(recipe.model, layout, recipe.seed, labels=len(labels))
@@ -80,12 +85,19 @@ def _memory(recipe: Recipe, network: nn.Module, prepared: Prepared, program_mib:
     memory = {
         "program": program_mib + FIRST_STEP_MIB,
         "raw_rows": raw / MIB,
+        "vocabularies": _bytes_of_vocabularies(prepared) / MIB,
         "windows_and_order_of_rows": bytes_of_rows(prepared.train.table, len(prepared.valid.table), training) / MIB,
         "parameters_gradients_and_optimizer": bytes_of_parameters(network, training) / MIB,
         "step": HEAP * step / MIB,
     }
-    copy = bytes_of_checkpoint(network, training) / MIB if training.checkpoint_minutes else 0.0
-    return memory | {"sum": sum(memory.values()), "copy_for_a_checkpoint": copy}
+    memory["copy_for_a_checkpoint"] = bytes_of_checkpoint(network, training) / MIB if training.checkpoint_minutes else 0
+    return memory | {"sum": sum(memory.values())}
+
+
+def _bytes_of_vocabularies(prepared: Prepared) -> int:
+    """Bytes of the texts that the encoder keeps, and of the references to them."""
+    vocabularies = {id(f): f for f in prepared.encoder.fitted if isinstance(f, Vocabulary)}
+    return sum(sum(map(sys.getsizeof, one.values)) + sys.getsizeof(one.values) for one in vocabularies.values())
 
 
 def _disk(training: TrainingSettings, network: nn.Module, prepared: Prepared) -> dict[str, float]:
@@ -94,7 +106,7 @@ def _disk(training: TrainingSettings, network: nn.Module, prepared: Prepared) ->
     checkpoint = bytes_of_checkpoint(network, training) / MIB + weights  # and the best weights so far
     disk = {
         "encoded_rows": sum(part.table.nbytes for part in _parts(prepared)) / MIB,
-        "cached_raw_rows": sum(part.frame.estimated_size() for part in _parts(prepared)) / MIB,
+        "cached_raw_rows": sum(part.raw_bytes for part in _parts(prepared)) / MIB,
         "checkpoints": CHECKPOINTS * checkpoint if training.checkpoint_minutes else 0.0,
         "bundle": weights,
     }

@@ -9,8 +9,8 @@ import typer
 from fieldwise.cli.devices import BundleDevice, load_bundle
 from fieldwise.cli.engines import EngineName, RayAddress, check_engine, engine_for
 from fieldwise.cli.next import suggest
-from fieldwise.cli.options import IMPORTS, BundleFolder, Reading, Shown, Threads, reports_for, set_threads
-from fieldwise.cli.show import say
+from fieldwise.cli.options import IMPORTS, BundleFolder, Raw, Reading, Shown, Threads, reports_for, set_threads
+from fieldwise.cli.show import say, say_guarded
 from fieldwise.errors import ConfigError
 
 __all__ = ["PredictOptions", "run"]
@@ -34,9 +34,7 @@ class PredictOptions:
     out: Annotated[Path, typer.Option(help="File to write keys and predictions to: .csv, .tsv, .parquet or .arrow.")]
     column: Annotated[str, typer.Option(help="Name of the prediction column.")] = "prediction"
     logit: Annotated[bool, typer.Option("--logit", help="Also write the log-odds, in a column `logit`.")] = False
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Write keys to text as they are, also those that a spreadsheet would run.")
-    ] = False
+    raw: Raw = False
     reading: Reading
     progress: Shown = "text"
     device: BundleDevice = "cpu"
@@ -91,8 +89,7 @@ def run(options: PredictOptions) -> None:
         how = Scoring(column=options.column, logit=options.logit, reports=reports, spread=spread, precision=precision)
         done = score_rows_of(bundle, table, writer, how)
     say(f"{done.rows:,} predictions written to {out} ({', '.join(done.columns)})")
-    if writer.guarded:
-        say(f"{writer.guarded:,} cells that a spreadsheet would run as a formula begin with ' now (--raw: as they are)")
+    say_guarded(writer)
     unseen = [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]
     if unseen:
         say(

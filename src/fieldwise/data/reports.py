@@ -79,7 +79,10 @@ class _Timed(ABC):
             self._facts |= facts
 
     def state(self) -> dict[str, Any]:
-        """The phase with its rows, and what was told with them; a function among those is called for its value."""
+        """The phase with its rows, and what was told with them; a function among those is called for its value.
+
+        `rows` is None in a phase whose rows are not counted.
+        """
         seconds = time.perf_counter() - self._began
         rate = self._rows / seconds if self._rows and seconds > 0 else None
         left = None if rate is None or self._total is None else max(0, self._total - self._rows) / rate
@@ -87,7 +90,7 @@ class _Timed(ABC):
         return {
             "phase": self._phase,
             **{name: value() if callable(value) else value for name, value in self._facts.items()},
-            "rows": self._rows,
+            "rows": self._rows if self._rows or self._total is not None else None,
             "rows_total": self._total,
             "rows_per_second": None if rate is None else round(rate),
             "seconds": round(seconds, 1),
@@ -150,7 +153,7 @@ class LineReports(_Timed):
 
     def _show(self, state: dict[str, Any]) -> None:
         of = "" if state["rows_total"] is None else f" of {state['rows_total']:,}"
-        parts = [f"{state['rows']:,}{of} rows"]
+        parts = [f"{state['rows']:,}{of} rows" if state["rows"] else f"{state['seconds']:,.0f} s so far"]
         if state["rows_per_second"] is not None:
             parts.append(f"{state['rows_per_second']:,} rows/s")
         if state["seconds_left"] is not None:

@@ -81,7 +81,7 @@ def ray_cluster(address: str | None, say: Callable[[str], None]) -> Iterator[Non
         say: told that one is started.
 
     Errors:
-        MissingExtraError: Ray is not installed. ConfigError: no cluster can be reached at the address.
+        MissingExtraError: Ray is not installed. ConfigError: no cluster can be reached at the address, or started.
     """
     address = address or os.environ.get("RAY_ADDRESS") or None
     if address is not None:
@@ -101,8 +101,8 @@ def ray_cluster(address: str | None, say: Callable[[str], None]) -> Iterator[Non
                 logging_level=logging.WARNING,
                 runtime_env={"env_vars": WORKERS},
             )
-    except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as e:
-        raise _unreachable(address or "this machine", str(e)) from None
+    except Exception as e:  # Ray raises `Exception` itself where a process of its own does not start in time
+        raise _unreachable(address, f"{type(e).__name__}: {e}") from None
     if address is None:
         cores = int(ray.cluster_resources().get("CPU", 0))
         say(f"no Ray cluster is named (--ray-address, RAY_ADDRESS): one is started on this machine, with {cores} cores")
@@ -116,9 +116,11 @@ def ray_cluster(address: str | None, say: Callable[[str], None]) -> Iterator[Non
 def _own_handlers() -> Iterator[None]:
     """A context after which SIGTERM does what it did before: Ray ends the process by it at once, as with an error."""
     before = signal.getsignal(signal.SIGTERM)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, before)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
@@ -171,8 +173,13 @@ def _check_address(address: str) -> None:
         raise _unreachable(address, str(e)) from None
 
 
-def _unreachable(address: str, why: str) -> ConfigError:
+def _unreachable(address: str | None, why: str) -> ConfigError:
     first = (why.strip().splitlines() or ["no answer"])[0].rstrip(".")
+    if address is None:
+        return ConfigError(
+            f"Ray could not start a cluster on this machine ({first}): see its logs in /tmp/ray/session_latest/logs, "
+            "or name a cluster that runs in RAY_ADDRESS"
+        )
     return ConfigError(
         f"no Ray cluster can be reached at {address} ({first}): check the address, and that `ray status` shows the "
         "cluster on this machine"

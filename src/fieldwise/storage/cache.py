@@ -19,7 +19,7 @@ from typing import TypeVar
 from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.storage.artifact import UNREADABLE, Kind
 from fieldwise.storage.folders import END, remove_leftovers, remove_scratch, whole_folder
-from fieldwise.storage.locks import one_writer, try_lock
+from fieldwise.storage.locks import abandoned, one_writer
 from fieldwise.storage.writer import seal
 
 __all__ = ["Cache", "Entry", "default_cache"]
@@ -58,11 +58,13 @@ class Cache:
         folder: created when needed.
         limit: maximum size of all entries, in bytes.
         note: called with a sentence when an entry is read, is damaged or cannot be stored.
+        verify: whether the files of an entry that is read are checked; if not, a damaged one may be read.
     """
 
     folder: Path
     limit: int = LIMIT
     note: Callable[[str], None] = lambda _: None
+    verify: bool = True
 
     def get(self, key: str, read: Callable[[Path], T], *, verify: bool = True) -> T | None:
         """The result of `read` for the entry's folder, or None if there is no entry; a damaged entry is removed.
@@ -81,7 +83,7 @@ class Cache:
         try:
             entry = ENTRY.open(folder)
             for part in entry.parts:
-                entry.path(part, verify=verify)
+                entry.path(part, verify=verify and self.verify)
             found = read(folder)
         except UNREADABLE as e:
             self.note(f"the cache entry {folder} is damaged ({str(e).splitlines()[0]}): it is made again")
@@ -164,10 +166,10 @@ class Cache:
         return found
 
     def _clear_unfinished(self) -> None:
-        """Remove entries in the making, unless a process is at work there."""
+        """Remove entries in the making whose process is surely dead."""
         for folder in (self.folder / MAKING).glob("*"):
-            with contextlib.suppress(OSError), try_lock(folder) as free:
-                if free:
+            with contextlib.suppress(OSError), abandoned(folder) as dead:
+                if dead:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _make_room(self, size: int) -> None:

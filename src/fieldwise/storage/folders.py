@@ -9,21 +9,19 @@ import errno
 import os
 import re
 import shutil
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from fieldwise.storage.files import cannot_write, sync_folder
-from fieldwise.storage.locks import one_writer, try_lock
+from fieldwise.storage.locks import abandoned, one_writer, try_lock
 
 __all__ = ["remove_leftovers", "remove_scratch", "scratch_folder", "whole_folder"]
 
 END = ".part"
 SCRATCH = ".fieldwise-scratch."
+YOUNG = 60  # seconds
 NAME = re.compile(rf"{re.escape(SCRATCH)}[a-z0-9_]{{8}}")  # as tempfile names it
-YOUNG = 60  # seconds in which a folder without a lock may be one that was just made
 
 
 @contextlib.contextmanager
@@ -67,7 +65,7 @@ def remove_leftovers(place: Path, name: str | None = None) -> None:
         own = path.name[1:].removesuffix(END).rpartition(".")[0]
         if not path.is_dir():
             continue
-        with contextlib.suppress(OSError), try_lock(path) as dead:
+        with contextlib.suppress(OSError), abandoned(path) as dead:
             if not dead:
                 continue
             if (path / "old").exists() and not (place / own).exists():
@@ -77,7 +75,9 @@ def remove_leftovers(place: Path, name: str | None = None) -> None:
 
 @contextlib.contextmanager
 def scratch_folder(place: Path | None = None) -> Iterator[Path]:
-    """A context with an empty folder that is removed at its end; files that are still mapped then can be used further.
+    """A context with a new folder, which holds its lock alone, and which is removed at its end.
+
+    Files that are still mapped then can be used further.
 
     Those that killed processes have left in the same place are removed before.
 
@@ -95,15 +95,12 @@ def scratch_folder(place: Path | None = None) -> Iterator[Path]:
 
 
 def remove_scratch(place: Path) -> None:
-    """Remove the scratch folders of killed processes; none on a system or file system without locks."""
-    if sys.platform == "win32":
-        return
+    """Remove the scratch folders of processes that are surely dead; none on a file system without locks."""
     for path in place.glob(f"{SCRATCH}*/"):
-        with contextlib.suppress(OSError):  # another user's
-            if NAME.fullmatch(path.name) and time.time() - path.stat().st_mtime > YOUNG:
-                with try_lock(path) as dead:
-                    if dead:
-                        shutil.rmtree(path, ignore_errors=True)
+        if NAME.fullmatch(path.name):
+            with contextlib.suppress(OSError), abandoned(path, young=YOUNG) as dead:  # another user's
+                if dead:
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def _flush(folder: Path) -> None:

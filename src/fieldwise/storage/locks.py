@@ -1,24 +1,32 @@
-"""Exclusive locks on folders and files, which the system releases when the process ends."""
+"""Exclusive locks, which the system releases when the process ends, and folders whose process is dead.
+
+A lock is on a file, since NFS clients see each other's locks on files alone, not on folders. That of a folder is the
+file `.fieldwise.lock` in it, which names host and process while one holds it, and is removed at the end.
+"""
 
 import contextlib
 import os
+import platform
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from fieldwise.storage.files import cannot_write
+from fieldwise.storage.files import KILLED, cannot_write
 
-__all__ = ["one_writer", "try_lock"]
+__all__ = ["LOCK", "abandoned", "one_writer", "try_lock"]
+
+LOCK = ".fieldwise.lock"
 
 
 @contextlib.contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
     """A context that holds a folder's exclusive lock, after waiting for it; the folder is created if it is missing.
 
-    The lock is on the folder itself: no file is left. On systems and file systems without locks (Windows, some network
-    drives) it has no effect, and a `UserWarning` says so once per process.
+    On systems and file systems without locks (Windows, some network drives) it has no effect, and a `UserWarning` says
+    so once per process; nor has it in a folder that is not writable.
 
     Errors:
         DataError: the folder cannot be created.
@@ -29,14 +37,14 @@ def one_writer(folder: Path) -> Iterator[None]:
         raise cannot_write(folder, e) from e
     descriptor = None
     try:
-        descriptor = _locked(folder, wait=True)
+        descriptor = _locked(folder / LOCK, wait=True)
     except (ImportError, OSError):
-        _warn_once("this system" if sys.platform == "win32" else f"the disk of {folder}")
+        if sys.platform == "win32" or os.access(folder, os.W_OK):
+            _warn_once("this system" if sys.platform == "win32" else f"the disk of {folder}")
     try:
         yield
     finally:
-        if descriptor is not None:
-            os.close(descriptor)
+        _release(folder / LOCK, descriptor)
 
 
 @contextlib.contextmanager
@@ -48,6 +56,7 @@ def try_lock(path: Path) -> Iterator[bool]:
     Errors:
         OSError: it cannot be opened, or its file system refuses locks.
     """
+    path = path / LOCK if path.is_dir() else path
     try:
         descriptor = _locked(path, wait=False)
     except ImportError:
@@ -56,12 +65,37 @@ def try_lock(path: Path) -> Iterator[bool]:
     try:
         yield descriptor is not None
     finally:
-        if descriptor is not None:
-            os.close(descriptor)
+        _release(path, descriptor)
+
+
+@contextlib.contextmanager
+def abandoned(folder: Path, *, young: float = 0.0) -> Iterator[bool]:
+    """A context that yields whether the process that has worked in a folder under its lock is surely dead.
+
+    If so, nobody else can lock it meanwhile. A process on another machine, whose locks this one may not see, counts as
+    dead after a day in which no file of the folder has changed.
+
+    Args:
+        folder: the folder.
+        young: seconds in which a folder without a lock may be one that was just made.
+
+    Errors:
+        OSError: the folder cannot be read, or its file system refuses locks.
+    """
+    rest = young
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        host = (folder / LOCK).read_text("utf-8").split()[0]
+        rest = 0.0 if host == platform.node() else KILLED
+    rest = KILLED if sys.platform == "win32" else rest
+    if rest and time.time() - max(path.stat().st_mtime for path in (folder, *folder.rglob("*"))) < rest:
+        yield False
+        return
+    with try_lock(folder) as free:
+        yield free
 
 
 def _locked(path: Path, *, wait: bool) -> int | None:
-    """A descriptor that holds the lock of a folder or file; None if another process holds it.
+    """A descriptor that holds the lock of a file, which then names this process; None if another process holds it.
 
     Errors:
         ImportError: this system has no such locks.
@@ -69,14 +103,16 @@ def _locked(path: Path, *, wait: bool) -> int | None:
     import fcntl
 
     while True:
-        is_folder = path.is_dir()
+        if wait:
+            path.parent.mkdir(parents=True, exist_ok=True)  # it may have been removed while this process waited
         # A link of this name, which another user may have created, is not followed.
-        flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(path, flags, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    os.ftruncate(descriptor, 0)
+                    os.write(descriptor, f"{platform.node()} {os.getpid()}\n".encode())
                     return descriptor
         except BlockingIOError:
             os.close(descriptor)
@@ -85,8 +121,16 @@ def _locked(path: Path, *, wait: bool) -> int | None:
             os.close(descriptor)
             raise
         os.close(descriptor)  # it was removed or replaced while this process waited
-        if is_folder:
-            path.mkdir(parents=True, exist_ok=True)
+
+
+def _release(path: Path, descriptor: int | None) -> None:
+    """Release a lock; a folder's file is removed first, and who waits for it makes a new one."""
+    if descriptor is None:
+        return
+    if path.name == LOCK:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+    os.close(descriptor)
 
 
 @cache

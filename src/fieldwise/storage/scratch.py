@@ -27,7 +27,8 @@ class Scratch:
     Args:
         folder: for the files, which the caller removes with the folder; None keeps all arrays in memory.
         piece: rows that are processed at once; None processes all rows at once.
-        told: called with the number of rows of each encoded piece.
+        told: called with the number of rows of each encoded piece, and with a field's part of the rows once it is
+            fitted.
 
     >>> [part.stop - part.start for part in Scratch(piece=4).pieces(10)]
     [4, 4, 2]

@@ -15,7 +15,7 @@ import polars as pl
 from fieldwise.storage.arrays import arrow_bytes, map_array, map_frame, write_array
 from fieldwise.storage.checksums import Written
 from fieldwise.storage.files import cannot_write
-from fieldwise.storage.locks import one_writer
+from fieldwise.storage.locks import LOCK, one_writer
 
 __all__ = ["SharedArrays"]
 
@@ -90,7 +90,7 @@ class SharedArrays:
         """
         with one_writer(self.folder):
             for path in self.folder.iterdir():
-                if _owner(path.name) in self.used:
+                if path.name == LOCK or _owner(path.name) in self.used:
                     continue
                 with contextlib.suppress(OSError):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -96,19 +96,22 @@ def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterato
     """
     kind.check_folder(folder)
     was_there = folder.exists()
-    with one_writer(folder):
-        if replaces is not None and kind.current_digest(folder) != replaces:
-            raise kind.damage(
-                f"the {kind.name} {folder} was replaced by another process since it was read, and is not "
-                "overwritten: read it and make the change again"
-            )
-        writer = Writer(kind, folder)
-        try:
-            yield writer
-        except OSError as e:
-            raise cannot_write(folder, e) from e
-        finally:
+    try:
+        with one_writer(folder):
+            if replaces is not None and kind.current_digest(folder) != replaces:
+                raise kind.damage(
+                    f"the {kind.name} {folder} was replaced by another process since it was read, and is not "
+                    "overwritten: read it and make the change again"
+                )
+            writer = Writer(kind, folder)
+            try:
+                yield writer
+            except OSError as e:
+                raise cannot_write(folder, e) from e
+            finally:
+                with contextlib.suppress(OSError):
+                    writer.sweep()
+    finally:
+        if not was_there:
             with contextlib.suppress(OSError):
-                writer.sweep()
-                if not was_there:
-                    folder.rmdir()  # removes only empty folders
+                folder.rmdir()  # removes only empty folders

@@ -81,10 +81,10 @@ def bag_cells(f: ListField, fitted: Vocabulary | Hashing, column: pl.Series) -> 
 def _distinct_ids(f: ListField, fitted: Vocabulary | Hashing, column: pl.Series) -> pl.DataFrame | None:
     """The ids of the distinct values of a column of lists, since histories often repeat items and text is slow.
 
-    None if cells are text, or if a value is missing or blank, which only `as_list` removes.
+    None if cells are text or nested, or if a value is missing or blank, which only `as_list` removes.
     """
-    if not isinstance(column.dtype, pl.List):
-        return None
+    if not isinstance(column.dtype, pl.List) or column.dtype.inner.is_nested():
+        return None  # `as_list` refuses nested values
     value = column.list.explode(empty_as_null=False, keep_nulls=False).unique().rename("value")
     texts = as_list(value.to_frame().select(pl.concat_list("value")).to_series(), f.separator)
     if (texts.list.len() == 0).any():

@@ -62,12 +62,17 @@ class Encoder:
         train = as_table(train)
         check_rows(train)
 
+        ends = np.linspace(0, train.height, len(schema.fields) + 1).astype(int)
+        parts = dict(zip((f.name for f in schema.fields), np.diff(ends).tolist(), strict=True))
+
         def learn(f: Field) -> Fitted | None:
-            if f.shares:
-                return None
-            if scratch.several(train.height):
-                return learn_pieces(f, column_of(train, f), scratch)
-            return learn_field(f, column_of(train, f))[0]
+            found = None
+            if not f.shares:
+                column = column_of(train, f)
+                several = scratch.several(train.height)
+                found = learn_pieces(f, column, scratch) if several else learn_field(f, column)[0]
+            scratch.told(parts[f.name])
+            return found
 
         return cls.assembled(schema.fields, each(learn, schema.fields, rows=train.height), train, scratch)
 

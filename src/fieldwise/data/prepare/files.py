@@ -16,6 +16,7 @@ import polars as pl
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.data.prepare.settings import PARTS
+from fieldwise.data.read.found import file_state
 from fieldwise.data.read.mapped import SUMS, map_folder
 from fieldwise.data.table import TABLE, EncodedTable
 from fieldwise.errors import DataError
@@ -51,7 +52,7 @@ class Inputs:
         Errors:
             OSError: a file cannot be read.
         """
-        state = {name: _state(path) for name, path in paths.items()}
+        state = {name: file_state(path) for name, path in paths.items()}
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             digests = threads.map(file_digest, paths.values())
             return cls(dict(zip(paths, digests, strict=True)), state)
@@ -59,7 +60,7 @@ class Inputs:
     def unchanged(self, paths: Mapping[str, Path]) -> bool:
         """Whether no file has changed."""
         try:
-            return self.state == {name: _state(path) for name, path in paths.items()}
+            return self.state == {name: file_state(path) for name, path in paths.items()}
         except OSError:
             return False
 
@@ -138,8 +139,9 @@ def _read_part(folder: Path, name: str) -> Part:
     groups = map_array(group) if group.exists() else None
     mapped = folder / ROWS.format(name)
     if mapped.is_dir():
-        return Part(partial(map_folder, mapped), table, groups)
-    return Part(partial(_read_rows, folder / f"{name}.arrow", len(table)), table, groups)
+        return Part(partial(map_folder, mapped), table, groups, stored=mapped)
+    path = folder / f"{name}.arrow"
+    return Part(partial(_read_rows, path, len(table)), table, groups, stored=path)
 
 
 def _read_rows(path: Path, rows: int) -> pl.DataFrame:
@@ -150,11 +152,6 @@ def _read_rows(path: Path, rows: int) -> pl.DataFrame:
     if frame.height != rows:
         raise DataError(f"the cache's raw rows {path} must be {rows}, found {frame.height}; clear the cache")
     return frame
-
-
-def _state(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_size, max(found.st_mtime_ns, found.st_ctime_ns), found.st_ino
 
 
 @cache

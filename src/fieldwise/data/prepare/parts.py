@@ -1,6 +1,6 @@
 """Rows of all parts before encoding: targets, split, target encoding, histories and negatives, in this order."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import polars as pl
 from fieldwise.config import nearest
 from fieldwise.data.encode.checks import check_table
 from fieldwise.data.prepare.history import add_histories, check_history
-from fieldwise.data.prepare.labels import LabelledRows, read_labels
+from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
 from fieldwise.data.prepare.negative_rows import with_negatives
 from fieldwise.data.prepare.repeats import count_repeats
 from fieldwise.data.prepare.settings import PARTS, NegativeSampling, PreparationSettings
@@ -52,6 +52,7 @@ def divide(
     scratch: Scratch = IN_MEMORY,
     folders: Mapping[str, Path] | None = None,
     files: Sequence[RowFile] = (),
+    told: Callable[[int], None] = lambda _: None,
 ) -> tuple[dict[str, LabelledRows], int]:
     """The rows of each part with their targets, and how many rows the labels' rules drop.
 
@@ -61,6 +62,7 @@ def divide(
         scratch: where the rows lie, and how many are processed at once.
         folders: where the rows of each part are written, instead of to `scratch`.
         files: of the table, which may be moved to `folders`.
+        told: called with the number of rows of each piece of a part.
 
     Errors:
         SchemaError, DataError, ConfigError: see `prepare`.
@@ -77,14 +79,15 @@ def divide(
         check_target_encoding(frame, schema, add.target_encoding)
         made += add.target_encoding.made
     check_table(frame, schema, made_later=made, scratch=scratch)
+    frame, table = with_event_label(frame, schema, add.negatives is not None), frame
     rows = read_labels(frame, schema.labels, scratch=scratch)
     with renumbering_rows(rows.kept):
         indices = split_table(
             rows.frame, plan.split, SplitColumns.of(schema), seed=plan.seed, y=rows.main, scratch=scratch
         )
     places = folders or {}
-    movable = files if rows.frame is frame else ()  # else some rows were dropped
-    parts = {name: rows.take(getattr(indices, name), scratch, places.get(name), movable) for name in PARTS}
+    movable = files if rows.frame is table else ()  # else some rows were dropped, or a label was added
+    parts = {name: rows.take(getattr(indices, name), scratch, places.get(name), movable, told) for name in PARTS}
     return parts, rows.dropped
 
 
@@ -170,7 +173,8 @@ def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:
             positive = int((target > 0.5).sum())
             if label.task == "binary" and positive in (0, len(y)):
                 found = "positive" if positive else "negative"
+                log = ", in a log of positives alone add [negatives]" if positive else ""
                 raise DataError(
                     f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
-                    f"{label.name!r}; check the rule, or use another split"
+                    f"{label.name!r}; check the rule, use another split{log or ', or add rows of the other class'}"
                 )

@@ -6,6 +6,7 @@ The order is: label, split, histories, negatives, encoder.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,7 @@ from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.parts import NOTHING, Plan, complete, divide
 from fieldwise.data.prepare.settings import PreparationSettings
 from fieldwise.data.prepare.split_settings import SplitSettings
+from fieldwise.data.read.pieces import table_bytes
 from fieldwise.data.table import EncodedTable
 from fieldwise.schema import Schema
 from fieldwise.storage.scratch import IN_MEMORY, Bound, Scratch
@@ -29,17 +31,27 @@ class Part:
 
     Args:
         bound: how they are processed if they are larger than memory.
+        stored: file or folder of the raw rows in the cache, if they were read from there.
     """
 
     rows: pl.DataFrame | Callable[[], pl.DataFrame]
     table: EncodedTable
     group: np.ndarray | None
     bound: Bound | None = None
+    stored: Path | None = None
 
     @cached_property
     def frame(self) -> pl.DataFrame:
         """The raw rows; rows in the cache are read at the first access."""
         return self.rows if isinstance(self.rows, pl.DataFrame) else self.rows()
+
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of the raw rows: of their files if they are stored, else about as many as they take in memory."""
+        if self.stored is not None and self.stored.exists():
+            files = self.stored.rglob("*") if self.stored.is_dir() else [self.stored]
+            return sum(path.stat().st_size for path in files if path.is_file())
+        return table_bytes(self.frame)
 
     @property
     def y(self) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Raw tables that are made piece by piece, in memory or in mapped files."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,7 @@ def take_rows(
     scratch: Scratch = IN_MEMORY,
     folder: Path | None = None,
     files: Sequence[RowFile] = (),
+    told: Callable[[int], None] = lambda _: None,
 ) -> pl.DataFrame:
     """Some rows of a table.
 
@@ -51,32 +52,33 @@ def take_rows(
         folder: see `join_rows`.
         files: the table's, if it is mapped and its files are not needed any more: those with no other rows are moved
             to `folder`, which is much faster than to write them again.
+        told: called with the number of rows of each piece.
     """
+
+    def pieces(numbers: np.ndarray) -> Iterator[pl.DataFrame]:
+        for at in scratch.pieces(len(numbers)):
+            yield _rows_between(frame, numbers[at])
+            told(at.stop - at.start)
+
     if folder is not None and files and len(rows):
-        return _move_rows(frame, rows, scratch, RowsWriter(folder, sync=True), files)
+        writer, written = RowsWriter(folder, sync=True), 0
+        ends = np.searchsorted(rows, [file.end for file in files])
+        for file, start, end in zip(files, [0, *ends[:-1]], ends, strict=True):
+            if not 0 < end - start == file.rows:
+                continue
+            for piece in pieces(rows[written:start]):
+                writer.add(piece)
+            written = int(start)
+            if writer.take(file):
+                written = int(end)
+                told(file.rows)
+        for piece in pieces(rows[written:]):
+            writer.add(piece)
+        return map_rows(writer.finish())
     if not scratch.several(len(rows)) and folder is None:
+        told(len(rows))
         return frame[rows]
-    pieces = (rows[at] for at in scratch.pieces(len(rows)))
-    return join_rows((_rows_between(frame, numbers) for numbers in pieces), scratch, folder)
-
-
-def _move_rows(
-    frame: pl.DataFrame, rows: np.ndarray, scratch: Scratch, writer: RowsWriter, files: Sequence[RowFile]
-) -> pl.DataFrame:
-    written = 0
-    ends = np.searchsorted(rows, [file.end for file in files])
-    for file, start, end in zip(files, [0, *ends[:-1]], ends, strict=True):
-        if not 0 < end - start == file.rows:
-            continue
-        _copy_rows(frame, rows[written:start], scratch, writer)
-        written = int(end if writer.take(file) else start)
-    _copy_rows(frame, rows[written:], scratch, writer)
-    return map_rows(writer.finish())
-
-
-def _copy_rows(frame: pl.DataFrame, rows: np.ndarray, scratch: Scratch, writer: RowsWriter) -> None:
-    for at in scratch.pieces(len(rows)):
-        writer.add(_rows_between(frame, rows[at]))
+    return join_rows(pieces(rows), scratch, folder)
 
 
 def _rows_between(frame: pl.DataFrame, rows: np.ndarray) -> pl.DataFrame:

@@ -69,9 +69,10 @@ def split_table(
     split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept)
     empty = [name for name, n in split.sizes.items() if n == 0]
     if empty:
+        few = "a table needs at least 3 rows, and for a model that is of use hundreds: add rows"
         raise DataError(
             f"every part needs rows: the {settings.kind} split of {frame.height} rows leaves {' and '.join(empty)} "
-            f"empty; {settings.advice(kept)}"
+            f"empty; {few if frame.height == 1 else settings.advice(kept)}"
         )
     return split
 

@@ -24,6 +24,7 @@ from fieldwise.data.reports import NoReports, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.storage.arrays import map_array, write_array
 from fieldwise.storage.files import cannot_write, disk_is_full, sync_folder, write_atomically
+from fieldwise.storage.locks import LOCK
 from fieldwise.storage.scratch import Scratch
 
 __all__ = ["Stages"]
@@ -92,7 +93,7 @@ class Stages:
             new = to / path.relative_to(folder)
             if path.is_dir():
                 new.mkdir()
-            elif not path.match(DONE.format("*")):
+            elif not path.match(DONE.format("*")) and path.name != LOCK:
                 try:
                     os.link(path, new)
                 except OSError as e:
@@ -112,7 +113,8 @@ class Stages:
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)  # of a killed process
         changed = self.plan.add != NOTHING
-        parts, dropped = divide(frame, self.plan, scratch, None if changed else folders, files)
+        parts, dropped = divide(frame, self.plan, scratch, None if changed else folders, files, self.reports.add)
+        self.reports.add(dropped)
         del frame, table
         shutil.rmtree(place / "source", ignore_errors=True)  # its place on disk is free again
         rows = complete(parts, self.plan.schema, seed=self.plan.seed, add=self.plan.add, scratch=scratch)
@@ -131,7 +133,7 @@ class Stages:
             train = rows.frame
             self.reports.begin("vocabularies and scales", train.height)
             with self._scratch() as place:
-                scratch = Scratch(place, piece=piece(train))
+                scratch = Scratch(place, piece=piece(train), told=self.reports.add)
                 if self.engine is None:
                     encoder = Encoder.fit(train, self.plan.schema, scratch=scratch)
                 else:
