@@ -78,6 +78,20 @@ def test_a_server_has_names(ranker):
         assert named.get("/healthz", headers={"Host": host}).status_code == 200, "probes call it by its address"
 
 
+def test_the_host_of_an_absolute_target_is_the_one_that_counts(folder):
+    def status(target, host):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as one:
+            one.sendall(f"GET {target}/v1/about HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            return one.makefile("rb").readline().split()[1]
+
+    with serving(folder, "ranker") as server:
+        assert status("", "localhost") == b"200"
+        assert status("http://localhost", "localhost") == b"200"
+        assert status("http://localhost:80", "evil.example") == b"200", "the header is not looked at"
+        for target in ("http://evil.example", "https://evil.example:80", "http://localhost@evil.example"):
+            assert status(target, "localhost") == b"421", target
+
+
 def test_names_on_loopback(folder):
     """Without a token those of this machine; with one, or with `--allow-host '*'`, any."""
     other = {"Host": "evil.example"}

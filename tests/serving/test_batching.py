@@ -14,11 +14,12 @@ class Recorder:
     """Doubles numbers, remembers its batches, and can be held."""
 
     def __init__(self):
-        self.batches, self.go = [], threading.Event()
+        self.batches, self.go, self.began = [], threading.Event(), threading.Event()
         self.go.set()
 
     def __call__(self, asked):
-        self.go.wait(5)
+        self.began.set()
+        self.go.wait(60)
         self.batches.append(list(asked))
         return [ValueError(f"odd {x}") if x % 2 else 2 * x for x in asked]
 
@@ -37,11 +38,18 @@ def run(scenario, *, cost=lambda _: 0, **limits):
 async def held(batcher, recorder, numbers):
     """One request that keeps the worker, and the others behind it."""
     recorder.go.clear()
+    recorder.began.clear()
     tasks = [asyncio.create_task(batcher.ask(x)) for x in numbers[:1]]
-    await asyncio.sleep(0.02)
+    await begun(recorder)
     tasks += [asyncio.create_task(batcher.ask(x)) for x in numbers[1:]]
     await asyncio.sleep(0.02)
     return tasks
+
+
+async def begun(recorder):
+    """Wait until the worker has begun its batch."""
+    while not recorder.began.is_set():
+        await asyncio.sleep(0.001)
 
 
 def test_what_came_meanwhile_is_the_next_batch():
@@ -63,8 +71,9 @@ def test_those_who_were_just_answered_are_awaited_for_a_moment():
                 await asyncio.sleep(0)
             await batcher.ask(first + 10)
 
+        recorder.go.clear()
         first = asyncio.create_task(batcher.ask(0))
-        await asyncio.sleep(0.02)
+        await begun(recorder)
         tasks = [asyncio.create_task(ask(*one)) for one in ((2, 0), (4, 2), (6, 2))]
         await asyncio.sleep(0.02)
         recorder.go.set()

@@ -120,9 +120,7 @@ def test_a_refused_connection_that_falls_silent_is_closed(port, shut):
         for _ in range(3):
             one.sendall(REQUEST)
             assert one.recv(1000).startswith(b"HTTP/1.1 503")
-        began = time.monotonic()
         assert one.recv(1000) == b""
-        assert 0.4 < time.monotonic() - began < 5, "a second, less what is not counted again"
 
 
 def test_refusals_are_counted(app, port, shut):

@@ -78,7 +78,8 @@ def test_about_names_bundles_fields_and_limits(server, ranker, tower):
     items = about["items"]
     assert (items["count"], items["column"], items["title"], items["ranked"]) == (30, "item", "title", True)
     assert items["prerank"] == {"name": "inttower", "digest": tower.digest}
-    assert (items["seen"], items["exclude_seen"]) == (False, False)
+    assert (items["seen"], items["positive"], items["exclude_seen"]) == (False, None, False)
+    assert [field["column"] for field in about["fields"] if field["user"]] == ["user"]
     assert [field["column"] for field in about["fields"]] == list(SCHEMA.columns)
     fields = {field["name"]: field for field in about["fields"]}
     rows = log()
@@ -477,7 +478,8 @@ def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, rank
     """One command: items, users and the index come from the log, and nothing of them is left behind."""
     tower.save(tmp_path / "tower")
     ranker.save(tmp_path / "ranker")
-    log().with_columns(click=pl.lit(0)).write_csv(tmp_path / "log.csv")
+    rows = log().with_row_index("click").with_columns(pl.col("click") % 2)
+    rows.write_csv(tmp_path / "log.csv")
     (tmp_path / "tmp").mkdir()
     arguments = ["ranker", "--prerank", "tower", "--log", "log.csv", "--port", "0"]
     started = Command("serve", *arguments, folder=tmp_path, TMPDIR=str(tmp_path / "tmp"))
@@ -495,7 +497,7 @@ def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, rank
             assert list((tmp_path / "tmp").glob("*fieldwise-*")) == []
             answer = asking.post("/v1/recommend", json={"user": "u1", "context": {"device": "tv"}, "k": 2})
             assert len(answer.json()["items"]) == 2
-            used = set(log().filter(pl.col("user") == "u1")["item"])
+            used = set(rows.filter(pl.col("user") == "u1", pl.col("click") == 1)["item"])
             assert answer.json()["seen"] == len(used)
             assert not used & {item["id"] for item in answer.json()["items"]}
     finally:

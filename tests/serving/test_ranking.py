@@ -15,9 +15,9 @@ pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise
 from serving.conftest import catalogue
 from torch import nn
 
-from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.evaluation.calibration import Isotonic, Platt
 from fieldwise.scoring.ranking import best_places
+from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.serving import Cascade, Query, WholeRanking, build_index
 from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service

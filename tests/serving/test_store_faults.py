@@ -209,17 +209,15 @@ def test_connections_that_lead_nowhere_are_given_up(server):
         await asyncio.sleep(0.5)  # until the pool is full
         for alive in connections:
             alive.clear()
-        began, reasons = time.perf_counter(), []
+        began = time.perf_counter()
         while time.perf_counter() - began < 10:
-            try:
-                await lookup.get(["u1"])
-                break
-            except StoreError as e:
-                reasons.append(e.reason)
+            with contextlib.suppress(StoreError):
+                (row,) = await lookup.get(["u1"])
+                if row["history"] == USERS["history"][1]:
+                    break
             await asyncio.sleep(0.05)
         else:
             raise AssertionError("never answered again")
-        assert "slow" in reasons
         await lookup.close()
         proxy.close()
         for task in tasks:

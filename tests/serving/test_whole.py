@@ -16,10 +16,10 @@ from serving.conftest import catalogue, log, make
 
 from fieldwise import FM, AutoInt, Categorical, Label, Numeric, Schema
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import fit_calibration
 from fieldwise.schema.ids import id_column, id_columns
+from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.serving import Query, WholeRanking
 from fieldwise.serving.http import create_app
 from fieldwise.serving.page.log_tables import tables_of_log
@@ -27,7 +27,9 @@ from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 from fieldwise.serving.user_log import UserLog
 
-LOG = log(90, seed=3).with_columns(time=pl.Series(np.random.default_rng(1).permutation(90)), click=pl.lit(0))
+LOG = log(90, seed=3).with_columns(
+    time=pl.Series(np.random.default_rng(1).permutation(90)), click=pl.Series([0, 0, 1] * 30)
+)
 CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
 NAMES = Catalogue(user="user", item="item", title="title")
 
@@ -118,8 +120,12 @@ def server(whole, ranker, users):
     return asking(Service(ranker, whole, log=UserLog(LOG, [ranker.schema], "user", "item")), users)
 
 
-def used(user):
-    return set(LOG.filter(pl.col("user") == user)["item"])
+def used(user, *rows):
+    return set(LOG.filter(pl.col("user") == user, *rows)["item"])
+
+
+def liked(user):
+    return used(user, pl.col("click") == 1)
 
 
 def test_an_answer_says_how_it_was_made(server, ranker):
@@ -127,17 +133,18 @@ def test_an_answer_says_how_it_was_made(server, ranker):
     history = LOG.filter(pl.col("user") == "u2").sort("time")["history"][-1]
     expected = by_hand(ranker, catalogue(), {"user": "u2", "history": history, "device": "tv"})
     assert [item["id"] for item in answer["items"]] == best(
-        {k: v for k, v in expected.items() if k not in used("u2")}, 4
+        {k: v for k, v in expected.items() if k not in liked("u2")}, 4
     )
-    assert (answer["ranked"], answer["seen"]) == ("all", len(used("u2")))
-    assert answer["counts"] == {"candidates": 30, "filtered": 30 - len(used("u2")), "ranked": 4}
+    assert (answer["ranked"], answer["seen"]) == ("all", len(liked("u2")))
+    assert answer["counts"] == {"candidates": 30, "filtered": 30 - len(liked("u2")), "ranked": 4}
     assert "prerank_score" not in answer["items"][0]
     about = server.ask("/v1/about").json()["items"]
-    assert (about["prerank"], about["ranked"], about["seen"], about["exclude_seen"]) == (None, True, True, True)
+    assert (about["prerank"], about["ranked"], about["seen"], about["exclude_seen"]) == (None, True, True, "positive")
+    assert about["positive"] == "“click” is 1"
     assert server.ask("/readyz").json()["ranked"] == "all"
     counted = server.ask("/metrics").text
     assert float(re.search(r'fieldwise_recommendations_total{ranked="all"} (\S+)', counted)[1]) >= 1
-    assert float(re.search(r"(?m)^fieldwise_seen_items_total (\S+)", counted)[1]) >= len(used("u2"))
+    assert float(re.search(r"(?m)^fieldwise_seen_items_total (\S+)", counted)[1]) >= len(liked("u2"))
 
 
 def test_similar_items_need_a_tower(server):
@@ -148,15 +155,24 @@ def test_similar_items_need_a_tower(server):
 
 def test_what_a_user_has_used_may_come_when_asked_for(server):
     body = {"user": "u2", "context": {"device": "tv"}, "k": 30}
-    without, whole = (server.ask("/v1/recommend", {**body, **more}).json() for more in ({}, {"exclude_seen": False}))
-    assert {item["id"] for item in whole["items"]} - {item["id"] for item in without["items"]} == used("u2")
-    assert whole["seen"] == 0
+    settings = {}, {"exclude_seen": "positive"}, {"exclude_seen": True}, {"exclude_seen": False}
+    found = [server.ask("/v1/recommend", {**body, **more}).json() for more in settings]
+    usual, positive, without, whole = ({item["id"] for item in one["items"]} for one in found)
+    assert (len(whole), whole - without, whole - positive, usual) == (30, used("u2"), liked("u2"), positive)
+    assert used("u2") > liked("u2") > set()
+    assert [one["seen"] for one in found] == [len(liked("u2"))] * 2 + [len(used("u2")), 0]
+    wrong = server.ask("/v1/recommend", {**body, "exclude_seen": "some"})
+    assert (wrong.status_code, wrong.json()["error"]["field"].split(".")[0]) == (422, "exclude_seen")
+    unlabelled = UserLog(LOG.drop("click"), [make().schema], "user", "item")
+    assert (unlabelled.positive, set(unlabelled.used("u2", "positive"))) == (None, used("u2"))
+    odd = LOG.with_columns(click=pl.when(pl.col("item") == "i1").then(None).otherwise(1))
+    assert set(UserLog(odd, [make().schema], "user", "item").used("u2", "positive")) == used("u2") - {"i1"}
 
 
 def test_a_user_in_the_context_is_known_too(server):
     answer = server.ask("/v1/recommend", {"context": {**CONTEXT, "user": "u3"}, "k": 30}).json()
-    assert not {item["id"] for item in answer["items"]} & used("u3")
-    assert answer["seen"] == len(used("u3"))
+    assert not {item["id"] for item in answer["items"]} & liked("u3")
+    assert answer["seen"] == len(liked("u3"))
     nobody = server.ask("/v1/recommend", {"context": {**CONTEXT, "user": None}, "k": 30}).json()
     assert (len(nobody["items"]), nobody["seen"]) == (30, 0)
     refused = server.ask("/v1/recommend", {"context": {**CONTEXT, "user": None}, "exclude_seen": True})
@@ -211,7 +227,8 @@ def test_the_server_recommends_what_recommend_does(build, calibrated):
     service = Service(bundle, WholeRanking(bundle, items, "item"), log=known)
     server = asking(service, Stores(users=Lookup("users", TableStore("user", people))))
     page = server.ask("/v1/users/u4").json()
-    found = server.ask("/v1/recommend", {"user": "u4", "context": page["context"], "k": items.height}).json()["items"]
+    body = {"user": "u4", "context": page["context"], "k": items.height, "exclude_seen": True}
+    found = server.ask("/v1/recommend", body).json()["items"]
     assert [item["id"] for item in found] == expected["item"].to_list()
     assert [item["fields"]["title"] for item in found] == expected["title"].to_list()
     np.testing.assert_allclose([item["prediction"] for item in found], expected["score"], rtol=1e-6)
@@ -280,9 +297,10 @@ def test_one_bundle_and_its_log_recommend(started, tmp_path, ranker):
     reading = "--separator", ";", "--columns", ",".join(LOG.columns)
     heard, server = started("ranker", "--log", "log.txt", *reading, lines=2)
     assert heard[0].startswith("log.txt: 90 rows; users by 'user' (--user-id), items by 'item' (--item-id); ")
-    assert "are excluded (--include-seen keeps them)" in heard[0]
+    assert "items of a user's rows where “click” is 1 are excluded" in heard[0]
     page = server.get("/v1/users/u2").json()
-    found = server.post("/v1/recommend", json={"user": "u2", "context": page["context"], "k": 5}).json()
+    asked = {"user": "u2", "context": page["context"], "k": 5, "exclude_seen": True}
+    found = server.post("/v1/recommend", json=asked).json()
     rows = pl.read_csv(tmp_path / "log.txt", separator=";", has_header=False, new_columns=LOG.columns)
     expected = recommend(Bundle.load(tmp_path / "ranker"), rows, NAMES, "u2", n=5)
     assert found["ranked"] == "all"

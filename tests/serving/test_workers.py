@@ -29,6 +29,7 @@ from fieldwise.models import FM
 from fieldwise.serving import weights
 from fieldwise.serving.index import build_index, open_index
 from fieldwise.serving.weights import share_weights
+from fieldwise.storage.locks import LOCK
 from fieldwise.storage.shared import SharedArrays
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tests read /proc")
@@ -165,7 +166,7 @@ def test_workers_end_with_the_first_process_and_leave_nothing(way, monkeypatch, 
     with first_process(way=way) as first:
         workers = both(int(first.stdout.readline().split()[1]))
         folder = folder_in(tmp_path)
-        assert {one.name for one in folder.iterdir()} == {"metrics", "shared"}
+        assert {one.name for one in folder.iterdir()} == {"metrics", "shared", LOCK}
         first.kill()
         gone(workers.values())
         assert not folder.exists()
@@ -176,7 +177,8 @@ def test_what_servers_that_were_killed_have_left_is_removed(monkeypatch, tmp_pat
     left = tmp_path / ".fieldwise-scratch.abcd1234"
     (left / "shared").mkdir(parents=True)
     (left / "shared" / "weights.npy").write_bytes(bytes(100))
-    os.utime(left, (0, 0))
+    for path in (left / "shared" / "weights.npy", left / "shared", left):
+        os.utime(path, (0, 0))
     with first_process() as first:
         both(int(first.stdout.readline().split()[1]))
         folder = folder_in(tmp_path)

@@ -23,7 +23,7 @@ __all__ = ["ServeOptions", "run"]
 
 SWITCH = 0.001  # seconds until the model's thread yields to the event loop (Python's default: 0.005)
 LATE = ("pyarrow", "pydantic.v1", "uvicorn.lifespan.on", "uvicorn.loops.uvloop")  # modules that a server loads itself
-GRACE = 10  # seconds to finish open requests when the server stops
+GRACE = 8  # seconds to finish open requests when the server stops: container runtimes kill it after 10
 
 
 def run(options: ServeOptions) -> None:

@@ -22,7 +22,7 @@ class LogReading(Reading):
 
     separator: Annotated[
         str | None,
-        typer.Option(help="Delimiter of the text file given as --log. Default: by its suffix."),
+        typer.Option(help="Delimiter of the text file given as --log. Default: detected."),
     ] = None
     encoding: Annotated[str, typer.Option(help="Encoding of the text file given as --log.")] = "utf-8"
     columns: Annotated[
@@ -93,7 +93,7 @@ class ServeOptions:
         bool | None,
         typer.Option(
             "--exclude-seen/--include-seen",
-            help="Whether to exclude items that a user has interacted with in --log. Default: exclude.",
+            help="Exclude all items of a user's rows in --log, or none. Default: those of positive rows.",
         ),
     ] = None
     max_items: Annotated[

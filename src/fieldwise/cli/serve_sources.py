@@ -29,7 +29,7 @@ from fieldwise.serving.page.log_tables import tables_of_log
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import FeatureStore, Lookup, Stores, TableStore, open_store
 from fieldwise.serving.stores.complete import OnFailure
-from fieldwise.serving.user_log import UserLog
+from fieldwise.serving.user_log import Seen, UserLog
 from fieldwise.serving.weights import share_weights
 from fieldwise.serving.whole import WholeRanking
 from fieldwise.storage.folders import scratch_folder
@@ -37,8 +37,6 @@ from fieldwise.storage.locks import one_writer
 from fieldwise.storage.shared import SharedArrays
 
 __all__ = ["Loader", "Tables", "known_values", "open_stores", "read_tables"]
-
-NOT_AGAIN = "; items that a user has interacted with are excluded (--include-seen keeps them)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +98,7 @@ class Loader:
             recommends = Cascade(tower, index, ranker, nprobe=options.nprobe)
         elif ranker is not None and tables.catalogue is not None:
             recommends = _whole(ranker, tables, options, self._tell)
-        service = Service(ranker, recommends, log=tables.log, exclude_seen=options.exclude_seen is not False)
+        service = Service(ranker, recommends, log=tables.log, exclude_seen=_seen(options))
         service.warm_up()
         if self._shared is not None and replaces:
             self._shared.remove_unused()  # what the former service has mapped stays until it is gone
@@ -147,14 +145,28 @@ def read_tables(options: ServeOptions, schemas: Sequence[Schema], tell: Callable
         user = id_column("user", schemas, log.columns, options.user_id)
         item = id_column("item", schemas, log.columns, options.item_id)
         people = f"users by {user!r} (--user-id), items by {item!r} (--item-id)"
-        tell(f"{options.log}: {log.height:,} rows; {people}" + ("" if options.exclude_seen is False else NOT_AGAIN))
         items, known = tables_of_log(log, schemas, item, user)
         history = UserLog(log, schemas, user, item)
+        tell(f"{options.log}: {log.height:,} rows; {people}{_left_out(history, _seen(options))}")
         users = None if options.users else TableStore(user, known)
         if catalogue is None and options.index is None:
             catalogue, item_id = items, item
     item_id = item_id or id_column("item", schemas, None, None)
     return Tables(schemas=schemas, catalogue=catalogue, item_id=item_id, users=users, log=history)
+
+
+def _seen(options: ServeOptions) -> Seen:
+    return "positive" if options.exclude_seen is None else options.exclude_seen
+
+
+def _left_out(log: UserLog, seen: Seen) -> str:
+    """What a user is not recommended again, in words."""
+    if not seen:
+        return ""
+    if seen is True or not log.positive:
+        return "; items of a user's rows are excluded (--include-seen keeps them)"
+    rule = f"{'where' if log.positive.startswith('“') else 'with'} {log.positive}"
+    return f"; items of a user's rows {rule} are excluded (--exclude-seen: of all rows, --include-seen: none)"
 
 
 def _whole(ranker: Bundle, tables: Tables, options: ServeOptions, tell: Callable[[str], None]) -> WholeRanking | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fieldwise.cli.command import as_command
+from fieldwise.cli.command import add_command
 from fieldwise.cli.options import AsJson, Reading
 from fieldwise.cli.show import print_json
 
@@ -53,4 +53,4 @@ app = typer.Typer(
 )
 
 
-app.command("load")(as_command(run_load))
+add_command(app, "load", run_load)

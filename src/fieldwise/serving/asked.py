@@ -7,7 +7,7 @@ from typing import Any
 from fieldwise.errors import DataError
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.rows import RequestError, text_of
-from fieldwise.serving.user_log import UserLog
+from fieldwise.serving.user_log import Seen, UserLog
 from fieldwise.serving.whole import WholeRanking
 
 __all__ = ["Asked", "Explained", "check_filter", "used_items"]
@@ -22,8 +22,8 @@ class Asked:
         user: id of the user; if omitted, the context's value of the log's user column.
         k: number of items; if omitted, 10, or all if there are fewer.
         prerank, candidates, exclude, where: as in `Query`.
-        exclude_seen: whether to exclude items that the user has used, according to the log; the service's setting if
-            omitted.
+        exclude_seen: which items of the user's rows in the log to exclude: those of `positive` rows, all (True) or
+            none; the service's setting if omitted.
     """
 
     context: Mapping[str, Any]
@@ -33,7 +33,7 @@ class Asked:
     candidates: Sequence[str] | None = None
     exclude: Sequence[str] = ()
     where: Mapping[str, Sequence[str]]
-    exclude_seen: bool | None = None
+    exclude_seen: Seen | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +51,13 @@ class Explained:
     items: Sequence[str] = ()
 
 
-def used_items(asked: Asked, log: UserLog | None, by_default: bool) -> list[str]:
-    """The items to exclude because the user has used them.
+def used_items(asked: Asked, log: UserLog | None, by_default: Seen) -> list[str]:
+    """The items to exclude because of the user's rows.
 
     Args:
         asked: the request.
-        log: the log of used items, if the server has one.
-        by_default: whether to exclude them if the request does not say.
+        log: the users' rows, if the server has them.
+        by_default: which to exclude if the request does not say.
 
     Errors:
         RequestError: the request asks for it, but there is no log, or no user in the request.
@@ -73,7 +73,7 @@ def used_items(asked: Asked, log: UserLog | None, by_default: bool) -> list[str]
     if user is None and asked.exclude_seen:
         raise RequestError("to exclude items that a user has used, give the user", "user")
     try:
-        return [] if user is None else log.used(text_of(user))
+        return [] if user is None else log.used(text_of(user), wanted)
     except (TypeError, ValueError) as e:
         raise RequestError(f"a user must be {e}", f"context.{log.column}") from None
 

@@ -5,10 +5,12 @@ uvicorn itself only limits the time between two requests of a connection. This p
 
 import asyncio
 import logging
+import re
 import time
 from types import SimpleNamespace
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from fieldwise.serving.connection_limits import ConnectionLimits, Connections
@@ -17,12 +19,15 @@ from fieldwise.serving.http_errors import error_bytes
 
 __all__ = ["limited_protocol"]
 
+ABSOLUTE = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
 MOST_FIELDS = 100  # maximum header fields of a request
 FRAMING = 8  # maximum bytes of chunked framing for each byte of a body, besides those of a head
 USELESS = 2e-3  # seconds charged for a connection without a good request: several times what it costs
 BYTE = 2e-9  # assumed seconds of a byte that such a connection, or a body, sends
 LONG = 1 << 16  # bytes of a body that are read at once
+PIECE = 1 << 12  # bytes parsed at once: no more requests can wait behind one of the same connection
 LONGEST_WAIT, CHECK = 2.0, 0.4  # seconds: how long a new connection waits for its address's share; between checks
+DRAIN = 0.1  # seconds in which a server that stops still reads requests that were sent to it
 LINGER_BYTES, LINGER = 1 << 18, 1.0  # bytes and seconds still read after an error, so that the client sees the response
 KEPT = 0.5  # seconds in which the idle time is not counted again after a refusal
 
@@ -38,6 +43,14 @@ def limited_protocol(connections: Connections) -> type[asyncio.Protocol]:
         limits = connections.limits
 
     return LimitedProtocol
+
+
+class _Flow(FlowControl):
+    held = False  # requests wait behind another of the connection: nothing is read until they are answered
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()
 
 
 class _Refused:
@@ -60,20 +73,21 @@ FULL = b"".join(
 class _Limited(HttpToolsProtocol):
     counts: Connections
     limits: ConnectionLimits
+    flow: _Flow
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.logger = QUIET
+        self.logger, self.flow = QUIET, _Flow(transport)
         self._timer: asyncio.TimerHandle | None = None  # until a head is complete
         self._reader: asyncio.TimerHandle | None = None  # until the client reads something
-        self._in_head = self._in_body = self._ended = False
+        self._in_head = self._in_body = self._ended = self._stops = False
         self._raw = self._unread = 0  # bytes since the last head or body, and of no use
         self._head = self._body = 0  # bytes of the newest head's fields, and of its body
         self._wrong: tuple[int, str, str] | None = None
         self._cycles: list[Any] = []  # requests without a whole answer: several where a sender does not wait
         self._address = self.client[0] if self.client else ""
         self._asked = False  # a whole head came
-        self._is_new, self._first = False, b""  # waits for its share, and what was read before it could be paused
+        self._is_new, self._later = False, b""  # waits for its share; bytes that are not parsed yet
         self._kept = 0.0  # time when the idle time of refused requests was counted from
         limit = self.counts.enter(self._address)
         self._counted = limit is None
@@ -97,11 +111,24 @@ class _Limited(HttpToolsProtocol):
         self.transport.write(answer)
         self.transport.close()
 
+    def shutdown(self) -> None:
+        """Close once what was sent is answered: also a request that is not, or not wholly, read yet."""
+        self._stops = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            super().shutdown()
+        self.loop.call_later(DRAIN, self._close_idle)
+
+    def _close_idle(self) -> None:
+        is_busy = self.cycle is not None and not self.cycle.response_complete
+        if not (is_busy or self._in_head or self._later or self.transport.is_closing()):
+            self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         if self._counted:
             self.counts.leave(self._address)
             self._counted = False
         self.counts.let_go(self)
+        self._later = b""
         self._expect_head(False)
         if not self._asked or self._ended:
             self.counts.shares.add(self._address, USELESS + BYTE * (self._raw + self._unread))
@@ -111,8 +138,8 @@ class _Limited(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_new:
-            self._first += data
+        if self._is_new or self.flow.held:
+            self._later += data
             return
         cycle = self.cycle
         if self._ended or (self._in_body and cycle.response_complete):  # nothing reads it any more
@@ -123,6 +150,29 @@ class _Limited(HttpToolsProtocol):
                 return
         elif not self._in_head and self._refuses_unread(data):
             return
+        self._later = data
+        self._parse_later()
+
+    def _parse_later(self) -> None:
+        """Parse what has come until requests wait behind another: then the rest waits for their answers."""
+        was_held = self.flow.held
+        while self._later and not self.pipeline and not self._ended and not self.transport.is_closing():
+            piece, self._later = self._later[:PIECE], self._later[PIECE:]
+            self._parse(piece)
+        self.flow.held = bool(self.pipeline) and not self._ended
+        if self.flow.held:
+            self.flow.pause_reading()
+        elif was_held:
+            self.flow.resume_reading()
+            if self._in_head and self._timer is None and not self._ended:
+                self._expect_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.flow.held and not self.pipeline:
+            self.loop.call_soon(self._parse_later)
+
+    def _parse(self, data: bytes) -> None:
         self._raw += len(data)
         super().data_received(data)
         if self._ended or self.transport.is_closing():
@@ -134,8 +184,10 @@ class _Limited(HttpToolsProtocol):
                 self._end(413, "body", f"the framing of a body may have {most}, and this one has more")
         elif self._in_head and self._raw > self.limits.head_bytes:
             self._end(*self._too_long())
-        elif self._timer is None and (
-            self._in_head or self.cycle is None or (self.cycle.response_complete and self.cycle is not REFUSED)
+        elif (
+            self._timer is None
+            and not self.pipeline
+            and (self._in_head or self.cycle is None or (self.cycle.response_complete and self.cycle is not REFUSED))
         ):
             self._expect_head()
 
@@ -154,6 +206,8 @@ class _Limited(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         hosts = sum(name == b"host" for name, _ in self.headers)
+        if absolute := ABSOLUTE.match(self.url):  # its host is the one that is asked, whatever the header says
+            self.headers[:] = [one for one in self.headers if one[0] != b"host"] + [(b"host", absolute[1])]
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
             self._wrong = 400, "form", f"a request needs one header Host, found {hosts}"
             raise ValueError
@@ -170,6 +224,8 @@ class _Limited(HttpToolsProtocol):
             self._wait_for_share(time.monotonic() + LONGEST_WAIT)
             return
         super().on_headers_complete()
+        if self._stops:
+            self.cycle.keep_alive = False
         self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]
 
     def on_body(self, body: bytes) -> None:
@@ -197,7 +253,12 @@ class _Limited(HttpToolsProtocol):
     def _refuses_unread(self, data: bytes) -> bool:
         """Refuse a plain and whole request without parsing it, if the server is full."""
         early = self.counts.early
-        if early is None or self._in_body or (self.cycle is not None and not self.cycle.response_complete):
+        if (
+            early is None
+            or self._stops
+            or self._in_body
+            or (self.cycle is not None and not self.cycle.response_complete)
+        ):
             return False
         if not early.is_overloaded(self._address) or not early.refuses(plain_path(data), self._address):
             return False
@@ -217,7 +278,7 @@ class _Limited(HttpToolsProtocol):
     def _is_refused(self) -> bool:
         """Whether the request is refused at once, if it is a short one on a connection that can be used again."""
         early = self.counts.early
-        if early is None or self.parser.get_method() != b"POST" or self.expect_100_continue:
+        if early is None or self._stops or self.parser.get_method() != b"POST" or self.expect_100_continue:
             return False
         if self.cycle is not None and not self.cycle.response_complete:
             return False
@@ -249,9 +310,9 @@ class _Limited(HttpToolsProtocol):
             self.transport.resume_reading()
         if self._is_new:
             self._is_new = False
-            if self._first:
-                self.data_received(self._first)
-            self._first = b""
+            first, self._later = self._later, b""
+            if first:
+                self.data_received(first)
 
     def _expect_head(self, expected: bool = True) -> None:
         """Start or stop the timer for a complete head."""

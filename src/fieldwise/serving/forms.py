@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from fieldwise.serving.stores.complete import Missing
+from fieldwise.serving.user_log import Seen
 
 __all__ = [
     "ERRORS",
@@ -48,8 +49,9 @@ class PredictResponse(BaseModel):
 class RecommendRequest(_Body):
     """A known user, or raw user and context fields; given fields override the stored ones of the user.
 
-    `exclude_seen`: whether to exclude items that the user has used, according to the server's log. The default is the
-    server's setting, which is true if it has a log.
+    `exclude_seen`: which items of the user's rows in the server's log to exclude: those of `positive` rows (of all, if
+    the log does not say which are positive), all (`true`) or none (`false`). The default is the server's setting,
+    which is `positive` if it has a log.
     """
 
     user: Id | None = None
@@ -59,7 +61,7 @@ class RecommendRequest(_Body):
     candidates: list[Id] | None = None
     exclude: list[Id] = []
     where: dict[str, list[Id]] = {}
-    exclude_seen: bool | None = None
+    exclude_seen: Seen | None = None
 
 
 class CatalogueItem(BaseModel):
@@ -82,7 +84,7 @@ class RecommendResponse(BaseModel):
 
     `ranked`: how the items were ranked: `all` (the bundle scored every item that passes the filters), `preranked` (it
     scored those that IntTower selected) or `tower` (only IntTower's scores). `seen`: number of items excluded because
-    the user has used them.
+    of the user's rows (`exclude_seen`).
     """
 
     items: list[Item]

@@ -27,7 +27,7 @@ class Metrics:
             "fieldwise_recommendations_total", "Recommendations made.", ("ranked",), registry=self.registry
         )
         self.seen = Counter(
-            "fieldwise_seen_items_total", "Items excluded because the user has used them.", registry=self.registry
+            "fieldwise_seen_items_total", "Items excluded because of the user's rows.", registry=self.registry
         )
         self.delayed = Counter(
             "fieldwise_requests_delayed_total",

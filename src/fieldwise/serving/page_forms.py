@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from fieldwise.serving.forms import CatalogueItem, Cell
 from fieldwise.serving.stores import Missing
+from fieldwise.serving.user_log import Seen
 
 __all__ = [
     "MOST",
@@ -64,6 +65,7 @@ class AboutField(BaseModel):
 
     `values`: its known values, if they are few. `usual`: the most frequent value, or the median. `items`: whether a
     list contains ids of the catalogue. `max_length`: a model reads at most this number of the last values of a history.
+    `user`: whether the values are ids of users.
     """
 
     name: str
@@ -74,6 +76,7 @@ class AboutField(BaseModel):
     values: list[str] | None
     usual: Cell
     items: bool
+    user: bool
     max_length: int | None
 
 
@@ -88,8 +91,9 @@ class AboutItems(BaseModel):
     """The catalogue: the number of items, the columns of their ids and display names, and the pre-ranking bundle.
 
     Without pre-ranking (`prerank`), the bundle ranks every item. Without a ranking bundle (`ranked`), the order is that
-    of pre-ranking. `seen`: whether the server knows which items users have used. `exclude_seen`: whether it excludes
-    them by default.
+    of pre-ranking. `seen`: whether the server has a log of users' rows. `positive`: the rule of a positive row in
+    words, if the log has the label. `exclude_seen`: which items of a user's rows are excluded by default, as in a
+    request.
     """
 
     count: int
@@ -99,7 +103,8 @@ class AboutItems(BaseModel):
     prerank: AboutModel | None
     ranked: bool
     seen: bool
-    exclude_seen: bool
+    positive: str | None
+    exclude_seen: Seen
 
 
 class AboutUsers(BaseModel):
@@ -138,7 +143,7 @@ class UsersResponse(BaseModel):
 class UserResponse(BaseModel):
     """A user's values by column, as in a context, and the position among all users, if known.
 
-    `context`: the context fields of the user's latest row. `seen`: the number of items that the user has used, if the
+    `context`: the context fields of the user's latest row. `seen`: the number of items in the user's rows, if the
     server has a log.
     """
 

@@ -12,6 +12,7 @@ from fieldwise.storage.memory import return_freed_memory
 
 __all__ = ["Live", "Watcher"]
 
+JOIN_TIMEOUT_S = 1.0
 State = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -101,10 +102,10 @@ class Watcher:
         return f"gone: {', '.join(self._gone)}" if self._gone else "ok"
 
     def stop(self) -> None:
-        """Stop polling; waits for a running replacement."""
+        """Stop polling; waits a moment for a running replacement, which ends with the process."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(JOIN_TIMEOUT_S)
 
     def poll(self) -> None:
         """Poll once; a failure for lack of memory or files is retried at the next poll."""

@@ -18,12 +18,11 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layers.candidates import Split
 from fieldwise.layout import Batch
-from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.devices import device_of
-from fieldwise.scoring.batches import SCORING_BATCH, in_numpy
+from fieldwise.scoring.batches import in_numpy
 from fieldwise.scoring.candidates import score_candidates, stacked
 from fieldwise.scoring.request import context_row, split_columns
-from fieldwise.scoring.shared_rows import Catalogue, SharedRows
+from fieldwise.scoring.shared_rows import Catalogue, SharedRows, score_pairs
 from fieldwise.serving.index_heads import check_columns_apart
 from fieldwise.serving.items import ItemTable
 
@@ -110,11 +109,9 @@ class RequestSide:
 
     def score_rows(self, contexts: SequenceOf[Batch], rows: Tensor, owner: Tensor) -> np.ndarray:
         """Scores of items [R], each in its own context, for the main label, float64."""
-        whole, on = stacked(contexts, self.split.context.num_bags).to(self.device), (rows, owner)
-        parts = zip(*(torch.split(numbers.to(self.device), SCORING_BATCH) for numbers in on), strict=True)
-        with torch.no_grad(), flushed_denormals():
-            scores = [self.bundle.network(SharedRows(self.catalogue, whole, *part)) for part in parts]
-        return _main(torch.cat(scores))
+        whole = stacked(contexts, self.split.context.num_bags).to(self.device)
+        pairs = rows.to(self.device), owner.to(self.device)
+        return _main(score_pairs(self.bundle.network, self.catalogue, whole, *pairs))
 
     @cached_property
     def catalogue(self) -> Catalogue:

@@ -22,7 +22,7 @@ from fieldwise.serving.queries import Found, Prepared, Query
 from fieldwise.serving.rows import NO_ITEMS, RequestError, frame_of, values_of
 from fieldwise.serving.similar import SimilarItems
 from fieldwise.serving.stores.table import IndexItems
-from fieldwise.serving.user_log import UserLog
+from fieldwise.serving.user_log import Seen, UserLog
 from fieldwise.serving.whole import WholeRanking
 
 __all__ = ["Service"]
@@ -34,9 +34,9 @@ class Service:
     Args:
         ranker: the bundle that scores, explains and ranks rows.
         cascade: the recommender, with two stages or ranking every item; its ranking bundle is `ranker`.
-        log: items that users have used, and their latest contexts.
-        exclude_seen: whether to exclude items that a user has used, according to the log, unless a request overrides
-            it.
+        log: users' rows: the items in them, and the latest contexts.
+        exclude_seen: which items of a user's rows to exclude, unless a request overrides it: those of `positive` rows
+            (of all, if the log does not say which are positive), all or none.
 
     Errors:
         ConfigError: neither a ranker nor a cascade.
@@ -48,7 +48,7 @@ class Service:
         cascade: Cascade | WholeRanking | None = None,
         *,
         log: UserLog | None = None,
-        exclude_seen: bool = True,
+        exclude_seen: Seen = "positive",
     ) -> None:
         scores = ranker or (cascade.ranker if cascade else None) or (cascade.prerank if cascade else None)
         if scores is None:
@@ -56,7 +56,8 @@ class Service:
                 "a server needs a bundle that scores: give a ranking bundle, or an IntTower with its index"
             )
         self.bundle, self.cascade = scores, cascade
-        self.log, self.exclude_seen = log, exclude_seen and log is not None
+        self.log = log
+        self.exclude_seen: Seen = log is not None and (exclude_seen if log.positive else bool(exclude_seen))
         self._browsers: dict[str | None, Browser] = {}
 
     @property
@@ -144,7 +145,7 @@ class Service:
         return [one if isinstance(one, BaseException) else self._recommended(next(found), one[1]) for one in prepared]
 
     def _prepared(self, asked: Asked) -> tuple[Prepared, int]:
-        """The query of a request, and the number of items excluded because the user has used them."""
+        """The query of a request, and the number of items excluded because of the user's rows."""
         cascade = self._cascade()
         size = len(cascade.index)
         k = min(10, size) if asked.k is None else asked.k

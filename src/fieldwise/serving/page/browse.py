@@ -15,6 +15,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.words import binary_words, regression_words
 from fieldwise.models.build import model_to_dict
 from fieldwise.schema import Field
+from fieldwise.schema.ids import named_id
 from fieldwise.schema.names import words_of
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.items import ItemTable
@@ -218,6 +219,7 @@ def _about_field(bundle: Bundle, field: Field) -> dict[str, Any]:
         "cell": field.cell,
         "values": None if known is None or len(known) > LISTED else _in_order(list(known)),
         "usual": _usual(bundle, field, fitted),
+        "user": field.column == named_id("user", bundle.schema),
         "max_length": field.max_length,
     }
 

@@ -18,11 +18,13 @@ def router(served: Served) -> APIRouter:
     @charged
     def about() -> AboutResponse:
         """Describe this server: bundles, labels, fields with usual values, items, users."""
-        known = None if served.users is None else AboutUsers(column=served.users.column, count=served.users.count)
+        users = None if served.users is None else AboutUsers(column=served.users.column, count=served.users.count)
         now = served.service
         found = now.browser(served.title).about
         if found["items"] is not None:
-            found = found | {"items": found["items"] | {"seen": now.log is not None, "exclude_seen": now.exclude_seen}}
-        return AboutResponse(**found, users=known, limits=limits)
+            log = now.log
+            known = {"seen": log is not None, "positive": log and log.positive, "exclude_seen": now.exclude_seen}
+            found = found | {"items": found["items"] | known}
+        return AboutResponse(**found, users=users, limits=limits)
 
     return routes

@@ -22,12 +22,15 @@ export const newId = (start) => `${start}-${++made}`;
 /** Whether two plain values are the same. */
 export const same = (a, b) => JSON.stringify(a ?? null) === JSON.stringify(b ?? null);
 
-/** A function that calls `call` once after a pause, however often it is called itself. */
+/** `wait()` calls `call` once after a pause, however often it is called itself, unless `stop()` is called before. */
 export function later(milliseconds, call) {
   let timer = 0;
-  return () => {
-    clearTimeout(timer);
-    timer = setTimeout(call, milliseconds);
+  return {
+    wait() {
+      clearTimeout(timer);
+      timer = setTimeout(call, milliseconds);
+    },
+    stop: () => clearTimeout(timer),
   };
 }
 

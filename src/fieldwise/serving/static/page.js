@@ -20,7 +20,8 @@ const titles = new Map(); // of items, by id
 let base = {}; // the fields' values before any change, by column
 let own = new Set(); // columns of the user's own row
 let position = null; // the user's position among all users
-const state = { user: null, changed: {}, where: {}, unseen: true, k: 10, open: null };
+let taken = false; // whether the form has the user's values
+const state = { user: null, changed: {}, where: {}, leave: "positive", k: 10, open: null };
 
 // The request
 
@@ -39,10 +40,10 @@ function context(changed) {
   return found;
 }
 
-const seen = () => (state.unseen ? [...new Set(history().flatMap((field) => valueOf(field.column) ?? []))] : []);
-const unseenAtFirst = () => !about.items?.seen || about.items.exclude_seen;
-/** The request's option to leave out items that the user has used, if the server knows them. */
-const excluding = () => (about.items.seen && state.user !== null ? { exclude_seen: state.unseen } : {});
+const seen = () => (state.leave ? [...new Set(history().flatMap((field) => valueOf(field.column) ?? []))] : []);
+const leftAtFirst = () => !about.items?.seen || about.items.exclude_seen;
+/** The request's option to leave out items of the user's rows, if the server has them. */
+const excluding = () => (about.items.seen && state.user !== null ? { exclude_seen: state.leave } : {});
 const who = () => (state.user === null ? {} : { user: state.user });
 
 function request(changed, k) {
@@ -56,7 +57,7 @@ function write(push = false) {
   if (state.user !== null) query.set("user", state.user);
   if (Object.keys(state.changed).length) query.set("context", JSON.stringify(state.changed));
   if (Object.keys(state.where).length) query.set("where", JSON.stringify(state.where));
-  if (state.unseen !== unseenAtFirst()) query.set("seen", state.unseen ? "0" : "1");
+  if (state.leave !== leftAtFirst()) query.set("leave", LEAVE.find(([, value]) => value === state.leave)[0]);
   if (state.k !== 10) query.set("k", state.k);
   if (state.open !== null) query.set("why", state.open);
   const text = query.toString();
@@ -70,7 +71,8 @@ function read() {
   state.user = about.users === null ? null : query.get("user");
   state.changed = columnsOf(query.get("context"), new Set(about.fields.map((field) => field.column)));
   state.where = columnsOf(query.get("where"), new Set((about.items?.columns ?? []).map((column) => column.name)));
-  state.unseen = query.has("seen") ? query.get("seen") !== "1" : unseenAtFirst();
+  const leave = LEAVE.find(([name, value]) => name === query.get("leave") && leavable(value));
+  state.leave = leave ? leave[1] : leftAtFirst();
   const k = Number(query.get("k") ?? 10);
   state.k = Number.isInteger(k) && k >= 1 ? Math.min(k, mostItems()) : Math.min(10, mostItems());
   state.open = query.get("why");
@@ -94,6 +96,7 @@ let asking = null;
 let before = { key: null, ranks: null };
 
 async function update() {
+  if (!taken) return choose(state.user, false);
   asking?.abort();
   asking = new AbortController();
   const { signal } = asking;
@@ -111,7 +114,7 @@ const waited = later(PAUSE, update);
 
 function soon() {
   busy(true);
-  waited();
+  waited.wait();
 }
 
 const busy = (is) => byId("list").setAttribute("aria-busy", String(is));
@@ -119,9 +122,9 @@ const busy = (is) => byId("list").setAttribute("aria-busy", String(is));
 const scoreOf = (item) => item.prediction ?? item.prerank_score;
 
 async function recommend(signal) {
-  const changed = Object.keys(state.changed).length > 0;
+  const changed = hasChanges();
   const now = post("v1/recommend", request(state.changed, state.k), signal);
-  const asked = request({}, Math.min(mostItems(), Math.max(PRERANK, state.k)));
+  const asked = request(ownUser(), Math.min(mostItems(), Math.max(PRERANK, state.k)));
   const key = JSON.stringify(asked);
   if (changed && before.key !== key) {
     const [then] = await Promise.all([post("v1/recommend", asked, signal), now]);
@@ -143,12 +146,52 @@ async function recommend(signal) {
   announce(answer, ranks);
 }
 
+/** Say why a list is empty, with a button for each way on. */
 function empty(answer) {
   if (answer.items.length) return byId("single").replaceChildren();
-  byId("single").replaceChildren(make("p", { class: "empty", text: answer.seen ? "The user has already used every item that passes these filters." : "No item passes these filters. Remove one to see recommendations." }));
+  const left = answer.seen || seen().length;
+  const filtered = Object.keys(state.where).length > 0;
+  const ways = [];
+  if (filtered) ways.push(["Remove the filters", () => (state.where = {})]);
+  if (left && state.leave === true && leavable("positive")) ways.push([`Leave out only ${words("positive")}`, () => (state.leave = "positive")]);
+  if (left) ways.push(["Leave out nothing", () => (state.leave = false)]);
+  const why = left ? `${few(answer.seen || left, "item is", "items are")} left out: ${words(state.leave)}` : "no item passes the filters";
+  byId("single").replaceChildren(
+    make(
+      "div",
+      { class: "empty" },
+      make("p", { text: `No item to recommend: ${why}.${left && filtered ? " No other item passes the filters." : ""}` }),
+      ...ways.map(([text, go]) =>
+        make("button", {
+          type: "button",
+          text,
+          onclick: () => {
+            go();
+            for (const filter of filters.values()) filter.set();
+            write();
+            update();
+          },
+        }),
+      ),
+    ),
+  );
 }
 
-const used = (count) => (count ? ` Left out: ${few(count, "item", "items")} that the user has used.` : "");
+// What to leave out, by its name in the URL.
+const LEAVE = [
+  ["positive", "positive"],
+  ["seen", true],
+  ["nothing", false],
+];
+const leavable = (value) => value !== "positive" || Boolean(about.items?.positive);
+function words(value) {
+  if (!value) return "nothing";
+  if (!about.items.seen) return `the items of ${history()[0].name}`;
+  const rule = about.items.positive;
+  return value === true ? "every item of the user’s rows" : `the user’s items ${rule.startsWith("“") ? "where" : "with"} ${rule}`;
+}
+
+const used = (count) => (count ? ` Left out: ${few(count, "item", "items")} (${words(state.leave)}).` : "");
 
 function announce(answer, ranks) {
   const { items } = answer;
@@ -167,8 +210,8 @@ function say(text) {
 /** Without a catalogue: score the row in the form. */
 async function score(signal) {
   const row = (changed) => Object.fromEntries(about.fields.map(({ column }) => [column, column in changed ? changed[column] : (base[column] ?? null)]));
-  const changed = Object.keys(state.changed).length > 0;
-  const rows = changed ? [row(state.changed), row({})] : [row({})];
+  const changed = hasChanges();
+  const rows = changed ? [row(state.changed), row(ownUser())] : [row(state.changed)];
   const [scores, why] = await Promise.all([
     post("v1/predict", { rows }, signal),
     post("v1/explain", { rows: rows.slice(0, 1), pairs: true }, signal),
@@ -193,6 +236,8 @@ async function score(signal) {
   say(`${meaning(about.labels[0])}: ${style.text(of(scores.predictions[0], about.labels[0]))}`);
 }
 
+let explaining = null;
+
 async function openWhy(id, panel) {
   if (state.open !== id) {
     const last = state.open;
@@ -205,17 +250,23 @@ async function openWhy(id, panel) {
   const key = JSON.stringify(body);
   if (panel.dataset.asked === key) return;
   panel.dataset.asked = key;
-  if (!panel.children.length) panel.append(make("p", { class: "quiet waiting", text: "Computing the explanation…" }));
+  explaining?.abort();
+  explaining = new AbortController();
+  panel.style.minHeight = `${panel.offsetHeight}px`; // nothing below moves while the reasons for other values go
+  panel.replaceChildren(make("p", { class: "quiet waiting", text: "Computing the explanation…" }));
   try {
-    const { explanations } = await post("v1/explain", body);
+    const { explanations } = await post("v1/explain", body, explaining.signal);
     if (panel.dataset.asked !== key) return;
     const found = make("div", { class: "similar" });
     const near = about.items.prerank && make("button", { type: "button", text: "Similar items", "aria-expanded": "false", onclick: () => similar(id, found, near) });
     panel.replaceChildren(...whyView(explanations[0], style, shownValue), ...(near ? [near, found] : []));
   } catch (fault) {
+    if (panel.dataset.asked !== key) return;
     delete panel.dataset.asked;
-    panel.replaceChildren(make("p", { class: "error", role: "alert", text: fault.message }));
+    const again = make("button", { type: "button", text: "Try again", onclick: () => openWhy(id, panel) });
+    panel.replaceChildren(make("p", { class: "error", role: "alert", text: fault.message }), again);
   }
+  panel.style.minHeight = "";
 }
 
 async function similar(id, place, button) {
@@ -287,6 +338,10 @@ function tell(fault) {
 }
 
 // The form
+
+/** The user typed into the form, where the server knows no users; it is no change to another user's values. */
+const ownUser = () => Object.fromEntries(Object.entries(state.changed).filter(([column]) => state.user === null && about.fields.some((field) => field.user && field.column === column)));
+const hasChanges = () => Object.keys(state.changed).length > Object.keys(ownUser()).length;
 
 function change(column, value) {
   if (same(value, base[column])) delete state.changed[column];
@@ -360,14 +415,15 @@ function buildFilters() {
   place.append(k.element);
   filters.set("", { set: () => k.set(state.k, state.k) });
   if (about.items.seen || history().length) {
-    const unseen = make("input", { id: "unseen", type: "checkbox" });
-    unseen.addEventListener("change", () => {
-      state.unseen = unseen.checked;
+    const offered = LEAVE.filter(([, value]) => leavable(value));
+    const leave = make("select", { id: "leave" }, ...offered.map(([value, which]) => make("option", { value, text: words(which) })));
+    leave.addEventListener("change", () => {
+      state.leave = LEAVE.find(([name]) => name === leave.value)[1];
       write();
       update();
     });
-    place.append(make("div", { class: "field tick" }, unseen, make("label", { for: "unseen", text: about.items.seen ? "Leave out what the user has used" : `Leave out items of ${history()[0].name}` })));
-    filters.set(" ", { set: () => (unseen.checked = state.unseen) });
+    place.append(make("div", { class: "field" }, make("label", { for: "leave", text: "Leave out" }), leave));
+    filters.set(" ", { set: () => (leave.value = LEAVE.find(([, value]) => value === state.leave)[0]) });
   }
   for (const { name, values } of about.items.columns) {
     if (!values || values.length < 2) continue;
@@ -394,34 +450,51 @@ async function take(user, wanted) {
   base = Object.fromEntries(about.fields.map(({ column, usual }) => [column, column in found.fields ? found.fields[column] : column in found.context ? found.context[column] : usual]));
   own = new Set(about.fields.map((field) => field.column).filter((column) => column in found.fields));
   position = found.position;
-  for (const { column, role } of about.fields) {
-    const another = role === "user" && user !== state.user; // the change was made to another user's value
-    if (column in state.changed && (another || same(state.changed[column], base[column]))) delete state.changed[column];
-  }
-  state.user = user;
+  for (const { column } of about.fields) if (same(state.changed[column], base[column])) delete state.changed[column];
+  taken = true;
 }
 
 let choosing = 0;
 
+/** Show a user's list; of the user before nothing stays, neither changed values nor, if this one is unknown, the list. */
 async function choose(user, push = true) {
   const turn = ++choosing;
   asking?.abort();
+  waited.stop();
   busy(true);
   forget();
+  if (user !== state.user) state.changed = {};
+  state.user = user;
+  taken = false;
+  if (userBox && user !== null) userBox.value = user;
   try {
     await take(user, () => turn === choosing);
   } catch (fault) {
-    if (turn === choosing) {
-      busy(false);
-      tell(fault);
-    }
+    if (turn === choosing) nobody(fault, push);
     return;
   }
   if (turn !== choosing) return;
-  if (userBox && user !== null) userBox.value = user;
   refresh();
   write(push);
   await update();
+}
+
+/** Show that there is no list for the chosen user. */
+function nobody(fault, push) {
+  base = {};
+  own = new Set();
+  position = null;
+  list?.show([], null);
+  state.open = null;
+  byId("cost").textContent = "";
+  byId("meaning").textContent = intro;
+  const known = Boolean(about.users.count);
+  const text = fault.status === 404 ? `No list: this server does not know the user “${state.user}”. Choose another${known ? ", or press Next" : ""}.` : "No list: the user’s values could not be read.";
+  byId("single").replaceChildren(make("p", { class: "empty", text }));
+  refresh();
+  write(push);
+  busy(false);
+  tell(fault);
 }
 
 async function step(offset) {
@@ -492,7 +565,7 @@ function explainFigures() {
 }
 
 let intro = "";
-const compared = () => (state.user === null ? "the usual values" : `${state.user}’s own values`);
+const compared = () => (state.user !== null ? `${state.user}’s own values` : ["the usual values", ...Object.values(ownUser())].join(" for "));
 
 async function start() {
   whenTokenIsNeeded(askForToken);

@@ -1,4 +1,4 @@
-"""Lookups in a store: batched, with a time limit, and with a circuit breaker."""
+"""Lookups in a store: batched, with a time limit, a circuit breaker, and a quarantine of rows that fail."""
 
 import asyncio
 import logging
@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from fieldwise.serving.faults import FAULTS
-from fieldwise.serving.stores.base import FeatureStore, Row, SearchableStore, StoreError
+from fieldwise.serving.stores.base import UNREADABLE, FeatureStore, Row, SearchableStore, StoreError
+from fieldwise.serving.stores.quarantine import Quarantine
 
 __all__ = ["Lookup"]
 
@@ -17,6 +18,9 @@ PAUSE = 1.0  # seconds of the pause; then one query tries again
 STEPS = 10  # a time limit is split into steps, so that delays of a busy process are not blamed on the store
 QUESTIONS = 2  # maximum concurrent queries to a store
 MOST = 5000  # a query with at least this number of ids accepts no further ones
+PARTS = 4  # of a query that fails, each of which is asked for alone
+SEARCH = 20  # time limits after which the rows that make a query fail are not searched for any longer
+LARGEST = 1 << 20  # maximum characters of the texts of a row
 
 log = logging.getLogger("fieldwise.serving")
 
@@ -26,8 +30,12 @@ class Lookup:
 
     Lookups that arrive while two queries are running are combined in the next one. A query takes at most `timeout`, so
     a lookup takes at most twice that. After three consecutive failures the store is paused: lookups fail at once, and
-    one query per second is tried until one succeeds. Unreadable data does not pause the store: only the lookups of that
-    data fail.
+    one query per second is tried until one succeeds.
+
+    Unreadable data does not pause the store: only the lookups of that data fail. If a query fails, or takes too long,
+    while the store answers another one, the rows that are the reason are searched for; the lookups in it wait, at most
+    20 times as long. Such a row, and one with over a million characters, is `UNREADABLE`. It is not asked for again for
+    two seconds, then alone, while no lookup waits, and after a pause that doubles each time, up to two minutes.
 
     Args:
         name: `users` or `items`.
@@ -49,6 +57,7 @@ class Lookup:
         self.state = "ok"
         self.observe: Callable[[str, str, float], None] | None = None  # name, state, seconds of each lookup
         self._failures, self._retry_at = 0, 0.0
+        self._quarantine = Quarantine()
         self._next: _Question | None = None
         self._slots = asyncio.Semaphore(QUESTIONS)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -97,7 +106,7 @@ class Lookup:
         store = self.store
         if not isinstance(store, SearchableStore):
             return []
-        return await self._observed(self._asked(lambda: store.search(prefix, limit)))
+        return await self._observed(self._counted(lambda: self._in_time(lambda: store.search(prefix, limit))))
 
     async def _joined(self, ids: Sequence[str], columns: Collection[str] | None) -> list[Row | None]:
         if self.kind == "memory":
@@ -116,14 +125,73 @@ class Lookup:
         async with self._slots:
             if self._next is question:
                 self._next = None
-            ids = list(question.ids)
-            return dict(zip(ids, await self._asked(lambda: self.store.get(ids, question.columns)), strict=True))
+            columns = question.columns
+            usual, again, left = self._quarantine.split(list(question.ids), _kind(columns))
+            for one in again:
+                self._started(self._tried_again(one, columns))
+            # Something is always asked: an answer is what tells that the store works.
+            rows = await self._counted(lambda: self._found(usual, columns))
+            return rows | {one: self._unreadable(one, columns) for one in (*again, *left)}
 
-    async def _asked(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run one query to the store."""
+    async def _tried_again(self, one: str, columns: Collection[str] | None) -> None:
+        async with self._slots:
+            await self._counted(lambda: self._found([one], columns))
+
+    async def _found(self, ids: list[str], columns: Collection[str] | None) -> dict[str, Row | None]:
+        """Rows by id; those at which the store fails, although it answers otherwise, are unreadable."""
+        found: dict[str, Row | None] = {}
+        parts, until = [(ids, False)], time.monotonic() + SEARCH * self.timeout
+        while parts:
+            part, is_divided = parts.pop()
+            try:
+                rows = await self._in_time(lambda part=part: self.store.get(part, columns))  # type: ignore[misc]
+            except StoreError as e:
+                if not part or time.monotonic() > until:
+                    raise
+                try:
+                    await self._in_time(lambda: self.store.get([], columns))
+                except StoreError:
+                    raise e from None
+                if len(part) == 1 and is_divided:  # also a single one is asked for twice
+                    found[part[0]] = self._quarantined(part[0], columns, str(e))
+                else:
+                    step = -(-len(part) // PARTS)
+                    parts += [(part[start : start + step], True) for start in range(0, len(part), step)]
+                continue
+            for one, row in zip(part, rows, strict=True):
+                if row is not None and (size := _characters(row)) > LARGEST:
+                    row = self._quarantined(one, columns, f"{size:,} characters, at most {LARGEST:,} are read")
+                else:
+                    self._quarantine.remove(one, _kind(columns))
+                found[one] = row
+        return found
+
+    def _quarantined(self, one: str, columns: Collection[str] | None, why: str) -> Row:
+        pause = self._quarantine.add(one, _kind(columns))
+        log.warning(
+            "the %s' store (%s) fails at the row of %.60r, which is not asked for again for %g s: %s",
+            self.name, self.kind, one, pause, why,
+        )  # fmt: skip
+        return self._unreadable(one, columns)
+
+    def _unreadable(self, one: str, columns: Collection[str] | None) -> Row:
+        return {**dict.fromkeys(self.columns if columns is None else columns, UNREADABLE), self.column: one}
+
+    async def _counted(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Ask the store, unless it is paused, and count whether it failed."""
         self._check_pause()
         if self._failures >= FAILURES:
             self._retry_at = time.monotonic() + PAUSE  # this one tries; the others go on without
+        try:
+            found = await ask()
+        except StoreError as e:
+            self._failed(e)
+            raise
+        self._succeeded()
+        return found
+
+    async def _in_time(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run one query to the store."""
         task = self._started(ask())
         try:
             for _ in range(STEPS):
@@ -131,19 +199,14 @@ class Lookup:
                     break
             else:
                 raise StoreError("slow", f"no answer within {1000 * self.timeout:g} ms")
-            found = task.result()
-        except StoreError as e:
-            self._failed(e)
+            return task.result()
+        except StoreError:
             raise
         except FAULTS as e:
             log.exception("the %s' store (%s) answers with what cannot be read", self.name, self.kind)
-            damaged = StoreError("damaged", f"{type(e).__name__}: {e}")
-            self._failed(damaged)
-            raise damaged from None
+            raise StoreError("damaged", f"{type(e).__name__}: {e}") from None
         finally:
             task.cancel()  # what it still does to end is not waited for
-        self._succeeded()
-        return found
 
     def _started(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         task = asyncio.create_task(work)
@@ -184,6 +247,17 @@ class Lookup:
         finally:
             if self.observe is not None:
                 self.observe(self.name, state, time.perf_counter() - began)
+
+
+def _kind(columns: Collection[str] | None) -> frozenset[str] | None:
+    """Requested columns as a key: with others, a row that fails may not."""
+    return None if columns is None else frozenset(columns)
+
+
+def _characters(row: Row) -> int:
+    """Characters of a row's texts, also those in lists."""
+    texts = (text for cell in row.values() for text in (cell if isinstance(cell, list) else (cell,)))
+    return sum(len(text) for text in texts if isinstance(text, str))
 
 
 class _Question:

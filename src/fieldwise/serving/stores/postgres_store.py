@@ -13,7 +13,6 @@ from uuid import UUID
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.serving.stores.base import UNREADABLE, Row, StoreError
-from fieldwise.serving.stores.failing import FailingRows
 from fieldwise.serving.stores.postgres_rows import plain_rows
 from fieldwise.serving.stores.url import StoreURL
 
@@ -58,7 +57,6 @@ class PostgresStore:
         self._columns: list[str] = []
         self._ids = ""
         self._checked = -math.inf
-        self._failing = FailingRows()
 
     @property
     def columns(self) -> Sequence[str]:
@@ -105,23 +103,15 @@ class PostgresStore:
     async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
         """The rows of these ids with the requested columns; the values of a duplicate row are `UNREADABLE`.
 
-        A row at which the server failed is not asked for again for two seconds, then alone: to find it among others
-        takes several queries, within the time that all have.
-
         Errors:
-            StoreError: the server does not answer.
+            StoreError: the server does not answer, or fails at a row.
         """
         wanted = [value for one in ids if (value := self._value(one)) is not None]
         found: dict[str, Row] = {}
-        kind = None if columns is None else frozenset(columns)
-        usual, again, left = self._failing.split(wanted, kind)
-        # Something is always asked: an answer is what tells that the server works.
-        rows = await self._found(usual, columns) if usual or not again else []
-        for one in again:
-            rows += await self._found([one], columns)
-        for row in (*rows, *(self._unreadable(str(one), columns) for one in left)):
+        for row in await self._found(wanted, columns):
             one = row[self.column]
-            found[one] = self._unreadable(one, columns) if one in found else row
+            again = {**dict.fromkeys(self._columns if columns is None else columns, UNREADABLE), self.column: one}
+            found[one] = again if one in found else row
         return [found.get(one) for one in ids]
 
     async def search(self, prefix: str, limit: int) -> list[str]:
@@ -168,7 +158,6 @@ class PostgresStore:
             )
 
     async def _found(self, wanted: Sequence[Any], columns: Collection[str] | None) -> list[Row]:
-        """The rows found; if the server fails at one of them, only that row is unreadable."""
         for _ in range(ATTEMPTS):
             if time.monotonic() - self._checked > FRESH:
                 await self._refresh_columns()
@@ -178,13 +167,6 @@ class PostgresStore:
                 return [dict(zip([self.column, *asked], row, strict=True)) for row in rows]
             except psycopg.errors.UndefinedColumn:
                 self._checked = -math.inf  # the table was replaced
-            except psycopg.DataError:
-                if len(wanted) <= 1:
-                    for one in wanted:
-                        self._failing.add(one, None if columns is None else frozenset(columns))
-                    return [self._unreadable(str(one), columns) for one in wanted]
-                half = len(wanted) // 2
-                return [*await self._found(wanted[:half], columns), *await self._found(wanted[half:], columns)]
             except psycopg.Error as e:
                 raise StoreError("gone", self._address.told(e)) from None
         raise StoreError("damaged", f"{self._address.shown} was replaced {ATTEMPTS} times during a lookup")
@@ -200,9 +182,6 @@ class PostgresStore:
     def _query(self, asked: Sequence[str]) -> sql.Composed:
         more = [sql.SQL(", ") + _escaped(sql.Identifier(name)) for name in asked]
         return QUERY.format(**self._names, type=sql.SQL(self._ids), more=sql.Composed(more))
-
-    def _unreadable(self, one: str, columns: Collection[str] | None) -> Row:
-        return {**dict.fromkeys(self._columns if columns is None else columns, UNREADABLE), self.column: one}
 
     async def _rows(self, query: sql.Composed, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         if self._pool is None:

@@ -1,5 +1,6 @@
 """Addresses of stores: `redis://HOST/0#users`, `postgresql://HOST/DATABASE#users`, or a file."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -37,11 +38,14 @@ class StoreURL:
     shown: str
 
     def told(self, error: Exception) -> str:
-        """The first line of a client's error message, without the password."""
+        """The first line of a client's error message, without the user's name and the password."""
         text = (str(error).strip() or type(error).__name__).splitlines()[0]
-        password = urlsplit(self.url).password
-        for secret in {password, unquote(password)} if password else ():
+        parts = urlsplit(self.url)
+        for secret in {parts.password, unquote(parts.password)} if parts.password else ():
             text = text.replace(secret, "***")
+        text = re.sub(r'\b(user|role)( name)? "[^"]*"', r'\1\2 "***"', text)  # also the system's, if none is given
+        for secret in {parts.username, unquote(parts.username)} if parts.username else ():
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
         return text
 
     @classmethod
