@@ -24,7 +24,7 @@ GROUPS = {
         "fieldwise.automatic.run",
         "fieldwise.estimator.recommender",
         "fieldwise.bundle.bundle",
-        "fieldwise.bundle.recommend",
+        "fieldwise.scoring.recommend",
     ),
     "What columns mean": (
         "fieldwise.schema",
@@ -47,7 +47,7 @@ GROUPS = {
         "fieldwise.runs.data",
         "fieldwise.runs.pipeline",
     ),
-    "Training": ("fieldwise.training.settings",),
+    "Training": ("fieldwise.training.settings", "fieldwise.training.callbacks"),
     "Models": ("fieldwise.models", "fieldwise.models.own"),
     "Errors": ("fieldwise.errors",),
 }

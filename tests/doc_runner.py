@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ def one_epoch() -> Iterator[None]:
         self.settings = dataclasses.replace(self.settings, epochs=1, batch_size=size)
         whole(self)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "CHECK training.epochs: 1 epochs ended")
         patch.setattr(Training, "__post_init__", short)
         yield
 
@@ -208,7 +210,7 @@ class PageRunner:
             check_make(rest, place)
             return ""
         if program == "pip":
-            check_extra(rest, place)
+            check_install(rest, place)
             return ""
         assert program in ("curl", "head"), (
             f"{place}: no test runs {program!r}; mark the block `<!-- not run: KIND -->`"
@@ -323,9 +325,16 @@ def check_make(words: list[str], place: str) -> None:
     assert words[0] in targets, f"{place}: make has no target {words[0]}"
 
 
-def check_extra(words: list[str], place: str) -> None:
-    """What pip is told to install must be fieldwise, or a clone, with extras that it has; nothing is installed."""
-    found = re.fullmatch(r"install (?:fieldwise|\.)\[([\w,]+)\]", " ".join(words))
+def check_install(words: list[str], place: str) -> None:
+    """What pip is told to install: a clone with extras that it has, or the pinned PyTorch's CPU build."""
+    text = " ".join(words)
+    pins = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    if (
+        torch := re.fullmatch(r"install (torch==[\d.]+) --index-url https://download\.pytorch\.org/whl/cpu", text)
+    ) is not None:
+        assert torch[1] in pins, f"{place}: the version is not that of constraints.txt"
+        return
+    found = re.fullmatch(r"install (?:fieldwise|\.)\[([\w,]+)\]", text)
     assert found, f"{place}: of pip only `pip install 'fieldwise[EXTRA]'` or '.[EXTRA]' is known: {shlex.join(words)}"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     assert set(found[1].split(",")) <= set(extras), f"{place}: there is no such extra: {found[1]}"

@@ -107,5 +107,6 @@ def test_bags_are_gathered_in_one_place():
     )
     encoded = {"data/table.py", "data/windows.py", "data/encode/pieces.py"}
     assert offsets == encoded, "an encoded table, a window of its rows and the pieces that it is written in hold them"
+    exported = {"bundle/export.py", "bundle/standalone.py"}
     pooled = {"layers/pooling.py", "layers/subset_embedding.py", "models/din.py"}
-    assert segments == {"layout.py", "bundle/export.py", "scoring/candidates.py", "testing/data.py"} | pooled
+    assert segments == {"layout.py", "scoring/candidates.py", "testing/data.py"} | pooled | exported

@@ -289,6 +289,20 @@ def test_other_weights_with_all_checksums_right_are_refused_by_their_scores(save
         Bundle.load(saved)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_no_numbers_are_refused(saved, value):
+    """One that no sample row reads: the row of missing values."""
+
+    def change(tensors):
+        name = max((name for name in tensors if tensors[name].ndim == 2), key=lambda name: len(tensors[name]))
+        tensors[name][0, 0] = value
+        return tensors
+
+    replace_weights(saved, change)
+    with pytest.raises(BundleError, match=r"is damaged: weights must be finite numbers, found 1 in "):
+        Bundle.load(saved)
+
+
 def test_weights_that_do_not_fit_are_refused(subtests, saved):
     changes = [
         lambda t: {**t, "p": t["p"] * float("nan")},

@@ -13,11 +13,11 @@ from fieldwise import FM, Label, Recommender, TrainingSettings
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.export import export_bundle
 from fieldwise.bundle.files import bundle_origin
-from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.errors import BundleError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Isotonic, Platt
 from fieldwise.explain import explain
+from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.serving.service import Service
 
 PLATT = Platt(slope=0.5, intercept=-1.0)
@@ -108,9 +108,9 @@ def test_a_server_predicts_calibrated_probabilities():
     assert [one["score"] for one in found] == pytest.approx(make().score(log(4)).tolist())
 
 
-def test_an_export_would_lose_it(tmp_path):
+def test_a_compiled_network_would_lose_it(tmp_path):
     with pytest.raises(BundleError, match="calibrate BUNDLE --method none --out COPY"):
-        export_bundle(calibrated(), tmp_path / "out")
+        export_bundle(calibrated(), tmp_path / "out", "aoti")
 
 
 def test_items_of_one_probability_are_recommended_by_score():

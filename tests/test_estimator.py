@@ -45,7 +45,7 @@ from fieldwise import (
 )
 from fieldwise.config import given
 from fieldwise.estimator import recommender as estimator
-from fieldwise.training.progress import Silent
+from fieldwise.training.callbacks import Callback, TrainingStep
 
 FIELDS = (
     Categorical("user_id", role="user"),
@@ -134,7 +134,7 @@ def test_fit_checks_parameters(subtests):
         ({"seed": 1.5}, "seed must be a whole number, found 1.5"),
         ({"seed": None}, "seed must be a whole number"),
         ({"valid_by": "luck"}, "valid_by must be"),
-        ({"model": "afm"}, r"model must be a model's settings, such as AFM\(\), found 'afm'"),
+        ({"model": "amf"}, "model.name must be a known model, found 'amf': did you mean 'afm'"),
         ({"model": 3}, "not a built-in model"),
         ({"training": None}, "training must be TrainingSettings"),
         ({"schema": 3}, "schema must be a fieldwise Schema, or None to infer one, found 3"),
@@ -380,8 +380,8 @@ def test_last_step_of_a_pipeline(fitted: Recommender, tmp_path: Path) -> None:
 
 
 def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class Impatient(Silent):
-        def step(self, rows: int, loss: object) -> None:
+    class Impatient(Callback):
+        def on_step(self, step: TrainingStep) -> None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(estimator, "progress_for", lambda *_, **__: Impatient())
@@ -538,3 +538,32 @@ def test_recommendations_go_by_the_main_label(two_yes: Recommender) -> None:
     best = expected.sort(["score", "item_id"], descending=[True, False]).head(50)
     assert top["item_id"].to_list() == best["item_id"].to_list()
     np.testing.assert_allclose(top["score"], best["score"])
+
+
+def test_a_model_by_its_name_is_that_with_default_settings() -> None:
+    settings = {"seed": 1, "training": TrainingSettings(epochs=1)}
+    named, given = (Recommender(SCHEMA, model, **settings).fit(PAST) for model in ("fm", FM()))
+    np.testing.assert_array_equal(named.predict_proba(PAST), given.predict_proba(PAST))
+    assert Recommender(SCHEMA, "fm").set_params(model__embedding_dim=3).model == FM(embedding_dim=3)
+    assert clone(Recommender(SCHEMA, "fm")).model == "fm"
+
+
+def test_tables_as_dicts_are_those_of_polars() -> None:
+    columns, rows = PAST.to_dict(as_series=False), PAST.to_dicts()
+    settings = {"seed": 1, "training": TrainingSettings(epochs=1)}
+    expected = Recommender(SCHEMA, "fm", **settings).fit(PAST)
+    for table in (columns, rows):
+        found = Recommender(SCHEMA, "fm", **settings).fit(table)
+        np.testing.assert_array_equal(found.predict_proba(table), expected.predict_proba(PAST))
+        assert found.score(table) == expected.score(PAST)
+
+
+def test_a_repr_tells_the_settings_that_were_used() -> None:
+    fitted = Recommender(SCHEMA, "fm", training=TrainingSettings(epochs=2)).fit(PAST)
+    for thing in (fitted, fitted.bundle_):
+        text = repr(thing)
+        assert repr(fitted.bundle_.settings) in text, "also the ones chosen from the data"
+        assert "epochs=2" in text
+        assert f"label: {SCHEMA.label.name}" in text
+        assert all(f.name in text for f in SCHEMA.fields)
+        assert len(text) < 1500

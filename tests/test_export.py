@@ -1,6 +1,9 @@
 """Exported networks run without fieldwise and give the bundle's logits."""
 
+import contextlib
 import dataclasses
+import json
+import math
 import subprocess
 import sys
 
@@ -9,11 +12,12 @@ import polars as pl
 import pytest
 import torch
 
-from fieldwise import AFM, Bag, Bundle, Categorical, IntTower, Label, Numeric, Schema
+from fieldwise import AFM, Bag, Bundle, Categorical, IntTower, Label, Numeric, Schema, Sequence
 from fieldwise.bundle import export
 from fieldwise.bundle.export import export_bundle
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError
+from fieldwise.evaluation.calibration import Isotonic, Platt
 from fieldwise.models.build import build_network
 
 SCHEMA = Schema(
@@ -81,6 +85,7 @@ def test_onnx_runs_elsewhere(tmp_path, onnx):
     bundle = make(IntTower(embedding_dim=4, hidden=(5, 4), user_heads=2, item_heads=2, head_dim=3, cir_weight=0))
     assert export_bundle(bundle, tmp_path / "e") < 1e-5
     names = {"model.onnx", "samples.npz", "encoder.json", "schema.toml", "example.py", "export.json"}
+    names |= {"encode.py", "labels.json"}
     assert {p.name for p in (tmp_path / "e").iterdir()} == names
     out = run_example(tmp_path / "e")
     assert out.startswith("20 rows, largest difference ")
@@ -156,3 +161,147 @@ def test_another_logit_is_no_export(tmp_path, quick, monkeypatch):
     with pytest.raises(DataError, match="must have the same logits"):
         export_bundle(make(AFM(embedding_dim=4, attention_dim=3)), tmp_path / "e")
     assert list(tmp_path.iterdir()) == []
+
+
+ODD = Schema(
+    fields=(
+        Categorical("user", role="user"),
+        Categorical("flag"),
+        Categorical("shop", hash_buckets=7),
+        Categorical("item", role="item"),
+        Bag("tags", role="item", separator=",", pooling="sum"),
+        Sequence("history", role="user", max_length=3, shares="item"),
+        Numeric("price", role="item", transform="log", missing="vector"),
+        Numeric("amount", number_format="1.234,5"),
+        Numeric("age", encoding="quantile", bins=4),
+    ),
+    label=Label("click"),
+)
+TEXTS = ["a", "b", " a", "a ", "", "new", "7", "1.5", "0.00001", "true", "TRUE", "None", "\u00e9", "a,b", "a|b", "nan"]
+PLAIN = [None, 7, 7.0, -1, 0, 2**53 + 1, 1.5, 1e15 + 0.5, 1.5e20, 1e-5, 1.2345e-5, -2.5e-5, 1e-7, True, False, math.nan]
+WRONG = [{"a": 1}, [["a"]], [{"a": 1}]]
+TEXT_NUMBERS = [
+    "1",
+    " 2.5 ",
+    "",
+    " ",
+    "1e3",
+    ".5",
+    "5.",
+    "+1",
+    "-0",
+    "1_0",
+    "0x1",
+    "x",
+    "1,5",
+    "1.234,5",
+    "12.34",
+    "nan",
+    "inf",
+]
+NUMBERS = [None, 1, -3, 2.5, 1e30, 1e39, math.nan, math.inf, True, False, 2**70, *TEXT_NUMBERS, "1.234.567,25", "-7,5"]
+MANY = [
+    None,
+    [],
+    ["a"],
+    ["a", "b", "a"],
+    ["a", None, "", " b "],
+    [7, 8],
+    [7.0, 1.5],
+    [True],
+    [None],
+    "a,b,,c",
+    "a| b|new",
+    ["b"] * 9,
+]
+
+
+def odd_rows(count):
+    rng = np.random.default_rng(0)
+    cells = {
+        "user": TEXTS + PLAIN + WRONG[:2],
+        "flag": ["True", "false", "TRUE", "x", "", *PLAIN],
+        "shop": TEXTS + PLAIN,
+        "item": TEXTS + PLAIN,
+        "tags": TEXTS + PLAIN + MANY + WRONG,
+        "history": TEXTS + PLAIN + MANY,
+        "price": NUMBERS + WRONG[:2],
+        "amount": NUMBERS,
+        "age": NUMBERS,
+    }
+    # A cell in 12 is odd: else hardly a row would be without an error.
+    usual = {"user": "a", "flag": True, "shop": "s", "item": "b", "tags": ["a"], "history": "a|b"}
+    usual |= {"price": 2.0, "amount": "3,5", "age": 30}
+
+    def cell(column):
+        odd = cells[column]
+        return odd[rng.integers(len(odd))] if rng.random() < 0.25 else usual[column]
+
+    return [{column: cell(column) for column in cells} for _ in range(count)]
+
+
+def odd_bundle(calibration):
+    rng = np.random.default_rng(1)
+    many = ["a", "b", "a,b", "b,c,a", None]
+    columns = {
+        "user": ["a", "b", "7", "1.5", "0.00001", "9007199254740993", "1e-7"],
+        "flag": ["True", "False"],
+        "shop": ["a", "s", "t"],
+        "item": ["a", "b", "7", "1.5", "true"],
+        "tags": many,
+        "history": ["a|b", "b", "7|a|b|a"],
+        "price": [1.5, 2.0, 300.0, None],
+        "amount": ["1.234,5", "3,5", "7"],
+        "age": [1, 20, 30, 40, 50, 60],
+    }
+    frame = pl.DataFrame({name: [pool[k] for k in rng.integers(0, len(pool), 200)] for name, pool in columns.items()})
+    encoder, settings = Encoder.fit(frame, ODD), AFM(embedding_dim=4, attention_dim=3)
+    network = build_network(settings, encoder.layout, 0).eval()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(1)
+        for p in network.parameters():
+            p.normal_(std=0.4)
+    return Bundle(ODD, encoder, settings, network, frame.head(20), {}, calibration)
+
+
+ELSEWHERE = """
+import json, sys
+sys.modules |= dict.fromkeys(["fieldwise", "torch", "polars", "pandas"])
+import encode
+rows, good = json.load(open("rows.json")), []
+for number, row in enumerate(rows):
+    try:
+        encode.encode([row])
+        good.append(number)
+    except ValueError as e:
+        assert "row 0, column" in str(e), e
+print(json.dumps([good, encode.predict([rows[number] for number in good]).tolist()]))
+"""
+
+
+@pytest.mark.usefixtures("onnx")
+@pytest.mark.parametrize("kind", ["platt", "isotonic"])
+def test_raw_rows_are_predicted_elsewhere(tmp_path, kind):
+    """2,000 odd rows: the probability of a table with each of them, or an error where that is one."""
+    calibrations = {
+        "platt": Platt(slope=1.5, intercept=-0.5),
+        "isotonic": Isotonic(at=(-2, 0, 1), probability=(0.1, 0.4, 0.8)),
+    }
+    bundle = odd_bundle({"click": calibrations[kind]})
+    export_bundle(bundle, tmp_path / "e")
+    rows = odd_rows(2000 if kind == "isotonic" else 50)
+    (tmp_path / "e" / "rows.json").write_text(json.dumps(rows))
+    expected = {}
+    for number, row in enumerate(rows):
+        with contextlib.suppress(DataError, pl.exceptions.PolarsError, TypeError):
+            expected[number] = bundle.predict(pl.DataFrame([row])).item()
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], cwd=tmp_path / "e", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    good, found = json.loads(done.stdout)
+    different = {n: rows[n] for n in set(good) ^ set(expected)}
+    assert not different
+    assert 0.6 * len(rows) < len(good) < len(rows)
+    np.testing.assert_allclose(found, list(expected.values()), atol=2e-6)
+    assert len(np.unique(np.round(found, 4))) > 10

@@ -35,13 +35,13 @@ from fieldwise import (
     load_recipe,
     prepare_recipe,
 )
-from fieldwise.bundle.recommend import recommend
 from fieldwise.data.read.tables import TableLike
 from fieldwise.explain import Subject, explain
 from fieldwise.models.build import build_network
+from fieldwise.scoring.recommend import recommend
 from fieldwise.serving import Cascade, WholeRanking, build_index, evaluate_cascade
 
-ROOMS = ("fieldwise", "fieldwise.evaluation", "fieldwise.explain", "fieldwise.bundle.recommend", "fieldwise.report")
+ROOMS = ("fieldwise", "fieldwise.evaluation", "fieldwise.explain", "fieldwise.scoring.recommend", "fieldwise.report")
 ROOMS += ("fieldwise.layers", "fieldwise.models", "fieldwise.ops", "fieldwise.serving")
 SCHEMA = Schema(
     fields=(
@@ -147,6 +147,9 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
         given(LOG.head(1).select("user", "device")), given(ITEMS)
     ),
     "fieldwise.Recommender.evaluate": lambda given, _: _fitted().evaluate(given(LOG)),
+    "fieldwise.Bundle.recommend": lambda given, _: _ranker().recommend(
+        ["u1", "u2"], log=given(LOG), catalogue=CATALOGUE
+    ),
     "fieldwise.Recommender.score": lambda given, _: _fitted().score(given(LOG)),
     "fieldwise.Recommender.explain": lambda given, _: (
         _fitted().explain(given(LOG.head(5)), background=given(LOG)).contributions
@@ -164,7 +167,7 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     ),
     "fieldwise.infer_schema": lambda given, _: infer_schema(given(LOG), label="click").to_toml(),
     "fieldwise.prepare_recipe": lambda given, folder: prepare_recipe(RECIPE, folder, given(SIMULATED)).train.table.ids,
-    "fieldwise.bundle.recommend.recommend": lambda given, _: recommend(
+    "fieldwise.scoring.recommend.recommend": lambda given, _: recommend(
         _ranker(), given(LOG), CATALOGUE, users=["u1", "u2"]
     ),
     "fieldwise.serving.WholeRanking.__init__": lambda given, _: (
@@ -174,12 +177,17 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     "fieldwise.serving.evaluate_cascade": _cascade_report,
 }
 KEPT = {  # built by the package from tables that came through one of the above
+    "fieldwise.scoring.recommend.recommended_blocks",
     "fieldwise.Bundle.__init__",
     "fieldwise.explain.Subject.__init__",
     "fieldwise.serving.ItemIndex.__init__",
     "fieldwise.serving.ItemTable.__init__",
 }
-GIVES_TABLES = ("fieldwise.Recommender.recommend", "fieldwise.bundle.recommend.recommend")
+GIVES_TABLES = (
+    "fieldwise.Bundle.recommend",
+    "fieldwise.Recommender.recommend",
+    "fieldwise.scoring.recommend.recommend",
+)
 
 
 def _functions() -> Iterator[tuple[str, Any]]:
@@ -265,4 +273,4 @@ def test_what_is_no_table_is_a_sentence(subtests, tmp_path):
             subtests.test(name=name),
             pytest.raises(fieldwise.DataError, match="a table must be a path, a polars DataFrame or LazyFrame"),
         ):
-            CASES[name](lambda frame: {"no": "table"} if frame.height > 1 else frame, tmp_path)
+            CASES[name](lambda frame: {"no", "table"} if frame.height > 1 else frame, tmp_path)

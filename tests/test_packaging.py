@@ -40,11 +40,56 @@ def test_pins_are_names_with_versions_and_nothing_else() -> None:
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line), line
 
 
-def test_setup_installs_the_pinned_pytorch_first() -> None:
-    script = (ROOT / "scripts" / "setup-venv").read_text(encoding="utf-8")
-    installs = re.findall(r"^pip_install (\S+)", script, flags=re.MULTILINE)
-    assert installs[0] in _pins()
-    assert installs[0].startswith("torch==")
+def _set_up(folder: Path, *, cpu_build_at: str, gpu: bool = False) -> tuple[list[str], str]:
+    """What `setup-venv demo` asks pip for, and what it says; pip finds PyTorch's CPU build at `cpu_build_at`."""
+    tree, tools = folder / "tree", folder / "tools"
+    for name in ("pyproject.toml", "constraints.txt", "CMakeLists.txt", "scripts/setup-venv"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
+    (tree / "native").mkdir()
+    (tree / "native" / "one.cpp").touch()
+    tools.mkdir()
+    for name in ("sh", "cat", "chmod", "cksum", "cp", "dirname", "mkdir", "mv", "rm", "sed"):
+        found = shutil.which(name)
+        assert found is not None
+        (tools / name).symlink_to(found)
+    python = f"""#!/bin/sh
+case "$*" in
+    "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+    *"print("*) echo "$0" ;;
+    "-c "*) ;;
+    *) echo "$*" >>asked; case "$*" in *+cpu*) case "$*" in {cpu_build_at}) ;; *) exit 1 ;; esac ;; esac ;;
+esac
+"""
+    for name, script in {"python3": python, "uname": "#!/bin/sh\necho Linux\n", "nvidia-smi": "#!/bin/sh\n"}.items():
+        if name != "nvidia-smi" or gpu:
+            (tools / name).write_text(script)
+            (tools / name).chmod(0o755)
+    done = subprocess.run(
+        ["sh", str(tree / "scripts" / "setup-venv"), "demo"],
+        env={"PATH": str(tools)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    asked = [line for line in (tree / "asked").read_text().splitlines() if "torch==" in line]
+    return [line.partition("--no-deps ")[2] or line.split()[-1] for line in asked], done.stderr
+
+
+def test_setup_takes_pytorch_for_cpus_where_there_is_no_gpu(tmp_path: Path) -> None:
+    (pin,) = (line for line in _pins() if line.startswith("torch=="))
+    patient = f"--retries 1 --timeout 20 {pin}+cpu"
+    elsewhere = f"--retries 1 --timeout 20 --index-url=https://download.pytorch.org/whl/cpu {pin}+cpu"
+    for name, where, gpu, expected in [
+        ("a GPU", "*", True, [pin]),
+        ("the machine's own index", "*", False, [patient]),
+        ("PyTorch's index", "*pytorch.org*", False, [patient, elsewhere]),
+        ("none", "never", False, [patient, elsewhere, pin]),
+    ]:
+        (tmp_path / name).mkdir()
+        asked, said = _set_up(tmp_path / name, cpu_build_at=where, gpu=gpu)
+        assert asked == expected, name
+        assert ("GB of CUDA libraries" in said) == (name == "none")
 
 
 def _wheel(folder: Path, **environment: str) -> Path:

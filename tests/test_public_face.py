@@ -16,6 +16,7 @@ PUBLIC = [
     "Bundle",
     "BundleError",
     "COLD",
+    "Callback",
     "Catalogue",
     "Categorical",
     "ColumnSplit",

@@ -64,6 +64,7 @@ def test_scikit_learns_own_checks() -> None:
     assert sum(one["status"] == "passed" for one in found) > 45
 
 
+@pytest.mark.filterwarnings("ignore:the schema was inferred, and the whole numbers of column .length.")
 @pytest.mark.parametrize("given", [SCHEMA, None], ids=["with a schema", "without"])
 def test_the_tools_for_choosing(given: Schema | None) -> None:
     frame, y = LOG[["user_id", "device", "length"]], LOG["liked"]

@@ -3,6 +3,9 @@
 import dataclasses
 import io
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -180,3 +183,26 @@ def test_bfloat16_multiplies_in_16_bits_and_float32_stays_as_it_was(bundle_of_au
     with torch.autocast("cpu", dtype=torch.bfloat16):
         np.testing.assert_array_equal(found["bfloat16"], bundle_of_autoint.score(rows))
     assert 0 < np.abs(found["bfloat16"] - exact).max() < 0.05 * np.abs(exact).max()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import polars as pl
+from fieldwise.data.read.writing import TableWriter
+with TableWriter(Path(sys.argv[1])) as writer:
+    writer.add(pl.DataFrame({"score": [0.5]}))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks")
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_what_a_killed_prediction_left_goes_with_the_next(bundle, rows, tmp_path, suffix):
+    rows.write_csv(tmp_path / "rows.csv")
+    out = tmp_path / "out" / f"scores.{suffix}"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(out)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(out.parent.iterdir())) == 1
+    score_file(bundle, tmp_path / "rows.csv", out)
+    assert list(out.parent.iterdir()) == [out]

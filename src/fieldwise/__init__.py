@@ -22,7 +22,6 @@ from fieldwise.version import __version__
 if TYPE_CHECKING:
     from fieldwise.automatic import auto
     from fieldwise.bundle.bundle import Bundle
-    from fieldwise.bundle.recommend import Catalogue
     from fieldwise.data.encode.encoder import Encoder
     from fieldwise.data.infer.schema import infer_schema
     from fieldwise.data.prepare.settings import NegativeSampling
@@ -61,6 +60,8 @@ if TYPE_CHECKING:
     from fieldwise.runs.pipeline import train_recipe
     from fieldwise.runs.recipe import Recipe, load_recipe
     from fieldwise.runs.recipe_files import recipe_names
+    from fieldwise.scoring.recommend import Catalogue
+    from fieldwise.training.callbacks import Callback
     from fieldwise.training.settings import TrainingSettings
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "Batch",
     "Bundle",
     "BundleError",
+    "Callback",
     "Catalogue",
     "Categorical",
     "ColumnSplit",
@@ -149,7 +151,8 @@ _LAZY = {
     "AutoIntPlus": "fieldwise.models",
     "Batch": "fieldwise.layout",
     "Bundle": "fieldwise.bundle.bundle",
-    "Catalogue": "fieldwise.bundle.recommend",
+    "Callback": "fieldwise.training.callbacks",
+    "Catalogue": "fieldwise.scoring.recommend",
     "ColumnSplit": "fieldwise.data.prepare.split_settings",
     "Encoder": "fieldwise.data.encode.encoder",
     "FM": "fieldwise.models",

@@ -72,7 +72,6 @@ TEXTS = {
     "wrong encoding": (lambda t: t.replace(b"u1", b"\xff\xfe", 1), ("log.csv", "utf-8")),
     "empty file": (lambda _: b"", ("log.csv", "empty")),
     "header alone": (lambda t: t.splitlines()[0] + b"\n", ()),
-    "another separator": (lambda t: t.replace(b",", b";"), ("';'",)),
 }  # fmt: skip
 
 
@@ -95,6 +94,29 @@ def test_duplicate_columns_in_the_table_to_score(fieldwise, bundle, tmp_path):
     (tmp_path / "new.csv").write_text("user,item,tags,price,user\nu1,i1,t1,0.5,u2\n")
     refused(fieldwise("predict", bundle, "--data", "new.csv", "--out", "scores.csv"), "'user'")
     assert not Path("scores.csv").exists()
+
+
+def test_one_row_and_one_class_say_what_to_do(fieldwise, recipe, log, tmp_path):
+    log.head(1).write_csv(tmp_path / "log.csv")
+    refused(fieldwise("train", recipe, "--out", "b", "--quiet"), "at least 3 rows", "add rows")
+    for label, remedy in ((1, "add [negatives]"), (0, "add rows of the other class")):
+        log.with_columns(click=pl.lit(label)).write_csv(tmp_path / "log.csv")
+        refused(fieldwise("train", recipe, "--out", "b", "--quiet"), "both classes", remedy)
+
+
+def test_what_stands_beside_a_wrong_path_is_named(subtests, fieldwise, tmp_path):
+    (tmp_path / "recipes").mkdir()
+    for file in ("events.toml", "recipes/events.toml", "recipes/schema.toml"):
+        (tmp_path / file).touch()
+    for arguments, part in [
+        (("train", "events.tml"), "did you mean 'events.toml'?"),
+        (("train", "evnts.toml"), "evnts.toml does not: did you mean 'events.toml'?"),
+        (("train", "events.csv"), "`fieldwise init events.csv` writes a recipe for it"),
+        (("describe", "logs/events.parquet"), "`fieldwise init logs/events.parquet` writes a recipe for it"),
+        (("init", "recipes"), "recipes holds TOML files, recipes or schemas, and no table"),
+    ]:
+        with subtests.test(arguments=arguments):
+            refused(fieldwise(*arguments), part)
 
 
 def test_a_wrong_word_on_the_command_line(subtests, fieldwise, tmp_path):
@@ -206,8 +228,10 @@ def test_unfit_separators_and_encodings(fieldwise, bundle, log, tmp_path):
     log.write_csv(tmp_path / "new.csv")
     for option in (("--separator", "||"), ("--separator", "ä"), ("--encoding", "utf-99")):
         refused(fieldwise("evaluate", bundle, "--data", "new.csv", *option), repr(option[1]))
-    log.write_csv(tmp_path / "new.csv", separator=";")
-    refused(fieldwise("evaluate", bundle, "--data", "new.csv"), "--separator ';'")
+    log.write_csv(tmp_path / "new.tsv", separator=";")
+    refused(fieldwise("evaluate", bundle, "--data", "new.tsv"), "--separator ';'")
+    log.write_csv(tmp_path / "new.csv", separator="\t")
+    assert fieldwise("evaluate", bundle, "--data", "new.csv", "--separator", r"\t")[0] == 0
     (tmp_path / "new.csv").write_bytes("user,click\nü,1\n".encode("cp1252"))
     refused(fieldwise("evaluate", bundle, "--data", "new.csv"), "--encoding iso-8859-1")
 
@@ -223,7 +247,7 @@ def test_evaluate_notices_that_the_test_rows_have_changed(fieldwise, recipe, log
 
 
 def test_libfm_values_that_no_schema_can_read(fieldwise, tmp_path):
-    (tmp_path / "log.libfm").write_text("1 3:1 5:1\n0 3:1 5:0.5\n")
+    (tmp_path / "log.libfm").write_text("1 3:1\n0 3:1 5:0.5\n")
     refused(fieldwise("data", "infer", "log.libfm"), "values other than 1", "line 2", "convert the file")
 
 
@@ -419,7 +443,7 @@ def test_a_signal_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, t
     time.sleep(0.05)
     for name in signals.split():  # of a terminal that closes: several
         process.send_signal(getattr(signal, name))
-    process.wait(60)
+    process.wait(300)
     out, err = process.output, process.errors
     either = (-signal.SIGHUP, -signal.SIGTERM)  # which of two at once comes first is the system's choice
     assert process.returncode == code if code is not None else process.returncode in either

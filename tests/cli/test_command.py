@@ -52,7 +52,7 @@ def test_options_keep_their_order_and_groups_stand_at_their_place():
     def run(options: Outer) -> None:
         raise AssertionError(options)
 
-    assert list(inspect.signature(as_command(run)).parameters) == ["name", "first", "depth", "width", "last"]
+    assert list(inspect.signature(as_command(run)).parameters) == ["name", "first", "depth", "width", "last", "verbose"]
 
 
 def test_every_option_arrives_in_its_field():
@@ -70,9 +70,9 @@ def test_what_is_required_is_asked_for_and_help_is_of_run():
 
 
 def test_every_command_follows_the_pattern(subtests):
-    for command in COMMANDS:
+    for command, module in {name: one for of in COMMANDS.values() for name, one in of.items()}.items():
         with subtests.test(command=command):
-            (kind,) = (hint for name, hint in get_type_hints(COMMANDS[command].run).items() if name != "return")
+            (kind,) = (hint for name, hint in get_type_hints(module.run).items() if name != "return")
             assert dataclasses.is_dataclass(kind)
             assert kind.__dataclass_params__.frozen
             assert all(one.kw_only for one in dataclasses.fields(kind))

@@ -28,7 +28,7 @@ from fieldwise.runs.recipe_files import recipe_names
 from fieldwise.training.optimizer_kinds import OPTIMIZERS
 from fieldwise.training.settings import TrainingSettings
 
-COMMON = {"--help"}
+COMMON = {"--help", "--verbose"}
 RANKING = {"--ranking", "--k", "--candidates", "--users", "--user", "--item", "--keep-seen"}
 OPTIONS = {
     (): {"--import", "--version", "--install-completion", "--show-completion"},
@@ -82,6 +82,7 @@ OPTIONS = {
         "--data-dir",
         "--json",
         "--quiet",
+        "--tracker",
         "--progress",
         "--device",
         "--threads",
@@ -103,6 +104,7 @@ OPTIONS = {
         "--data-dir",
         "--json",
         "--quiet",
+        "--tracker",
         "--device",
         "--threads",
         "--cache",
@@ -117,6 +119,7 @@ OPTIONS = {
         "--data-dir",
         "--json",
         "--quiet",
+        "--tracker",
         "--device",
         "--threads",
         "--cache",
@@ -148,6 +151,24 @@ OPTIONS = {
         "--device",
         "--threads",
         "--precision",
+    },
+    ("recommend",): {
+        "--log",
+        "--out",
+        "--n",
+        "--user",
+        "--keep-seen",
+        "--user-id",
+        "--item-id",
+        "--title",
+        "--raw",
+        "--separator",
+        "--columns",
+        "--encoding",
+        "--quiet",
+        "--progress",
+        "--device",
+        "--threads",
     },
     ("calibrate",): {
         "--method",
@@ -297,12 +318,26 @@ def test_help_of_every_command(fieldwise):
         assert fieldwise(*path, "-h") == (code, out, err), path
 
 
+def test_help_has_headings_and_no_types_of_python(fieldwise):
+    _, out, _ = fieldwise("--help")
+    headings = ["Start", "Train and compare", "Evaluate and explain", "Score and recommend", "Serve", "Look up"]
+    places = [out.index(f" {heading} ─") for heading in headings]
+    assert places == sorted(places)
+    for path in OPTIONS:
+        out = fieldwise(*path, "--help")[1]
+        assert not re.search(r"<(bool|str|int|float|path|int range|float range)>", out), path
+    _, out, _ = fieldwise("train", "--help")
+    assert out.index(" Options ─") < out.index(" Output ─")
+    assert " Machine ─" in out
+    assert re.search(r"--threads +N ", out)
+
+
 def test_without_a_command_comes_the_help(subtests, fieldwise):
     for path in [(), ("data",)]:
         with subtests.test(path=path):
             code, out, err = fieldwise(*path)
             assert code in (0, 2)
-            assert "Commands" in out + err
+            assert "COMMAND [ARGS]" in out + err
 
 
 def test_version_and_recipes(fieldwise):
@@ -561,10 +596,12 @@ def test_evaluate_tells_what_it_cannot_check(fieldwise, bundle, tmp_path):
 
 
 def described(out):
-    """What `describe --json` says, without what it measures of its own process."""
+    """What `describe --json` says, without what it measures: its own process, and the raw rows in the cache."""
     found = json.loads(out)
-    for name in ("program", "sum"):
+    for name in ("program", "sum", "raw_rows"):
         assert found["memory_mib"].pop(name) > 0
+    for name in ("cached_raw_rows", "sum"):
+        assert found["disk_mib"].pop(name) > 0
     return found
 
 
@@ -678,13 +715,34 @@ def test_describe_counts_what_can_be_counted_by_hand(fieldwise, recipe):
     tags = sum(len({f"t{k % 3}", f"t{k % 2}"}) * 0 + 2 for k in range(400))
     disk = facts["disk_mib"]
     assert disk["encoded_rows"] * 2**20 == values + tags * 4
-    purposes = ["program", "raw_rows", "windows_and_order_of_rows", "parameters_gradients_and_optimizer", "step"]
-    assert memory["sum"] == pytest.approx(sum(memory[name] for name in purposes))
+    assert memory["copy_for_a_checkpoint"] > 0
+    assert memory["vocabularies"] * 2**20 > 19 * 50  # 9 users, 7 items and 3 tags
+    assert memory["sum"] == pytest.approx(sum(v for k, v in memory.items() if k != "sum"))
     # Three checkpoints of the weights, their mean, Adam's two moments and the best weights.
     assert disk["checkpoints"] * 2**20 == 3 * 20 * (table * 5 + 1)
     assert disk["sum"] == pytest.approx(sum(v for k, v in disk.items() if k != "sum"))
     assert facts["counts"] == {"dropped_by_label": 0, "train_rows": 240, "valid_rows": 80, "test_rows": 80}
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("length", [8, 30])
+def test_describe_states_the_raw_rows_that_the_cache_holds(fieldwise, recipe, log, tmp_path, length):
+    texts = {f"note_{k}": pl.Series([f"{k:02}{row:0{length - 2}}" for row in range(4_000)]) for k in range(20)}
+    pl.concat([log] * 10).with_columns(**texts, row_id=pl.int_range(4_000)).write_csv(tmp_path / "log.csv")
+    stated = [json.loads(fieldwise("describe", recipe, "--json")[1])["disk_mib"]["cached_raw_rows"] for _ in range(2)]
+    files = list(Path(os.environ["FIELDWISE_CACHE"]).rglob("*.arrow"))
+    assert len(files) == 3
+    held = sum(path.stat().st_size for path in files) / 2**20
+    assert stated[0] == pytest.approx(held, rel=0.05)  # before the rows were in the cache
+    assert stated[1] == pytest.approx(held)
+
+
+def test_describe_reads_no_file_of_the_cache_to_check_it(fieldwise, recipe, monkeypatch):
+    fieldwise("describe", recipe)
+    monkeypatch.setattr("fieldwise.storage.artifact.word_sums", lambda *_: pytest.fail("a file is read"))
+    code, _, err = fieldwise("describe", recipe)
+    assert code == 0
+    assert "read from the cache" in err
 
 
 def test_describe_reads_well(fieldwise, recipe):
@@ -934,7 +992,7 @@ def test_the_page_recommends_what_the_demo_does(fieldwise, small_demo, started):
     assert words[-2:] == ["--log", "a demo/log.parquet"]
     server = started(*words[len(start) :])
     context = server.get(f"/v1/users/{user}").json()["context"]
-    found = server.post("/v1/recommend", json={"user": user, "context": context, "k": 10}).json()
+    found = server.post("/v1/recommend", json={"user": user, "context": context, "k": 10, "exclude_seen": True}).json()
     assert [item["id"] for item in found["items"]] == [line.split()[0] for line in listed]
     assert [f"{item['prediction']:.3f}" for item in found["items"]] == [line.split()[-1] for line in listed]
     assert all(item["fields"]["title"] in line for item, line in zip(found["items"], listed, strict=True))
@@ -961,10 +1019,10 @@ def started():
 
 
 def test_demo_interrupted_shows_what_there_is(fieldwise, small_demo, monkeypatch):
-    from fieldwise.training.progress import Silent
+    from fieldwise.training.callbacks import Callback
 
-    class Interrupting(Silent):
-        def step(self, rows, loss):
+    class Interrupting(Callback):
+        def on_step(self, step):
             raise KeyboardInterrupt
 
     real = demo_module.progress_for
@@ -991,7 +1049,7 @@ def test_every_optimizer_can_be_described(fieldwise, recipe, name):
 def test_an_unknown_optimizer_is_one_sentence(fieldwise, recipe):
     code, _, err = fieldwise("describe", recipe, "--set", "training.optimizer=adm")
     assert code != 0
-    assert f"training.optimizer must be one of {', '.join(map(repr, OPTIMIZERS))}, found 'adm'" in err
+    assert f"training.optimizer must be one of {', '.join(map(repr, (*OPTIMIZERS, 'lbfgs')))}, found 'adm'" in err
 
 
 def test_inference_says_how_many_rows_of_a_large_table_it_saw(fieldwise, tmp_path, monkeypatch):

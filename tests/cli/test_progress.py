@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 
 def told(err):
     return [json.loads(line) for line in err.splitlines() if line.startswith("{")]
@@ -18,7 +20,7 @@ def test_train_tells_its_phases(fieldwise, recipe):
     tested = last["evaluation", None]
     assert tested["rows"] == tested["rows_total"] == json.loads(out)["counts"]["test_rows"]
     aucs = [one["evaluation"]["auc"] for one in lines if "evaluation" in one]
-    assert max(aucs) == json.loads(out)["valid"]["auc"]
+    assert aucs[-1] == json.loads(out)["valid"]["auc"], "FM ends as its best mean with LR"
     assert "train loss" not in err, "no lines for people"
 
 
@@ -34,3 +36,20 @@ def test_another_word_is_refused(fieldwise, recipe):
     code, _, err = fieldwise("train", recipe, "--progress", "xml")
     assert code == 2
     assert "--progress must be text or json, found 'xml'" in err
+
+
+def test_a_tracker_gets_the_runs_of_train_and_compare(fieldwise, recipe, tmp_path):
+    pytest.importorskip("tensorboard")
+    assert fieldwise("train", recipe, "--out", "b", "--quiet", "--tracker", "tensorboard")[0] == 0
+    code, _, err = fieldwise("compare", recipe, "--seeds", "1", "--quiet", "--tracker", "tensorboard")
+    assert code == 0, err
+    runs = sorted(path.parent.name for path in (tmp_path / "tensorboard").glob("*/events.out.tfevents*"))
+    assert len(runs) == 2
+    assert "seed-0" in runs[1] or "seed-0" in runs[0]
+
+
+def test_an_unknown_tracker_is_refused_before_the_rows_are_read(fieldwise, recipe):
+    code, _, err = fieldwise("train", recipe, "--tracker", "tb")
+    assert code == 2
+    assert "a tracker must be one of tensorboard, mlflow, wandb, found 'tb'" in err
+    assert "rows" not in err

@@ -12,11 +12,11 @@ from fieldwise.models import FM, AutoInt, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
 from fieldwise.testing import small_log
+from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.fit import Training
 from fieldwise.training.forward import Forward
 from fieldwise.training.objective import Objective
-from fieldwise.training.progress import Silent
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.unfinished import Unfinished
 
@@ -39,13 +39,13 @@ class Killed(BaseException):
     """What no code catches."""
 
 
-class KillsAt(Silent):
+class KillsAt(Callback):
     """Ends the run after so many steps."""
 
     def __init__(self, steps):
         self.left = steps
 
-    def step(self, rows, loss):
+    def on_step(self, step):
         self.left -= 1
         if not self.left:
             raise Killed
@@ -74,7 +74,8 @@ def trained(rows, case, device, kept=None, progress=None):
     model, settings = CASES[case]
     network = build_network(model, rows[0].layout, 3)
     result = Training(
-        network=network, train=rows[0], valid=rows[1], objective=Objective(), seed=3, progress=progress or Silent(),
+        network=network, train=rows[0], valid=rows[1], objective=Objective(), seed=3,
+        callbacks=(progress or Callback(),),
         settings=TrainingSettings(**{**COMMON, **settings, "device": device}), checkpoints=kept,
     ).run()  # fmt: skip
     return network, result

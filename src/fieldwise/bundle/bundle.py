@@ -16,7 +16,7 @@ import hashlib
 import io
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from fieldwise.bundle.files import (
     BUNDLE,
     Hashed,
     calibrations,
+    check_finite,
     check_folder,
     check_scores,
     model_settings,
@@ -49,17 +50,19 @@ from fieldwise.errors import BundleError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Calibration
 from fieldwise.layers.candidates import Split
-from fieldwise.models import ModelSettings
+from fieldwise.models import ModelSettings, parameter_count
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
 from fieldwise.scoring.candidates import score_candidates
+from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.scoring.request import context_row, encode_request, split_columns
 from fieldwise.storage.arrays import arrow_bytes
 from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.writer import writing
+from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["SLICE_ROWS", "Bundle", "sample_rows"]
 
@@ -67,7 +70,7 @@ SAMPLE_ROWS = 32
 SLICE_ROWS = 64 * SCORING_BATCH  # encoded at once
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bundle:
     """A trained network with everything needed to score raw rows.
 
@@ -198,6 +201,18 @@ class Bundle:
         found = [column if one is None else one.logit(column) for column, one in zip(columns, maps, strict=True)]
         return np.stack(found, axis=1) if self.schema.more_labels else found[0]
 
+    def recommend(
+        self,
+        users: Iterable[object] | None = None,
+        *,
+        log: TableLike,
+        catalogue: Catalogue | None = None,
+        n: int = 10,
+        exclude_seen: bool = True,
+    ) -> Any:
+        """The n best items of a log for users, all of the log's if omitted: see `fieldwise.scoring.recommend`."""
+        return recommend(self, log, catalogue, users=users, n=n, exclude_seen=exclude_seen)
+
     def _prediction(self, score: np.ndarray, label: Label) -> np.ndarray:
         if label.task == "binary":
             calibration = self.calibration.get(label.name)
@@ -216,6 +231,19 @@ class Bundle:
             kept |= {id(p): nn.Parameter(p.detach().cpu(), p.requires_grad) for p in self.network.parameters()}
             state["network"] = copy.deepcopy(self.network, kept)
         return state
+
+    def __repr__(self) -> str:
+        """The model's settings, those of the training that differ from the defaults, labels, fields and parameters."""
+        about = self.about.get("run", self.about.get("estimator", {}))
+        default = to_plain(TrainingSettings())
+        changed = {name: value for name, value in about.get("training", {}).items() if default.get(name) != value}
+        training = ", ".join(f"{name}={value!r}" for name, value in changed.items())
+        labels = ", ".join(label.name for label in self.schema.labels)
+        fields = ", ".join(f.name for f in self.schema.fields)
+        return (
+            f"Bundle({self.settings!r}, training: {training or 'defaults'}, label: {labels}, fields: {fields}, "
+            f"{parameter_count(self.network):,} parameters)"
+        )
 
     def _repr_html_(self) -> str:
         from fieldwise.notebook.html import bundle_html
@@ -281,7 +309,9 @@ class Bundle:
         settings = model_settings(about["model"], saved.folder, model)
         with parameters_within(content["weights"]):
             network = build_network(settings, encoder.layout, seed=0, labels=len(schema.labels))
-        network.load_state_dict(load_tensors(content["weights"]))
+        tensors = load_tensors(content["weights"])
+        check_finite(saved.folder, tensors)
+        network.load_state_dict(tensors)
         network.to(device)
         samples = pl.read_ipc(io.BytesIO(content["samples"]))
         expected = np.asarray(about["sample_scores"], dtype=np.float64)

@@ -7,9 +7,11 @@ folder has everything that a program without fieldwise needs to run it, and an e
     samples.npz               the bundle's sample rows, encoded, and their logits
     encoder.json, schema.toml the schema, and the ids of values
     example.py                runs the network on the samples and compares
+    encode.py, labels.json    ONNX: from raw rows to predictions, with the calibrations
     export.json               the bundle's digest, and size and SHA-256 of every file
 """
 
+import json
 import logging
 import warnings
 from collections.abc import Callable
@@ -20,8 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fieldwise.bundle import standalone
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.config import nearest
+from fieldwise.config import nearest, to_plain
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError
 from fieldwise.layout import Batch
@@ -86,15 +89,15 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
 
     Errors:
         ConfigError: an unknown target; `aoti` without a C++ compiler.
-        BundleError: a bundle with a calibration, which is not part of its network; a folder with other files.
+        BundleError: `aoti` of a bundle with a calibration, which is not part of its network; a folder with other files.
         MissingExtraError: the exporter is not installed.
         DataError: too few sample rows; logits that differ; a folder that is not writable.
     """
     if target not in get_args(Target):
         raise ConfigError(f"a network is exported to {' or '.join(FILES)}, found {target!r}: {nearest(target, FILES)}")
-    if bundle.calibration:
+    if bundle.calibration and target != "onnx":
         raise BundleError(
-            "an exported network returns logits without this bundle's calibration: "
+            "a compiled network returns logits without this bundle's calibration: "
             "export a copy without it (`fieldwise calibrate BUNDLE --method none --out COPY`)"
         )
     if bundle.samples.height < 2:
@@ -118,8 +121,20 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         (new / "schema.toml").write_text(bundle.schema.to_toml(), "utf-8")
         (new / "encoder.json").write_text(bundle.encoder.to_json(), "utf-8")
         (new / "example.py").write_text(EXAMPLE[target], "utf-8")
+        if target == "onnx":
+            (new / "encode.py").write_text(Path(standalone.__file__).read_text("utf-8"), "utf-8")
+            (new / "labels.json").write_text(json.dumps(_labels(bundle)), "utf-8")
         seal(EXPORT, new, target=target, model=bundle.digest, fieldwise=__version__)
     return difference
+
+
+def _labels(bundle: Bundle) -> list[dict[str, Any]]:
+    """What a prediction needs to know of each label."""
+    found = []
+    for label in bundle.schema.labels:
+        calibration = to_plain(bundle.calibration[label.name]) if label.name in bundle.calibration else None
+        found.append({"name": label.name, "task": label.task, "range": label.range, "calibration": calibration})
+    return found
 
 
 _Run = Callable[[Batch], np.ndarray]

@@ -30,6 +30,7 @@ __all__ = [
     "bundle_digest",
     "bundle_origin",
     "calibrations",
+    "check_finite",
     "check_folder",
     "check_scores",
     "model_settings",
@@ -106,6 +107,15 @@ def check_folder(folder: Path) -> None:
         BundleError: it is a file, or has files but no bundle.
     """
     BUNDLE.check_folder(folder)
+
+
+def check_finite(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Check that a bundle's weights are finite numbers."""
+    for name, tensor in tensors.items():
+        # A sum takes no memory; if it overflows, each weight is looked at.
+        if not (tensor.sum().isfinite() or tensor.isfinite().all()):
+            count = int((~tensor.isfinite()).sum())
+            raise BUNDLE.damaged(folder, f"weights must be finite numbers, found {count:,} in {name} that are not")
 
 
 def check_scores(folder: Path, found: np.ndarray, expected: np.ndarray) -> None:

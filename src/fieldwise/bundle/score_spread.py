@@ -1,6 +1,5 @@
 """Predictions of slices of a table by an engine on any machines."""
 
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import BundleError
 from fieldwise.storage.arrays import arrow_bytes
 from fieldwise.storage.files import write_atomically
+from fieldwise.storage.folders import scratch_folder
 
 __all__ = ["SpreadScores"]
 
@@ -43,8 +43,7 @@ class SpreadScores:
         folder = self.folder.absolute()
         about = {**columns, "bundle": str(folder), "digest": bundle_digest(folder), "imports": list(self.imports)}
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".fieldwise-", dir=out.parent.absolute()) as name:
-            place = Path(name)
+        with scratch_folder(out.parent.absolute()) as place:
             place.chmod(0o755)  # other machines' processes may be another user's
             for answer in self.engine.stream(score_rows, _tasks(slices, place, folder, about)):
                 found = pl.read_ipc(Path(answer["path"]).read_bytes())

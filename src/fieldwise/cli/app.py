@@ -1,4 +1,4 @@
-"""The commands, in the order of `--help`. Options are parsed here; a command imports heavy modules when it runs."""
+"""The commands by heading, in the order of `--help`; a command imports heavy modules when it runs."""
 
 from typing import Annotated
 
@@ -23,44 +23,32 @@ from fieldwise.cli import (
     prepare,
     quickstart,
     recipes,
+    recommend,
     report,
     serve,
     store,
     train,
     tune,
 )
-from fieldwise.cli.command import as_command
+from fieldwise.cli.command import PlainGroup, add_command
 from fieldwise.cli.options import IMPORTS, version_option
 from fieldwise.cli.processes import check_started
 
 __all__ = ["app"]
 
 COMMANDS = {
-    "quickstart": quickstart,
-    "demo": demo,
-    "init": init,
-    "auto": auto,
-    "prepare": prepare,
-    "train": train,
-    "compare": compare,
-    "tune": tune,
-    "evaluate": evaluate,
-    "predict": predict,
-    "calibrate": calibrate,
-    "report": report,
-    "explain": explain,
-    "index": index,
-    "evaluate-cascade": evaluate_cascade,
-    "serve": serve,
-    "export": export,
-    "describe": describe,
-    "recipes": recipes,
-    "doctor": doctor,
+    "Start": {"quickstart": quickstart, "demo": demo, "init": init, "auto": auto},
+    "Train and compare": {"prepare": prepare, "train": train, "compare": compare, "tune": tune},
+    "Evaluate and explain": {"evaluate": evaluate, "calibrate": calibrate, "report": report, "explain": explain},
+    "Score and recommend": {"predict": predict, "recommend": recommend, "export": export},
+    "Serve": {"index": index, "evaluate-cascade": evaluate_cascade, "serve": serve},
+    "Look up": {"describe": describe, "recipes": recipes, "doctor": doctor},
 }
-GROUPS = {"data": data, "cache": cache, "store": store}
+GROUPS = {"data": (data, "Start"), "cache": (cache, "Look up"), "store": (store, "Serve")}
 
 app = typer.Typer(
     name="fieldwise",
+    cls=PlainGroup,
     help="Recommenders built on attention over feature fields: from a raw log to a trained and evaluated model.",
     no_args_is_help=True,
     add_completion=True,
@@ -93,7 +81,8 @@ def _root(
             import_model(module)
 
 
-for name, module in COMMANDS.items():
-    app.command(name)(as_command(module.run))
-for name, group in GROUPS.items():
-    app.add_typer(group.app, name=name)
+for panel, modules in COMMANDS.items():
+    for name, module in modules.items():
+        add_command(app, name, module.run, panel)
+for name, (group, panel) in GROUPS.items():
+    app.add_typer(group.app, name=name, cls=PlainGroup, rich_help_panel=panel)

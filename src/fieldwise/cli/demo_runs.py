@@ -9,7 +9,6 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.cli.demo import DemoOptions
 from fieldwise.cli.options import existing_data_dir, set_threads
 from fieldwise.cli.saving import check_out, save_or_keep
@@ -21,6 +20,7 @@ from fieldwise.runs.data import load_frame, prepare_recipe
 from fieldwise.runs.pipeline import Run, train_recipe
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.schema.ids import id_column
+from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.training.progress import progress_for
 
 __all__ = ["DEMOS", "QUICK", "Demo", "train_demo"]
@@ -67,7 +67,7 @@ def train_demo(demo: Demo, options: DemoOptions) -> list[object]:
     runs = []
     for recipe in recipes:
         rows = _prepared_for(recipe, recipes[0], prepared, frame)
-        run = train_recipe(recipe, rows, progress_for(recipe.name, quiet=options.quiet))
+        run = train_recipe(recipe, rows, [progress_for(recipe.name, quiet=options.quiet)])
         _, unsaved = save_or_keep(run.bundle, _folder(options.out, recipe))
         if unsaved is not None:
             raise unsaved
@@ -122,7 +122,7 @@ def _prepared_for(recipe: Recipe, first: Recipe, prepared: Prepared, frame: pl.D
 def _recommendations(screen: Console, best: Run, known: pl.DataFrame, frame: pl.DataFrame) -> None:
     column = id_column("user", [best.bundle.schema], known.columns)
     user = str(as_text(known.get_column(column)).mode().sort()[0])
-    top = recommend(best.bundle, frame, Catalogue(title="title"), user)
+    top = recommend(best.bundle, frame, Catalogue(title="title"), user).drop("source")
     screen.print(
         f"\nten films for user {user} by {best.recipe.name} (best on validation rows), without films already seen:"
     )

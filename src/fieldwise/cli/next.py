@@ -64,7 +64,7 @@ def data_options(data_dir: Path | None) -> list[str]:
 
 def text_options(separator: str | None, encoding: str, columns: Sequence[str] | None = None) -> list[str]:
     """The options for reading a text file that differ from their defaults."""
-    given = [] if separator is None else ["--separator", separator]
+    given = [] if separator is None else ["--separator", separator.replace("\t", r"\t")]
     given += [] if encoding == "utf-8" else ["--encoding", encoding]
     return given if columns is None else [*given, "--columns", ",".join(columns)]
 

@@ -13,11 +13,14 @@ from fieldwise.errors import ConfigError
 from fieldwise.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import polars as pl
 
     from fieldwise.data.read.sampled import Sample
     from fieldwise.data.reports import Reports
     from fieldwise.storage.cache import Cache
+    from fieldwise.training.callbacks import Callback
 
 __all__ = [
     "GIVEN",
@@ -30,14 +33,17 @@ __all__ = [
     "Positive",
     "Protocol",
     "Quiet",
+    "Raw",
     "Reading",
     "RecipeName",
     "Seed",
     "Settings",
     "Shown",
     "Threads",
+    "Tracker",
     "UseCache",
     "cache_for",
+    "callbacks_for",
     "command_again",
     "existing_data_dir",
     "reports_for",
@@ -82,6 +88,18 @@ Shown = Annotated[
         help="`text`, or `json`: one line every few seconds on standard error, for machines that watch.",
     ),
 ]
+Tracker = Annotated[
+    str | None,
+    typer.Option(
+        "--tracker",
+        metavar="NAME",
+        help="Also write losses and metrics to `tensorboard` (in the folder tensorboard), `mlflow` or `wandb`, where "
+        "its environment variables say (extras of these names).",
+    ),
+]
+Raw = Annotated[
+    bool, typer.Option("--raw", help="Write keys to text as they are, also those that a spreadsheet would run.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Positive = Annotated[
     list[str] | None,
@@ -107,7 +125,7 @@ class Reading:
         ConfigError: a column name is empty.
     """
 
-    separator: Annotated[str | None, typer.Option(help="Delimiter of a text file. Default: by its suffix.")] = None
+    separator: Annotated[str | None, typer.Option(help="Delimiter of a text file. Default: detected.")] = None
     encoding: Annotated[str, typer.Option(help="Encoding of a text file.")] = "utf-8"
     columns: Annotated[
         str | None,
@@ -115,6 +133,8 @@ class Reading:
     ] = None
 
     def __post_init__(self) -> None:
+        if self.separator == r"\t":  # as shells leave it
+            object.__setattr__(self, "separator", "\t")
         if "" in (self.names or ()):
             raise ConfigError(
                 f"--columns must name every column of the file, separated by commas, found {self.columns!r}"
@@ -134,6 +154,19 @@ class Reading:
     def arguments(self) -> dict[str, Any]:
         """The options as keyword arguments of the table reader."""
         return {"separator": self.separator, "encoding": self.encoding, "columns": self.names}
+
+    def found_separator(self, path: Path) -> str | None:
+        """The delimiter that is detected in a text file, or in the first of several, if it is another than a comma."""
+        from fieldwise.data.read.bytesource import stream_source
+        from fieldwise.data.read.found import find_files
+        from fieldwise.data.read.kinds import kind_of, suffix_of
+        from fieldwise.data.read.one_file import text_separator
+
+        file = find_files(path)[0]
+        if self.separator is not None or kind_of(file) != "delimited text" or suffix_of(file)[0] in (".tsv", ".tab"):
+            return None
+        found = text_separator(file, stream_source(file, self.encoding), self.names)
+        return None if found == "," else found
 
     def table(self, path: Path | str) -> "pl.DataFrame":
         """The table of a file; one that takes more than a sixth of the available memory is mapped from scratch files.
@@ -193,6 +226,19 @@ def reports_for(shown: str, *, quiet: bool = False) -> "AbstractContextManager[R
     if shown == "json":
         return JsonReports()
     return nullcontext(NO_REPORTS) if quiet else LineReports()
+
+
+def callbacks_for(tracker: str | None, *, quiet: bool) -> "Callable[[str], list[Callback]]":
+    """What makes the callbacks of a training from its title: its progress display, and a tracker if one is named.
+
+    Errors:
+        ConfigError, MissingExtraError: there is no such tracker, or its library is missing.
+    """
+    from fieldwise.training.progress import progress_for
+    from fieldwise.training.trackers import check_tracker
+
+    kind = None if tracker is None else check_tracker(tracker)
+    return lambda title: [progress_for(title, quiet=quiet), *([] if kind is None else [kind(title)])]
 
 
 def resolve_data_dir(given: Path | None) -> Path:

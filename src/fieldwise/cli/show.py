@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fieldwise.bundle.bundle import Bundle
+    from fieldwise.data.read.writing import TableWriter
 
 __all__ = [
     "calibration_words",
@@ -23,6 +24,7 @@ __all__ = [
     "print_json",
     "row_counts",
     "say",
+    "say_guarded",
     "show_metrics",
 ]
 
@@ -50,6 +52,12 @@ def drawn_rows(frame: "pl.DataFrame", rows: int, seed: int, what: str) -> "pl.Da
 def say(sentence: str) -> None:
     """Print one line to standard error."""
     print(visible(sentence), file=sys.stderr, flush=True)
+
+
+def say_guarded(writer: "TableWriter") -> None:
+    """Say how many cells were written as a spreadsheet does not run them, if there are any."""
+    if writer.guarded:
+        say(f"{writer.guarded:,} cells that a spreadsheet would run as a formula begin with ' now (--raw: as they are)")
 
 
 def print_json(plain: Mapping[str, Any], **how: Any) -> None:

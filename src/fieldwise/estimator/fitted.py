@@ -11,7 +11,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.bundle.recommend import Catalogue, recommend
 from fieldwise.bundle.trained_rows import rows_trained, trained_words
 from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.prepared import group_codes
@@ -24,6 +23,7 @@ from fieldwise.evaluation.reliability import reliability
 from fieldwise.explain.explanation import Explanation, explain
 from fieldwise.explain.subject import Method
 from fieldwise.schema import Label, Schema
+from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.training.objective import Objective
 from fieldwise.training.result import FitResult
 
@@ -164,7 +164,7 @@ class FittedEstimator(BaseEstimator):  # type: ignore[misc]
         n: int = 10,
         exclude_seen: bool = True,
     ) -> Any:
-        """The n best items of a log for one or several of its users: see `fieldwise.bundle.recommend`."""
+        """The n best items of a log for one, several or all of its users: see `fieldwise.scoring.recommend`."""
         return recommend(self._fitted(), log, catalogue, user, users=users, n=n, exclude_seen=exclude_seen)
 
     def plot(self, kind: Plot = "training", X: TableLike | None = None, y: Any = None, *, ax: Any = None) -> Any:

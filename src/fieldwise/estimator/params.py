@@ -80,7 +80,7 @@ def changed_params(params: Mapping[str, Any], changes: Mapping[str, Any]) -> dic
         else:
             changed[name] = plain
     for name, values in settings.items():
-        old = changed[name]
+        old = as_settings(changed[name]) if isinstance(changed[name], str) and name == "model" else changed[name]
         if not dataclasses.is_dataclass(old) or isinstance(old, type):
             raise ConfigError(
                 f"{name}__{next(iter(values))} needs settings to change, but {name} is {old!r}: set {name} first"
@@ -100,8 +100,6 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise ConfigError(f"schema must be a fieldwise Schema, or None to infer one, found {schema!r}")
     if not isinstance(params["training"], TrainingSettings):
         raise ConfigError(f"training must be TrainingSettings, found {params['training']!r}")
-    if isinstance(params["model"], str):
-        raise ConfigError(f"model must be a model's settings, such as AFM(), found {params['model']!r}")
     as_settings(params["model"])  # raises if it is not a model
     if not 0 < share < 1:
         raise ConfigError(f"valid_share must lie between 0 and 1, both excluded, found {share!r}")

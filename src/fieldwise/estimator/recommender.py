@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,9 +34,11 @@ from fieldwise.estimator.resuming import from_checkpoint
 from fieldwise.estimator.tables import array_columns, estimator_table, infer_from
 from fieldwise.models import AutoIntPlus, ModelSettings
 from fieldwise.models.own import as_settings
+from fieldwise.runs.defaults import limit_reached
 from fieldwise.runs.fit_parts import FitInputs, Fitted, fit_with_refit
 from fieldwise.runs.fit_settings import FitSettings
 from fieldwise.schema import Schema
+from fieldwise.training.callbacks import Callback
 from fieldwise.training.progress import progress_for
 from fieldwise.training.result import result_from_plain
 from fieldwise.training.settings import TrainingSettings
@@ -53,8 +56,8 @@ class Recommender(FittedEstimator):
     With several labels (multi-task) outputs have a column per label, the main label's first, as in scikit-learn's
     multi-output estimators. The main label makes it a classifier or a regressor; `score` and `recommend` use it.
 
-    Tables are polars, pandas or pyarrow frames, or paths of files; columns that are not in the schema are ignored. An
-    array [N, K] is a table with the columns x0, x1 and so on.
+    Tables are polars, pandas or pyarrow frames, dicts of lists, lists of dicts, or paths of files; columns that are not
+    in the schema are ignored. An array [N, K] is a table with the columns x0, x1 and so on.
 
     `clone`, `get_params`, `set_params`, pipelines, cross-validation and searches work, down to single settings:
     `model__embedding_dim`, `training__epochs`.
@@ -67,8 +70,8 @@ class Recommender(FittedEstimator):
             (`fieldwise.infer_schema`; every column of a numeric array is a numeric field), for a binary label; check
             the result in `schema_`.
         model: settings of a model, any of `fieldwise.models.MODELS` or of your own (a dataclass with `build(layout)`),
-            or a class: a `torch.nn.Module` of your own whose constructor takes the layout; AutoInt+ if omitted, as
-            in `fieldwise init`.
+            or a class: a `torch.nn.Module` of your own whose constructor takes the layout; or a name, such as `fm`, for
+            a model's default settings; AutoInt+ if omitted, as in `fieldwise init`.
         training: settings of the training run. Settings that are not given, here or in `model`, are chosen from the
             rows (`fieldwise.runs.defaults`); see `bundle_.settings` and `bundle_.about["defaults"]`.
         valid_share: share of the rows that `fit` holds out, within (0, 1); ignored if `fit` gets `valid`.
@@ -103,7 +106,7 @@ class Recommender(FittedEstimator):
     """
 
     schema: Schema | None = None
-    model: ModelSettings | type = _MODEL
+    model: ModelSettings | type | str = _MODEL
     _: KW_ONLY
     training: TrainingSettings = _TRAINING
     valid_share: float = 0.1
@@ -131,7 +134,13 @@ class Recommender(FittedEstimator):
         return self
 
     def fit(
-        self, X: TableLike, y: Any = None, sample_weight: Any = None, *, valid: TableLike | None = None
+        self,
+        X: TableLike,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        valid: TableLike | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> "Recommender":
         """Fit the encoder and the network.
 
@@ -148,6 +157,8 @@ class Recommender(FittedEstimator):
                 not use them. Equal if omitted.
             valid: a table with the label's column for early stopping, instead of rows held out of X; its rows have
                 equal weights.
+            callbacks: called at the start, after every step and evaluation, and at the end (`fieldwise.Callback`,
+                `fieldwise.training.trackers`).
 
         Errors:
             SchemaError, DataError, ConfigError: the table, the schema and the settings do not fit together.
@@ -173,7 +184,7 @@ class Recommender(FittedEstimator):
             elif self.verbose:
                 print(sentence, file=sys.stderr)
         train, held_out = encoded.parts["train"], encoded.parts["valid"]
-        fitted = self._trained(schema, encoded.encoder, train, held_out)
+        fitted = self._trained(schema, encoded.encoder, train, held_out, callbacks)
         settings, samples = fitted.settings, sample_rows(schema, held_out.frame)
         about = fit_facts(self.get_params(deep=False), fitted, encoded, schema, rows.dropped)
         self._set_fitted(Bundle(settings.schema, fitted.encoder, settings.model, fitted.network, samples, about))
@@ -182,7 +193,9 @@ class Recommender(FittedEstimator):
             raise KeyboardInterrupt
         return self
 
-    def _trained(self, schema: Schema, encoder: Encoder, train: Part, valid: Part) -> Fitted:
+    def _trained(
+        self, schema: Schema, encoder: Encoder, train: Part, valid: Part, callbacks: Sequence[Callback]
+    ) -> Fitted:
         settings = FitSettings(
             schema=schema,
             model=as_settings(self.model),
@@ -191,10 +204,14 @@ class Recommender(FittedEstimator):
             start=Bundle.load(Path(self.warm_start)) if self.warm_start else None,
         )
         progress = progress_for(type(settings.model).__name__, quiet=not self.verbose)
-        inputs = FitInputs(encoder=encoder, train=train, valid=valid, progress=progress)
+        inputs = FitInputs(encoder=encoder, train=train, valid=valid, callbacks=(progress, *callbacks))
         if self.checkpoint is None:
-            return fit_with_refit(settings, inputs)
-        return from_checkpoint(Path(self.checkpoint), settings, inputs, verbose=self.verbose)
+            fitted = fit_with_refit(settings, inputs)
+        else:
+            fitted = from_checkpoint(Path(self.checkpoint), settings, inputs, verbose=self.verbose)
+        if check := limit_reached(fitted.chosen, fitted.result):
+            warnings.warn(check, stacklevel=3)
+        return fitted
 
     def save(self, folder: str | Path) -> None:
         """Save `bundle_` and this estimator's parameters to a folder (see `fieldwise.bundle.bundle`)."""
@@ -238,6 +255,10 @@ class Recommender(FittedEstimator):
         tags.target_tags.multi_output = self.schema is not None and bool(self.schema.more_labels)
         tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
         return tags
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """As scikit-learn has it; once fitted, with the settings that were used, also those chosen from the data."""
+        return super().__repr__(N_CHAR_MAX) if not hasattr(self, "bundle_") else f"Recommender({self.bundle_!r})"
 
     def _set_fitted(self, bundle: Bundle) -> None:
         self.bundle_, self.schema_ = bundle, bundle.schema

@@ -1,5 +1,6 @@
 """Input of the estimator: arrays, whose columns have no names, and tables without a schema."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,9 @@ __all__ = ["array_columns", "estimator_table", "infer_from", "is_array"]
 
 
 def is_array(X: Any) -> bool:
-    """Whether X is an array or a list of rows, rather than a table of a known library."""
+    """Whether X is an array or a list of rows without names, rather than a table."""
     if isinstance(X, list | tuple) or issparse(X):
-        return True
+        return not (X and isinstance(X[0], Mapping)) if isinstance(X, list) else True
     return hasattr(X, "__array__") and type(X).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow")
 
 
@@ -98,7 +99,7 @@ def infer_from(X: Any, frame: pl.DataFrame, y: pl.Series | None) -> Inference:
     elif is_array(X) and all(kind.is_numeric() or kind == pl.Boolean for kind in frame.dtypes):
         _check_two_classes(y)
         guess = guess_label(y)
-        notes = dict.fromkeys(frame.columns, "numeric: a column of an array of numbers") | {y.name: guess.note}
+        notes = dict.fromkeys(frame.columns, "numeric: a column of an array of numbers") | {y.name: guess.reason}
         schema = Schema(fields=tuple(Numeric(name) for name in frame.columns), label=guess.label)
         return Inference(schema=schema, notes=notes, doubts={y.name: guess.doubt} if guess.doubt else {})
     else:

@@ -176,6 +176,7 @@ def learning_section(
         "epochs": "all epochs completed",
         "interrupted": "interrupted",
         "time": "time limit reached",
+        "converged": "solved exactly",
     }
     if best_epoch is not None:
         text = (

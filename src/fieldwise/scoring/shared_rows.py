@@ -9,16 +9,17 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layers.candidates import Split
 from fieldwise.layers.embedding import Assembled
 from fieldwise.layout import Batch
+from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.scoring.batches import SCORING_BATCH
 from fieldwise.scoring.candidates import joined
 
-__all__ = ["Catalogue", "SharedRows"]
+__all__ = ["Catalogue", "SharedRows", "score_pairs"]
 
 Keep = Callable[[FieldEmbedding, Callable[[], Tensor]], Tensor]
 KEPT_BYTES = 1 << 28  # maximum size of the cached vectors of a catalogue, per embedding
@@ -93,3 +94,18 @@ class SharedRows(Assembled):
             candidates = self.catalogue.batch(self.rows)
             self._joined = joined(self.catalogue.split, self.contexts, candidates, self.owner)
         return getattr(self._joined, name)
+
+
+def score_pairs(network: nn.Module, catalogue: Catalogue, contexts: Batch, rows: Tensor, owner: Tensor) -> Tensor:
+    """Scores [R] (or [R, T] with several labels) of items, each in its own context, some pairs at a time.
+
+    Args:
+        network: in evaluation mode.
+        catalogue: the items.
+        contexts: C rows of the split's context.
+        rows: int64 [R], item numbers, at least one.
+        owner: int64 [R], the context of each row.
+    """
+    parts = zip(torch.split(rows, SCORING_BATCH), torch.split(owner, SCORING_BATCH), strict=True)
+    with torch.no_grad(), flushed_denormals():
+        return torch.cat([network(SharedRows(catalogue, contexts, *part)) for part in parts])

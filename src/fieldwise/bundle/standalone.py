@@ -1,0 +1,234 @@
+"""Raw rows to predictions with NumPy and ONNX Runtime, without fieldwise: `python encode.py < rows.json`.
+
+It stands beside `model.onnx`, `encoder.json` (fields, vocabularies, bins, scales) and `labels.json` (calibrations). A
+row is a mapping from columns to texts, numbers, true or false, None, and lists of these; numbers may be dates and
+times, which are seconds. The result is that of fieldwise for a table of this row.
+
+    rows = [{"user": "u1", "tags": ["a", "b"], "price": "2.5"}]
+    print(predict(rows))
+"""
+
+import datetime as dt
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE)
+MARKS = {  # thousands separator, as a pattern, and decimal mark
+    "1,234.5": (",", "."),
+    "1.234,5": (r"\.", ","),
+    "1 234,5": ("[ \xa0\u202f\u2009]", ","),
+    "1'234.5": ("['\u2019]", "."),
+}
+LISTS = ("bag", "sequence")
+MISSING, UNKNOWN = 0, 1  # a field's first rows
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def predict(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """Calibrated probabilities, or numbers of a regression, of raw rows: [N], or [N, labels] with several labels."""
+    import onnxruntime  # type: ignore[import-untyped]
+
+    session = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPUExecutionProvider"])
+    arrays = encode(rows)
+    (logit,) = session.run(None, {one.name: arrays[one.name] for one in session.get_inputs()})
+    return predictions(logit)
+
+
+def encode(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """The model's inputs for raw rows.
+
+    Errors:
+        ValueError: a row lacks a column, or has a value that its field does not take.
+    """
+    ids: list[list[int]] = []
+    values: list[list[float]] = []
+    bags: list[list[int]] = []
+    weights: list[float] = []
+    segments: list[int] = []
+    for number, row in enumerate(rows):
+        ids.append([])
+        values.append([])
+        for field in _fields():
+            column = field["column"]
+            if column not in row:
+                raise ValueError(f"every field needs a value, or None if it is missing: row {number} has no {column!r}")
+            try:
+                found, scaled = _cell(field, row[column])
+            except (TypeError, ValueError, OverflowError) as e:
+                raise ValueError(f"row {number}, column {column!r}: {e}, found {row[column]!r:.80}") from None
+            if scaled is not None:
+                values[-1].append(scaled)
+            if field["kind"] in LISTS:
+                segments += [len(bags)] * len(found)
+                weights += [1 / len(found) if field["pooling"] == "mean" else 1.0] * len(found)
+                bags.append([field["offset"] + one for one in found])
+            else:
+                ids[-1].append(field["offset"] + found[0])
+    return {
+        "ids": np.array(ids, np.int32).reshape(len(rows), -1),
+        "values": np.array(values, np.float32).reshape(len(rows), -1),
+        "bag_ids": np.array([one for bag in bags for one in bag], np.int32),
+        "bag_segments": np.array(segments, np.int64),
+        "bag_weights": np.array(weights, np.float32),
+    }
+
+
+def predictions(logit: np.ndarray) -> np.ndarray:
+    """What the model's outputs mean: calibrated probabilities, or numbers within the label's range."""
+    labels = json.loads((HERE / "labels.json").read_text("utf-8"))
+    columns = np.asarray(logit, np.float64).reshape(len(logit), len(labels)).T
+    found = [_prediction(label, column) for label, column in zip(labels, columns, strict=True)]
+    return found[0] if len(labels) == 1 else np.stack(found, axis=1)
+
+
+@cache
+def _fields() -> list[dict[str, Any]]:
+    """The fields with their fitted parts, and their first row in the shared table."""
+    entries = json.loads((HERE / "encoder.json").read_text("utf-8"))["fields"]
+    found: dict[str, dict[str, Any]] = {}
+    end = 0
+    for entry in entries:
+        field, fitted = entry["field"], entry.get("fitted")
+        if fitted is None:
+            continue
+        found[field["name"]] = {**field, "fitted": fitted, "offset": end}
+        if fitted["kind"] == "vocabulary":
+            found[field["name"]]["rows"] = _rows(fitted["values"])
+            end += len(fitted["values"]) + 2
+        elif fitted["kind"] == "hashing":
+            end += fitted["buckets"] + 1
+        else:
+            end += len(fitted["edges"]) + 2 if fitted["kind"] == "bins" else 2
+    every = (entry["field"] for entry in entries)
+    return [{**found[field.get("shares") or field["name"]], **field} for field in every]
+
+
+def _rows(values: Sequence[str]) -> dict[str, int]:
+    """The row of each value; of booleans in every way of writing them."""
+    rows = {value: row for row, value in enumerate(values, UNKNOWN + 1)}
+    lowered = {value.lower() for value in values}
+    if len(lowered) == len(values) and lowered <= {"true", "false"}:
+        rows = {case: row for value, row in rows.items() for case in (value.lower(), value.title(), value.upper())}
+    return rows
+
+
+def _cell(field: Mapping[str, Any], value: Any) -> tuple[list[int], float | None]:
+    """A cell's rows within its field, and its number if the field is a number times a vector."""
+    fitted = field["fitted"]
+    if fitted["kind"] in ("scaling", "bins"):
+        return _number_cell(field, _number(value, field.get("number_format")))
+    if field["kind"] not in LISTS:
+        return [_row(field, _text(value))], None
+    many = value if isinstance(value, list | tuple) else (_text(value) or "").split(field["separator"])
+    texts = [text for one in many if (text := (_text(one) or "").strip(WHITE))]
+    newest = texts if field.get("max_length") is None else texts[-field["max_length"] :]
+    return [_row(field, text) for text in newest] or [MISSING], None
+
+
+def _row(field: Mapping[str, Any], text: str | None) -> int:
+    if text is None:
+        return MISSING
+    if field["fitted"]["kind"] == "vocabulary":
+        return int(field["rows"].get(text, UNKNOWN))
+    value = 0xCBF29CE484222325  # FNV-1a, 64 bits
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+    return int(value % field["fitted"]["buckets"]) + 1
+
+
+def _number_cell(field: Mapping[str, Any], number: float) -> tuple[list[int], float | None]:
+    fitted, absent = field["fitted"], math.isnan(number)
+    logged = math.copysign(float(np.log1p(abs(number))), number) if fitted["logarithm"] else number
+    if fitted["kind"] == "bins":
+        return [MISSING if absent else int(np.searchsorted(fitted["edges"], logged, side="right")) + 1], None
+    if absent:
+        return [MISSING], 1.0 if field["missing"] == "vector" else 0.0
+    low, high = fitted.get("clip") or (-FLOAT32_MAX, FLOAT32_MAX)
+    return [1], min(max((logged - fitted["shift"]) / fitted["scale"], low), high)
+
+
+def _text(value: Any) -> str | None:
+    """A value as text; missing and empty ones are None. 12, 12.0 and "12" are the same."""
+    if value is None or isinstance(value, str):
+        return value or None
+    if isinstance(value, bool | np.bool_):
+        return str(value).lower()
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if not isinstance(value, float | np.floating):
+        raise TypeError("a text, a number, true, false or None is needed")
+    number = float(value)
+    if math.isnan(number):
+        return None
+    if number.is_integer() and abs(number) < 2**53:
+        return str(int(number))
+    text = repr(number)
+    if "e-" not in text:
+        return text
+    mantissa, _, exponent = text.partition("e-")
+    if int(exponent) > 5:
+        return f"{mantissa}e-{int(exponent)}"
+    sign, digits = ("-", mantissa[1:]) if mantissa[0] == "-" else ("", mantissa)
+    return f"{sign}0.{'0' * (int(exponent) - 1)}{digits.replace('.', '')}"
+
+
+def _number(value: Any, form: str | None) -> float:
+    """A cell as a number; NaN if it is missing."""
+    if isinstance(value, str):
+        text = value.strip(WHITE)
+        if not text:
+            return math.nan
+        if form is not None:
+            text = _plain(text, *MARKS[form])
+        if NUMBER.fullmatch(text) is None:
+            raise ValueError("a number is needed")
+        number = float(text)
+    elif isinstance(value, dt.timedelta):
+        number = value.total_seconds()
+    elif isinstance(value, dt.time):
+        number = float(value.hour * 3600 + value.minute * 60 + value.second)
+    elif isinstance(value, dt.date):
+        at = value if isinstance(value, dt.datetime) else dt.datetime(value.year, value.month, value.day)
+        number = float((at.replace(tzinfo=at.tzinfo or dt.UTC) - EPOCH) // dt.timedelta(seconds=1))
+    elif value is None or isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
+        number = math.nan if value is None else float(value)
+    else:
+        raise TypeError("a number is needed")
+    if abs(number) > FLOAT32_MAX:
+        raise ValueError(f"a finite number of at most {FLOAT32_MAX:.1e} is needed")
+    return number
+
+
+def _plain(text: str, between: str, mark: str) -> str:
+    pattern = rf"[+-]?(?:[0-9]{{1,3}}(?:{between}[0-9]{{3}})+|[0-9]+)(?:{re.escape(mark)}[0-9]+)?"
+    if re.fullmatch(pattern, text) is None:
+        raise ValueError("a number in the field's number_format is needed")
+    return re.sub(between, "", text).replace(mark, ".")
+
+
+def _prediction(label: Mapping[str, Any], logit: np.ndarray) -> np.ndarray:
+    if label["task"] != "binary":
+        return logit if label["range"] is None else logit.clip(*label["range"])
+    calibration = label["calibration"]
+    if calibration is not None and calibration["kind"] == "platt":
+        logit = calibration["slope"] * logit + calibration["intercept"]
+    elif calibration is not None:
+        p = np.interp(logit, calibration["at"], calibration["probability"])
+        logit = np.log(p) - np.log1p(-p)
+    small = np.exp(-np.abs(logit))
+    return np.asarray(np.where(logit >= 0, 1.0, small) / (1.0 + small))
+
+
+if __name__ == "__main__":
+    print(json.dumps(predict(json.load(sys.stdin)).tolist()))

@@ -1,0 +1,328 @@
+"""Recommendations: the best items for users, by scoring every item of a log in each user's latest context."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+import torch
+from torch import nn
+
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.fitted import UNKNOWN, Vocabulary
+from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.ordering import latest_rows
+from fieldwise.data.read.tables import TableLike, as_given, as_table
+from fieldwise.data.reports import NO_REPORTS, Reports
+from fieldwise.data.table import EncodedTable
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.ops.devices import device_of
+from fieldwise.schema import Schema
+from fieldwise.schema.ids import id_column
+from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
+from fieldwise.scoring.ranking import best_places
+from fieldwise.scoring.request import split_columns
+from fieldwise.scoring.shared_rows import Catalogue as Candidates
+from fieldwise.scoring.shared_rows import score_pairs
+
+__all__ = ["Catalogue", "Model", "recommend", "recommended_blocks"]
+
+RANK, SCORE, SOURCE = "rank", "score", "source"
+MODEL, POPULARITY = "model", "popularity"
+PAIRS_AT_ONCE = 131_072  # pairs of users and items per block
+
+
+class Model(Protocol):
+    """What recommendations need of a bundle."""
+
+    @property
+    def schema(self) -> Schema:
+        """The meaning of the columns."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """Encodes rows."""
+
+    @property
+    def network(self) -> nn.Module:
+        """Scores encoded rows, in evaluation mode."""
+
+    def main_prediction(self, score: np.ndarray) -> np.ndarray:
+        """Predictions from the main label's scores [N]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalogue:
+    """The columns of user ids, item ids and titles.
+
+    Args:
+        user: column of user ids; the schema's if omitted (`fieldwise.schema.ids`).
+        item: column of item ids, likewise.
+        title: column of items' display names; the item column if omitted.
+    """
+
+    user: str | None = None
+    item: str | None = None
+    title: str | None = None
+
+
+def recommend(
+    model: Model,
+    log: TableLike | None = None,
+    catalogue: Catalogue | None = None,
+    user: object = None,
+    *,
+    users: Iterable[object] | None = None,
+    n: int = 10,
+    exclude_seen: bool = True,
+) -> Any:
+    """The n items with the highest score (main label) for users of a log, each in the context of the last row.
+
+    Items have the values of their last rows. A server with the same bundle and log (`fieldwise serve BUNDLE --log LOG`)
+    recommends the same to a user whom the model knows, in the same context, if `exclude_seen` is the same. A
+    user without a row in the log, or whose id the model has not learned, gets the most popular items: those with the
+    most rows of a positive label in the log, or the most rows if it has no binary label.
+
+    Args:
+        model: the bundle that scores.
+        log: raw rows with the columns of the bundle's schema; every item in it is a candidate. Required.
+        catalogue: the columns of users, items and titles, if they are not in the schema.
+        user: one user.
+        users: several users, in any order; duplicates count once. Without `user` and `users`: every user of the log.
+        n: number of items; fewer if the log has no more.
+        exclude_seen: exclude items that the log has for the user.
+
+    Returns:
+        A row per user and item: user, item, title (if there is one), rank (from 1), score and source. The users are in
+        the order given (in the order of ids for every user), their items best first, ties in the order of the items'
+        ids. `source` is `model` or `popularity`; a score is the model's prediction, or the item's share of the rows
+        that popularity counts. For one `user` without the columns of user and rank. A pandas or pyarrow table if the
+        log is one, else a polars DataFrame.
+
+    Errors:
+        ConfigError: no log, no column of users or items, both `user` and `users`.
+        DataError: a column is missing, a user who cannot be in its column, or a row of the log has no time.
+
+    >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
+    >>> log = simulate(1000, users=50, items=30)
+    >>> fields = Categorical("user_id", role="user"), Categorical("item_id", role="item")
+    >>> schema = Schema(fields=fields, label=Label("liked"), user="user_id", item="item_id")
+    >>> model = Recommender(schema, FM(embedding_dim=4), training=TrainingSettings(epochs=1)).fit(log)
+    >>> found = recommend(model.bundle_, log, users=["u0001", "nobody"], n=2)
+    >>> found.columns, found["source"].to_list()
+    (['user_id', 'item_id', 'rank', 'score', 'source'], ['model', 'model', 'popularity', 'popularity'])
+    """
+    if log is None or not isinstance(catalogue, Catalogue | None):
+        absent = "no log" if log is None else f"the catalogue {catalogue!r}"
+        raise ConfigError(
+            f"recommendations need a log, whose items are the candidates, found {absent}: use "
+            "recommend(log, user=...) or recommend(log, Catalogue(user='USER COLUMN', item='ITEM COLUMN'), user=...)"
+        )
+    if user is not None and users is not None:
+        raise ConfigError("recommendations are for one user or for several: give user or users, found both")
+    wanted = users if user is None else [user]
+    blocks = recommended_blocks(model, as_table(log), catalogue, wanted, n=n, exclude_seen=exclude_seen)
+    found = pl.concat(blocks)
+    return as_given(found if user is None else found.drop(found.columns[0], RANK), log)
+
+
+def recommended_blocks(
+    model: Model,
+    log: pl.DataFrame,
+    catalogue: Catalogue | None = None,
+    users: Iterable[object] | None = None,
+    *,
+    n: int = 10,
+    exclude_seen: bool = True,
+    reports: Reports = NO_REPORTS,
+) -> Iterator[pl.DataFrame]:
+    """The rows of `recommend` for several users, some users at a time, so that few scores are in memory.
+
+    Args:
+        model: the bundle that scores.
+        log: raw rows.
+        catalogue: the columns of users, items and titles.
+        users: the users; every user of the log if omitted.
+        n: number of items.
+        exclude_seen: exclude items that the log has for the user.
+        reports: told the pairs of users and items that are done.
+    """
+    given, schema = catalogue or Catalogue(), model.schema
+    user = id_column("user", [schema], log.columns, given.user, option="Catalogue(user=COLUMN)")
+    item = id_column("item", [schema], log.columns, given.item, option="Catalogue(item=COLUMN)")
+    shown = list(dict.fromkeys([item, given.title or item]))
+    _check_log(log, (user, *shown), schema)
+    people, own = _people(log, user, users)
+    items = latest_rows(log, item, schema.time, schema.time_format)
+    contexts = people.to_frame().join(
+        latest_rows(own, user, schema.time, schema.time_format), on=user, how="inner", maintain_order="left"
+    )
+    scores = _Scores(model, contexts, items, {*shown, *(f.column for f in schema.with_role("item"))})
+    place = np.full(len(people), -1)  # of a user's context, if the model knows the user
+    known = _known(model, contexts[user])
+    place[people.is_in(contexts[user].implode()).to_numpy()] = np.where(known, np.arange(len(known)), -1)
+    seen = _seen(own, people, items, item) if exclude_seen else (np.zeros(len(people) + 1, np.int64), np.zeros(0, int))
+    popular = None if (place >= 0).all() else _popularity(log, items, item, schema)
+    reports.begin("recommendation", len(people) * items.height)
+    size = max(1, PAIRS_AT_ONCE // max(1, items.height))
+    for first in range(0, len(people), size):
+        part = slice(first, min(first + size, len(people)))
+        by_model = place[part] >= 0
+        score = iter(scores.of(place[part][by_model]))
+        best: list[np.ndarray] = []
+        value: list[np.ndarray] = []
+        for k, is_known in zip(range(part.start, part.stop), by_model, strict=True):
+            gone = seen[1][seen[0][k] : seen[0][k + 1]]
+            if is_known:
+                left, own_score = np.delete(np.arange(items.height), gone), next(score)
+                best.append(left[best_places(own_score[left], n)])
+                value.append(model.main_prediction(own_score[best[-1]]))
+            else:
+                assert popular is not None, "some user is unknown"
+                head = popular[0][: n + len(gone)]
+                best.append(head[~np.isin(head, gone)][:n])
+                value.append(popular[1][best[-1]])
+        yield _as_rows(people[part], items.select(shown), by_model, best, np.concatenate(value))
+        reports.add(len(best) * items.height)
+
+
+def _as_rows(
+    people: pl.Series, items: pl.DataFrame, by_model: np.ndarray, best: list[np.ndarray], value: np.ndarray
+) -> pl.DataFrame:
+    """A row per user and item, from the numbers of each user's best items."""
+    counts = [len(one) for one in best]
+    found = {
+        RANK: np.concatenate([np.arange(1, count + 1) for count in counts]),
+        SCORE: value,
+        SOURCE: pl.Series([POPULARITY, MODEL])[np.repeat(by_model.astype(int), counts)],
+    }
+    who = people[np.repeat(np.arange(len(people)), counts)].to_frame()
+    return pl.concat([who, items[np.concatenate(best)], pl.DataFrame(found)], how="horizontal")
+
+
+class _Scores:
+    """The scores of contexts with all items; contexts and items are encoded once.
+
+    Args:
+        model: the bundle.
+        contexts: a row per context.
+        items: a row per item.
+        of_items: columns that are read from the items.
+    """
+
+    def __init__(self, model: Model, contexts: pl.DataFrame, items: pl.DataFrame, of_items: set[str]) -> None:
+        self.model, self.rows, self.device = model, items.height, device_of(model.network)
+        columns, encoder = model.schema.columns, model.encoder
+        own = [column for column in columns if column not in of_items]
+        if not own or len(own) == len(columns):  # one side alone decides the score
+            table = encoder.transform(contexts if own else items)
+            self.alone: np.ndarray | None = _main(score_batches(model.network, table.batches(SCORING_BATCH)))
+            self.by_context = bool(own)
+            return
+        split = split_columns(encoder, encoder.layout, own, [column for column in columns if column in of_items])
+        self.alone, self.contexts = None, encoder.transform_part(contexts, split.context.layout)
+        candidates = encoder.transform_part(items, split.candidates.layout)
+        self.candidates = Candidates(split, items.height, lambda rows: _batch(candidates, rows).to(self.device))
+
+    def of(self, contexts: np.ndarray) -> np.ndarray:
+        """Scores [contexts, items] of some contexts by number, float64."""
+        size = len(contexts), self.rows
+        if not all(size):
+            return np.zeros(size)
+        if self.alone is not None:
+            return np.broadcast_to(self.alone[contexts, None] if self.by_context else self.alone, size)
+        batch = _batch(self.contexts, torch.from_numpy(contexts)).to(self.device)
+        owner = torch.arange(size[0], device=self.device).repeat_interleave(size[1])
+        rows = torch.arange(size[1], device=self.device).repeat(size[0])
+        score = score_pairs(self.model.network, self.candidates, batch, rows, owner)
+        return _main(in_numpy(score)).reshape(size)
+
+
+def _batch(table: EncodedTable, rows: "slice | torch.Tensor") -> Any:
+    return table.batch(rows if isinstance(rows, slice) else rows.cpu())[0]
+
+
+def _main(score: np.ndarray) -> np.ndarray:
+    return score if score.ndim == 1 else score[:, 0]
+
+
+def _check_log(log: pl.DataFrame, named: tuple[str, ...], schema: Schema) -> None:
+    for column in (*named, *schema.columns):
+        if column not in log.columns:
+            raise DataError(f"the log must have the column {column!r}, found {', '.join(log.columns)}")
+    taken = sorted({RANK, SCORE, SOURCE}.intersection(named))
+    if taken:
+        raise DataError(f"recommendations have a column {taken[0]!r}: rename the log's column of this name")
+
+
+def _people(log: pl.DataFrame, column: str, users: Iterable[object] | None) -> tuple[pl.Series, pl.DataFrame]:
+    """The users as values of the log's column, each once, and their rows of the log."""
+    ids = log.get_column(column)
+    if users is None:
+        people = ids.drop_nulls().unique().sort()
+        if not len(people):
+            raise DataError(f"the log has no user in column {column!r}")
+        return people, log
+    names, texts = _names(users), as_text(ids)
+    rows = texts.is_in(names.implode()).fill_null(value=False)
+    own = log.filter(rows)
+    known = pl.DataFrame({"name": texts.filter(rows), "id": own.get_column(column)}).unique("name")
+    found = names.to_frame("name").join(known, on="name", how="left", maintain_order="left")
+    people = found["id"].fill_null(names.cast(ids.dtype, strict=False)).alias(column)
+    if people.null_count():
+        name = names[int(people.is_null().arg_max() or 0)]
+        raise DataError(
+            f"a user must be a value of the log's column {column!r}, of type {ids.dtype}, found {name!r}: correct it"
+        )
+    return people, own
+
+
+def _names(users: Iterable[object]) -> pl.Series:
+    """The users as text, each once."""
+    if isinstance(users, str):
+        raise ConfigError(f"users must be a list of users, found the text {users!r}: write [{users!r}]")
+    try:
+        texts = as_text(pl.Series(list(users)))
+    except (TypeError, pl.exceptions.PolarsError) as e:
+        raise ConfigError(f"users must be a list of text or of numbers: {str(e).splitlines()[0]}") from None
+    if not len(texts) or texts.null_count():
+        raise ConfigError(f"users must not be empty, found {'no user' if not len(texts) else 'an empty one'}")
+    return texts.unique(maintain_order=True)
+
+
+def _known(model: Model, users: pl.Series) -> np.ndarray:
+    """Whether the model has learned each user; all are known to a model that has learned no ids of users."""
+    pairs = zip(model.encoder.fields, model.encoder.fitted, strict=True)
+    learned = [found for f, found in pairs if f.column == users.name and isinstance(found, Vocabulary)]
+    texts, known = as_text(users), np.ones(len(users), bool)
+    for found in learned:
+        known &= found.ids(texts) != UNKNOWN
+    return known
+
+
+def _seen(own: pl.DataFrame, people: pl.Series, items: pl.DataFrame, item: str) -> tuple[np.ndarray, np.ndarray]:
+    """The items of each user's rows, by number: where those of each user begin and end, and the numbers."""
+    user = people.name
+    pairs = own.select(pl.col(user).alias("user"), pl.col(item).alias("item")).unique()
+    pairs = pairs.join(pl.DataFrame({"user": people}).with_row_index("u"), on="user")
+    pairs = pairs.join(pl.DataFrame({"item": items[item]}).with_row_index("i"), on="item").sort("u", "i")
+    return np.searchsorted(pairs["u"].to_numpy(), np.arange(len(people) + 1)), pairs["i"].to_numpy().astype(np.int64)
+
+
+def _popularity(log: pl.DataFrame, items: pl.DataFrame, item: str, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
+    """The items by decreasing popularity, and each item's share of the rows that count."""
+    rows, label = log, schema.label
+    if label.task == "binary" and label.column in log.columns:
+        labelled = read_label(log.drop_nulls(label.column), label, all_negative=True)
+        rows = labelled.frame.filter(pl.Series(labelled.main == 1))
+    counts = rows.get_column(item).drop_nulls().value_counts(name="rows")
+    found = (
+        items.select(item)
+        .join(counts, on=item, how="left", maintain_order="left")["rows"]
+        .fill_null(0)
+        .cast(pl.Float64)
+        .to_numpy()
+    )
+    return best_places(found, len(found)), found / max(1, found.sum())
