@@ -34,8 +34,9 @@ def print_row(plain: dict[str, Any], found: Explanation, top: int) -> None:
     given = sum(f["contribution"] for f in plain["fields"])
     calibrated = "calibrated " if found.subject.calibration else ""
     probability = f"{calibrated}probability {prediction:.4f}, " if found.subject.settings.task == "binary" else ""
+    out.print(f"{plain['label']}: {plain['sentence']}\n", soft_wrap=True)
     out.print(
-        f"{plain['label']}: {probability}score {_number(score)} = base {_number(base)} + fields {_number(given)}"
+        f"{probability}score {_number(score)} = base {_number(base)} + fields {_number(given)}"
         f" + gap {_number(gap)} ({WORDS[plain['method']]})"
     )
     extra = [term for term in ("first_order", "attended") if term in plain["fields"][0]]

