@@ -58,35 +58,37 @@ def run(options: ExplainOptions) -> None:
     """Explain scores by field and pair of fields, for one row or on average over a set of rows."""
     if options.faithfulness and options.row is not None:
         raise ConfigError("--faithfulness is a mean over rows: omit --row")
+    from fieldwise.explain.effects import effects
     from fieldwise.explain.explanation import explain_subject
 
     set_threads(options.threads)
     bundle = load_bundle(options.bundle, options.device)
-    subject = _subject(bundle, options)
+    usual = None if options.background is None else options.reading.table(options.background)
+    subject = _subject(bundle, usual, options)
     method = cast("Method", options.method) if options.method else subject.usual_method
     found = explain_subject(subject, method, seed=options.seed)
+    directions = {"effects": effects(bundle, usual, label=options.label)}
     about = {
         "bundle": str(options.bundle),
         "data": str(options.data),
         "background": "its sample rows" if options.background is None else str(options.background),
     }
     if options.row is not None:
-        _show_row({**about, "row": options.row, **found.row(0)}, found, options)
+        _show_row({**about, "row": options.row, **found.row(0), **directions}, found, options)
         if not options.json:
             suggest_report(bundle, options.bundle, None)
     else:
-        _show_set(about, found, bundle, options)
+        _show_set({**about, **directions}, found, bundle, options)
         if not options.json:
             given = ("--data", options.data, "--row", 0, *options.reading.options())
             suggest("explain one row", "explain", options.bundle, *given)
 
 
-def _subject(bundle: "Bundle", options: ExplainOptions) -> "Subject":
+def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOptions) -> "Subject":
     """The rows to explain, with the background rows."""
     from fieldwise.explain.subject import Subject
 
     frame = options.reading.table(options.data)
-    usual = None if options.background is None else options.reading.table(options.background)
     if usual is not None:
         if not usual.height:
             raise DataError(f"--background {options.background} has no rows: give some to compare with")
@@ -111,7 +113,7 @@ def _show_row(plain: dict[str, Any], found: "Explanation", options: ExplainOptio
     print_row(plain, found, options.top)
 
 
-def _show_set(about: dict[str, str], found: "Explanation", bundle: "Bundle", options: ExplainOptions) -> None:
+def _show_set(about: dict[str, Any], found: "Explanation", bundle: "Bundle", options: ExplainOptions) -> None:
     from fieldwise.cli.explain_tables import print_set
     from fieldwise.config import to_plain
     from fieldwise.explain.faithfulness import faithfulness
@@ -127,7 +129,7 @@ def _show_set(about: dict[str, str], found: "Explanation", bundle: "Bundle", opt
     if options.json:
         print_json(plain, allow_nan=False)
     else:
-        print_set(plain, curves, options.top)
+        print_set(plain, curves, options.top, found.subject.settings.task)
 
 
 def _chosen(frame: "pl.DataFrame", options: ExplainOptions) -> "pl.DataFrame":

@@ -9,6 +9,8 @@ from rich.table import Table
 from fieldwise.cli.show import console
 from fieldwise.explain.explanation import Explanation
 from fieldwise.explain.faithfulness import Curves
+from fieldwise.explain.sentence import prediction_text
+from fieldwise.schema.label import Task
 
 __all__ = ["print_row", "print_set"]
 
@@ -44,6 +46,7 @@ def print_row(plain: dict[str, Any], found: Explanation, top: int) -> None:
     for f in plain["fields"]:
         table.add_row(f["field"], f["value"], *(_number(f[k]) for k in ("contribution", *extra)))
     out.print(table)
+    _print_effects(plain["effects"], top, found.subject.settings.task)
     if plain.get("pairs"):
         parts = [part for part in ("attention", "interaction") if part in plain["pairs"][0]]
         table = _table(f"\npairs, the first {top} of {len(plain['pairs'])}", "pair", "values", "contribution", *parts)
@@ -69,6 +72,17 @@ def print_row(plain: dict[str, Any], found: Explanation, top: int) -> None:
         out.print(table)
 
 
+def _print_effects(effects: Sequence[dict[str, Any]], top: int, task: Task) -> None:
+    """Print the mean prediction by value of the fields with the widest ranges."""
+    if not effects:
+        return
+    table = _table("\ndirections, the mean prediction of the sample rows with each value", "field", "value: prediction")
+    for one in effects[:top]:
+        pairs = zip(one["values"], one["predictions"], strict=True)
+        table.add_row(one["field"], ", ".join(f"{value}: {prediction_text(p, task)}" for value, p in pairs))
+    console().print(table)
+
+
 def _strongest_attention(weights_LHFF: np.ndarray, fields: Sequence[str], top: int) -> Table:
     table = _table(
         f"\nattention, the {top} strongest between two fields", "layer", "head", "query field", "key field", "weight"
@@ -80,7 +94,7 @@ def _strongest_attention(weights_LHFF: np.ndarray, fields: Sequence[str], top: i
     return table
 
 
-def print_set(plain: dict[str, Any], curves: Sequence[Curves], top: int) -> None:
+def print_set(plain: dict[str, Any], curves: Sequence[Curves], top: int, task: Task) -> None:
     """Print the mean explanation of a set of rows, and its faithfulness curves if there are any."""
     out = console()
     out.print(
@@ -91,6 +105,7 @@ def print_set(plain: dict[str, Any], curves: Sequence[Curves], top: int) -> None
     for f in plain["fields"]:
         table.add_row(f["field"], f"{f['mean_size']:.4f}", _number(f["mean"]), f"{f['deviation']:.4f}")
     out.print(table)
+    _print_effects(plain["effects"], top, task)
     if plain["pairs"]:
         parts = [k for k in plain["pairs"][0] if k not in ("fields", "strength")]
         names = [part.replace("_", " ") for part in parts]

@@ -1,12 +1,14 @@
 """Explanations of scores, and tests of their faithfulness.
 
 explanation   contributions of fields, by exact terms, integrated gradients or occlusion; one row as plain values
+effects       the mean prediction by value of each field
 sentence      the reasons of one row's prediction in words
 terms         decomposition of LR, FM, AFM, AutoInt and IntTower into terms that add up to the logit
 summary       a set of rows: means, standard deviations, strongest pairs
 faithfulness  deletion and insertion curves compared with random orders
 """
 
+from fieldwise.explain.effects import effects
 from fieldwise.explain.explanation import Explanation, explain
 from fieldwise.explain.faithfulness import Curves, faithfulness
 from fieldwise.explain.subject import Subject
@@ -18,6 +20,7 @@ __all__ = [
     "Explanation",
     "Subject",
     "Terms",
+    "effects",
     "explain",
     "faithfulness",
     "planted_pairs_found",

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 from fieldwise.explain.values import ABSENT, UNSEEN
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import named_id
+from fieldwise.schema.label import Task
 
 if TYPE_CHECKING:
     from fieldwise.explain.explanation import Explanation
 
-__all__ = ["percent", "sentence"]
+__all__ = ["prediction_text", "sentence"]
 
 MAIN = 3  # maximum number of reasons
 HALF = 0.5  # minimum size of a further reason, and of one against, as a share of the strongest one's
@@ -46,23 +47,25 @@ def sentence(explanation: "Explanation", row: int) -> str:
     if ordered and -sign * ordered[-1][1] >= HALF * most > 0 and not named.issuperset(ordered[-1][0]):
         against = ", although " + _clause(explanation, row, ordered[-1][0], sign < 0)
     prediction = float(explanation.prediction[row])
-    binary = explanation.subject.settings.task == "binary"
-    number = percent(prediction) if binary else f"{prediction:.4g}"
+    task = explanation.subject.settings.task
+    number = prediction_text(prediction, task)
     if not reasons:
         return f"{number}, as for the rows it is compared with: no value changes it"
-    odd = not binary or (prediction > 0.5) != (sign > 0)  # the number alone does not say which way the reasons go
+    odd = task != "binary" or (prediction > 0.5) != (sign > 0)  # the number alone does not say which way the reasons go
     usual = f", {'more' if sign > 0 else 'less'} than usual" if odd else ""
     *first, last = reasons
     joined = f"{', '.join(first)}, and {last}" if first else last
     return f"{number}{usual}, mainly because {joined}{against}"
 
 
-def percent(share: float) -> str:
-    """A probability as a percentage, with more digits near 0 and 1.
+def prediction_text(share: float, task: Task) -> str:
+    """A probability as a percentage, with more digits near 0 and 1; a number of a regression with four digits.
 
-    >>> [percent(p) for p in (0.8234, 0.041, 0.00321, 0.99996, 1e-7)]
+    >>> [prediction_text(p, "binary") for p in (0.8234, 0.041, 0.00321, 0.99996, 1e-7)]
     ['82 %', '4.1 %', '0.32 %', 'above 99.99 %', 'below 0.01 %']
     """
+    if task != "binary":
+        return f"{share:.4g}"
     if share < 1e-4 or share > 1 - 1e-4:
         return "below 0.01 %" if share < 0.5 else "above 99.99 %"
     near = min(share, 1 - share)
