@@ -1,5 +1,6 @@
 """What notebooks show: HTML without scripts and with every value escaped, frames for pandas, pictures."""
 
+import dataclasses
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -168,6 +169,24 @@ def test_learning_curves() -> None:
     assert list(y) == [one.metrics[FITTED.result_.monitor] for one in FITTED.result_.history]
     own = pyplot.subplots()[1]
     assert FITTED.result_.plot(own) is own
+
+
+@pytest.mark.parametrize("monitor", ["auc", "logloss"])
+def test_losses_share_one_scale(monitor: str) -> None:
+    training = dataclasses.replace(QUICK, monitor=monitor)
+    fitted = Recommender(SCHEMA, FM(embedding_dim=2), training=training).fit(LOG)
+    losses = [ax for ax in fitted.plot().figure.axes for line in ax.get_lines() if "loss" in str(line.get_label())]
+    assert len(losses) == 2
+    assert losses[0] is losses[1]
+
+
+def test_uniform_attention_is_no_contrast() -> None:
+    fitted = Recommender(SCHEMA, AutoInt(embedding_dim=4, attention_dim=4, heads=2), training=QUICK).fit(LOG)
+    for parameter in fitted.bundle_.network.parameters():
+        parameter.data.mul_(0.02)
+    ax = fitted.explain(LOG.head(4)).plot_attention()
+    assert ax.get_title() == "attention is uniform: it shows no field"
+    assert ax.images[0].get_clim() == (0, 1.0)  # three times the equal weight of three fields
 
 
 def test_calibration_and_roc() -> None:

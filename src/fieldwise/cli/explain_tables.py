@@ -7,6 +7,7 @@ import numpy as np
 from rich.table import Table
 
 from fieldwise.cli.show import console
+from fieldwise.explain.attention import is_uniform, uniform_text
 from fieldwise.explain.explanation import Explanation
 from fieldwise.explain.faithfulness import Curves
 from fieldwise.explain.sentence import prediction_text
@@ -83,7 +84,9 @@ def _print_effects(effects: Sequence[dict[str, Any]], top: int, task: Task) -> N
     console().print(table)
 
 
-def _strongest_attention(weights_LHFF: np.ndarray, fields: Sequence[str], top: int) -> Table:
+def _strongest_attention(weights_LHFF: np.ndarray, fields: Sequence[str], top: int) -> Table | str:
+    if is_uniform(weights_LHFF, 1 / len(fields)):
+        return f"\n{uniform_text(weights_LHFF, 1 / len(fields))}"
     table = _table(
         f"\nattention, the {top} strongest between two fields", "layer", "head", "query field", "key field", "weight"
     )

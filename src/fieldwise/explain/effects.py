@@ -3,6 +3,7 @@
 Letters: K sample rows, V values.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def effect(bundle: Bundle, field: Field, rows: TableLike | None = None, *, label
     return {"field": field.name, "values": texts, **more, "predictions": mean.tolist()}
 
 
-def span(found: list[dict[str, Any]]) -> tuple[float, float]:
+def span(found: Sequence[dict[str, Any]]) -> tuple[float, float]:
     """The lowest and highest prediction of all fields: one scale for all of them.
 
     >>> span([{"predictions": [0.2, 0.4]}, {"predictions": [0.1]}, {"predictions": []}])

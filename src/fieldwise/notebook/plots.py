@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.evaluation import auc
 from fieldwise.evaluation.reliability import Reliability
+from fieldwise.explain.attention import darkest, is_uniform
 from fieldwise.explain.explanation import Explanation
 from fieldwise.models.afm import AFMNetwork
 from fieldwise.runs.leaderboard import Board
@@ -43,7 +44,10 @@ def axes(ax: Any = None) -> Any:
 
 
 def plot_training(result: FitResult, ax: Any = None) -> Any:
-    """Plot the monitored validation metric by epoch, with the best evaluation marked, and the training loss."""
+    """Plot the monitored validation metric by epoch, with the best evaluation marked, and the losses on one scale.
+
+    The training loss and a validation logloss share an axis; another monitored metric has its own.
+    """
     ax = axes(ax)
     epochs = [e.epoch for e in result.history]
     monitored = [e.metrics[result.monitor] for e in result.history]
@@ -54,9 +58,13 @@ def plot_training(result: FitResult, ax: Any = None) -> Any:
     lines = ax.get_lines()
     losses = [(e.epoch, e.train_loss) for e in result.history if e.train_loss is not None]
     if losses:
-        beside = ax.twinx()
+        same = result.monitor in ("loss", "logloss")
+        beside = ax if same else ax.twinx()
         lines += beside.plot(*zip(*losses, strict=True), "--", color="0.5", label="train loss")
-        beside.set_ylabel("train loss")
+        if not same and "logloss" in result.best.metrics:
+            valid = [e.metrics["logloss"] for e in result.history]
+            lines += beside.plot(epochs, valid, ":", color="C2", label="valid logloss")
+        beside.set_ylabel("loss")
     ax.legend(handles=lines, loc="best")
     return ax
 
@@ -131,7 +139,11 @@ def plot_attention(explanation: Explanation, row: int | None = None, ax: Any = N
     else:
         square = mean.reshape(-1, *mean.shape[-2:]).mean(0)
     ax = axes(ax)
-    image = ax.imshow(square, vmin=0, cmap="viridis")
+    equal = 1 / (len(subject.pairs) if isinstance(subject.network, AFMNetwork) else len(subject.fields))
+    known = square[~np.isnan(square)]
+    image = ax.imshow(square, vmin=0, vmax=darkest(known, equal), cmap="viridis")
+    if is_uniform(known, equal):
+        ax.set_title("attention is uniform: it shows no field")
     ax.set_xticks(range(len(subject.fields)), [_short(name) for name in subject.fields], rotation=90)
     ax.set_yticks(range(len(subject.fields)), [_short(name) for name in subject.fields])
     ax.figure.colorbar(image, ax=ax, label="attention")

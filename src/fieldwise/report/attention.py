@@ -8,16 +8,23 @@ import polars as pl
 from markupsafe import Markup
 
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.explain.attention import darkest, is_uniform, uniform_text
+from fieldwise.explain.effects import effects, span
 from fieldwise.explain.explanation import explain_subject
+from fieldwise.explain.sentence import prediction_text
 from fieldwise.explain.subject import Subject
 from fieldwise.explain.summary import summary
 from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, number
-from fieldwise.report.charts import heat_map, share_cell
+from fieldwise.report.charts import dot_chart, heat_map, share_cell
+from fieldwise.report.line_chart import Axis, Line, line_chart
+from fieldwise.schema.label import Task
 
 __all__ = ["explanation_section"]
 
 PAIRS = 15
+DIRECTIONS = 12
 TABLED_FIELDS = 16  # attention tables of more fields would be too large to read
+UNDRAWN = "It is not drawn: shades would show differences that mean nothing."
 WORDS = {
     "terms": "the model's exact terms",
     "integrated_gradients": "integrated gradients",
@@ -41,6 +48,7 @@ def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows
             "explain --faithfulness` tests it."
         ),
         _fields(found["fields"]),
+        *_directions(effects(bundle, label=label), subject.settings.task),
     ]
     if found["pairs"]:
         blocks += _pairs(found["pairs"], subject.fields)
@@ -70,6 +78,35 @@ def _fields(fields: Sequence[dict[str, Any]]) -> Table:
     )
 
 
+def _directions(found: Sequence[dict[str, Any]], task: Task) -> list[Block]:
+    """A chart per field of the mean prediction by value, all on one scale."""
+    if not found:
+        return []
+    factor, unit = (100.0, " %") if task == "binary" else (1.0, "")
+    low, high = (factor * end for end in span(found))
+    room = (high - low) * 0.05 or 0.5
+    scale = low - room, high + room
+    blocks: list[Block] = [
+        Note(
+            text="Directions: the mean prediction if all of the bundle's sample rows had this value in the field and "
+            f"kept their others, on one scale for all fields, the {min(DIRECTIONS, len(found))} with the widest ranges of "
+            f"{len(found)}. Numbers are quantiles of these rows, other values the most frequent ones."
+        )
+    ]
+    for one in found[:DIRECTIONS]:
+        title, mean = f"Direction of {one['field']}", [factor * p for p in one["predictions"]]
+        rows = [[v, prediction_text(p, task)] for v, p in zip(one["values"], one["predictions"], strict=True)]
+        table = Table(columns=[one["field"], "mean prediction"], rows=rows)
+        if "numbers" in one:
+            line = Line(name="", x=one["numbers"], y=mean, points=True)
+            drawing = line_chart([line], Axis(one["field"]), Axis("", span=scale, unit=unit), title=title)
+        else:
+            ordered = sorted(zip(one["values"], mean, strict=True), key=lambda row: -row[1])
+            drawing = dot_chart(ordered, scale, title=title, unit=unit)
+        blocks.append(Figure(title=title, drawing=drawing, table=table))
+    return blocks
+
+
 def _pairs(pairs: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[Block]:
     parts = [name for name in pairs[0] if name not in ("fields", "strength")]
     most = pairs[0]["strength"] or 1.0
@@ -90,7 +127,14 @@ def _pairs(pairs: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[Block
     )
     figures: list[Block] = [_square("Strength of pairs", pairs, "strength", fields, most=None)]
     if "mean_attention" in parts:
-        figures.append(_square("Attention of pairs, mean", pairs, "mean_attention", fields, most=None))
+        weights, equal = np.array([p["mean_attention"] for p in pairs]), 1 / len(pairs)
+        if is_uniform(weights, equal):
+            figures.append(
+                Note(text=f"Of pairs, {uniform_text(weights, equal)}, on average over these rows. {UNDRAWN}")
+            )
+        else:
+            most = darkest(weights, equal)
+            figures.append(_square("Attention of pairs, mean", pairs, "mean_attention", fields, most=most))
     return [top, *figures]
 
 
@@ -115,17 +159,23 @@ def _square(
 
 def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
     layers, heads = mean_LHFF.shape[:2]
-    most = float(mean_LHFF.max())
+    equal = 1 / len(fields)
+    if is_uniform(mean_LHFF, equal):
+        return [Note(text=f"In all heads {uniform_text(mean_LHFF, equal)}, on average over these rows. {UNDRAWN}")]
+    most = darkest(mean_LHFF, equal)
     found: list[Block] = [
         Note(
             text="Attention, averaged over these rows: each row of a map holds one field's weights for all fields, "
-            f"which add up to 1. The largest weight of all heads is {number(most)}; equal weights would be "
-            f"{number(1 / len(fields))}."
+            f"which add up to 1. The largest weight of all heads is {number(float(mean_LHFF.max()))}; equal weights "
+            f"would be {number(equal)}, and the darkest shade of all maps is {number(most)}."
         )
     ]
     for layer in range(layers):
         for head in range(heads):
             own, title = mean_LHFF[layer, head], f"Attention, layer {layer + 1}, head {head + 1}"
+            if is_uniform(own, equal):
+                found.append(Note(text=f"{title}: {uniform_text(own, equal)}. {UNDRAWN}"))
+                continue
             if len(fields) <= TABLED_FIELDS:
                 table = Table(
                     columns=["field", *fields],

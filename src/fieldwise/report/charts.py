@@ -8,12 +8,14 @@ from xml.etree import ElementTree
 import numpy as np
 from markupsafe import Markup
 
+from fieldwise.report.line_chart import nice_ticks
 from fieldwise.report.svg import LEGEND_LINE, TOP, WIDTH, add, add_text, colour_class, markup, rounded, svg_root
 
-__all__ = ["Pair", "heat_map", "interval_cell", "paired_bars", "share_cell"]
+__all__ = ["Pair", "dot_chart", "heat_map", "interval_cell", "paired_bars", "share_cell"]
 
 CELL = 100.0, 18.0
 LEAST_TILE, MOST_TILE, LETTER = 15.0, 26.0, 6.3
+LONGEST_NAME = 22  # characters of a value's name
 FAINTEST = 0.05  # opacity of a tile at 0, so that it stays visible
 
 
@@ -69,6 +71,33 @@ def paired_bars(pairs: Sequence[Pair], names: tuple[str, str], *, title: str, mo
 
 def _words_of(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
     return [pair.name for pair in pairs], [pair.words for pair in pairs]
+
+
+def dot_chart(rows: Sequence[tuple[str, float]], span: tuple[float, float], *, title: str, unit: str = "") -> Markup:
+    """A chart with a dot for each named value on a scale that other charts may share.
+
+    Args:
+        rows: names and values, from top to bottom.
+        span: the first and last value of the scale.
+        title: text for screen readers.
+        unit: follows the scale's numbers.
+    """
+    names = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…" for name, _ in rows]
+    left, height = 10 + LETTER * max(map(len, names), default=0), 20.0
+    bottom = TOP + height * len(rows)
+    svg = svg_root(WIDTH, bottom + 22, title)
+
+    def place(value: float) -> float:
+        return left + 8 + (value - span[0]) / (span[1] - span[0]) * (WIDTH - left - 28)
+
+    for tick in nice_ticks(*span, about=4):
+        add(svg, "line", "grid", x1=place(tick), x2=place(tick), y1=TOP, y2=bottom)
+        add_text(svg, place(tick), bottom + 15, f"{tick:g}{unit}", "tick", anchor="middle")
+    for k, (name, (_, value)) in enumerate(zip(names, rows, strict=True)):
+        y = TOP + height * (k + 0.5)
+        add_text(svg, left, y + 4, name, "tick", anchor="end")
+        add(svg, "circle", "dot c0", cx=place(value), cy=y, r=4)
+    return markup(svg)
 
 
 def heat_map(

@@ -44,11 +44,13 @@ class Axis:
         label: its label.
         span: its first and last value; the points' range and a margin, if omitted.
         mark: a value at which to draw a dashed line across the chart.
+        unit: follows the numbers of a vertical axis.
     """
 
     label: str
     span: tuple[float, float] | None = None
     mark: float | None = None
+    unit: str = ""
 
 
 def line_chart(lines: Sequence[Line], x: Axis, y: Axis, *, title: str, diagonal: bool = False) -> Markup:
@@ -69,7 +71,7 @@ def line_chart(lines: Sequence[Line], x: Axis, y: Axis, *, title: str, diagonal:
     y_span = y.span or _span([v for line in lines for v in (line.y, line.low, line.high) if v is not None])
     plane = _Plane(svg, top, height - BOTTOM, x_span, y_span)
     _draw_legend(svg, named)
-    _draw_axes(plane, x.label, y.label)
+    _draw_axes(plane, x.label, y.label, y.unit)
     if diagonal:
         low, high = max(x_span[0], y_span[0]), min(x_span[1], y_span[1])
         add(svg, "line", "rule", x1=plane.x(low), x2=plane.x(high), y1=plane.y(low), y2=plane.y(high))
@@ -109,13 +111,13 @@ def _draw_legend(svg: ElementTree.Element, named: Sequence[Line]) -> None:
         add_text(svg, LEFT + 24, y + 4, text, "legend")
 
 
-def _draw_axes(plane: _Plane, x_label: str, y_label: str) -> None:
+def _draw_axes(plane: _Plane, x_label: str, y_label: str, y_unit: str) -> None:
     """Draw grid lines with their values, and both labels."""
     svg, top, bottom = plane.svg, plane.top, plane.bottom
     (x_low, x_high), (y_low, y_high) = plane.x_span, plane.y_span
     for tick in nice_ticks(y_low, y_high):
         add(svg, "line", "grid", x1=LEFT, x2=WIDTH - RIGHT, y1=plane.y(tick), y2=plane.y(tick))
-        add_text(svg, LEFT - 6, plane.y(tick) + 4, _tick(tick, y_high - y_low), "tick", anchor="end")
+        add_text(svg, LEFT - 6, plane.y(tick) + 4, _tick(tick, y_high - y_low) + y_unit, "tick", anchor="end")
     for tick in nice_ticks(x_low, x_high):
         add(svg, "line", "grid", y1=top, y2=bottom, x1=plane.x(tick), x2=plane.x(tick))
         add_text(svg, plane.x(tick), bottom + 15, _tick(tick, x_high - x_low), "tick", anchor="middle")

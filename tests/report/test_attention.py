@@ -1,0 +1,58 @@
+"""The report's maps of attention: none of uniform attention, and shades on an absolute scale."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from explain.conftest import SCHEMA, log
+
+from fieldwise import Bundle
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.models import AFM, AutoInt
+from fieldwise.models.build import build_network
+from fieldwise.report.attention import explanation_section
+from fieldwise.report.blocks import Figure, Note
+
+
+def blocks(settings, std):
+    """The explanation of a network whose weights have this standard deviation."""
+    encoder = Encoder.fit(log(), SCHEMA)
+    network = build_network(settings, encoder.layout, 0).eval()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for parameter in network.parameters():
+            parameter.data.normal_(std=std)
+    bundle = Bundle(SCHEMA, encoder, settings, network, log().head(7), {})
+    return explanation_section(bundle, log(), "click", rows=20, seed=0).blocks
+
+
+@pytest.mark.parametrize("settings", [AutoInt(embedding_dim=4, layers=2), AFM(embedding_dim=4)], ids=["autoint", "afm"])
+def test_uniform_attention_is_said_and_not_drawn(settings):
+    found = blocks(settings, 0.02)
+    assert not [one for one in found if isinstance(one, Figure) and "Attention" in one.title]
+    (said,) = [one.text for one in found if isinstance(one, Note) and "attention is uniform" in one.text]
+    equal = {"AutoInt": 1 / 6, "AFM": 1 / 15}[type(settings).__name__]
+    assert f"within 5 % of the equal ones, {equal:.4f} (" in said
+
+
+def test_shades_are_of_three_times_the_equal_weight_or_the_largest():
+    found = blocks(AutoInt(embedding_dim=4, layers=2), 0.4)
+    figures = [one for one in found if isinstance(one, Figure) and "Attention" in one.title]
+    tiles = re.findall(
+        r'fill-opacity="([\d.]+)"><title>[^<]*: ([\d.]+)</title>', "".join(str(one.drawing) for one in figures)
+    )
+    assert len(tiles) == 36 * len(figures) > 0
+    opacity, weight = np.array(tiles, dtype=float).T
+    assert opacity == pytest.approx(0.05 + 0.95 * weight / max(0.5, weight.max()), abs=0.02)
+
+
+def test_directions_share_one_scale():
+    found = {one.title: one for one in blocks(AFM(embedding_dim=4), 0.5) if isinstance(one, Figure)}
+    shown = [found[f"Direction of {name}"] for name in ("genres", "price", "hour")]
+    every = [float(row[1].removesuffix(" %")) for one in shown for row in one.table.rows]
+    assert len(shown[1].table.rows) == 7  # of as many sample rows
+    for one in shown:
+        ticks = re.findall(r">([\d.]+) %</text>", str(one.drawing))
+        assert ticks == re.findall(r">([\d.]+) %</text>", str(shown[0].drawing))
+        assert min(every) - 12 < float(ticks[0]) < float(ticks[-1]) < max(every) + 12
