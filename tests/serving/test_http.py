@@ -1,6 +1,7 @@
 """The server's answers against the bundles themselves; every bad request gets an answer that names the part."""
 
 import asyncio
+import dataclasses
 import json
 import os
 import re
@@ -25,7 +26,7 @@ from serving.hostile import BODIES, CELLS, ROW
 
 from fieldwise import Label
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.explain import explain
+from fieldwise.explain import effects, explain
 from fieldwise.models import FM
 from fieldwise.serving import Cascade, Query, build_index
 from fieldwise.serving.http import ServerSettings, create_app
@@ -183,6 +184,7 @@ def test_explanations_are_those_of_the_command(server, ranker):
         assert one["score"] == pytest.approx(row["score"], rel=1e-6)
         assert [f["field"] for f in one["fields"]] == [f["field"] for f in row["fields"]]
         assert len(one["pairs"]) == 15
+        assert one["sentence"] == row["sentence"]
 
 
 def test_recommended_items_are_explained(server):
@@ -216,6 +218,18 @@ def test_items_of_every_type(tmp_path, tower, ranker):
     )
     why = mixed.post("/v1/explain", {"context": CONTEXT, "items": [int(item["id"])]}).json()["explanations"][0]
     assert why["prediction"] == pytest.approx(item["prediction"], rel=1e-5)
+
+
+def test_directions_are_computed_once(server, ranker, monkeypatch):
+    expected = effects(ranker)
+    assert server.get("/v1/effects").json()["effects"] == [{"numbers": None} | one for one in expected]
+    monkeypatch.setattr("fieldwise.serving.service.effect", None)
+    assert [one["field"] for one in server.get("/v1/effects").json()["effects"]] == [one["field"] for one in expected]
+
+
+def test_directions_need_sample_rows(ranker):
+    bare = client(Service(dataclasses.replace(ranker, samples=ranker.samples.head(0))))
+    refused(bare.get("/v1/effects"), 422, "the bundle has no sample rows")
 
 
 def test_similar_items_have_the_nearest_heads(server, cascade):
@@ -484,7 +498,7 @@ def test_who_asks_for_metrics_again_and_again_gets_those_of_a_moment_ago(ranker,
 def test_the_published_document_has_every_answer(server):
     document = server.get("/openapi.json").json()
     model = {"/v1/predict", "/v1/recommend", "/v1/explain", "/v1/items/{id}/similar"}
-    assert set(document["paths"]) == model | {"/v1/about", "/v1/users", "/v1/users/{id}", "/v1/items"}
+    assert set(document["paths"]) == model | {"/v1/about", "/v1/effects", "/v1/users", "/v1/users/{id}", "/v1/items"}
     for path in document["paths"].values():
         for operation in path.values():
             assert {"200", "401", "404", "405", "413", "422", "503"} <= set(operation["responses"])

@@ -409,6 +409,8 @@ def test_why_has_the_pairs_of_explain(visit, places, model):
     assert [words for words, _ in fields] == [
         f"{one['field']} {value(one['field'], one['value'])}" for one in why["fields"]
     ]
+    assert first.locator(".reason").inner_text().endswith(why["sentence"].partition(", ")[2])
+    first.get_by_text("Figures in logits").click()
     levels = first.get_by_text("IntTower’s levels and gates")
     assert levels.count() == (model == "tower")
     if model == "tower":
@@ -419,6 +421,63 @@ def test_why_has_the_pairs_of_explain(visit, places, model):
     page.locator(f"{ROW} >> nth=1").get_by_role("button").first.click()
     page.wait_for_selector(f"{ROW}:nth-child(2) .bars")
     assert button.get_attribute("aria-expanded") == "false"
+
+
+def test_a_reason_is_a_sentence_first_and_logits_are_behind_a_detail(visit, places):
+    address = places["afm"]
+    page = visit(f"{address}/?user=u3")
+    first = page.locator(f"{ROW} >> nth=0")
+    first.get_by_role("button").first.click()
+    page.wait_for_selector(".reason")
+    body = {"user": "u3", "context": asked_of(address, "u3")["context"], "items": [first.get_attribute("data-id")]}
+    (why,) = httpx.post(f"{address}/v1/explain", json=body, timeout=20).json()["explanations"]
+    said = first.locator(".why > *").first.inner_text()
+    assert said == why["sentence"]
+    assert re.match(r"[\d.]+ %, .*mainly because ", said)
+    amounts = first.locator(".columns .amount")
+    assert first.locator(".sum").is_hidden()
+    assert amounts.first.bounding_box()["width"] <= 1
+    first.get_by_text("Figures in logits").click()
+    assert "a logit of" in first.locator(".sum").inner_text()
+    assert amounts.first.bounding_box()["width"] > 20
+
+
+def test_directions_are_those_of_the_api_on_one_scale(visit, places):
+    address = places["autoint"]
+    page = visit(f"{address}/?user=u3")
+    first = page.locator(f"{ROW} >> nth=0")
+    first.get_by_role("button").first.click()
+    page.wait_for_selector(".directions:not([hidden])")
+    effects = httpx.get(f"{address}/v1/effects", timeout=20).json()["effects"]
+    assert first.locator("figcaption").all_inner_texts() == [one["field"] for one in effects]
+    every = [prediction for one in effects for prediction in one["predictions"]]
+    for one, figure in zip(effects, first.locator("figure").all(), strict=True):
+        share = [(prediction - min(every)) / (max(every) - min(every)) for prediction in one["predictions"]]
+        if one["numbers"]:
+            drawn = [
+                68 - float(y)
+                for y in figure.locator("circle").evaluate_all("all => all.map(c => c.getAttribute('cy'))")
+            ]
+            assert drawn == pytest.approx([64 * place for place in share])
+            assert figure.locator("line").count() == 1
+        else:
+            found = {line.locator(".words").inner_text(): line for line in figure.locator("li").all()}
+            for value, place in zip(one["values"], share, strict=True):
+                style = found[value].locator(".dot").get_attribute("style")
+                assert float(re.search(r"([\d.]+)%", style)[1]) == pytest.approx(100 * place, abs=1e-3)
+    mine = next(line.inner_text() for line in first.locator("figure .own .words").all())
+    assert mine in {value for one in effects for value in one["values"]}
+
+
+def test_a_reason_stands_without_directions(visit, places):
+    page = visit(places["afm"], strict=False)  # Chromium reports the 503 itself
+    page.route(
+        "**/v1/effects", lambda route: route.fulfill(status=503, json={"error": {"message": "busy", "field": None}})
+    )
+    page.locator(f"{ROW} >> nth=0").get_by_role("button").first.click()
+    page.wait_for_selector(".reason")
+    assert page.locator(".directions").is_hidden()
+    assert page.locator(".bars").count()
 
 
 def test_an_open_why_follows_a_changed_field(visit, places):

@@ -89,8 +89,8 @@ def _directions(found: Sequence[dict[str, Any]], task: Task) -> list[Block]:
     blocks: list[Block] = [
         Note(
             text="Directions: the mean prediction if all of the bundle's sample rows had this value in the field and "
-            f"kept their others, on one scale for all fields, the {min(DIRECTIONS, len(found))} with the widest ranges of "
-            f"{len(found)}. Numbers are quantiles of these rows, other values the most frequent ones."
+            f"kept their others, for the {min(DIRECTIONS, len(found))} of {len(found)} fields with the widest ranges, "
+            "on one scale. Numbers are quantiles of these rows, other values the most frequent ones."
         )
     ]
     for one in found[:DIRECTIONS]:

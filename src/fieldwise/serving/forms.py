@@ -11,6 +11,8 @@ __all__ = [
     "ERRORS",
     "CatalogueItem",
     "Cell",
+    "Effect",
+    "EffectsResponse",
     "ErrorBody",
     "ErrorResponse",
     "ExplainRequest",
@@ -113,6 +115,21 @@ class ExplainResponse(BaseModel):
 
     explanations: list[dict[str, Any]]
     degraded: list[Missing] = []
+
+
+class Effect(BaseModel):
+    """The mean prediction if all sample rows had a value of a field, by value; `numbers`: the values if they are."""
+
+    field: str
+    values: list[str]
+    numbers: list[float] | None = None
+    predictions: list[float]
+
+
+class EffectsResponse(BaseModel):
+    """The field with the widest range of predictions first; ids are left out."""
+
+    effects: list[Effect]
 
 
 class SimilarResponse(BaseModel):

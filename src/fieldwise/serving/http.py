@@ -15,7 +15,7 @@ from fieldwise.serving.forms import ERRORS
 from fieldwise.serving.gate import Gate, ServerSettings
 from fieldwise.serving.http_errors import add_errors
 from fieldwise.serving.replacement import Live
-from fieldwise.serving.routes import about, explain, files, items, predict, recommend, similar, status, users
+from fieldwise.serving.routes import about, effects, explain, files, items, predict, recommend, similar, status, users
 from fieldwise.serving.served import Served
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores.complete import Stores
@@ -23,7 +23,17 @@ from fieldwise.version import __version__
 
 __all__ = ["ServerSettings", "create_app"]
 
-ROUTERS = (predict, recommend, explain, similar, status, about, users, items)  # in the published document's order
+ROUTERS = (
+    predict,
+    recommend,
+    explain,
+    effects,
+    similar,
+    status,
+    about,
+    users,
+    items,
+)  # in the published document's order
 
 
 def create_app(

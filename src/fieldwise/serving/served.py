@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from fieldwise.explain.effects import shown_fields, widest_first
 from fieldwise.schema import Field
 from fieldwise.serving.admission import deadline
 from fieldwise.serving.answers import Predicted, explanations, measures_pairs
@@ -99,6 +100,19 @@ class Served:
             return [partial(explanations, now.bundle, part, pairs=pairs) for part in parts]
 
         return await self._in_time(self._explanations.run(pieces))
+
+    async def effects(self) -> list[dict[str, Any]]:
+        """The directions of the fields, computed at the first call, a field at a time like `explain`.
+
+        Errors:
+            RequestError: a timeout, or too many waiting requests.
+            DataError: the bundle has no sample rows.
+        """
+        now = self.service
+        fields = shown_fields(now.bundle.schema)
+        return widest_first(
+            await self._in_time(self._explanations.run(lambda: [partial(now.effect, one) for one in fields]))
+        )
 
     async def work(self, call: Callable[[], T]) -> T:
         """Run a long call in the worker thread and return its result.

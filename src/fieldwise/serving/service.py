@@ -11,6 +11,7 @@ import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.explain.effects import effect
 from fieldwise.schema import Field
 from fieldwise.serving.answers import Predicted, explanations, item_answers, only_answer, predictions, tried
 from fieldwise.serving.asked import Asked, Explained, check_filter, used_items
@@ -59,6 +60,7 @@ class Service:
         self.log = log
         self.exclude_seen: Seen = log is not None and (exclude_seen if log.positive else bool(exclude_seen))
         self._browsers: dict[str | None, Browser] = {}
+        self._effects: dict[str, dict[str, Any]] = {}
 
     @property
     def about(self) -> str:
@@ -183,6 +185,16 @@ class Service:
             RequestError: as for `predict` and `recommend`.
         """
         return explanations(self.bundle, self.explained_rows(asked), pairs=pairs)
+
+    def effect(self, field: Field) -> list[dict[str, Any]]:
+        """The one effect of a field (`fieldwise.explain.effects`), computed once.
+
+        Errors:
+            DataError: the bundle has no sample rows.
+        """
+        if field.name not in self._effects:
+            self._effects[field.name] = effect(self.bundle, field)
+        return [self._effects[field.name]]
 
     def explained_rows(self, asked: Explained) -> pl.DataFrame:
         """The rows to explain as a table; errors as for `explain`."""

@@ -14,6 +14,14 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+/** An element of an SVG drawing. */
+export function draw(tag, attributes, text = "") {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.textContent = text;
+  return element;
+}
+
 export const byId = (id) => document.getElementById(id);
 
 let made = 0;

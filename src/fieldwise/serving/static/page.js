@@ -232,11 +232,24 @@ async function score(signal) {
       make("span", { class: `delta ${change > 0 ? "up" : "down"}`, text: moved ? written.moved(change) : "" }),
     );
   });
-  byId("single").replaceChildren(...cards, make("div", { class: "why" }, ...whyView(why.explanations[0], style, shownValue)));
+  byId("single").replaceChildren(...cards, make("div", { class: "why" }, ...whyView(why.explanations[0], style, shownValue, directions)));
   say(`${meaning(about.labels[0])}: ${style.text(of(scores.predictions[0], about.labels[0]))}`);
 }
 
 let explaining = null;
+let effects = null;
+
+/** The directions of the fields, requested once. */
+function directions() {
+  effects ??= get("v1/effects").then(
+    (found) => found.effects,
+    (fault) => {
+      effects = null; // the next explanation asks again
+      throw fault;
+    },
+  );
+  return effects;
+}
 
 async function openWhy(id, panel) {
   if (state.open !== id) {
@@ -259,7 +272,7 @@ async function openWhy(id, panel) {
     if (panel.dataset.asked !== key) return;
     const found = make("div", { class: "similar" });
     const near = about.items.prerank && make("button", { type: "button", text: "Similar items", "aria-expanded": "false", onclick: () => similar(id, found, near) });
-    panel.replaceChildren(...whyView(explanations[0], style, shownValue), ...(near ? [near, found] : []));
+    panel.replaceChildren(...whyView(explanations[0], style, shownValue, directions), ...(near ? [near, found] : []));
   } catch (fault) {
     if (panel.dataset.asked !== key) return;
     delete panel.dataset.asked;
