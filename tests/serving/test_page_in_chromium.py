@@ -631,7 +631,7 @@ def test_one_row_by_hand_where_there_is_no_catalogue(visit, places, ranker):
 
     usual = prediction()
     assert page.inner_text(".card .number") == percents([{"prediction": usual}])[0]
-    page.get_by_label("price").fill("0.9")
+    page.get_by_label("price", exact=True).fill("0.9")
     row["price"] = 0.9
     settle(page)
     page.wait_for_function(
