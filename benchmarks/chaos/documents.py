@@ -18,14 +18,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
-from serving.test_openapi import CHECKS, OPERATIONS
+from serving.test_openapi import CHECKS, NOTHING_TAKEN, OPERATIONS
 
 from benchmarks.chaos.floods import ENDS
 from benchmarks.chaos.outcome import Outcome, judge
 from benchmarks.chaos.target import result, served, start
 
 ROUNDS = 10  # the last ones ask for little
-PAIRS = [(*one, mode) for one in OPERATIONS for mode in GenerationMode if one[1] != "/v1/about"]
+PAIRS = [(*one, mode) for one in OPERATIONS for mode in GenerationMode if one[1] not in NOTHING_TAKEN]
 
 
 def documents(folder: Path, requests: int, seed: int, seconds: float) -> Outcome:

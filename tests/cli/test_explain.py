@@ -3,10 +3,13 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from cli.test_bad_input import refused, with_cell
 
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.cli.explain_tables import _strongest_attention
+from fieldwise.explain import effects
 
 
 @pytest.fixture
@@ -40,6 +43,22 @@ def test_a_row_to_read(fieldwise, bundle, table):
     assert out.count(" x ") == 4  # two pairs, by names and by values
 
 
+def test_directions_of_cheap_and_dear(fieldwise, bundle, log, table):
+    expected = effects(Bundle.load(bundle))
+    for which in (("--row", 0), ("--rows", 50)):
+        code, out, _ = fieldwise("explain", bundle, "--data", table, *which)
+        assert code == 0
+        lines = out.split("directions, the mean prediction")[1].splitlines()[2:]
+        assert [line.split()[0] for line in lines[: len(expected)]] == [one["field"] for one in expected]
+        found = json.loads(fieldwise("explain", bundle, "--data", table, *which, "--json")[1])["effects"]
+        assert found == expected
+
+
+def test_uniform_attention_is_a_sentence():
+    text = _strongest_attention(np.full((2, 1, 6, 6), 0.1677), list("abcdef"), 10)
+    assert text.strip().startswith("attention is uniform: all weights are within 10 % of the equal ones, 0.1667")
+
+
 def test_a_set_of_rows(fieldwise, bundle, table):
     code, out, err = fieldwise("explain", bundle, "--data", table, "--rows", 50, "--faithfulness")
     assert code == 0
@@ -67,7 +86,7 @@ def test_a_set_as_json(fieldwise, bundle, table):
 def test_other_models_have_their_own_parts(fieldwise, recipe, table):
     text = recipe.read_text()
     for model, settings, words in (
-        ("autoint", "layers = 1", ("attention, the 3 strongest between two fields",)),
+        ("autoint", "layers = 1", ("attention is uniform: all weights",)),
         (
             "inttower",
             "hidden = [4]\nuser_heads = 2\nitem_heads = 2\nhead_dim = 2\ncir_weight = 0.0",

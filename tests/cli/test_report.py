@@ -82,7 +82,7 @@ def test_runs_are_compared(fieldwise, recipe, tmp_path):
     table = text.split("Comparison</h2>")[1].split("</table>")[0]
     assert "baseline" in table
     assert table.count("<small>+0.0000 to +0.0000</small>") == 1, "the same run twice differs in nothing"
-    assert "Attention, layer 1, head 2" in text
+    assert "In all heads attention is uniform" in text
     for name in ("fm", "again", "int"):
         assert f"mine ({name})" in text
 
@@ -117,7 +117,7 @@ def test_kept_runs_of_a_comparison(fieldwise, recipe, tmp_path):
 def test_towers_and_afm_show_their_own_parts(fieldwise, recipe, tmp_path):
     text = recipe.read_text()
     for model, words in (
-        ('name = "afm"', ["Attention of pairs, mean", "Strength of pairs"]),
+        ('name = "afm"', ["Of pairs, attention is uniform", "Strength of pairs"]),
         (
             'name = "inttower"\nhidden = [4]\nuser_heads = 2\nitem_heads = 2\nhead_dim = 2\ncir_weight = 0.0',
             ["Matches by item head", "Gates: each field"],

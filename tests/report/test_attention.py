@@ -50,6 +50,7 @@ def test_shades_are_of_three_times_the_equal_weight_or_the_largest():
 def test_directions_share_one_scale():
     found = {one.title: one for one in blocks(AFM(embedding_dim=4), 0.5) if isinstance(one, Figure)}
     shown = [found[f"Direction of {name}"] for name in ("genres", "price", "hour")]
+    assert "Attention of pairs, mean" in found
     every = [float(row[1].removesuffix(" %")) for one in shown for row in one.table.rows]
     assert len(shown[1].table.rows) == 7  # of as many sample rows
     for one in shown:

@@ -469,6 +469,27 @@ def test_directions_are_those_of_the_api_on_one_scale(visit, places):
     assert mine in {value for one in effects for value in one["values"]}
 
 
+def test_uniform_attention_is_said_instead_of_shown(visit, places):
+    page = visit(places["afm"])
+
+    def answer(route):
+        found = route.fetch()
+        why = found.json()
+        pairs = why["explanations"][0]["pairs"]
+        for place, pair in enumerate(pairs):
+            pair["attention"] = 0.5 if shown and place == 0 else 1.004 / len(pairs)
+        route.fulfill(response=found, json=why)
+
+    page.route("**/v1/explain", answer)
+    for shown, number in ((True, 0), (False, 1)):
+        one = page.locator(f"{ROW} >> nth={number}")
+        one.get_by_role("button").first.click()
+        one.locator(".reason").wait_for()
+        text = one.locator(".why").text_content()
+        assert ("attention" in one.locator(".columns").text_content()) == shown
+        assert ("Attention is uniform over the pairs" in text) != shown
+
+
 def test_a_reason_stands_without_directions(visit, places):
     page = visit(places["afm"], strict=False)  # Chromium reports the 503 itself
     page.route(

@@ -23,17 +23,7 @@ from fieldwise.version import __version__
 
 __all__ = ["ServerSettings", "create_app"]
 
-ROUTERS = (
-    predict,
-    recommend,
-    explain,
-    effects,
-    similar,
-    status,
-    about,
-    users,
-    items,
-)  # in the published document's order
+ROUTERS = (predict, recommend, explain, effects, similar, status, about, users, items)  # in the document's order
 
 
 def create_app(
