@@ -292,6 +292,27 @@ def test_a_server_with_two_workers(tmp_path, ranker):
         assert counted() == 18
 
 
+def test_workers_that_are_started_again_serve_the_last_good_bundle(tmp_path, ranker):
+    ranker.save(tmp_path / "ranker")
+    rows = log(4, seed=9)
+    with serving(tmp_path, "ranker", "--workers", 2, "--watch", 0.2, before=FRESH) as server:
+
+        def scores():
+            answer = httpx.post(f"{server.place}/v1/predict", json={"rows": rows.to_dicts()}, timeout=30)
+            return [one["score"] for one in answer.json()["predictions"]]
+
+        (tmp_path / "ranker" / "bundle.json").write_text("{}")
+        for worker in children(server.process.pid):
+            os.kill(worker, signal.SIGKILL)
+        server.process.heard(r"is damaged: .*the last good one is served")
+        assert scores() == pytest.approx(ranker.score(rows).tolist(), abs=1e-6)
+        newer = make(FM(embedding_dim=4), seed=6)
+        newer.save(tmp_path / "ranker")
+        wanted, deadline = pytest.approx(newer.score(rows).tolist(), abs=1e-6), time.monotonic() + 60
+        while not all(scores() == wanted for _ in range(6)):
+            assert time.monotonic() < deadline, server.log
+
+
 def children(process):
     return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 

@@ -5,7 +5,9 @@ import gc
 import importlib
 import socket
 import sys
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,6 +20,10 @@ from fieldwise.cli.signals import usual_ends
 from fieldwise.cli.workers import Supervisor, Worker
 from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
 from fieldwise.storage.cores import available_cores
+
+if TYPE_CHECKING:
+    from fieldwise.cli.serve_sources import Loader
+    from fieldwise.serving.replacement import Live
 
 __all__ = ["ServeOptions", "run"]
 
@@ -135,12 +141,12 @@ def _serve(options: ServeOptions, worker: Worker | None) -> None:
     _load_server()
     import uvicorn
 
-    from fieldwise.cli.serve_sources import Loader, open_stores
+    from fieldwise.cli.serve_sources import artifacts, open_stores
     from fieldwise.serving.balanced import BalancedServer, OpenCounts
     from fieldwise.serving.connection_limits import Connections
     from fieldwise.serving.connections import limited_protocol
     from fieldwise.serving.http import create_app
-    from fieldwise.serving.replacement import Live, Watcher
+    from fieldwise.serving.replacement import Watcher
     from fieldwise.storage.memory import return_freed_memory
 
     of = 1 if worker is None else worker.of
@@ -148,10 +154,10 @@ def _serve(options: ServeOptions, worker: Worker | None) -> None:
     usual_ends()  # uvicorn stops gracefully by itself
     set_threads(_threads(options, worker))
     tell = say if worker is None or worker.number == 1 else _say_nothing  # all workers would say the same
-    load = Loader(options, tell, None if worker is None else worker.shared)
-    state = Watcher.state(load.manifests)
-    live = Live(load())
-    watcher = Watcher(live, load, load.manifests, every=options.watch, note=tell, state=state)
+    manifests = [folder / kind.manifest for folder, kind in artifacts(options).items()]
+    state = Watcher.state(manifests)
+    load, live = _load_first(options, tell, worker)
+    watcher = Watcher(live, load, manifests, every=options.watch, note=tell, state=state)
     app = create_app(live, options.server_settings(), open_stores(options, load.tables), title=options.title)
     sys.setswitchinterval(SWITCH)
     connections = Connections(limits, app.state.registry, app.state.shares, app.state.early)
@@ -183,6 +189,25 @@ def _serve(options: ServeOptions, worker: Worker | None) -> None:
         server.run(sockets=sockets)
     finally:
         watcher.stop()
+
+
+def _load_first(options: ServeOptions, tell: Callable[[str], None], worker: Worker | None) -> "tuple[Loader, Live]":
+    """The first service; that of a worker started again is the last good one if what is on disk cannot be loaded."""
+    from fieldwise.cli.serve_sources import Loader, last_generation
+    from fieldwise.serving.replacement import Live
+
+    shared = None if worker is None else worker.shared
+    try:
+        load = Loader(options, tell, shared)
+        return load, Live(load())
+    except FieldwiseError as e:
+        if shared is None or (kept := last_generation(shared)) is None:
+            raise
+        load = Loader(options, tell, shared, kept)
+        live = Live(load())
+        live.refused = str(e)
+        say(f"{e}; the last good one is served")
+        return load, live
 
 
 def _say_nothing(_: str) -> None:

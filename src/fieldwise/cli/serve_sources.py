@@ -1,7 +1,10 @@
 """The sources of `fieldwise serve`: bundles, an index, tables, logs and stores."""
 
 import asyncio
+import hashlib
 import logging
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +13,7 @@ from typing import Literal, cast, get_args
 import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.bundle.files import BUNDLE as BUNDLES
-from fieldwise.bundle.files import MANIFEST as BUNDLE
+from fieldwise.bundle.files import BUNDLE
 from fieldwise.cli.devices import load_bundle
 from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.show import say
@@ -24,7 +26,7 @@ from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_column
 from fieldwise.serving.cascade import Cascade
 from fieldwise.serving.index import ItemIndex, build_index, open_index
-from fieldwise.serving.index_files import MANIFEST as INDEX
+from fieldwise.serving.index_files import INDEX
 from fieldwise.serving.page.log_tables import tables_of_log
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import FeatureStore, Lookup, Stores, TableStore, open_store
@@ -32,11 +34,14 @@ from fieldwise.serving.stores.complete import OnFailure
 from fieldwise.serving.user_log import Seen, UserLog
 from fieldwise.serving.weights import share_weights
 from fieldwise.serving.whole import WholeRanking
+from fieldwise.storage.artifact import Kind
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.locks import one_writer
 from fieldwise.storage.shared import SharedArrays
 
-__all__ = ["Loader", "Tables", "known_values", "open_stores", "read_tables"]
+__all__ = ["Loader", "Tables", "artifacts", "known_values", "last_generation", "open_stores", "read_tables"]
+
+GENERATION = "generation"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,19 +70,23 @@ class Loader:
         options: the command's options.
         tell: told what people should know.
         shared: the folder of what the workers of one server share; None if there is one process.
+        first: the folder to load the first service from: the last good generation, not the options' own folders.
 
     Attributes:
         tables: data from tables and logs, read once.
-        manifests: files that change when a bundle or an index is replaced.
     """
 
-    def __init__(self, options: ServeOptions, tell: Callable[[str], None] = say, shared: Path | None = None) -> None:
-        self._options, self._tell = options, tell
+    def __init__(
+        self,
+        options: ServeOptions,
+        tell: Callable[[str], None] = say,
+        shared: Path | None = None,
+        first: Path | None = None,
+    ) -> None:
+        self._options, self._tell, self._first = options, tell, first
         self._shared = None if shared is None else SharedArrays(shared)
         self._loaded = {folder: self._load(folder) for folder in options.folders}  # used by the first service
         self.tables = read_tables(options, [bundle.schema for bundle in reversed(self._loaded.values())], tell)
-        self.manifests = [folder / BUNDLE for folder in options.folders]
-        self.manifests += [options.index / INDEX] if options.index is not None else []
 
     def __call__(self) -> Service:
         """A service with the current bundles and index.
@@ -94,24 +103,73 @@ class Loader:
             if options.index is None:
                 index = _passing_index(tower, tables, self._shared, self._tell)
             else:
-                index = open_index(options.index, mapped=options.map_index, shared=self._shared)
+                index = open_index(self._place(options.index), mapped=options.map_index, shared=self._shared)
             recommends = Cascade(tower, index, ranker, nprobe=options.nprobe)
         elif ranker is not None and tables.catalogue is not None:
             recommends = _whole(ranker, tables, options, self._tell)
         service = Service(ranker, recommends, log=tables.log, exclude_seen=_seen(options))
         service.warm_up()
-        if self._shared is not None and replaces:
-            self._shared.remove_unused()  # what the former service has mapped stays until it is gone
+        if self._shared is not None:
+            if self._first is None:
+                _keep_generation(options, self._shared, self._tell)
+            if replaces:
+                self._shared.remove_unused()  # what the former service has mapped stays until it is gone
+        self._first = None
         return service
+
+    def _place(self, folder: Path) -> Path:
+        return folder if self._first is None else self._first / str(list(artifacts(self._options)).index(folder))
 
     def _bundle(self, folder: Path | None) -> Bundle | None:
         return None if folder is None else self._loaded.pop(folder, None) or self._load(folder)
 
     def _load(self, folder: Path) -> Bundle:
-        bundle = load_bundle(folder, self._options.device)
+        bundle = load_bundle(self._place(folder), self._options.device)
         if self._shared is not None:
             share_weights(bundle.network, self._shared)
         return bundle
+
+
+def artifacts(options: ServeOptions) -> dict[Path, Kind]:
+    """The folders of the bundles and the index, whose manifests change when they are replaced."""
+    return dict.fromkeys(options.folders, BUNDLE) | ({} if options.index is None else {options.index: INDEX})
+
+
+def last_generation(shared: Path) -> Path | None:
+    """The bundles and index that were last served, for workers started again; None if none are kept."""
+    return max(shared.glob(f"{GENERATION}-*"), key=lambda path: path.stat().st_mtime, default=None)
+
+
+def _keep_generation(options: ServeOptions, shared: SharedArrays, tell: Callable[[str], None]) -> None:
+    """Keep what is served for workers started again while what is on disk is damaged: copies of manifests, and links.
+
+    Without hard links, as between disks, bundles are copied, and an index, which may be large, has symbolic links.
+    """
+    kinds = artifacts(options)
+    try:
+        digests = [kind.open(folder).digest for folder, kind in kinds.items()]
+        place = shared.place(f"{GENERATION}-{hashlib.sha256(''.join(digests).encode()).hexdigest()[:16]}")
+        with one_writer(shared.folder):
+            if place.exists():
+                return
+            partial = shared.folder / f".{place.name}"
+            shutil.rmtree(partial, ignore_errors=True)  # of a killed worker
+            for number, (folder, kind) in enumerate(kinds.items()):
+                kept = partial / str(number)
+                kept.mkdir(parents=True)
+                shutil.copyfile(folder / kind.manifest, kept / kind.manifest)
+                for name in kind.named_files(folder):
+                    _link(folder.absolute() / name, kept / name, copied=kind is BUNDLE)
+            partial.rename(place)
+    except (FieldwiseError, OSError) as e:
+        tell(f"workers that are started again need an undamaged bundle on disk: no copy of it can be kept ({e})")
+
+
+def _link(file: Path, link: Path, *, copied: bool) -> None:
+    try:
+        os.link(file, link)
+    except OSError:
+        shutil.copyfile(file, link) if copied else link.symlink_to(file)
 
 
 def known_values(folder: Path) -> list[Vocabulary]:
@@ -120,7 +178,7 @@ def known_values(folder: Path) -> list[Vocabulary]:
     Errors:
         BundleError, DataError: no bundle there, or a damaged one.
     """
-    encoder = BUNDLES.load(folder, lambda saved: Encoder.from_json(saved.content("encoder").decode()))
+    encoder = BUNDLE.load(folder, lambda saved: Encoder.from_json(saved.content("encoder").decode()))
     found = [fitted for fitted in encoder.fitted if isinstance(fitted, Vocabulary)]
     for vocabulary in found:
         vocabulary.ids_of(())  # makes the dictionary of its values
