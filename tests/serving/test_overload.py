@@ -172,24 +172,35 @@ def test_explanations_leave_most_of_the_worker_to_others(ranker, monkeypatch):
     assert beside > 0.3 * alone, "nine tenths, less what a busy machine takes; a queue would leave nearly nothing"
 
 
-def test_every_step_of_an_explanation_rests_nine_times_as_long_while_others_are_served(monkeypatch):
-    rests, busy = [], [True]
+def test_explanations_have_a_tenth_of_the_worker_while_others_are_served(monkeypatch):
+    """Each step rests for nine times the last one's time, less what it waited for the worker."""
+    rests, busy, now, waits = [], [True], [0.0], [0.0]
 
     async def rest(seconds):
         rests.append(seconds)
+        now[0] += seconds
 
-    monkeypatch.setattr(pieces_module, "timed_call", lambda call: (0.25, call()))
-    monkeypatch.setattr(pieces_module.asyncio, "sleep", rest)
+    def timed(call):
+        now[0] += waits[0] + 0.25
+        return 0.25, call()
 
-    async def run():
+    async def run(pieces):
         with ThreadPoolExecutor(1) as worker:
-            return await Pieces(worker, 1, lambda: busy[0]).run(lambda: [lambda: [1, 2], lambda: [3]])
+            monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0], raising=False)
+            return await Pieces(worker, 1, lambda: busy[0]).run(lambda: [lambda k=k: [k] for k in range(pieces)])
 
-    assert asyncio.run(run()) == [1, 2, 3]
-    assert rests == [2.25] * 3, "the cut into pieces too"
+    monkeypatch.setattr(pieces_module, "timed_call", timed)
+    monkeypatch.setattr(pieces_module.asyncio, "sleep", rest)
+    monkeypatch.setattr(pieces_module, "TURN", 0)
+    assert asyncio.run(run(2)) == [0, 1]
+    assert rests == [2.25] * 2, "the cut into pieces too; none after the last"
+    waits[0] = 2.0
+    assert asyncio.run(run(2)) == [0, 1]
+    assert rests[2:] == [0.25] * 2
     busy[0] = False
-    assert asyncio.run(run()) == [1, 2, 3]
-    assert len(rests) == 3
+    monkeypatch.setattr(pieces_module, "TURN", 60)
+    assert asyncio.run(run(3)) == [0, 1, 2]
+    assert len(rests) == 4
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Several server processes on one port: started again when they die, stopped together, with shared memory."""
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -311,6 +313,35 @@ def test_workers_that_are_started_again_serve_the_last_good_bundle(tmp_path, ran
         wanted, deadline = pytest.approx(newer.score(rows).tolist(), abs=1e-6), time.monotonic() + 60
         while not all(scores() == wanted for _ in range(6)):
             assert time.monotonic() < deadline, server.log
+
+
+def is_refused(port):
+    with socket.socket() as new:
+        return new.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+
+
+def test_workers_that_stop_answer_what_is_under_way_and_refuse_new_connections(tmp_path, ranker):
+    slow = """
+import time
+from fieldwise.serving.service import Service
+answer = Service.predict_all
+def slowly(service, requests):
+    print("under way", file=sys.stderr, flush=True)
+    time.sleep(2)
+    return answer(service, requests)
+Service.predict_all = slowly
+"""
+    ranker.save(tmp_path / "ranker")
+    with serving(tmp_path, "ranker", "--workers", 2, before=FRESH + slow) as server, ThreadPoolExecutor() as pool:
+        rows = {"rows": log(4, seed=9).to_dicts()}
+        one = pool.submit(httpx.post, f"{server.place}/v1/predict", json=rows, timeout=30)
+        server.process.heard("under way")
+        server.process.terminate()
+        while not is_refused(server.port):
+            assert not one.done()
+        assert one.result().status_code == 200
+        assert server.process.wait(30) == 0
+        assert "Traceback" not in server.log
 
 
 def children(process):

@@ -178,6 +178,7 @@ def _serve(options: ServeOptions, worker: Worker | None) -> None:
         counts = OpenCounts(worker.counts, worker.of, worker.number - 1)
         connections.told = counts.tell
         server, sockets = BalancedServer(config, worker.socket(), counts), []
+    connections.stops = lambda: server.should_exit
     gc.collect()
     return_freed_memory()  # of reading the tables
     gc.freeze()  # long-lived: otherwise garbage collection blocks all requests for 0.3 s at times

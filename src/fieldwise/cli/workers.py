@@ -163,6 +163,8 @@ class Supervisor:
                         if not self._stopped:
                             self._keep(worker, folder, alive)
             finally:
+                with contextlib.suppress(OSError):  # else connections that no worker accepts any more wait, and break
+                    self.listening.shutdown(socket.SHUT_RDWR)
                 self._stop(workers)
                 os.close(self._held)
                 os.close(alive)

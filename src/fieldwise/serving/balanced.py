@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import select
 import socket
@@ -111,7 +112,9 @@ class BalancedServer(uvicorn.Server):
                 connection, _ = self._listening.accept()
             except BlockingIOError:  # another process was faster
                 continue
-            except OSError:
+            except OSError as e:
+                if e.errno == errno.EINVAL:  # the first process has stopped listening: all stop now
+                    return
                 logging.getLogger(__name__).exception("a connection could not be accepted")
                 await asyncio.sleep(PAUSE)
                 continue

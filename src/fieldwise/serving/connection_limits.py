@@ -64,6 +64,7 @@ class Connections:
         self._open = 0
         self._held: dict[Refusable, tuple[bytes, asyncio.TimerHandle]] = {}  # the oldest first
         self.told: Callable[[int], None] = lambda _: None  # how many are open, at every change
+        self.stops: Callable[[], bool] = lambda: False  # whether the server stops: a new connection ends soon
         self._gauge = Gauge(
             "fieldwise_connections", "Connections open.", registry=registry, multiprocess_mode="livesum"
         )

@@ -93,6 +93,8 @@ class _Limited(HttpToolsProtocol):
         self._counted = limit is None
         if limit is None:
             self._expect_head()
+            if self.counts.stops():  # those that were open before have been told
+                self.loop.call_soon(self.shutdown)
             self._is_new = self.counts.waits(self._address)
             if self._is_new:  # the loop starts to read after this call
                 self.loop.call_soon(self._wait_for_share, time.monotonic() + LONGEST_WAIT)
