@@ -246,6 +246,22 @@ def test_a_forged_checkpoint_is_damaged(tables, tmp_path, forged):
     assert "must be a whole number" in str(told[0].message) or "must describe its run" in str(told[0].message)
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [{"epoch": "x"}, {"step": None}, {"rates": ["x"]}, {"history": [3]}, {"best": 99}, {"seconds": []}, {"stopped": 1}],
+)
+def test_a_checkpoint_with_a_forged_run_is_one_sentence(tables, tmp_path, forged):
+    with pytest.raises(Killed):
+        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
+    for path in tmp_path.rglob("checkpoint.json"):
+        manifest = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"}
+        manifest["run"] |= forged
+        digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+        path.write_text(json.dumps(manifest | {"sha256": digest}))
+    with pytest.raises(DataError, match=r"checkpoint is not one of this run .*: give --restart"):
+        trained(tables, kept=checkpoints(tmp_path))
+
+
 def test_damaged_parts_of_several_processes_begin_anew(tmp_path):
     world = SimpleNamespace(first=True, part=Part(rank=0, size=2), sent=lambda value: value)
     for rank in range(2):

@@ -19,7 +19,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import ShuffledRows, window_rows
 from fieldwise.distributed.part import ALL
 from fieldwise.distributed.world import current
-from fieldwise.errors import ConfigError, TrainingError
+from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.devices import kept_rng, wait_for
@@ -38,6 +38,7 @@ from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.start import put_on, start_at_base_rate
 from fieldwise.training.step import Step
 from fieldwise.training.together import newest
+from fieldwise.training.unfinished import REMEDY
 
 __all__ = ["Training", "fit"]
 
@@ -149,7 +150,12 @@ class Training:
             if self.checkpoints is None and self.world is None:
                 return self._run()
             if (found := newest(self.checkpoints, self.world)) is not None:
-                self.reached = restore(found, self.step.parts, self.order)
+                try:
+                    self.reached = restore(found, self.step.parts, self.order)
+                except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as e:
+                    remedy = REMEDY if self.checkpoints is None else self.checkpoints.place.remedy
+                    why = (str(e).splitlines() or [type(e).__name__])[0]
+                    raise DataError(f"the unfinished run's checkpoint is not one of this run ({why}): {remedy}") from e
             try:
                 with self.whole_steps.installed():
                     return self._run()

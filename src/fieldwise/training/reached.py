@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -163,13 +163,17 @@ def restore(state: State, parts: Parts, order: torch.Generator) -> Reached:
         losses=list(tensors["losses"].to(device)) if "losses" in tensors else [],
         order=tensors.get("generator.order"),
         started=time.perf_counter() - facts["seconds"],
-        **{
-            name: facts[name]
-            for name in (
-                "epoch", "step", "position", "evaluated", "without_gain", "step_seconds", "spent", "stopped"
-            )
-        },
-    )  # fmt: skip
+        epoch=int(facts["epoch"]),
+        step=int(facts["step"]),
+        without_gain=int(facts["without_gain"]),
+        position=float(facts["position"]),
+        spent=float(facts["spent"]),
+        evaluated=bool(facts["evaluated"]),
+        step_seconds=[float(one) for one in facts["step_seconds"]],
+        stopped=facts["stopped"],
+    )
+    if reached.stopped not in (None, *get_args(Stopped)):
+        raise ValueError(f"it stopped by {reached.stopped!r:.60}")
     if reached.order is not None:
         order.set_state(reached.order)
     return reached
@@ -184,7 +188,7 @@ def _restore_optimizer(optimizer: RunOptimizer, tensors: Mapping[str, Tensor], r
             held["state"].setdefault(int(number), {})[what] = value
     optimizer.load_state_dict(of)
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
+        group["lr"] = float(rate)
 
 
 def _below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:

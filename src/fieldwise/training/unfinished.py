@@ -11,7 +11,7 @@ from fieldwise.storage.artifact import Artifact, Kind
 from fieldwise.storage.files import cannot_write
 from fieldwise.storage.locks import try_lock
 
-__all__ = ["CHECKPOINT", "Unfinished", "open_checkpoint"]
+__all__ = ["CHECKPOINT", "REMEDY", "Unfinished", "open_checkpoint"]
 
 LOCK, PART = "lock", "-training"
 REMEDY = "remove that folder to train from the start"
