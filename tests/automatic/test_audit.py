@@ -87,7 +87,7 @@ def test_what_is_kept_is_said_all_the_same():
     (one,) = found(Y.astype(int), Categorical("x"), keep=["x"])
     assert (one.kind, one.left_out) == ("label-like", False)
     assert "it is kept, as requested" in one.sentence
-    with pytest.raises(ConfigError, match="--keep must name a column that a field reads, found 'z'"):
+    with pytest.raises(ConfigError, match="keep must name a column that a field reads, found 'z'"):
         found(Y, Categorical("x"), keep=["z"])
 
 

@@ -56,7 +56,7 @@ def test_the_audit_is_said_and_heeded(made):
     loud = [line for line in said if line.startswith("LEFT OUT: column 'minutes_watched' alone predicts the label")]
     assert len(loud) == 1
     assert "AUC 1.0000 on training rows" in loud[0]
-    assert loud[0].endswith("--keep minutes_watched")
+    assert loud[0].endswith("give minutes_watched as keep")
     for column in ("country", "row_id"):
         assert any(f"column '{column}'" in line for line in said)
     assert any(
@@ -190,7 +190,7 @@ def test_a_kept_column_stays_and_a_schema_of_ones_own_is_audited_too(log):
     kept = run(log, schema=schema, keep=["minutes_watched"])
     assert "minutes_watched" in kept.schema.columns
     assert kept.board.chosen.metrics["auc"].value > 0.99
-    with pytest.raises(ConfigError, match="--keep must name a column that a field reads, found 'nope'"):
+    with pytest.raises(ConfigError, match="keep must name a column that a field reads, found 'nope'"):
         run(log, keep=["nope"])
 
 
@@ -257,7 +257,7 @@ def test_a_former_result_is_replaced_only_when_asked(log, tmp_path, monkeypatch)
     run(log, said, out=out)
     assert any("there is no time left for the report: `fieldwise report" in line for line in said)
     first = (out / "leaderboard.json").read_bytes()
-    with pytest.raises(ConfigError, match="holds the result of an earlier run: give --again"):
+    with pytest.raises(ConfigError, match="holds the result of an earlier run: give again"):
         run(log, out=out)
     assert (out / "leaderboard.json").read_bytes() == first
     (out / "notes.txt").write_text("mine")

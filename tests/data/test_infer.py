@@ -257,7 +257,7 @@ def test_two_words_of_which_one_is_known_are_in_doubt(words, positive, sentence,
         guess = infer_schema(frame)
         assert guess.schema.label == Label("y", positive_values=(positive,))
         assert re.search(sentence, guess.doubts["y"])
-        assert guess.doubts["y"].endswith(f"--positive {other}, else every prediction means the opposite")
+        assert guess.doubts["y"].endswith(f"give {other} as positive, else every prediction means the opposite")
         assert f"# CHECK: {guess.doubts['y']}\n[label]" in guess.to_toml()
         assert infer_schema(frame, positive=[other]).doubts == {}
 
@@ -288,7 +288,7 @@ def test_where_frequency_alone_is_left_it_is_said_loudly() -> None:
         infer_schema(frame, positive=["<=50K", ">50K"])
     numbers = infer_schema(pl.DataFrame({"y": [1, 2, 2, 2], "x": [1, 2, 1, 2]}))
     assert numbers.schema.label == Label("y", positive_values=(2,))
-    assert "--positive 1" in numbers.doubts["y"]
+    assert "give 1 as positive" in numbers.doubts["y"]
 
 
 def test_a_note_of_several_lines_stays_one_comment() -> None:
@@ -463,10 +463,10 @@ def test_a_file_of_rows_alone_or_of_none_is_told_by_its_fault(tmp_path: Path) ->
     (tmp_path / "bare.csv").write_text("1,7,0\n2,8,1\n3,9,0\n")
     with (
         pytest.warns(UserWarning, match="looks like a row"),
-        pytest.raises(SchemaError, match=r"no header line, give the names of its columns \(--columns\)$"),
+        pytest.raises(SchemaError, match=r"no header line, give the names of its columns$"),
     ):
         infer_schema(tmp_path / "bare.csv")
-    with pytest.raises(SchemaError, match=r"give it as label \(--label\)$"):
+    with pytest.raises(SchemaError, match=r"give it as label$"):
         infer_schema(pl.DataFrame({"user": [1], "item": [2]}))
 
 
@@ -569,3 +569,17 @@ def test_numbers_that_are_dates_order_the_rows() -> None:
     days = [20_260_100 + 1 + k % 28 for k in range(200)]
     guess = infer_schema(with_label(x=[k % 3 for k in range(200)], stand=days))
     assert (guess.schema.time, "dates, year first" in guess.notes["stand"]) == ("stand", True)
+
+
+@pytest.mark.parametrize(
+    "values", [["a", "b", "c"] * 10, [2, 3] * 15, ["seen", "x"] * 15, [1] * 30, ["1 star", "2 stars"] * 15]
+)
+@pytest.mark.parametrize("label", ["y", None])
+def test_messages_name_no_option_of_the_command_line(values, label):
+    frame = pl.DataFrame({"user": [f"u{k}" for k in range(30)], "item": ["i", "j", "k"] * 10, "y": values})
+    try:
+        guess = infer_schema(frame, label=label)
+        said = [*guess.doubts.values(), *guess.notes.values()]
+    except SchemaError as e:
+        said = [str(e)]
+    assert not [one for one in said if re.search(r"(?<!\w)--[a-z]", one)], said

@@ -391,8 +391,9 @@ def test_the_document_says_where_the_application_is_mounted(ranker):
             return (await asking.get(path)).json()
 
     for _ in range(2):
-        assert asyncio.run(ask(outer, "/inner/openapi.json")) == inner.openapi() | {"servers": [{"url": "/inner"}]}
-        assert asyncio.run(ask(inner, "/openapi.json")) == inner.openapi()
+        plain = asyncio.run(ask(inner, "/openapi.json"))
+        assert asyncio.run(ask(outer, "/inner/openapi.json")) == plain | {"servers": [{"url": "/inner"}]}
+        assert asyncio.run(ask(inner, "/openapi.json")) == plain
 
 
 def test_k_left_out_is_what_there_is(tmp_path, tower, ranker):
@@ -503,6 +504,21 @@ def test_the_published_document_has_every_answer(server):
         for operation in path.values():
             assert {"200", "401", "404", "405", "413", "422", "503"} <= set(operation["responses"])
     assert server.get("/redoc").status_code == 404
+
+
+def test_the_published_document_has_a_request_and_its_answer(server, ranker):
+    """From the served bundle's sample rows."""
+    operation = server.get("/openapi.json").json()["paths"]["/v1/predict"]["post"]
+    asked, answer = (
+        one["content"]["application/json"]["example"]
+        for one in (operation["requestBody"], operation["responses"]["200"])
+    )
+    assert asked["rows"] == [
+        {name: row[name] for name in asked["rows"][0]} for row in ranker.samples.head(2).to_dicts()
+    ]
+    assert server.post("/v1/predict", asked).json() == answer
+    wanted = ranker.score(ranker.samples.head(2)).tolist()
+    assert [one["score"] for one in answer["predictions"]] == pytest.approx(wanted, abs=1e-6)
 
 
 def test_the_published_document_states_the_limits_of_the_options(ranker, cascade):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import json
 import re
 import shutil
 import socket
@@ -705,6 +706,10 @@ def test_the_reference_has_every_operation_and_type(visit, places):
     assert rows["k"] == ["whole number", "at least 1; at most 1,000; default 10"]
     assert rows["where"][0] == "object with values list of (text, number, or boolean)"
     assert rows["candidates"][0] == "list of (text, number, or boolean) or null"
+    given = document["paths"]["/v1/predict"]["post"]
+    for head, one in (("Example", given["requestBody"]), ("Its answer", given["responses"]["200"])):
+        shown = page.get_by_label(f"{head}: POST /v1/predict").inner_text()
+        assert json.loads(shown) == one["content"]["application/json"]["example"]
     links = {one.get_attribute("href") for one in page.locator("#reference a[href^='#'], #contents a").all()}
     assert {"#type-Item", "#type-ErrorResponse", "#type-ErrorBody", "#types"} <= links
     assert [link for link in links if not page.locator(link).count()] == []

@@ -77,7 +77,7 @@ def audit(
     strange = [column for column in keep if column not in schema.columns]
     if strange:
         raise ConfigError(
-            f"--keep must name a column that a field reads, found {strange[0]!r}: the fields read "
+            f"keep must name a column that a field reads, found {strange[0]!r}: the fields read "
             f"{', '.join(schema.columns)}"
         )
     if train.height > MOST_ROWS:

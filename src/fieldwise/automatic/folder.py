@@ -42,19 +42,19 @@ def claimed(out: Path, *, again: bool) -> Iterator[None]:
         DataError: it cannot be written to.
     """
     if out.exists() and not out.is_dir():
-        raise ConfigError(f"--out is a folder, but {out} is a file: choose another name")
+        raise ConfigError(f"out is a folder, but {out} is a file: choose another name")
     if out.is_dir() and any(out.iterdir()):
         if not (out / BOARD).is_file():
-            raise ConfigError(f"--out needs a folder of its own: {out} holds other files; choose another")
+            raise ConfigError(f"out needs a folder of its own: {out} holds other files; choose another")
         if not again:
-            raise ConfigError(f"{out} holds the result of an earlier run: give --again to replace it, or another --out")
+            raise ConfigError(f"{out} holds the result of an earlier run: give again to replace it, or another out")
         others = sorted({path.name for path in out.iterdir()} - OWN)
         if others:
-            raise ConfigError(f"--again replaces the whole of {out}, which holds {others[0]!r} too: move it away first")
+            raise ConfigError(f"again replaces the whole of {out}, which holds {others[0]!r} too: move it away first")
     check_folder(out)
     with Store(out.absolute().parent).claim(out.name) as mine:
         if not mine:
-            raise ConfigError(f"another run is writing to {out}: wait for it, or give another --out")
+            raise ConfigError(f"another run is writing to {out}: wait for it, or give another out")
         yield
 
 

@@ -162,10 +162,7 @@ def _say(
     reasons |= {c: _after_colon(known[c]) for c in columns if c in known and c not in read and c not in reasons}
     for found in findings:
         if found.kind == "label-like" and found.left_out:
-            note(
-                f"LEFT OUT: {found.sentence}. If its values are known before the outcome, keep it with "
-                f"--keep {found.column}"
-            )
+            note(f"LEFT OUT: {found.sentence}. If its values are known before the outcome, give {found.column} as keep")
         else:
             note(f"left out: {found.sentence}" if found.left_out else f"warning: {found.sentence}")
     audited = {found.column for found in findings}

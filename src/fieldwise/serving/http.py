@@ -59,7 +59,7 @@ def create_app(
             await features.close()
 
     app = Application(
-        limits=served.limits,
+        served=served,
         title="fieldwise",
         version=__version__,
         responses=ERRORS,

@@ -181,7 +181,7 @@ def choose_label(
         column = first.label.column
         shown = f"; others that may be it: {', '.join(map(repr, rivals[:_SHOWN]))}" if rivals else ""
         why = f"the label was chosen by its {'name and ' if is_label_name(column) else ''}values, column {column!r}"
-        doubt = f"{why}{shown}; give another one as label (--label)"
+        doubt = f"{why}{shown}; give another one as label"
         first = replace(first, doubt=f"{doubt}; {first.doubt}" if first.doubt else doubt)
     return [first, *found[1:]]
 
@@ -222,7 +222,8 @@ def _check_two(name: str, values: pl.Series) -> None:
         only = f"{values[0]:g}" if values.dtype.is_float() else repr(values[0])
         raise SchemaError(
             f"a label needs at least two values: column {name!r} only holds {only}, from which nothing can be "
-            "learned; give rows of both classes, or another label (--label)"
+            "learned; give rows of both classes, another label, or, if every row is a positive event, a table without "
+            "this column"
         )
 
 
@@ -253,7 +254,7 @@ def _of_numbers(column: pl.Series) -> LabelCandidate:
             label=Label(name, positive_values=(high,)),
             reason="label: binary, the greater of its two values assumed positive",
             doubt=f"it is unknown which of {low} and {high} in column {name!r} is positive: {high}, the greater,"
-            f" was assumed; if it is {low}, write positive_values = [{low}], or run this again with --positive {low}",
+            f" was assumed; if it is {low}, write positive_values = [{low}], or give {low} as positive",
         )
     whole = bool((values * 2 % 1 == 0).all()) and values[0] >= 0
     top = values[-1]
@@ -326,7 +327,7 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
         return _by_frequency(text, values)
     raise SchemaError(
         f"a text label needs two values to be binary: column {text.name!r} holds {len(values)}, "
-        f"{_listed(values)}; give the positive ones with --positive VALUE (in Python positive=[...]); all others are "
+        f"{_listed(values)}; give the positive ones as positive; all others are "
         "negative"
     )
 
@@ -342,7 +343,7 @@ def _of_stars(text: pl.Series, values: list[str]) -> LabelCandidate:
     if not yes or not any(stars(v) < 3 for v in ordered):
         raise SchemaError(
             f"stars make a binary label if some are above 3 and some below: column {text.name!r} only holds "
-            f"{_listed(ordered)}; give the positive ones with --positive VALUE"
+            f"{_listed(ordered)}; give the positive ones as positive"
         )
     above = text.is_in(list(yes))
     note = f"label: ratings up to 5; above 3 is positive ({_share(above):.0%} of the rows)"
@@ -369,8 +370,8 @@ def _by_one_word(text: pl.Series, unknown: str, yes: tuple[str, ...]) -> LabelCa
     taken, other = ("positive", known) if unknown in yes else ("negative", unknown)
     doubt = (
         f"the meaning of {unknown!r} in the label's column {text.name!r} is unknown: it was assumed {taken}, the "
-        f"opposite of {known!r}; if it is not, write positive_values = [{_toml(other)}], or run this again with "
-        f"--positive {shlex.quote(other)}, else every prediction means the opposite"
+        f"opposite of {known!r}; if it is not, write positive_values = [{_toml(other)}], or give "
+        f"{shlex.quote(other)} as positive, else every prediction means the opposite"
     )
     note = f"label: binary, {_listed(yes)} positive by the meaning of {known!r}"
     return LabelCandidate(label=Label(text.name, positive_values=yes), reason=note, doubt=doubt)
@@ -380,9 +381,8 @@ def _by_frequency(text: pl.Series, values: list[str]) -> LabelCandidate:
     rare, common = values
     doubt = (
         f"it is unknown which of {rare!r} and {common!r} in column {text.name!r} is positive: "
-        f"{rare!r}, the rarer, was assumed; if it is {common!r}, write positive_values = [{_toml(common)}], or run "
-        "this "
-        f"again with --positive {shlex.quote(common)}, else every prediction means the opposite"
+        f"{rare!r}, the rarer, was assumed; if it is {common!r}, write positive_values = [{_toml(common)}], or give "
+        f"{shlex.quote(common)} as positive, else every prediction means the opposite"
     )
     return LabelCandidate(
         label=Label(text.name, positive_values=(rare,)),

@@ -27,7 +27,7 @@ __all__ = ["Inference", "infer_schema"]
 _CHECK = "CHECK: "
 _EVENT = "event"
 _MOST_ROWS = 200_000  # of a table in memory; more tell no more of a column
-_RIVAL = "column {!r} may be the label instead of {!r}: give the right one as label (--label)"
+_RIVAL = "column {!r} may be the label instead of {!r}: give the right one as label"
 _LEAK = "it tells the label, so it is known only after it"
 _NO_IDS = (
     "the rows have times, as a log has, but no column of user or item ids was found: write user and item in the schema "
@@ -278,15 +278,14 @@ def _of_events(frame: pl.DataFrame) -> LabelCandidate:
         rate=1.0,
         reason="label: no column can be one, so every row is an event that happened (1); negatives are sampled",
         doubt="no column can be the label, so every row was taken for a positive event: the recipe needs [negatives], "
-        "which draw items that the user never used; if a column tells the outcome, give it as label (--label)",
+        "which draw items that the user never used; if a column tells the outcome, give it as label",
     )
 
 
 def _no_label(frame: pl.DataFrame, bare: bool) -> str:
-    header = "; if the file has no header line, give the names of its columns (--columns)" if bare else ""
+    header = "; if the file has no header line, give the names of its columns" if bare else ""
     return (
-        f"no column looks like a label ({', '.join(LABELS)}) among {', '.join(frame.columns)}: give it as label "
-        f"(--label){header}"
+        f"no column looks like a label ({', '.join(LABELS)}) among {', '.join(frame.columns)}: give it as label{header}"
     )
 
 

@@ -78,6 +78,14 @@ function shape(label, schema, asked) {
   return [...parts, table(label, rows)];
 }
 
+const exampleOf = (given) => given?.content?.["application/json"]?.example;
+
+/** An example of a request, and the served bundle's answer to it. */
+function examples(title, about) {
+  const given = [["Example", exampleOf(about.requestBody)], ["Its answer", exampleOf(about.responses["200"])]];
+  return given.flatMap(([head, value]) => (value === undefined ? [] : [make("h3", { text: head }), make("pre", { tabindex: "0", "aria-label": `${head}: ${title}` }, code(JSON.stringify(value, null, 1)))]));
+}
+
 const contentOf = (given) => given?.content?.["application/json"]?.schema ?? null;
 
 function operation(method, path, about) {
@@ -98,6 +106,7 @@ function operation(method, path, about) {
     if (!status.startsWith("2")) errors.push(make("dt", { text: status }), make("dd", {}, answer.description, ...(schema ? [": ", ...typeOf(schema)] : [])));
     else if (schema) section.append(make("h3", { text: `Answer ${status}` }), ...shape(`Answer of ${title}`, schema, false).filter(Boolean));
   }
+  section.append(...examples(title, about));
   if (errors.length) section.append(make("details", {}, make("summary", { text: "Errors" }), make("dl", {}, ...errors)));
   return { section, link: make("li", {}, make("a", { href: `#${about.operationId}` }, make("span", { class: "method", text: method.toUpperCase() }), " ", path)) };
 }
