@@ -76,8 +76,10 @@ def test_the_figures_are_those_of_the_bundle_on_the_latest_rows(made, log):
     rate = log.sort("timestamp").head(1600)["liked"].mean()
     guess = result.board.line("constant")
     assert guess.metrics["logloss"].value == pytest.approx(log_loss(y, np.full(200, rate)))
-    gained = line.against["constant"]["logloss"]
-    assert gained.value == pytest.approx(line.metrics["logloss"].value - guess.metrics["logloss"].value)
+    assert not line.against, "it has learned from more rows than the baselines"
+    judged = result.board.judged
+    gained = judged.against["constant"]["logloss"]
+    assert gained.value == pytest.approx(judged.metrics["logloss"].value - guess.metrics["logloss"].value)
     assert gained.low < gained.value < gained.high
 
 
@@ -372,6 +374,18 @@ def test_the_bundle_has_learned_training_and_validation_rows(made):
     assert line.valid == judged.valid
     text = " ".join(repr(result).split())
     assert f"the bundle is {judged.model} trained again on training and validation rows" in text
+
+
+def test_a_run_that_took_all_its_epochs_is_a_warning(made):
+    result, _, _ = made
+    lines = tuple(dataclasses.replace(one, stopped="epochs", epochs=100) for one in result.board.lines)
+    ended = dataclasses.replace(result, board=dataclasses.replace(result.board, lines=lines)).sentences()
+    said = f"{result.board.judged.model} ended after all its 100 epochs, and more may improve it"
+    assert any(one.startswith(said) for one in ended)
+    assert (
+        not any("and more may improve it" in one for one in result.sentences())
+        or result.board.judged.stopped == "epochs"
+    )
 
 
 @pytest.mark.usefixtures("few_models")

@@ -257,16 +257,13 @@ def test_who_sends_on_after_an_answer_is_read_no_more_and_reads_it(port, shut, m
 
 def test_the_loop_rests_only_while_the_models_thread_computes():
     worker, go = Worker(), threading.Event()
-    began = time.monotonic()
     worker.let_run(60)
     first, second = worker.submit(go.wait), worker.submit(time.sleep, 0.05)
     worker.let_run(0.05)
-    assert 0.05 <= time.monotonic() - began < 30
     assert not first.done()
     go.set()
     worker.let_run(60)
     assert second.done()
-    assert time.monotonic() - began < 30
 
 
 class Held:

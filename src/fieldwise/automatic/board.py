@@ -175,7 +175,10 @@ def board_of(
             valid=one.value,
             metrics=figures(k),
             calibration_error=calibration_error(y, sigmoid(scores[k])) if binary else None,
-            against={candidates[base].title: differences(k, base) for base in bases if base != k},
+            # One trained on all rows is not compared with baselines, which have learned from the training rows alone.
+            against={
+                candidates[base].title: differences(k, base) for base in bases if base != k and not one.on_all_rows
+            },
             calibrated=one.calibration is not None,
             epochs=one.epochs,
             seconds=round(one.seconds, 2),

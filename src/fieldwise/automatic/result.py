@@ -85,14 +85,19 @@ class AutoResult:
         guess = board.line(CONSTANT)
         if guess is not None and guess.valid <= line.valid:
             said.append(
-                f"NOTHING WAS LEARNED: no model beats a constant on validation rows ({metric} {line.valid:.4f}, not "
-                f"{guess.valid:.4f}): use more rows or other columns, or check whether the data changes over time"
+                f"NOTHING WAS LEARNED: no model is significantly better than a constant on validation rows "
+                f"({metric} {line.valid:.4f}, not {guess.valid:.4f}): use more rows or other columns, or check whether the data changes over time"
             )
         ahead = board.line(TREES)
         if ahead is not None and ahead.valid < lowest.valid:
             said.append(
                 f"on validation rows {ahead.model} was better ({metric} {ahead.valid:.4f}, not {line.valid:.4f}), but "
                 "a bundle can only hold a fieldwise model"
+            )
+        if line.stopped == "epochs":
+            said.append(
+                f"{line.model} ended after all its {line.epochs} epochs, and more may improve it: raise "
+                "training.epochs in the recipe"
             )
         if line.changes:
             changes = ", ".join(f"{path} = {value}" for path, value in line.changes.items())
