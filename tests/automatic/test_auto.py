@@ -1,5 +1,6 @@
 """A whole run: columns left out, models chosen, evaluated and written; no test row is used before the end."""
 
+import dataclasses
 import json
 import sys
 from types import SimpleNamespace
@@ -382,10 +383,6 @@ def test_a_run_that_took_all_its_epochs_is_a_warning(made):
     ended = dataclasses.replace(result, board=dataclasses.replace(result.board, lines=lines)).sentences()
     said = f"{result.board.judged.model} ended after all its 100 epochs, and more may improve it"
     assert any(one.startswith(said) for one in ended)
-    assert (
-        not any("and more may improve it" in one for one in result.sentences())
-        or result.board.judged.stopped == "epochs"
-    )
 
 
 @pytest.mark.usefixtures("few_models")

@@ -85,8 +85,9 @@ class AutoResult:
         guess = board.line(CONSTANT)
         if guess is not None and guess.valid <= line.valid:
             said.append(
-                f"NOTHING WAS LEARNED: no model is significantly better than a constant on validation rows "
-                f"({metric} {line.valid:.4f}, not {guess.valid:.4f}): use more rows or other columns, or check whether the data changes over time"
+                "NOTHING WAS LEARNED: no model is significantly better than a constant on validation rows "
+                f"({metric} {line.valid:.4f}, not {guess.valid:.4f}): use more rows or other columns, or check whether "
+                "the data changes over time"
             )
         ahead = board.line(TREES)
         if ahead is not None and ahead.valid < lowest.valid:

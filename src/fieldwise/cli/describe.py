@@ -61,7 +61,7 @@ def run(options: DescribeOptions) -> None:
     prepared = prepare_recipe(
         recipe, data_dir, cache=None if cache is None else dataclasses.replace(cache, verify=False)
     )
-    peak = _peak_mib()  # the peak of preparing the data, unless they came from the cache
+    peak = _peak_mib()  # of preparing the data, or of reading them from the cache
     complete, chosen = settled(recipe, prepared)
     facts = describe(complete, chosen, prepared, program)
     if options.json:
@@ -70,7 +70,7 @@ def run(options: DescribeOptions) -> None:
     _tell(recipe, prepared)
     _show(facts, chosen)
     if peak is not None:
-        shown = f"peak memory of preparing the rows, mapped files included: {peak:,.0f} MiB"
+        shown = f"peak memory of reading or preparing the rows, mapped files included: {peak:,.0f} MiB"
         console().print(shown)
     given = [part for setting in options.settings or () for part in ("--set", setting)]
     given += [] if options.protocol is None else ["--protocol", options.protocol]
