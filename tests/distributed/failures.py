@@ -4,7 +4,6 @@ import dataclasses
 import os
 import signal
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -33,17 +32,16 @@ def _world() -> World:
     return world
 
 
-def _found(call) -> tuple[str, float]:
-    """The sentence that a process ends with, and after how many seconds."""
-    began = time.monotonic()
+def _found(call) -> str:
+    """The sentence that a process ends with."""
     try:
         call()
     except (LostProcessError, ConfigError) as e:
-        return str(e), time.monotonic() - began
-    return "", time.monotonic() - began
+        return str(e)
+    return ""
 
 
-def error(rank: int) -> tuple[str, float] | None:
+def error(rank: int) -> str | None:
     """Process 1 finds a damaged file, and the others wait for it in vain."""
     world = _world()
     if rank != 1:
@@ -55,7 +53,7 @@ def error(rank: int) -> tuple[str, float] | None:
         os._exit(0)  # as a process ends: its connections are closed
 
 
-def killed(rank: int) -> tuple[str, float]:
+def killed(rank: int) -> str:
     """The last process is killed between two steps."""
     world = _world()
     world.sum_(torch.ones(3))
@@ -64,13 +62,13 @@ def killed(rank: int) -> tuple[str, float]:
     return _found(lambda: [world.sum_(torch.ones(3)) for _ in range(3)])
 
 
-def different(rank: int) -> tuple[str, float]:
+def different(rank: int) -> str:
     """Process 1 has another learning rate and other rows."""
     facts = {"training": {"learning_rate": 0.01 if rank == 1 else 0.001}, "training rows": f"rows2:{rank == 1}"}
     return _found(lambda: check_agreement(_world(), facts))
 
 
-def unsuitable(_: int) -> tuple[str, float]:
+def unsuitable(_: int) -> str:
     """A layer that normalizes over the rows that it is given."""
     network = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm2d(3))
     return _found(lambda: normalize_over_processes(network))
@@ -131,7 +129,7 @@ def diverged(rank: int) -> list:
     return [sentence, progress.most, sorted(path.name for path in place.folder.glob("*"))]
 
 
-def shared_gpu(rank: int) -> tuple[str, float]:
+def shared_gpu(rank: int) -> str:
     """The first and the last process have one GPU."""
     return _found(lambda: check_own_gpu(_world(), f"GPU-{rank % 2}"))
 

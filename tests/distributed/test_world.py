@@ -43,22 +43,20 @@ def test_values_and_rows_go_from_process_to_process(found):
 
 
 def test_an_error_of_one_process_ends_the_others_with_its_sentence(found):
-    for sentence, seconds in found["error"][3][::2]:
+    for sentence in found["error"][3][::2]:
         assert sentence == "process 1 of 3 failed: the file is damaged"
-        assert seconds < 60
 
 
 def test_a_killed_process_ends_the_others(found):
     *others, last = found["killed"][3]
     assert last is None
-    for sentence, seconds in others:
+    for sentence in others:
         assert "another of the 3 processes has ended" in sentence
         assert "the same command resumes from the last checkpoint" in sentence
-        assert seconds < 60
 
 
 def test_processes_with_other_settings_or_rows_are_named(found):
-    for sentence, _ in found["different"][3]:
+    for sentence in found["different"][3]:
         assert sentence == (
             "all 3 processes must train with the same settings, rows and versions, but process 1 has "
             "training.learning_rate 0.01 where process 0 has 0.001, and 1 more differ: start all of them with the same "
@@ -67,7 +65,7 @@ def test_processes_with_other_settings_or_rows_are_named(found):
 
 
 def test_a_layer_that_cannot_see_the_whole_batch_is_refused(found):
-    for sentence, _ in found["unsuitable"][3]:
+    for sentence in found["unsuitable"][3]:
         assert "Sequential cannot be trained as with one: 1 is a BatchNorm2d" in sentence
 
 
@@ -76,7 +74,7 @@ def test_an_interrupt_in_a_trainings_last_evaluation_ends_the_one_that_follows(f
 
 
 def test_two_processes_with_one_gpu_are_named(found):
-    for sentence, _ in found["shared_gpu"][3]:
+    for sentence in found["shared_gpu"][3]:
         assert sentence.startswith("each of the 3 processes needs a GPU of its own, but processes 0 and 2 would share")
 
 
