@@ -163,8 +163,6 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
             continue
         if is_text and number_formats(present.cast(pl.String).head(1000)):
             continue
-        if rank < 2 and kind_of_name(name) == "quantity":
-            continue
         if kind.is_numeric() and rank < 2 and (present.min() or 0) < 0:  # type: ignore[operator]
             continue
         found.append(_Key(column=name, distinct=distinct, rank=rank, role=role))
@@ -227,7 +225,8 @@ def _without_coarser(
             named = (coarse.rank >= 2) - (fine.rank >= 2)
             many = coarse.distinct > max(_VISITS * fine.distinct, 50)
             is_visit = not own and many and narrow[fine.column] < _BRIEF * narrow[coarse.column]
-            out.add(fine.column if is_visit or named > 0 else coarse.column)
+            is_group = coarse.role == "item" and coarse.rank == 2 and bool(own)  # as the show of episodes
+            out.add(fine.column if is_visit or (named > 0 and not is_group) else coarse.column)
     return [key for key in keys if key.column not in out]
 
 
@@ -236,7 +235,7 @@ def _scored(
 ) -> _Key:
     """The key with what speaks for an id: name, own functions, many values, unequal use, gaps in its numbers."""
     column = frame.get_column(key.column).drop_nulls()
-    score = 1.5 if key.rank >= 2 else 0.5 * key.rank
+    score = 1.5 if key.rank >= 2 else 0.5 * key.rank - (kind_of_name(key.column) == "quantity")
     own = functions[key.column] - {c for c, to in aliases.items() if to == key.column}
     score += 0.6 * min(3, len(own)) + (0.6 if key.column in aliases.values() else 0.0)
     score += float(np.clip(np.log10(key.distinct / (0.5 * frame.height**0.5)), -1, 1))

@@ -85,9 +85,8 @@ def is_binning(frame: pl.DataFrame, key: str, column: str) -> bool:
         steps = steps[steps != 0]
         return bool(len(steps)) and abs(float(steps.mean())) > 0.9
     codes = cells.hash(seed=0).to_numpy() if not cells.dtype.is_nested() else np.arange(len(cells))
-    if len(np.unique(codes)) == len(codes):
-        return False  # another name of each number
-    return int((codes[1:] != codes[:-1]).sum()) <= 1.5 * (len(np.unique(codes)) - 1) + 1
+    groups = len(np.unique(codes))  # text that is one to one with the numbers names them
+    return groups < 0.8 * len(codes) and int((codes[1:] != codes[:-1]).sum()) <= 1.5 * (groups - 1) + 1
 
 
 def collision_ratio(numbers: np.ndarray) -> float:
@@ -112,7 +111,7 @@ def collision_ratio(numbers: np.ndarray) -> float:
     total = many.sum(axis=1)
     expected = float((total * (total - 1) / width).sum())
     observed = float((many * (many - 1)).sum())
-    return observed / expected if expected > _LEAST_PAIRS else 1.0
+    return observed / max(expected, _LEAST_PAIRS) if max(observed, expected) > _LEAST_PAIRS else 1.0
 
 
 def is_round(numbers: np.ndarray) -> bool:
