@@ -201,9 +201,10 @@ def _aliases(keys: Sequence[_Key], functions: Mapping[str, set[str]], frame: pl.
 
     def quality(key: _Key) -> tuple[float, ...]:
         column = frame.get_column(key.column)
-        text = column.dtype == pl.String
-        spaces = float(column.head(1000).str.contains(r"\s").mean() or 0) if text else 0.0  # type: ignore[arg-type]
-        return key.rank if key.role != "context" else min(key.rank, 1), -round(spaces), -frame.columns.index(key.column)
+        text = column.dtype == pl.String  # an id without a name of one stands before its title, an amount after it
+        spaces = float(column.head(1000).str.contains(r"\s").mean() or 0) if text else float(not key.rank)  # type: ignore[arg-type]
+        rank = key.rank if key.role != "context" else min(key.rank, 1)
+        return rank - (kind_of_name(key.column) == "quantity"), -round(spaces), -frame.columns.index(key.column)
 
     found: dict[str, str] = {}
     for one, other in combinations(sorted(keys, key=quality, reverse=True), 2):

@@ -89,9 +89,12 @@ def guess_field(column: pl.Series, role: Role, known: Known = NOTHING) -> tuple[
     number = column.drop_nulls()
     number = number.filter(number.is_finite()) if kind.is_float() else number
     whole = not kind.is_float() or bool((number % 1 == 0).all())
-    if not whole or (number.abs().max() or 0) > 2**53:  # type: ignore[operator]
-        reason = f"numbers {'with fractions' if not whole else 'of great size'}, {_IN_BINS}"
-        return _binned(name, role, len(column)), reason, ""
+    if whole and (number.max() or 0) > 2**53:  # type: ignore[operator]
+        if _nearly_unique(distinct, len(number), known.sampled) or distinct == len(number) > _MANY_ROWS:
+            return None, _unique(distinct, len(number)), ""
+        return Categorical(name, role=role), f"whole numbers too great for a measure, {distinct} of them", ""
+    if not whole:
+        return _binned(name, role, len(column)), f"numbers with fractions, {_IN_BINS}", ""
     return _from_whole(column, number.cast(pl.Int64), role, distinct, known)
 
 
@@ -108,8 +111,10 @@ def _from_whole(
     assert isinstance(high, int)
     numbering = high - low < 1.05 * distinct and distinct > _MANY_ROWS
     unique = _nearly_unique(distinct, rows, known.sampled) or (distinct == rows > _MANY_ROWS)
-    if unique and (called == "code" or (numbering and distinct == rows)):
+    if unique and (called == "code" or (distinct == rows and (numbering or _never_collide(number.to_numpy())))):
         return None, _unique(distinct, rows), ""
+    if known.first is None and distinct > _MANY_ROWS and _is_running(number.to_numpy()):
+        return None, "a running number: it only grows with the rows, so future ones do not occur in training rows", ""
     if distinct == 2:
         return Categorical(name, role=role), "whole numbers with 2 values", ""
     score, why = _leaning(column, number, known, called)
@@ -173,6 +178,18 @@ def _leaning(column: pl.Series, number: pl.Series, known: Known, called: str) ->
     score = sum(vote for vote, _ in votes)
     said = [why for vote, why in sorted(votes, key=lambda vote: -abs(vote[0])) if vote * score > 0]
     return score, "; ".join(said[:2])
+
+
+def _never_collide(numbers: np.ndarray) -> bool:
+    """Whether all are different though amounts would coincide, or would crowd: they number something."""
+    values = np.sort(numbers)
+    coincide = len(values) ** 2 / (2 * max(1, int(values[-1] - values[0]))) > _MANY_ROWS
+    return (coincide or not _is_bent(values)) and not is_round(values)
+
+
+def _is_running(numbers: np.ndarray) -> bool:
+    """Whether numbers grow with the rows, about as fast everywhere, such as the orders of a log."""
+    return bool((np.diff(numbers) >= 0).all()) and not _is_bent(numbers)
 
 
 def _is_bent(values: np.ndarray) -> bool:

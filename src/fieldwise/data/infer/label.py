@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -68,6 +69,8 @@ def word_meaning(text: str) -> bool | None:
     [True, False, False, None]
     """
     word = " ".join(part for part in re.split(r"[\s_]+|(?<=\w)-(?=\w)", text.strip().casefold()) if part)
+    plain = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
+    word = word if word in _YES or word in _NO else plain
     if word in _YES or word in _NO:
         return word in _YES
     denied = _DENIED.match(word)
