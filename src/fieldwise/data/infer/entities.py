@@ -21,6 +21,7 @@ _ROWS_A_VALUE = 2.5  # an id occurs in this many rows on average, at least
 _SURE, _LIKELY = 1.2, 0.6  # the score from which a column is an id, and a second one beside it
 _VISITS = 0.15  # users by visits, at least
 _BRIEF = 0.3  # the time between two rows of one visit, relative to two of one user
+_LEFT = "only ids of one side were found: if column {!r} holds the other's, write it as user or item in the schema"
 _EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
 _CODE = r"^(?:[^\s]*\d[^\s]*)$"
 
@@ -127,8 +128,18 @@ def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]
     spread = {key.column: _narrowness(frame.get_column(key.column), place) for key in keys}
     keys = _without_coarser(keys, functions, spread)
     scored = [_scored(frame, key, functions, aliases, spread[key.column]) for key in keys]
-    sure = sorted((key for key in scored if key.score >= _LIKELY), key=lambda key: -key.score)
-    ids = _sides(frame, sure, functions, aliases) if sure and sure[0].score >= _SURE else {}
+    scored.sort(key=lambda key: -key.score)
+    best = scored[0] if scored and scored[0].score >= _SURE else None
+    sure = [key for key in scored if best and (key.score >= _LIKELY or (key.score > 0 and _once(frame, best, key)))]
+    ids = _sides(frame, sure, functions, aliases) if sure else {}
+    left = next(
+        (
+            key.column
+            for key in scored
+            if len(ids) == 1 and best and key.column not in functions[best.column] | {best.column}
+        ),
+        None,
+    )
     named = {side: key for side, key in ids.items() if key.rank >= 2 or key.role == side}
     return Entities(
         ids={side: key.column for side, key in ids.items()},
@@ -140,7 +151,8 @@ def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]
             f"{side} in the schema if it is not"
             for side, key in ids.items()
             if side not in named
-        },
+        }
+        | ({} if left is None else {left: _LEFT.format(left)}),
     )
 
 
@@ -231,12 +243,20 @@ def _without_coarser(
     return [key for key in keys if key.column not in out]
 
 
+def _once(frame: pl.DataFrame, one: _Key, other: _Key) -> bool:
+    """Whether a pair of values comes back far less often than by chance, as who rates what does so once."""
+    pairs = frame.select(one.column, other.column)
+    random = pairs.with_columns(pl.col(other.column).shuffle(seed=0))
+    chance = frame.height - random.n_unique()
+    return chance > 30 and frame.height - pairs.n_unique() < 0.3 * chance
+
+
 def _scored(
     frame: pl.DataFrame, key: _Key, functions: Mapping[str, set[str]], aliases: Mapping[str, str], narrow: float
 ) -> _Key:
     """The key with what speaks for an id: name, own functions, many values, unequal use, gaps in its numbers."""
     column = frame.get_column(key.column).drop_nulls()
-    score = 1.5 if key.rank >= 2 else 0.5 * key.rank - (kind_of_name(key.column) == "quantity")
+    score = 1.5 if key.rank >= 2 else 0.5 * key.rank - 0.5 * (kind_of_name(key.column) == "quantity")
     own = functions[key.column] - {c for c, to in aliases.items() if to == key.column}
     score += 0.6 * min(3, len(own)) + (0.6 if key.column in aliases.values() else 0.0)
     score += float(np.clip(np.log10(key.distinct / (0.5 * frame.height**0.5)), -1, 1))

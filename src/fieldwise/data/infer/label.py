@@ -17,11 +17,21 @@ from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Label
 from fieldwise.schema.names import LABELS, LIKELY_LABELS, is_label_name
 
-__all__ = ["LEAST_ROWS", "LabelCandidate", "choose_label", "guess_label", "label_candidates", "word_meaning"]
+__all__ = [
+    "CLOSE",
+    "LEAST_ROWS",
+    "LabelCandidate",
+    "choose_label",
+    "guess_label",
+    "label_by_place",
+    "label_candidates",
+    "word_meaning",
+]
 
 _SHOWN = 5
 _SCALES = (5, 10, 100)  # the tops of ratings; above three fifths of the top is positive
 _LIKE = 3 / 5
+CLOSE = 1.5  # the score by which a candidate for the label may trail the best one, to be named beside it
 _MOST_RATINGS = 11  # different values of a column that is read as a scale, unless its top is 100
 LEAST_ROWS = 20  # a column of fewer rows is no label by its values alone
 _POSITIVE = """
@@ -40,7 +50,9 @@ nein non não nao nie ne nem ei hayır hayir όχι нет ні 否 无 いい�
 """
 _YES, _NO = frozenset(_POSITIVE.split()), frozenset(_NEGATIVE.split())
 _DENIED = re.compile(r"(?:non|not|no|un|did not|didn't|never|nicht|kein|pas|не|nie|não|未|不) ?")
-_STARS = re.compile(r"([0-5](?:[.,]5|[.,]0)?)(?: ?stars?| ?★| ?/ ?5| out of 5)", re.IGNORECASE)
+_STARS = re.compile(
+    r"([0-5](?:[.,]5|[.,]0)?)(?: ?★| ?/ ?5| out of 5| ?[^\W\d_]{4,})", re.IGNORECASE
+)  # 4 stars, 4 Sterne
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +65,7 @@ class LabelCandidate:
         dropped: the share of rows that the rule drops.
         reason: why it may be the label, and why this rule.
         doubt: what the user must check, if anything.
+        score: how likely it is among those of its table.
     """
 
     label: Label
@@ -60,6 +73,7 @@ class LabelCandidate:
     dropped: float = 0.0
     reason: str
     doubt: str = ""
+    score: float = 0.0
 
 
 def word_meaning(text: str) -> bool | None:
@@ -144,10 +158,10 @@ def label_candidates(
             continue
         score = named + _score(column, found) + 2 * (name in hints) - 3.5 * (name in settled)
         score += 0.5 if place == frame.width - 1 else 0.25 if not place else 0.0
-        if named or found.label.task == "binary":
+        if named or (found.label.task == "binary" and not _is_a_count(column)):
             ranked.append((score, found))
     ranked.sort(key=lambda pair: -pair[0])
-    return [found for _, found in ranked]
+    return [replace(found, score=score) for score, found in ranked]
 
 
 def choose_label(
@@ -176,7 +190,7 @@ def choose_label(
                 return [guess_label(frame.get_column(name), positive)]  # or the reason why it cannot be one
     if not found:
         return []
-    first, others = found[0], [one.label.column for one in found[1:]]
+    first, others = found[0], [one.label.column for one in found[1:] if one.score > found[0].score - CLOSE]
     if positive:
         first = guess_label(frame.get_column(first.label.column), positive)
     rivals = [c for c in others if is_label_name(c)] if is_label_name(first.label.column) else others
@@ -194,6 +208,36 @@ def _few_values(column: pl.Series) -> bool:
     if kind.is_nested() or kind.is_temporal() or kind in (pl.Binary, pl.Object) or len(column) < LEAST_ROWS:
         return False
     return 2 <= column.n_unique() <= _MOST_RATINGS
+
+
+def _is_a_count(column: pl.Series) -> bool:
+    """Whether numbers begin at 1 and become the rarer the greater, as counts of pieces and no ratings do."""
+    many = column.value_counts().sort(column.name).get_column("count")
+    return (
+        column.dtype.is_numeric() and len(many) > 3 and column.min() == 1 and bool((many.diff().drop_nulls() < 0).all())
+    )
+
+
+def label_by_place(frame: pl.DataFrame, skip: Collection[str], is_log: bool) -> list[LabelCandidate]:
+    """The last resort: of a log a column of shares from 0 to 1, else the last column if it is a number.
+
+    >>> rows = pl.DataFrame({"rooms": [2, 3] * 10, "rent": [x * 99.5 for x in range(20)]})
+    >>> [found.label.task for found in label_by_place(rows, (), False)]
+    ['regression']
+    """
+    for column in reversed(frame.get_columns()):
+        many = column.dtype.is_numeric() and column.n_unique() > _MOST_RATINGS and not column.null_count()
+        low, high = (column.min(), column.max()) if many else (1, 0)
+        is_share = many and column.dtype.is_float() and 0 <= low < 0.2 and 0.8 < high <= 1  # type: ignore[operator]
+        if column.name not in skip and (is_share if is_log else many):
+            doubt = (
+                f"the label was chosen by its place and numbers, column {column.name!r}; give another one as label "
+                "(--label)"
+            )
+            return [replace(guess_label(column), doubt=doubt)]
+        if not is_log:
+            break
+    return []
 
 
 def _score(column: pl.Series, found: LabelCandidate) -> float:
@@ -259,8 +303,8 @@ def _of_numbers(column: pl.Series) -> LabelCandidate:
             doubt=f"it is unknown which of {low} and {high} in column {name!r} is positive: {high}, the greater,"
             f" was assumed; if it is {low}, write positive_values = [{low}], or give {low} as positive",
         )
-    whole = bool((values * 2 % 1 == 0).all()) and values[0] >= 0
     top = values[-1]
+    whole = bool((values * 2 % 1 == 0).all()) and 0 <= values[0] <= top * _LIKE
     if whole and top in _SCALES and (len(values) <= _MOST_RATINGS or top == 100):
         return _of_ratings(number, top)
     if (values % 1 == 0).all() and values[0] >= 0 and top < 2 * _MOST_RATINGS and len(values) <= _MOST_RATINGS:
@@ -307,7 +351,8 @@ def _of_levels(number: pl.Series, values: pl.Series) -> LabelCandidate:
 def _of_texts(text: pl.Series) -> LabelCandidate:
     _check_two(text.name, text)
     values = [str(v) for v in text.value_counts().sort(["count", text.name]).get_column(text.name)]
-    if len(values) <= _MOST_RATINGS and all(_STARS.fullmatch(v.strip()) for v in values):
+    stems = {v.strip().lstrip("0123456789., ")[:4].casefold() for v in values}
+    if len(values) <= _MOST_RATINGS and len(stems) == 1 and all(_STARS.fullmatch(v.strip()) for v in values):
         return _of_stars(text, values)
     if {value.lower() for value in values} == {"true", "false"}:
         return LabelCandidate(label=Label(text.name), reason="label: binary, as it is true or false")

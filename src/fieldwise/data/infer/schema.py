@@ -10,7 +10,7 @@ import polars as pl
 
 from fieldwise.data.infer.entities import Entities, find_entities
 from fieldwise.data.infer.fields import Known, guess_field
-from fieldwise.data.infer.label import LEAST_ROWS, LabelCandidate, choose_label, guess_label
+from fieldwise.data.infer.label import CLOSE, LEAST_ROWS, LabelCandidate, choose_label, guess_label, label_by_place
 from fieldwise.data.infer.time import GuessedTime, guess_time, looks_like_a_calendar
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.lines import renumbering_rows
@@ -142,7 +142,10 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     early = guess_time(frame, {*never, *([label] if label else [])})
     times = [*([early.column] if early.column else []), *early.others]
     found = find_entities(frame, [*never, *([label] if label else [])], times)
-    labels = choose_label(frame, label, positive, {*never, *times, *found.settled()}, _told_by_gaps(frame))
+    settled = {*never, *times, *found.settled()}
+    labels = choose_label(frame, label, positive, settled, _told_by_gaps(frame))
+    if frame.height >= LEAST_ROWS:
+        labels = labels or label_by_place(frame, settled, len(found.ids) == 2)
     bare = label is None and any(_NUMBER.fullmatch(name) for name in frame.columns)
     if bare or (not labels and (frame.height < LEAST_ROWS or len(found.ids) < 2)):
         raise SchemaError(_no_label(frame, bare))
@@ -157,11 +160,12 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
         {name: target.reason, **never, **_left_out(frame, name, found.settled())},
         {name: target.doubt, **found.doubts},
     )
-    if label is None and target.doubt and not is_label_name(name):
-        rivals = {one.label.column for one in labels[1:3]} | {c for c in frame.columns[-1:] if c != name}
-        doubts |= {c: _RIVAL.format(c, name) for c in rivals if c not in times and c not in found.ids.values()}
     y = _targets(frame, target.label) if labels else None
     notes |= _known_after(frame, name, y, notes)
+    if label is None and target.doubt and not is_label_name(name):
+        rivals = {one.label.column for one in labels[1:3] if one.score > labels[0].score - CLOSE}
+        rivals |= {c for c in frame.columns[-1:] if c != name}
+        doubts |= {c: _RIVAL.format(c, name) for c in rivals - {*notes, *times, *found.ids.values()}}
     time = guess_time(frame, {name, *notes, *(found.settled() - {c for c in times if name_matches(c, TIMES)})})
     doubts |= _mark_times(frame, time, notes)
     fields, told = _fields(frame, notes, share, found, y)
