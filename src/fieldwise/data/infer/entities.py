@@ -23,6 +23,7 @@ _VISITS = 0.15  # users by visits, at least
 _BRIEF = 0.3  # the time between two rows of one visit, relative to two of one user
 _LEFT = "only ids of one side were found: if column {!r} holds the other's, write it as user or item in the schema"
 _EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
+_CLOCK = r"^\d{1,2}:\d\d(?::\d\d)?$"
 _CODE = r"^(?:[^\s]*\d[^\s]*)$"
 
 
@@ -173,7 +174,8 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
         repeats = len(present) >= max(_ROWS_A_VALUE * distinct, 0.5 * frame.height)
         if distinct < least or not (repeats or (rank >= 2 and distinct <= 0.95 * len(present))):
             continue
-        if is_text and number_formats(present.cast(pl.String).head(1000)):
+        some = present.cast(pl.String).head(1000) if is_text else None
+        if some is not None and (number_formats(some) or some.str.contains(_CLOCK).all()):
             continue
         if kind.is_numeric() and rank < 2 and (present.min() or 0) < 0:  # type: ignore[operator]
             continue
@@ -293,6 +295,7 @@ def _sides(
         difference = lean[one.column] - lean[other.column]
         difference += float(np.clip(1.5 * np.log((other.narrow + 0.01) / (one.narrow + 0.01)), -1.5, 1.5))
         difference += float(np.clip(0.3 * np.log(one.distinct / other.distinct), -0.5, 0.5))
+        difference += 0.3 * np.sign(frame.columns.index(other.column) - frame.columns.index(one.column))  # users first
         return {"user": one, "item": other} if difference >= 0 else {"user": other, "item": one}
     if not keys:
         return {}
@@ -307,6 +310,7 @@ def _lean(frame: pl.DataFrame, key: _Key, functions: Mapping[str, set[str]], ali
     lean = 4.0 * sign[key.role]
     votes = sum(sign[role_of(c)[0]] for c in functions[key.column])
     lean += float(np.clip(0.5 * votes, -1.5, 1.5))
+    lean -= 0.15 * len(functions[key.column])  # catalogues describe more than accounts do
     for c in functions[key.column]:
         column = frame.get_column(c)
         if column.dtype == pl.String:

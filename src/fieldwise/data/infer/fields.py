@@ -27,6 +27,7 @@ _MOST_TESTED = 50_000
 _MOST_BAD = 0.01  # share of cells of a column of numbers that may be none
 _PROSE = 20  # different texts
 _WORDS = 5  # words of a text on average, from which it is prose
+_UNIT = r"^\s*(?:[€$£] ?)?[+-]?\d+(?:[.,]\d+)? ?(?:[%€$£°]|[a-zA-Z]{1,3}\.?)?\s*$"
 _IN_BINS = "in quantile bins, which are robust to outliers (encoding 'value' keeps the number itself)"
 _NEAR_UNIQUE = 0.9
 _UNIQUE_FLOOR = 1_000
@@ -247,6 +248,11 @@ def _from_text(present: pl.Series, role: Role, distinct: int, known: Known) -> t
             return found_numbers
     if _nearly_unique(distinct, len(words), known.sampled) or distinct == len(words) > _MANY_ROWS:
         return None, _unique(distinct, len(words)), ""
+    if distinct > _LOW_CARDINALITY and not known.is_id and words.str.contains(_UNIT).all():
+        doubt = (
+            f"the cells of column {name!r} look like numbers with a unit, such as {words[0]!r}: write the numbers alone"
+        )
+        return Categorical(name, role=role), f"text with {distinct} values", doubt
     if distinct > _PROSE and not known.is_id and _words_a_cell(words) > _WORDS:
         return None, f"it is prose ({distinct} texts), which no field reads", ""
     return Categorical(name, role=role), f"text with {distinct} values", ""

@@ -57,8 +57,9 @@ def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
     columns = [c for c in frame.columns if c not in skip]
     named = [c for c in columns if name_matches(c, TIMES)]
     others = [c for c in columns if c not in named and _NOT_EVENTS.isdisjoint(words_of(c))]
+    past = [c for c in columns if c not in (*named, *others) and _grows(frame.get_column(c))]
     found, left = GuessedTime(), {}
-    for name in (*named, *others):
+    for name in (*named, *others, *past):
         guess, fault = _time(frame.get_column(name), named=name in named)
         if guess is not None and found.column is None:
             found = guess
@@ -84,6 +85,13 @@ def looks_like_a_calendar(column: pl.Series) -> bool:
     some = column.drop_nulls().unique().head(_PROBE)
     named = some.str.contains(_CALENDAR) & some.str.contains(r"\d")
     return len(some) > 10 and float(named.mean() or 0) > 0.9  # type: ignore[arg-type]
+
+
+def _grows(column: pl.Series) -> bool:
+    """Whether times grow with the rows, as those of a log's events do, and those of persons and items do not."""
+    if column.dtype == pl.String and looks_like_dates(column):
+        column = read_moments(column).values
+    return column.dtype != pl.String and not column.null_count() and column.n_unique() > 10 and column.is_sorted()
 
 
 def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
