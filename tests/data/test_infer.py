@@ -583,3 +583,72 @@ def test_messages_name_no_option_of_the_command_line(values, label):
     except SchemaError as e:
         said = [str(e)]
     assert not [one for one in said if re.search(r"(?<!\w)--[a-z]", one)], said
+
+
+def test_ids_are_found_by_rows_whatever_numbers_or_text_they_are() -> None:
+    rng = np.random.default_rng(4)
+    log = shop()
+    codes = {column: log[column].rank("dense").cast(pl.Int64) - 1 for column in ("visitorid", "sku")}
+    for user, item in [
+        (rng.integers(10**14, 10**16, 5000), rng.choice(10**8, 5000)),  # too great for a float; eight digits
+        (rng.integers(-(2**62), 2**62, 5000), np.array([rng.bytes(4).hex() for _ in range(5000)])),
+    ]:
+        cells = [pl.Series(c, ids[codes[c].to_numpy()]) for c, ids in (("visitorid", user), ("sku", item))]
+        guess = infer_schema(log.with_columns(cells).rename({"visitorid": "k1", "sku": "k2"}))
+        assert (guess.schema.user, guess.schema.item) == ("k1", "k2")
+        assert {f.column: f.kind for f in guess.schema.fields if f.column in ("k1", "k2")} == {
+            "k1": "categorical",
+            "k2": "categorical",
+        }
+
+
+def test_a_number_before_its_title_is_the_id_and_an_amount_after_it_is_not() -> None:
+    log = shop()
+    titles = pl.col("pzn").rank("dense").cast(pl.String).str.replace("$", "th of them")
+    found = infer_schema(log.rename({"sku": "pzn"}).with_columns(title=titles))
+    assert (found.schema.item, "display name" in found.notes["title"]) == ("pzn", True)
+
+
+def test_numbers_of_rows_and_orders_are_no_fields() -> None:
+    log = shop()
+    rng = np.random.default_rng(5)
+    log = log.with_columns(
+        order=pl.Series(np.sort(rng.integers(70_000, 71_000, log.height))),
+        contract=pl.Series(rng.choice(5 * log.height, log.height, replace=False)),
+        at=pl.Series([f"{k % 24}:{k % 60:02d}" for k in range(log.height)]),
+    )
+    guess = infer_schema(log)
+    assert "running number" in guess.notes["order"]
+    assert "nearly every cell is different" in guess.notes["contract"]
+    assert guess.schema.user == "visitorid"
+
+
+@pytest.mark.parametrize(
+    ("cells", "label"),
+    [
+        (["1 Stern", "2 Sterne", "4 Sterne", "5 Sterne"], Label("v", positive_values=("4 Sterne", "5 Sterne"))),
+        (["★☆☆☆☆", "★★☆☆☆", "★★★★☆"], Label("v", positive_values=("★★★★☆",))),
+        (["Sì", "No"], Label("v", positive_values=("Sì",))),
+        (list(range(80, 101)), Label("v", task="regression")),
+        ([k / 40 for k in range(41)], Label("v", task="regression")),
+    ],
+)
+def test_a_label_is_known_by_its_values(cells: list[object], label: Label) -> None:
+    log = shop().drop("bought")
+    values = pl.Series("v", cells).gather(np.random.default_rng(6).integers(0, len(cells), log.height))
+    guess = infer_schema(log.with_columns(values.alias("v")), label="v")
+    assert guess.schema.label == label
+    if label.task != "regression" or isinstance(cells[0], float):
+        assert infer_schema(log.with_columns(values.alias("v"))).schema.label == label
+
+
+def test_counts_from_one_make_no_label_of_a_log_of_positives() -> None:
+    log = shop().drop("bought")
+    pieces = np.minimum(np.random.default_rng(7).geometric(0.6, log.height), 10)
+    assert infer_schema(log.with_columns(count=pl.Series(pieces))).only_positives
+
+
+def test_numbers_with_a_unit_get_a_check() -> None:
+    log = shop()
+    rates = [f"{x:.2f}%" for x in np.random.default_rng(8).uniform(1, 20, log.height)]
+    assert "numbers with a unit" in infer_schema(log.with_columns(rate=pl.Series(rates))).doubts["rate"]

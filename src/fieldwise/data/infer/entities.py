@@ -18,13 +18,15 @@ __all__ = ["Entities", "find_entities"]
 
 _MOST_KEYS = 24
 _ROWS_A_VALUE = 2.5  # an id occurs in this many rows on average, at least
+_ROWS_A_CODE = 1.4  # the same of codes such as 3f9a01c2, which nothing but an id is written as
 _SURE, _LIKELY = 1.2, 0.6  # the score from which a column is an id, and a second one beside it
 _VISITS = 0.15  # users by visits, at least
 _BRIEF = 0.3  # the time between two rows of one visit, relative to two of one user
 _LEFT = "only ids of one side were found: if column {!r} holds the other's, write it as user or item in the schema"
 _EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
-_CLOCK = r"^\d{1,2}:\d\d(?::\d\d)?$"
+_MEASURE = r"^(?:\d{1,2}:\d\d(?::\d\d)?|\d[\d.,]* ?[%€$£])$"  # no id: a time of day, a share, a price
 _CODE = r"^(?:[^\s]*\d[^\s]*)$"
+_LONG_CODE = r"^[0-9a-fA-F-]{8,}$"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,13 +173,16 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
         distinct, rank, role = present.n_unique(), id_rank(name), role_of(name)[0]
         rank = rank if role != "context" or rank else 0
         least = 3 if rank >= 2 else max(10, 0.25 * frame.height**0.5)
-        repeats = len(present) >= max(_ROWS_A_VALUE * distinct, 0.5 * frame.height)
+        some = present.cast(pl.String).head(1000) if is_text else None
+        low, high = present.min(), present.max()
+        huge = isinstance(low, int) and isinstance(high, int) and max(-low, high) > 2**53
+        is_code = huge or (some is not None and float(some.str.contains(_LONG_CODE).mean() or 0) > 0.9)  # type: ignore[arg-type]
+        repeats = len(present) >= max((_ROWS_A_CODE if is_code else _ROWS_A_VALUE) * distinct, 0.5 * frame.height)
         if distinct < least or not (repeats or (rank >= 2 and distinct <= 0.95 * len(present))):
             continue
-        some = present.cast(pl.String).head(1000) if is_text else None
-        if some is not None and (number_formats(some) or some.str.contains(_CLOCK).all()):
+        if some is not None and (number_formats(some) or some.str.contains(_MEASURE).all()):
             continue
-        if kind.is_numeric() and rank < 2 and (present.min() or 0) < 0:  # type: ignore[operator]
+        if kind.is_numeric() and rank < 2 and not huge and (present.min() or 0) < 0:  # type: ignore[operator]
             continue
         found.append(_Key(column=name, distinct=distinct, rank=rank, role=role))
     return sorted(found, key=lambda key: (-(key.rank >= 2), -key.distinct))[:_MOST_KEYS]
@@ -271,7 +276,7 @@ def _scored(
     else:
         texts = some.unique().head(200).cast(pl.String)
         score += 0.7 * (float(texts.str.contains(_CODE).mean() or 0) > 0.8)  # type: ignore[arg-type]
-        score += 0.3 * (tail(some.value_counts().get_column("count").to_numpy()) > 1.5)
+        score += 0.3 * (tail(some.unique_counts().to_numpy()) > 1.5)
     return _Key(column=key.column, distinct=key.distinct, rank=key.rank, role=key.role, score=score, narrow=narrow)
 
 

@@ -27,7 +27,7 @@ _MOST_TESTED = 50_000
 _MOST_BAD = 0.01  # share of cells of a column of numbers that may be none
 _PROSE = 20  # different texts
 _WORDS = 5  # words of a text on average, from which it is prose
-_UNIT = r"^\s*(?:[€$£] ?)?[+-]?\d+(?:[.,]\d+)? ?(?:[%€$£°]|[a-zA-Z]{1,3}\.?)?\s*$"
+_UNIT = r"^\s*(?:[€$£] ?)?[+-]?\d[\d.,]* ?(?:[%€$£°]|[a-zA-Z]{1,3}\.?)?\s*$"
 _IN_BINS = "in quantile bins, which are robust to outliers (encoding 'value' keeps the number itself)"
 _NEAR_UNIQUE = 0.9
 _UNIQUE_FLOOR = 1_000
@@ -90,7 +90,7 @@ def guess_field(column: pl.Series, role: Role, known: Known = NOTHING) -> tuple[
     number = column.drop_nulls()
     number = number.filter(number.is_finite()) if kind.is_float() else number
     whole = not kind.is_float() or bool((number % 1 == 0).all())
-    if whole and (number.max() or 0) > 2**53:  # type: ignore[operator]
+    if whole and max(number.max() or 0, -(number.min() or 0)) > 2**53:  # type: ignore[operator]
         if _nearly_unique(distinct, len(number), known.sampled) or distinct == len(number) > _MANY_ROWS:
             return None, _unique(distinct, len(number)), ""
         return Categorical(name, role=role), f"whole numbers too great for a measure, {distinct} of them", ""

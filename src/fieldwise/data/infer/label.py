@@ -53,6 +53,7 @@ _DENIED = re.compile(r"(?:non|not|no|un|did not|didn't|never|nicht|kein|pas|не
 _STARS = re.compile(
     r"([0-5](?:[.,]5|[.,]0)?)(?: ?★| ?/ ?5| out of 5| ?[^\W\d_]{4,})", re.IGNORECASE
 )  # 4 stars, 4 Sterne
+_ROW_OF_STARS = r"^\s*(?:[★⭐*]+☆*|☆+)\s*$"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,10 +191,11 @@ def choose_label(
                 return [guess_label(frame.get_column(name), positive)]  # or the reason why it cannot be one
     if not found:
         return []
-    first, others = found[0], [one.label.column for one in found[1:] if one.score > found[0].score - CLOSE]
+    first, close = found[0], [one.label.column for one in found[1:] if one.score > found[0].score - CLOSE]
     if positive:
         first = guess_label(frame.get_column(first.label.column), positive)
-    rivals = [c for c in others if is_label_name(c)] if is_label_name(first.label.column) else others
+    named = [one.label.column for one in found[1:] if is_label_name(one.label.column)]
+    rivals = named if is_label_name(first.label.column) else close
     if rivals or not is_label_name(first.label.column, (*LABELS, *LIKELY_LABELS)):
         column = first.label.column
         shown = f"; others that may be it: {', '.join(map(repr, rivals[:_SHOWN]))}" if rivals else ""
@@ -211,15 +213,16 @@ def _few_values(column: pl.Series) -> bool:
 
 
 def _is_a_count(column: pl.Series) -> bool:
-    """Whether numbers begin at 0 or 1 and become the rarer the greater, as counts of pieces and no ratings do."""
+    """Whether numbers are counts of pieces and no ratings: from 0 to no usual top, or the rarer the greater."""
     if not column.dtype.is_numeric() or column.min() not in (0, 1):
         return False
-    many = column.value_counts().sort(column.name).get_column("count")
-    return len(many) > 3 and many.arg_max() == 0 and float((many.diff() <= 0).mean() or 0) > 0.7  # type: ignore[arg-type]
+    many = column.alias("cell").value_counts().sort("cell").get_column("count")
+    falls = len(many) > 3 and many.arg_max() == 0 and float((many.diff() <= 0).mean() or 0) > 0.7  # type: ignore[arg-type]
+    return falls or (column.min() == 0 and len(many) > 4 and column.max() not in _SCALES)
 
 
 def label_by_place(frame: pl.DataFrame, skip: Collection[str], is_log: bool) -> list[LabelCandidate]:
-    """The last resort: of a log a column of shares from 0 to 1, else the last column if it is a number.
+    """The last resort: of a log a column of shares up to 1 or 100, else the last column if it is a number.
 
     >>> rows = pl.DataFrame({"rooms": [2, 3] * 10, "rent": [x * 99.5 for x in range(20)]})
     >>> [found.label.task for found in label_by_place(rows, (), False)]
@@ -228,7 +231,7 @@ def label_by_place(frame: pl.DataFrame, skip: Collection[str], is_log: bool) -> 
     for column in reversed(frame.get_columns()):
         many = column.dtype.is_numeric() and column.n_unique() > _MOST_RATINGS and not column.null_count()
         low, high = (column.min(), column.max()) if many else (1, 0)
-        is_share = many and column.dtype.is_float() and 0 <= low < 0.2 and 0.8 < high <= 1  # type: ignore[operator]
+        is_share = many and 0 <= low < 0.2 * high and (0.8 < high <= 1 or high == 100)  # type: ignore[operator]
         if column.name not in skip and (is_share if is_log else many):
             doubt = (
                 f"the label was chosen by its place and numbers, column {column.name!r}; give another one as label "
@@ -350,9 +353,10 @@ def _of_levels(number: pl.Series, values: pl.Series) -> LabelCandidate:
 
 def _of_texts(text: pl.Series) -> LabelCandidate:
     _check_two(text.name, text)
-    values = [str(v) for v in text.value_counts().sort(["count", text.name]).get_column(text.name)]
+    values = [str(v) for v in text.alias("cell").value_counts().sort(["count", "cell"]).get_column("cell")]
     stems = {v.strip().lstrip("0123456789., ")[:4].casefold() for v in values}
-    if len(values) <= _MOST_RATINGS and len(stems) == 1 and all(_STARS.fullmatch(v.strip()) for v in values):
+    written = len(stems) == 1 and all(_STARS.fullmatch(v.strip()) for v in values)
+    if len(values) <= _MOST_RATINGS and (written or text.str.contains(_ROW_OF_STARS).all()):
         return _of_stars(text, values)
     if {value.lower() for value in values} == {"true", "false"}:
         return LabelCandidate(label=Label(text.name), reason="label: binary, as it is true or false")
@@ -381,10 +385,11 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
 
 
 def _of_stars(text: pl.Series, values: list[str]) -> LabelCandidate:
+    """Ratings to 5, written out: above 3 is positive."""
+
     def stars(value: str) -> float:
         found = _STARS.fullmatch(value.strip())
-        assert found is not None, "checked by the caller"
-        return float(found[1].replace(",", "."))
+        return float(found[1].replace(",", ".")) if found else len(value.strip().rstrip("☆"))
 
     ordered = sorted(values, key=stars)
     yes, middle = tuple(v for v in ordered if stars(v) > 3), [v for v in ordered if stars(v) == 3]

@@ -164,7 +164,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     notes |= _known_after(frame, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
         rivals = {one.label.column for one in labels[1:3] if one.score > labels[0].score - CLOSE}
-        rivals |= {c for c in frame.columns[-1:] if c != name}
+        rivals |= {c for c in frame.columns[-1:] if c != name} - settled
         doubts |= {c: _RIVAL.format(c, name) for c in rivals - {*notes, *times, *found.ids.values()}}
     time = guess_time(frame, {name, *notes, *(found.settled() - {c for c in times if name_matches(c, TIMES)})})
     doubts |= _mark_times(frame, time, notes)

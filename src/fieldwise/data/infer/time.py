@@ -12,6 +12,7 @@ __all__ = ["GuessedTime", "guess_time", "looks_like_a_calendar", "looks_like_dat
 
 _PROBE = 200
 _NEARLY_UNIQUE = 0.5
+_ENOUGH = 500  # rows whose order is no accident
 _TIME_WORDS = frozenset(("ts", "time", "timestamp", "datetime", "date", "day", "when", "at", "stamp", "epoch", "unix"))
 _PAST = """
 birth birthday birthdate dob born release released publish published publication expiry expires joined join signup since
@@ -91,7 +92,7 @@ def _grows(column: pl.Series) -> bool:
     """Whether times grow with the rows, as those of a log's events do, and those of persons and items do not."""
     if column.dtype == pl.String and looks_like_dates(column):
         column = read_moments(column).values
-    return column.dtype != pl.String and not column.null_count() and column.n_unique() > 10 and column.is_sorted()
+    return column.dtype != pl.String and not column.null_count() and len(column) >= _ENOUGH and column.is_sorted()
 
 
 def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
