@@ -228,7 +228,7 @@ def label_by_place(frame: pl.DataFrame, skip: Collection[str], is_log: bool) -> 
     >>> [found.label.task for found in label_by_place(rows, (), False)]
     ['regression']
     """
-    for column in reversed(frame.get_columns()):
+    for column in reversed(frame.get_columns()) if frame.height >= LEAST_ROWS else ():
         many = column.dtype.is_numeric() and column.n_unique() > _MOST_RATINGS and not column.null_count()
         low, high = (column.min(), column.max()) if many else (1, 0)
         is_share = many and 0 <= low < 0.2 * high and (0.8 < high <= 1 or high == 100)  # type: ignore[operator]

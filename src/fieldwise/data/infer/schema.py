@@ -137,15 +137,13 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
         raise SchemaError("a schema is inferred from rows: the table has none; write the schema yourself")
     drawn = np.random.default_rng(0).permutation(whole.height)[:_MOST_ROWS]
     frame = whole if whole.height <= _MOST_ROWS else whole[np.sort(drawn)]
-    share = frame.height / max(1, sample.rows)
     never = {name: f"omitted: {why}" for name, why in _never(frame).items() if name != label}
     early = guess_time(frame, {*never, *([label] if label else [])})
     times = [*([early.column] if early.column else []), *early.others]
     found = find_entities(frame, [*never, *([label] if label else [])], times)
     settled = {*never, *times, *found.settled()}
     labels = choose_label(frame, label, positive, settled, _told_by_gaps(frame))
-    if frame.height >= LEAST_ROWS:
-        labels = labels or label_by_place(frame, settled, len(found.ids) == 2)
+    labels = labels or label_by_place(frame, settled, len(found.ids) == 2)
     bare = label is None and any(_NUMBER.fullmatch(name) for name in frame.columns)
     if bare or (not labels and (frame.height < LEAST_ROWS or len(found.ids) < 2)):
         raise SchemaError(_no_label(frame, bare))
@@ -156,19 +154,16 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     name = target.label.column
     if name in found.ids.values() or name in times:
         found = find_entities(frame, [*never, name], [c for c in times if c != name])
-    notes, doubts = (
-        {name: target.reason, **never, **_left_out(frame, name, found.settled())},
-        {name: target.doubt, **found.doubts},
-    )
+    notes = {name: target.reason, **never, **_left_out(frame, name, found.settled())}
+    doubts = {name: target.doubt, **found.doubts}
     y = _targets(frame, target.label) if labels else None
     notes |= _known_after(frame, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
-        rivals = {one.label.column for one in labels[1:3] if one.score > labels[0].score - CLOSE}
-        rivals |= {c for c in frame.columns[-1:] if c != name} - settled
+        rivals = _rivals(labels) | ({frame.columns[-1]} - {name, *settled})
         doubts |= {c: _RIVAL.format(c, name) for c in rivals - {*notes, *times, *found.ids.values()}}
     time = guess_time(frame, {name, *notes, *(found.settled() - {c for c in times if name_matches(c, TIMES)})})
     doubts |= _mark_times(frame, time, notes)
-    fields, told = _fields(frame, notes, share, found, y)
+    fields, told = _fields(frame, notes, frame.height / max(1, sample.rows), found, y)
     reasons = _settle_roles(frame, fields, found)
     doubts |= told
     ids = {side: column for side, column in found.ids.items() if column in fields}
@@ -216,6 +211,11 @@ def _leave_out_displays(
         raise SchemaError(
             f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
         )
+
+
+def _rivals(labels: Sequence[LabelCandidate]) -> set[str]:
+    """The next candidates for the label that are about as likely as the one taken."""
+    return {one.label.column for one in labels[1:3] if one.score > labels[0].score - CLOSE}
 
 
 def _may_be_id(frame: pl.DataFrame, f: Field) -> bool:
