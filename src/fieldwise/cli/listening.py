@@ -1,26 +1,18 @@
-"""Options of `fieldwise serve` for its address, access and connection limits."""
+"""Options of `fieldwise serve` for its address, access and connections."""
 
 import ipaddress
-import math
 import os
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fieldwise.cli.show import say
 from fieldwise.errors import ConfigError
 
-if TYPE_CHECKING:
-    from fieldwise.serving.connection_limits import ConnectionLimits
-
-__all__ = ["Listening", "accepting"]
+__all__ = ["Listening"]
 
 TOKEN = "FIELDWISE_TOKEN"
-RESERVED = 128  # open files that are not connections: mapped indexes, tables, stores, the log
-ACCEPTED = 16  # connections accepted in a turn of the event loop
-FEWEST = 16  # minimum number of connections to start a server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +35,10 @@ class Listening:
             "on an address other than loopback, else only localhost.",
         ),
     ] = None
-    max_connections: Annotated[int, typer.Option(min=1, help="Maximum number of open connections.")] = 1000
-    max_connections_per_address: Annotated[
-        int, typer.Option(min=1, help="Maximum number of open connections per address; a proxy counts as one.")
-    ] = 256
-    max_head: Annotated[
-        int, typer.Option(min=1000, help="Maximum size in bytes of a request's first line and headers.")
-    ] = 1 << 15
-    head_timeout: Annotated[
-        float, typer.Option(min=0.01, help="Timeout in seconds for receiving the first line and headers.")
-    ] = 10.0
-    idle_timeout: Annotated[float, typer.Option(min=0.01, help="Timeout in seconds of an idle connection.")] = 5.0
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="Maximum number of open connections of a worker; more requests get 503.")
+    ] = 1000
+    idle_timeout: Annotated[int, typer.Option(min=1, help="Timeout in seconds of an idle connection.")] = 5
 
     @property
     def is_loopback(self) -> bool:
@@ -94,27 +79,6 @@ class Listening:
                 "or give --no-token to allow access without one"
             )
 
-    def limits(self, max_body: int, workers: int = 1) -> "ConnectionLimits":
-        """Limits of connections of one of several workers, within the system's limit of open files.
-
-        Errors:
-            ConfigError: the system's limit is too low.
-        """
-        from fieldwise.serving.connection_limits import ConnectionLimits
-
-        wanted = math.ceil(self.max_connections / workers)
-        room = _room(wanted)
-        if room < wanted:
-            say(f"at most {room * workers:,} connections, because of the system's limit of open files (ulimit -n)")
-        return ConnectionLimits(
-            connections=room,
-            per_address=min(room, math.ceil(self.max_connections_per_address / workers)),
-            head_bytes=self.max_head,
-            head_timeout=self.head_timeout,
-            idle_timeout=self.idle_timeout,
-            max_body=max_body,
-        )
-
     def listen(self) -> socket.socket:
         """A listening socket.
 
@@ -127,31 +91,3 @@ class Listening:
         except OSError as e:
             where = f"{self.host}:{self.port}"
             raise ConfigError(f"cannot listen on {where}: {e.strerror or e}; give another --host or --port") from None
-
-
-def accepting(listening: socket.socket) -> list[socket.socket]:
-    """A listening socket and copies of it, for an event loop that accepts one connection of each in a turn.
-
-    uvloop does: with one socket, a busy server accepted about a hundred connections a second, and new clients waited
-    for seconds before any limit could refuse them.
-    """
-    return [listening, *(listening.dup() for _ in range(ACCEPTED - 1))]
-
-
-def _room(wanted: int) -> int:
-    """The number of connections that are possible, up to `wanted`; raises the limit of open files if allowed."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return wanted
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + RESERVED
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        more = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        if more > soft:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
-            soft = more
-    room = wanted if soft == resource.RLIM_INFINITY else min(wanted, soft - RESERVED)
-    if room < min(wanted, FEWEST):
-        raise ConfigError(f"a server needs {RESERVED + FEWEST} open files, found a limit of {soft}: raise `ulimit -n`")
-    return room

@@ -1,203 +1,158 @@
 """`fieldwise serve`."""
 
-import contextlib
 import gc
-import importlib
+import glob
+import multiprocessing
+import os
 import socket
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from fieldwise.cli.listening import accepting
-from fieldwise.cli.options import command_again, set_threads
+from fieldwise.cli.options import set_threads
 from fieldwise.cli.processes import check_count
 from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.show import say
-from fieldwise.cli.signals import usual_ends
-from fieldwise.cli.workers import Supervisor, Worker
+from fieldwise.cli.signals import end_with_parent, usual_ends
 from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
 from fieldwise.storage.cores import available_cores
+from fieldwise.storage.folders import scratch_folder
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from uvicorn import Config
+
     from fieldwise.cli.serve_sources import Loader
     from fieldwise.serving.replacement import Live
 
 __all__ = ["ServeOptions", "run"]
 
 SWITCH = 0.001  # seconds until the model's thread yields to the event loop (Python's default: 0.005)
-LATE = ("pyarrow", "pydantic.v1", "uvicorn.lifespan.on", "uvicorn.loops.uvloop")  # modules that a server loads itself
 GRACE = 8  # seconds to finish open requests when the server stops: container runtimes kill it after 10
+METRICS = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
+METRICS_FOLDER, SHARED = "metrics", "shared"
 
 
 def run(options: ServeOptions) -> None:
     """Serve predictions, recommendations and explanations over HTTP, with a web page. Stop with Ctrl-C or SIGTERM."""
     _check_sources(options)
     options.listening.check()
-    worker = Worker.current()
-    if worker is None and options.workers > 1:
-        _start_workers(options)
-    else:
-        _serve(options, worker)
+    try:
+        import uvicorn
+        from uvicorn.supervisors import Multiprocess
 
-
-def _start_workers(options: ServeOptions) -> None:
-    """Run as the first process, which starts and watches those that answer requests."""
+        import fieldwise.cli.serve_sources  # noqa: F401
+    except ImportError as e:
+        raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
+    usual_ends()  # uvicorn stops gracefully by itself
+    listening = options.listening.listen()
+    if options.workers == 1:
+        app = _application(options, None)
+        _say_where(options, listening)
+        uvicorn.Server(_configured(options, app)).run(sockets=[listening])
+        return
     if sys.platform == "win32":
         raise ConfigError("--workers needs Linux or macOS: leave it out, and start several servers behind a proxy")
     check_count("--workers", options.workers)
-    usual_ends()
-    listening = options.listening.listen()
-    fork = sys.platform == "linux"  # macOS ends a process that uses its frameworks after a fork
-    kept: list[object] = []  # alive as long as workers are forked
-    supervisor = Supervisor(
-        command=command_again(),
-        count=options.workers,
-        listening=listening,
-        grace=GRACE,
-        say=say,
-        ready=lambda: _say_where(options, listening),
-        work=partial(_work, options) if fork else None,
-        prepare=partial(_prepare, options) if fork else None,
-        load=partial(_load_all, options, kept) if fork else lambda: None,
+    with scratch_folder() as folder:
+        for name in (METRICS_FOLDER, SHARED):
+            (folder / name).mkdir()
+        os.environ[METRICS] = str(folder / METRICS_FOLDER)
+        _prepare(options, folder)
+        _say_where(options, listening)
+        config = _configured(options, partial(_worker_application, options, folder), factory=True)
+        Multiprocess(config, sockets=[listening]).run()
+
+
+def _configured(options: ServeOptions, app: "Callable[[], FastAPI] | FastAPI", *, factory: bool = False) -> "Config":
+    """Uvicorn's settings."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        factory=factory,
+        workers=options.workers,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=options.listening.max_connections,
+        timeout_keep_alive=options.listening.idle_timeout,
+        timeout_graceful_shutdown=GRACE,
+        timeout_worker_healthcheck=GRACE,
     )
-    status = supervisor.run()
-    if status:
-        raise typer.Exit(status)
 
 
-def _work(options: ServeOptions, worker: Worker) -> int:
-    from fieldwise.cli import ended
+def _prepare(options: ServeOptions, folder: Path) -> None:
+    """Make what workers share, in a process of its own: what else this leaves in memory ends with it."""
+    preparing = multiprocessing.get_context("spawn").Process(target=_make_shared, args=(options, folder))
+    preparing.start()
+    preparing.join()
+    if preparing.exitcode:
+        code = preparing.exitcode
+        if code < 0:
+            say(f"the process that loads the model ended with signal {-code}; memory may have run out")
+        raise typer.Exit(code if code > 0 else 128 - code)
 
-    return ended(lambda: _serve(options, worker))
 
-
-def _prepare(options: ServeOptions, worker: Worker) -> int:
-    """Make what workers share. What else this leaves in memory, such as parts of tables, ends with its process."""
+def _make_shared(options: ServeOptions, folder: Path) -> None:
     from fieldwise.cli import ended
     from fieldwise.cli.serve_sources import Loader, open_stores
 
     def make() -> None:
-        usual_ends()
-        set_threads(_threads(options, worker))
-        load = Loader(options, _say_nothing, worker.shared)
+        set_threads(_threads(options))
+        load = Loader(options, say, folder / SHARED)
         load()
         open_stores(options, load.tables)
 
-    return ended(make)
+    end_with_parent()
+    sys.exit(ended(make))
 
 
-def _threads(options: ServeOptions, worker: Worker | None) -> int | None:
-    """Threads of PyTorch; None for its default."""
-    return options.threads or (None if worker is None else max(1, available_cores() // worker.of))
+def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
+    """The application of one of several workers; uvicorn ends the server if it cannot be made."""
+    from uvicorn.config import STARTUP_FAILURE
 
-
-def _say_where(options: ServeOptions, listening: socket.socket) -> None:
-    place = f"http://{options.listening.host}:{listening.getsockname()[1]}"
-    workers = f", {options.workers} workers" if options.workers > 1 else ""
-    say(f"serving at {place} (web page; API reference: {place}/docs; stop with Ctrl-C{workers})")
-
-
-def _load_server() -> None:
-    """Load the modules of a server.
-
-    Errors:
-        MissingExtraError: one is not installed.
-    """
+    end_with_parent()
+    _forget_metrics_of_the_dead()
     try:
-        import uvicorn  # noqa: F401
-
-        import fieldwise.serving.http
-    except ImportError as e:
-        raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
-    import fieldwise.cli.serve_sources  # noqa: F401
+        return _application(options, folder / SHARED)
+    except FieldwiseError as e:
+        say(str(e))
+        sys.exit(STARTUP_FAILURE)
 
 
-def _load_all(options: ServeOptions, kept: list[object]) -> None:
-    """Load what forked workers have in common: the modules of a server, and the bundles' vocabularies.
-
-    Nothing here computes with PyTorch or Polars, whose threads a forked process lacks.
-    """
-    _load_server()
-    import fieldwise.serving.balanced
-    import fieldwise.serving.connections  # noqa: F401
-    from fieldwise.cli.serve_sources import known_values
-    from fieldwise.storage.memory import return_freed_memory
-
-    for name in LATE:
-        with contextlib.suppress(ImportError):  # not installed
-            importlib.import_module(name)
-    for folder in options.folders:
-        with contextlib.suppress(FieldwiseError, OSError):  # the process that prepares says it
-            kept.append(known_values(folder))
-    gc.collect()
-    return_freed_memory()  # free places would be filled, and so copied, by each worker
-
-
-def _serve(options: ServeOptions, worker: Worker | None) -> None:
-    """Answer requests until the server is stopped, alone or as one of several workers."""
-    _load_server()
-    import uvicorn
-
+def _application(options: ServeOptions, shared: Path | None) -> "FastAPI":
+    """The application, with what is on disk now, which is watched from then on."""
     from fieldwise.cli.serve_sources import artifacts, open_stores
-    from fieldwise.serving.balanced import BalancedServer, OpenCounts
-    from fieldwise.serving.connection_limits import Connections
-    from fieldwise.serving.connections import limited_protocol
     from fieldwise.serving.http import create_app
     from fieldwise.serving.replacement import Watcher
     from fieldwise.storage.memory import return_freed_memory
 
-    of = 1 if worker is None else worker.of
-    limits = options.listening.limits(options.max_body, of)
-    usual_ends()  # uvicorn stops gracefully by itself
-    set_threads(_threads(options, worker))
-    tell = say if worker is None or worker.number == 1 else _say_nothing  # all workers would say the same
+    set_threads(_threads(options))
     manifests = [folder / kind.manifest for folder, kind in artifacts(options).items()]
     state = Watcher.state(manifests)
-    load, live = _load_first(options, tell, worker)
-    watcher = Watcher(live, load, manifests, every=options.watch, note=tell, state=state)
+    load, live = _load_first(options, shared)
     app = create_app(live, options.server_settings(), open_stores(options, load.tables), title=options.title)
     sys.setswitchinterval(SWITCH)
-    connections = Connections(limits, app.state.registry, app.state.shares, app.state.early)
-    keep = max(1, round(limits.idle_timeout))
-    config = uvicorn.Config(
-        app,
-        http=limited_protocol(connections),
-        ws="none",
-        log_level="warning",
-        timeout_keep_alive=keep,
-        timeout_graceful_shutdown=GRACE,
-    )
-    if worker is None:
-        listening = options.listening.listen()
-        _say_where(options, listening)
-        server, sockets = uvicorn.Server(config), accepting(listening)
-    else:
-        counts = OpenCounts(worker.counts, worker.of, worker.number - 1)
-        connections.told = counts.tell
-        server, sockets = BalancedServer(config, worker.socket(), counts), []
-    connections.stops = lambda: server.should_exit
     gc.collect()
     return_freed_memory()  # of reading the tables
     gc.freeze()  # long-lived: otherwise garbage collection blocks all requests for 0.3 s at times
     if options.watch:
-        watcher.start()
-    if worker is not None:
-        worker.begin()  # the socket has listened all along
-    try:
-        server.run(sockets=sockets)
-    finally:
-        watcher.stop()
+        Watcher(live, load, manifests, every=options.watch, note=say, state=state).start()
+    return app
 
 
-def _load_first(options: ServeOptions, tell: Callable[[str], None], worker: Worker | None) -> "tuple[Loader, Live]":
+def _load_first(options: ServeOptions, shared: Path | None) -> "tuple[Loader, Live]":
     """The first service; that of a worker started again is the last good one if what is on disk cannot be loaded."""
     from fieldwise.cli.serve_sources import Loader, last_generation
     from fieldwise.serving.replacement import Live
 
-    shared = None if worker is None else worker.shared
+    tell = say if shared is None else _say_nothing  # the process that made what workers share has said it
     try:
         load = Loader(options, tell, shared)
         return load, Live(load())
@@ -209,6 +164,26 @@ def _load_first(options: ServeOptions, tell: Callable[[str], None], worker: Work
         live.refused = str(e)
         say(f"{e}; the last good one is served")
         return load, live
+
+
+def _threads(options: ServeOptions) -> int | None:
+    """Threads of PyTorch; None for its default."""
+    return options.threads or (None if options.workers == 1 else max(1, available_cores() // options.workers))
+
+
+def _forget_metrics_of_the_dead() -> None:
+    """Remove dead workers' gauges of the present; counters stay."""
+    for name in glob.glob(f"{os.environ[METRICS]}/gauge_live*_*.db"):
+        try:
+            os.kill(int(Path(name).stem.rpartition("_")[2]), 0)
+        except ProcessLookupError:
+            Path(name).unlink(missing_ok=True)
+
+
+def _say_where(options: ServeOptions, listening: socket.socket) -> None:
+    place = f"http://{options.listening.host}:{listening.getsockname()[1]}"
+    workers = f", {options.workers} workers" if options.workers > 1 else ""
+    say(f"serving at {place} (web page; API reference: {place}/docs; stop with Ctrl-C{workers})")
 
 
 def _say_nothing(_: str) -> None:

@@ -11,7 +11,7 @@ from fieldwise.cli.listening import Listening
 from fieldwise.cli.options import Reading, Threads
 
 if TYPE_CHECKING:
-    from fieldwise.serving.gate import ServerSettings
+    from fieldwise.serving.middleware import ServerSettings
 
 __all__ = ["LogReading", "ServeOptions"]
 
@@ -135,7 +135,7 @@ class ServeOptions:
 
     def server_settings(self) -> "ServerSettings":
         """Limits and token for the server."""
-        from fieldwise.serving.gate import ServerSettings
+        from fieldwise.serving.middleware import ServerSettings
 
         return ServerSettings(
             token=self.listening.token,

@@ -18,8 +18,6 @@ from fieldwise.cli.devices import load_bundle
 from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.config import nearest
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fitted import Vocabulary
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.schema import Schema
@@ -39,7 +37,7 @@ from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.locks import one_writer
 from fieldwise.storage.shared import SharedArrays
 
-__all__ = ["Loader", "Tables", "artifacts", "known_values", "last_generation", "open_stores", "read_tables"]
+__all__ = ["Loader", "Tables", "artifacts", "last_generation", "open_stores", "read_tables"]
 
 GENERATION = "generation"
 
@@ -170,19 +168,6 @@ def _link(file: Path, link: Path, *, copied: bool) -> None:
         os.link(file, link)
     except OSError:
         shutil.copyfile(file, link) if copied else link.symlink_to(file)
-
-
-def known_values(folder: Path) -> list[Vocabulary]:
-    """The vocabularies of a bundle: bundles that this process and those forked from it load have no others.
-
-    Errors:
-        BundleError, DataError: no bundle there, or a damaged one.
-    """
-    encoder = BUNDLE.load(folder, lambda saved: Encoder.from_json(saved.content("encoder").decode()))
-    found = [fitted for fitted in encoder.fitted if isinstance(fitted, Vocabulary)]
-    for vocabulary in found:
-        vocabulary.ids_of(())  # makes the dictionary of its values
-    return found
 
 
 def read_tables(options: ServeOptions, schemas: Sequence[Schema], tell: Callable[[str], None] = say) -> Tables:

@@ -1,6 +1,7 @@
 """SIGTERM and SIGHUP end a command as Ctrl-C does: what was trained is saved, and a server stops gracefully."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -8,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-__all__ = ["as_interrupts", "die_by", "usual_ends"]
+__all__ = ["as_interrupts", "die_by", "end_with_parent", "usual_ends"]
 
 ASKS = getattr(signal, "SIGUSR1", None)  # for a checkpoint, while a network is trained
 ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
@@ -60,6 +61,13 @@ def usual_ends() -> None:
         for number in ENDS:
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
+
+
+def end_with_parent() -> None:
+    """Let the system send this process SIGTERM when the one that started it ends; on Linux alone."""
+    if sys.platform == "linux":
+        set_signal_of_parents_death = 1  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(set_signal_of_parents_death, signal.SIGTERM)
 
 
 def die_by(number: int) -> None:

@@ -5,21 +5,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from fieldwise.serving.faults import FAULTS
-from fieldwise.serving.shares import VISIT, Visit
 
-__all__ = ["BatchLimits", "Batcher", "BusyError"]
+__all__ = ["DEADLINE", "BatchLimits", "Batcher", "BusyError", "deadline"]
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
-Waiting = tuple[Asked, "asyncio.Future[Answer]", Visit]
+Waiting = tuple[Asked, "asyncio.Future[Answer]"]
+
+DEADLINE: ContextVar[float] = ContextVar("DEADLINE")  # time limit of a request, by the event loop's clock
 
 TURNS = 4  # of the event loop: answers are sent, requests read, their tasks begun, and requests added to the queue
 GAP = 0.001  # seconds without a new request, after which no others are awaited
 PART = 0.5  # of the last batch's time, after which no others are awaited
+
+
+def deadline(timeout: float) -> float:
+    """The time limit of the current task's request; if none is set, these seconds from now."""
+    return DEADLINE.get(asyncio.get_running_loop().time() + timeout)
 
 
 class BusyError(Exception):
@@ -40,14 +47,14 @@ class BatchLimits:
     most: int = 32
     budget: int = 0
     window: float = 0.0
-    waiting: int = 1000
+    waiting: int = 128
 
 
 class Batcher(Generic[Asked, Answer]):
     """Collects requests for a worker: those that arrive while it is busy form its next batch.
 
-    A batcher belongs to one event loop. Client addresses take turns. Requests that have timed out are removed from
-    their batch. If a whole batch fails, each of its requests is retried alone, so that only the faulty one fails.
+    A batcher belongs to one event loop. Requests that have timed out are removed from their batch. If a whole
+    batch fails, each of its requests is retried alone, so that only the faulty one fails.
 
     Args:
         worker: runs one batch at a time of this batcher.
@@ -73,8 +80,8 @@ class Batcher(Generic[Asked, Answer]):
         cost: Callable[[Asked], int] = lambda _: 0,
     ) -> None:
         self.worker, self.run, self.limits, self.cost = worker, run, limits or BatchLimits(), cost
-        self._waiting: dict[str, deque[Waiting[Asked, Answer]]] = {}  # by address, the next one's turn first
-        self._count = self._last = 0  # requests waiting, and in the newest batch unless its work was limited
+        self._waiting: deque[Waiting[Asked, Answer]] = deque()
+        self._last = 0  # requests in the newest batch, unless its work was limited
         self._seconds, self._enough, self._arrived = 0.0, 0, asyncio.Event()  # that batch's time; a number that waits
         self._serving: asyncio.Task[None] | None = None
 
@@ -85,13 +92,11 @@ class Batcher(Generic[Asked, Answer]):
             BusyError: too many requests are waiting.
             Exception: the exception that `run` returned for it.
         """
-        if self._count >= self.limits.waiting:
+        if len(self._waiting) >= self.limits.waiting:
             raise BusyError
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        visit = VISIT.get(None) or Visit()
-        self._waiting.setdefault(visit.address, deque()).append((request, future, visit))
-        self._count += 1
-        if self._count >= self._enough:
+        self._waiting.append((request, future))
+        if len(self._waiting) >= self._enough:
             self._arrived.set()
         if self._serving is None:
             self._serving = asyncio.create_task(self._serve())
@@ -103,7 +108,7 @@ class Batcher(Generic[Asked, Answer]):
         return self._serving is not None
 
     async def _serve(self) -> None:
-        if self.limits.window and self._count < self.limits.most:
+        if self.limits.window and len(self._waiting) < self.limits.most:
             await asyncio.sleep(self.limits.window)
         try:
             while True:
@@ -123,14 +128,14 @@ class Batcher(Generic[Asked, Answer]):
         take turns.
         """
         loop = asyncio.get_running_loop()
-        self._enough, until = min(self._count + self._last, self.limits.most), loop.time() + PART * self._seconds
+        self._enough, until = min(len(self._waiting) + self._last, self.limits.most), loop.time() + PART * self._seconds
         for _ in range(TURNS):
-            if self._count >= self._enough:
+            if len(self._waiting) >= self._enough:
                 return
             await asyncio.sleep(0)
         before = -1
-        while before < self._count < self._enough and (left := until - loop.time()) > 0:
-            before = self._count
+        while before < len(self._waiting) < self._enough and (left := until - loop.time()) > 0:
+            before = len(self._waiting)
             self._arrived.clear()
             timer = loop.call_later(min(GAP, left), self._arrived.set)
             await self._arrived.wait()
@@ -139,9 +144,7 @@ class Batcher(Generic[Asked, Answer]):
     async def _answer(self, batch: "list[Waiting[Asked, Answer]]") -> None:
         answers: Sequence[Answer | BaseException]
         try:
-            seconds, answers = await asyncio.get_running_loop().run_in_executor(self.worker, self._timed, batch)
-            self._seconds = seconds
-            self._charge(batch, seconds)
+            self._seconds, answers = await asyncio.get_running_loop().run_in_executor(self.worker, self._timed, batch)
         except FAULTS as e:
             if len(batch) > 1:
                 for one in batch:
@@ -149,7 +152,7 @@ class Batcher(Generic[Asked, Answer]):
                         await self._answer([one])
                 return
             answers = [e]
-        for (_, future, _), answer in zip(batch, answers, strict=True):
+        for (_, future), answer in zip(batch, answers, strict=True):
             if future.done():
                 continue
             if isinstance(answer, BaseException):
@@ -157,33 +160,21 @@ class Batcher(Generic[Asked, Answer]):
             else:
                 future.set_result(answer)
 
-    def _charge(self, batch: "list[Waiting[Asked, Answer]]", seconds: float) -> None:
-        """Divide a batch's time among its requests, by their cost and an equal part."""
-        costs = [1 + self.cost(request) for request, *_ in batch]
-        for (_, _, visit), cost in zip(batch, costs, strict=True):
-            visit.add(seconds * cost / sum(costs))
-
     def _timed(self, batch: "list[Waiting[Asked, Answer]]") -> tuple[float, Sequence[Answer | BaseException]]:
         began = time.perf_counter()
-        answers = self.run([one for one, *_ in batch])
+        answers = self.run([request for request, _ in batch])
         return time.perf_counter() - began, answers
 
     def _next(self) -> "list[Waiting[Asked, Answer]]":
-        """The next batch: one request of each address in turn, those of an address in order."""
+        """The next batch, in the order of arrival."""
         batch: list[Waiting[Asked, Answer]] = []
         work = 0
         while self._waiting and len(batch) < self.limits.most:
-            address, queue = next(iter(self._waiting.items()))
-            one = queue[0]
-            wanted = not one[1].done()
-            work += self.cost(one[0]) if wanted else 0
-            if batch and work > self.limits.budget:
-                break
-            queue.popleft()
-            self._count -= 1
-            del self._waiting[address]
-            if queue:
-                self._waiting[address] = queue
-            if wanted:
-                batch.append(one)
+            request, future = self._waiting[0]
+            if not future.done():
+                work += self.cost(request)
+                if batch and work > self.limits.budget:
+                    break
+                batch.append((request, future))
+            self._waiting.popleft()
         return batch

@@ -21,13 +21,13 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
 from fieldwise.config import nearest
+from fieldwise.serving.pieces import timed_call
 from fieldwise.serving.request_checks import check_length, id_texts
 from fieldwise.serving.rows import RequestError
-from fieldwise.serving.shares import charge, timed_call
 
 __all__ = ["BodyLimits", "body_route", "parsed"]
 
-LARGE = 1 << 14  # bodies of at least this many bytes are parsed outside the event loop
+LARGE = 1 << 16  # bodies of at least this many bytes are parsed outside the event loop
 BRIEF, REST = 0.002, 5  # seconds of parsing without a rest; length of a rest, in multiples of the time before it
 NO_OBJECT = "a body must be a JSON object, sent with the header Content-Type: application/json"
 SCALARS = frozenset((str, int, float, bool, type(None)))
@@ -64,7 +64,6 @@ def body_route(limits: BodyLimits, others: Callable[[], bool] = lambda: False) -
         call = partial(timed_call, partial(_large, content, kind, limits))
         async with turn:
             seconds, body = await asyncio.get_running_loop().run_in_executor(worker, call)
-            charge(seconds)
             if seconds > BRIEF and others():
                 await asyncio.sleep(REST * seconds)
         if isinstance(body, Exception):

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from fieldwise.serving.gate import ServerSettings
+from fieldwise.serving.middleware import ServerSettings
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.served import Served
 from fieldwise.serving.service import Service

@@ -10,10 +10,9 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from fieldwise.serving.document import Application
-from fieldwise.serving.early_refusal import EarlyRefusal
 from fieldwise.serving.forms import ERRORS
-from fieldwise.serving.gate import Gate, ServerSettings
 from fieldwise.serving.http_errors import add_errors
+from fieldwise.serving.middleware import RequestMiddleware, ServerSettings
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.routes import about, effects, explain, files, items, predict, recommend, similar, status, users
 from fieldwise.serving.served import Served
@@ -72,11 +71,5 @@ def create_app(
     app.include_router(files.router())
     add_errors(app)
     app.state.registry = served.metrics.registry
-    app.state.shares = served.shares
-    app.state.early = EarlyRefusal(
-        served.metrics.requests, served.metrics.seconds, served.admissions, served.shares, served.worker.let_run
-    )
-    app.add_middleware(
-        Gate, limits=served.limits, metrics=served.metrics, admissions=served.admissions, shares=served.shares
-    )
+    app.add_middleware(RequestMiddleware, limits=served.limits, metrics=served.metrics)
     return app

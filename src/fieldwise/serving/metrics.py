@@ -29,11 +29,6 @@ class Metrics:
         self.seen = Counter(
             "fieldwise_seen_items_total", "Items excluded because of the user's rows.", registry=self.registry
         )
-        self.delayed = Counter(
-            "fieldwise_requests_delayed_total",
-            "Requests that waited because their address had used more than its share of a busy server.",
-            registry=self.registry,
-        )
         self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry)
 
         self._replaced = Gauge(

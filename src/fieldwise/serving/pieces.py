@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fieldwise.serving.batching import BusyError
-from fieldwise.serving.shares import charge, timed_call
 
-__all__ = ["Pieces"]
+__all__ = ["Pieces", "timed_call"]
 
 T = TypeVar("T")
 TURN = 0.05  # seconds of pieces in one turn, which waits for a batch of other requests
@@ -61,9 +60,15 @@ class Pieces:
             await asyncio.sleep(rest)
         began = loop.time()
         seconds, found = await loop.run_in_executor(self.worker, timed_call, call)
-        charge(seconds)
         self._due = began + (1 + REST) * seconds  # the worker was others' while this call waited for it
         return found
+
+
+def timed_call(call: Callable[[], T]) -> tuple[float, T]:
+    """The seconds that a call took, and its result."""
+    began = time.perf_counter()
+    found = call()
+    return time.perf_counter() - began, found
 
 
 def _some(left: deque[Callable[[], list[Any]]]) -> list[Any]:

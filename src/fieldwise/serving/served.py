@@ -2,31 +2,28 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from fieldwise.explain.effects import shown_fields, widest_first
 from fieldwise.schema import Field
-from fieldwise.serving.admission import deadline
 from fieldwise.serving.answers import Predicted, explanations, measures_pairs
 from fieldwise.serving.asked import Asked, Explained
-from fieldwise.serving.batching import Batcher, BatchLimits, BusyError
+from fieldwise.serving.batching import Batcher, BatchLimits, BusyError, deadline
 from fieldwise.serving.bodies import BodyLimits, body_route
-from fieldwise.serving.early_refusal import admissions
 from fieldwise.serving.forms import Cell, Id
-from fieldwise.serving.gate import ServerSettings
 from fieldwise.serving.metrics import Metrics
+from fieldwise.serving.middleware import ServerSettings
 from fieldwise.serving.page.known_users import KnownUsers
 from fieldwise.serving.pieces import Pieces
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.request_checks import id_text
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import Service
-from fieldwise.serving.shares import Shares, charge, timed_call
 from fieldwise.serving.stores.complete import Missing, Stores
 from fieldwise.serving.stores.metrics import StoreMetrics
-from fieldwise.serving.worker import Worker
 
 __all__ = ["Served"]
 
@@ -52,13 +49,11 @@ class Served:
         self.body_route = body_route(BodyLimits(rows=limits.max_rows, ids=limits.max_ids), self._answers)
         self.users = KnownUsers(stores) if stores.users else None
         self._store_metrics = StoreMetrics(stores, self.metrics.registry)
-        self.worker = Worker()
+        self.worker = ThreadPoolExecutor(1, thread_name_prefix="fieldwise")
         self._working = 0
         batches = BatchLimits(
             most=limits.max_batch, budget=BATCH_ROWS, window=limits.batch_window, waiting=limits.max_waiting
         )
-        self.admissions = admissions(limits.max_waiting, limits.max_batch, limits.timeout)
-        self.shares = Shares(delayed=self.metrics.delayed.inc)
         scored = replace(batches, budget=SCORED_ROWS)
         self._predictions = Batcher(self.worker, self._predict_all, scored, cost=len)
         self._recommendations = Batcher(self.worker, self._recommend_all, batches, cost=self._cost)
@@ -171,8 +166,6 @@ class Served:
             raise BusyError
         self._working += 1
         try:
-            seconds, found = await asyncio.get_running_loop().run_in_executor(self.worker, timed_call, call)
-            charge(seconds)
-            return found
+            return await asyncio.get_running_loop().run_in_executor(self.worker, call)
         finally:
             self._working -= 1

@@ -4,7 +4,6 @@ from fastapi import APIRouter
 
 from fieldwise.serving.page_forms import AboutLimits, AboutResponse, AboutUsers
 from fieldwise.serving.served import Served
-from fieldwise.serving.shares import charged
 
 __all__ = ["router"]
 
@@ -15,8 +14,7 @@ def router(served: Served) -> APIRouter:
     limits = AboutLimits(k=served.limits.max_k, rows=served.limits.max_rows, explained=served.limits.max_explained)
 
     @routes.get("/v1/about")
-    @charged
-    def about() -> AboutResponse:
+    async def about() -> AboutResponse:
         """Describe this server: bundles, labels, fields with usual values, items, users."""
         users = None if served.users is None else AboutUsers(column=served.users.column, count=served.users.count)
         now = served.service

@@ -5,26 +5,21 @@ import hmac
 import logging
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldwise.errors import ConfigError
-from fieldwise.serving.admission import DEADLINE, Admission
-from fieldwise.serving.early_refusal import COMPUTED, FULL, SIMILAR
+from fieldwise.serving.batching import DEADLINE
 from fieldwise.serving.faults import FAULTS
 from fieldwise.serving.http_errors import error_answer
 from fieldwise.serving.metrics import Metrics
 from fieldwise.serving.routes.files import is_page
-from fieldwise.serving.shares import MOST_WAIT, VISIT, Shares, Visit, timed
 
-__all__ = ["Gate", "ServerSettings"]
+__all__ = ["RequestMiddleware", "ServerSettings"]
 
 FAULT = "internal error of the server; see its log"
 PORT = re.compile(r":[0-9]*$")
-OVERHEAD = 2e-4  # assumed seconds of a request outside the application: its head, its answer, its task
-BYTE = 5e-7  # assumed seconds to parse a byte of a body and to answer it: a large prediction takes as long
 HEALTH = "/healthz"
 OPEN = (HEALTH, "/readyz")  # without a token
 
@@ -46,7 +41,7 @@ class ServerSettings:
         timeout: maximum seconds for a response.
         max_batch: maximum requests in a batch.
         batch_window: seconds that a request waits for others to form a batch, if the worker is idle.
-        max_waiting: maximum number of waiting requests; further ones get 503 at once.
+        max_waiting: maximum number of waiting requests; further ones get 503 and `Retry-After` at once.
 
     Errors:
         ConfigError: an empty token.
@@ -63,7 +58,7 @@ class ServerSettings:
     timeout: float = 10.0
     max_batch: int = 32
     batch_window: float = 0.0
-    max_waiting: int = 1000
+    max_waiting: int = 128
 
     def __post_init__(self) -> None:
         if self.token is not None and not self.token.strip():
@@ -75,31 +70,17 @@ class ServerSettings:
         return self.token is None or (scheme.lower() == b"bearer" and hmac.compare_digest(given, self.token.encode()))
 
 
-def _length(scope: Scope, most: int) -> int:
-    """Bytes of the body that a request says it has, up to a maximum."""
-    said = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    return min(int(said), most) if said.isdigit() else 0
+class RequestMiddleware:
+    """Middleware that checks the host, the token and the body's size, and counts requests and their time.
 
+    Args:
+        app: the application.
+        limits: limits and token.
+        metrics: where requests are counted.
+    """
 
-def _computed(method: str, path: str) -> str | None:
-    """The path label in metrics of a request that needs computation; None for others."""
-    if method == "POST" and path in COMPUTED:
-        return path
-    return SIMILAR if path.endswith("/similar") else None
-
-
-class Gate:
-    """Middleware that checks the token, admission and the body's size, and counts requests and their time."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        limits: ServerSettings,
-        metrics: Metrics,
-        admissions: Mapping[str, Admission],
-        shares: Shares,
-    ) -> None:
-        self.app, self.limits, self.metrics, self.admissions, self.shares = app, limits, metrics, admissions, shares
+    def __init__(self, app: ASGIApp, limits: ServerSettings, metrics: Metrics) -> None:
+        self.app, self.limits, self.metrics = app, limits, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or another ASGI event."""
@@ -107,7 +88,6 @@ class Gate:
             await self.app(scope, receive, send)
             return
         began, status, began_answer = time.perf_counter(), 500, False
-        visit = Visit(scope["client"][0] if scope.get("client") else "")
 
         async def counted(message: Message) -> None:
             nonlocal status, began_answer
@@ -116,22 +96,16 @@ class Gate:
             await send(message)
 
         DEADLINE.set(asyncio.get_running_loop().time() + self.limits.timeout)
-        most = MOST_WAIT if scope["path"] in OPEN else self.limits.timeout
-        least, entered = BYTE * _length(scope, self.limits.max_body), None
-        VISIT.set(visit)
         try:
-            entered = await self.shares.enter(visit.address, least=least, most=most)
-            await timed(self._pass(scope, receive, counted))
+            await self._pass(scope, receive, counted)
         except FAULTS:
             logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
             if began_answer:
                 raise
             await error_answer(500, FAULT, "server")(scope, receive, counted)
         finally:
-            if entered is not None:
-                self.shares.leave(visit.address, entered, OVERHEAD + visit.seconds)
             route = scope.get("route")
-            path = getattr(route, "path_format", getattr(route, "path", scope.get("fieldwise.path", "other")))
+            path = getattr(route, "path_format", getattr(route, "path", "other"))
             self.metrics.requests.labels(scope["method"], path, str(status)).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 
@@ -154,34 +128,9 @@ class Gate:
             refused.headers["WWW-Authenticate"] = "Bearer"
             await refused(scope, receive, send)
             return
-        computed = _computed(scope["method"], path)
-        if computed is None:
-            await self._whole(scope, receive, send, headers, self.app)
-            return
-        scope["fieldwise.path"] = computed
-        late = asyncio.get_running_loop().time() >= DEADLINE.get()
-        admission, address = self.admissions[computed], VISIT.get().address
-        if late or admission.is_full(address):
-            await self._full(scope, receive, send)
-            return
+        await self._whole(scope, receive, send, headers)
 
-        async def admitted(scope: Scope, receive: Receive, send: Send) -> None:
-            if not admission.enter(address):
-                await self._full(scope, receive, send)
-                return
-            try:
-                await self.app(scope, receive, send)
-            finally:
-                admission.leave(address)
-
-        await self._whole(scope, receive, send, headers, admitted)
-
-    async def _full(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await error_answer(503, FULL, "server", {"Retry-After": "1"})(scope, receive, send)
-
-    async def _whole(
-        self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], app: ASGIApp
-    ) -> None:
+    async def _whole(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]) -> None:
         """Read the body, then call the application."""
         deadline = DEADLINE.get()
         parts: list[bytes] = []
@@ -215,4 +164,4 @@ class Gate:
             given_once = True
             return {"type": "http.request", "body": b"".join(parts), "more_body": False}
 
-        await app(scope, again, send)
+        await self.app(scope, again, send)
