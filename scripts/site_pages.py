@@ -64,7 +64,7 @@ ROOMS = {
             "fieldwise.serving.service",
             "fieldwise.serving.asked",
             "fieldwise.serving.http",
-            "fieldwise.serving.gate",
+            "fieldwise.serving.middleware",
             "fieldwise.scoring.request",
             "fieldwise.bundle.export",
             "fieldwise.bundle.score_file",

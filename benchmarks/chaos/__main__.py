@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.chaos.documents import documents
-from benchmarks.chaos.floods import floods
 from benchmarks.chaos.kills import kills
 from benchmarks.chaos.outcome import Outcome, table
-from benchmarks.chaos.overload import overload
-from benchmarks.chaos.payloads import FLOODS
-from benchmarks.chaos.pipelined import pipelined
 from benchmarks.chaos.replacement import replacement
 from benchmarks.chaos.stores import stores
 from benchmarks.chaos.target import CORES, prepare
@@ -24,7 +20,7 @@ from benchmarks.chaos.writers import calibrations, saves, trainings
 from fieldwise.runs.environment import environment
 from fieldwise.storage.files import write_atomically
 
-MINUTES = 15.0  # how long everything takes at full size, about
+MINUTES = 10.0  # how long everything takes at full size, about
 
 
 @dataclass(frozen=True)
@@ -45,10 +41,7 @@ class Size:
 
 Attack = Callable[[Path, Size], list[Outcome]]
 ATTACKS: dict[str, Attack] = {
-    "floods": lambda at, size: flooded(at, size, FLOODS),
     "documents": lambda at, size: [documents(at, size.count(10_000, 14), size.seed, max(30, size.seconds(300)))],
-    "pipelined": lambda at, size: [pipelined(at, size.seconds(10), size.count(20_000))],
-    "overload": lambda at, size: [overload(at, size.seconds(10))],
     "replacement": lambda at, size: [replacement(at, size.seconds(30), size.seed)],
     "stores": lambda at, size: stores(at, size.seconds(8)),
     "kills": lambda at, size: [kills(at, size.count(300, 7), size.seed)],
@@ -58,11 +51,6 @@ ATTACKS: dict[str, Attack] = {
         trainings(at, size.count(8)),
     ],
 }
-
-
-def flooded(folder: Path, size: Size, names: Iterable[str]) -> list[Outcome]:
-    """Floods of these names."""
-    return floods(folder, size.seconds(10), size.seed, {"values": size.count(6000)}, names)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -89,11 +77,10 @@ def campaign(names: Iterable[str], size: Size) -> list[Outcome]:
     began, found = time.monotonic(), []
     with tempfile.TemporaryDirectory(prefix="fieldwise-chaos-") as made:
         for name in names:
-            folder = Path(made) / name.replace(":", " ")
+            folder = Path(made) / name
             folder.mkdir()
             prepare(folder)
-            kind, _, one = name.partition(":")
-            found += flooded(folder, size, [one]) if one else ATTACKS[kind](folder, size)
+            found += ATTACKS[name](folder, size)
             print(f"{time.monotonic() - began:.0f} s: {name} done", file=sys.stderr, flush=True)
     return found
 
@@ -103,13 +90,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--minutes", type=float, default=MINUTES, help=f"about how long; everything takes {MINUTES:g}")
     found.add_argument("--quick", dest="minutes", action="store_const", const=0.2, help="the least of everything")
     found.add_argument("--seed", type=int, default=0)
-    one_flood = [f"floods:{name}" for name in FLOODS]
     found.add_argument(
-        "--only",
-        nargs="+",
-        choices=[*ATTACKS, *one_flood],
-        metavar="ATTACK",
-        help="these attacks alone: " + ", ".join(ATTACKS) + "; one flood: " + ", ".join(one_flood),
+        "--only", nargs="+", choices=ATTACKS, metavar="ATTACK", help="these attacks alone: " + ", ".join(ATTACKS)
     )
     found.add_argument("--json", type=Path, help="a file for all figures")
     return found

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from serving.test_openapi import CHECKS, NOTHING_TAKEN, OPERATIONS
 
-from benchmarks.chaos.floods import ENDS
 from benchmarks.chaos.outcome import Outcome, judge
-from benchmarks.chaos.target import result, served, start
+from benchmarks.chaos.target import ENDS, result, served, start
 
 ROUNDS = 10  # the last ones ask for little
 PAIRS = [(*one, mode) for one in OPERATIONS for mode in GenerationMode if one[1] not in NOTHING_TAKEN]

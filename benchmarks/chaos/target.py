@@ -21,6 +21,7 @@ ITEMS, USERS = 300, 200
 CASCADE = ("ranker", "--prerank", "tower", "--index", "ix", "--users", "users.parquet")
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
 SERVER_CORE, OTHER_CORES = {CORES[0]}, set(CORES[1:]) or {CORES[0]}
+ENDS = 60  # seconds in which a process that was told to end does
 
 
 def prepare(folder: Path) -> None:

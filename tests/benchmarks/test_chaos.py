@@ -10,7 +10,6 @@ pytest.importorskip("schemathesis", reason="schemathesis is absent: pip install 
 from benchmarks.chaos.__main__ import Size, campaign, main
 from benchmarks.chaos.kills import kills
 from benchmarks.chaos.outcome import Outcome, judge, table
-from benchmarks.chaos.payloads import FLOODS
 from benchmarks.chaos.wire import Answer, read_answer
 from benchmarks.chaos.writers import calibration_fault, calibrations, training_faults
 
@@ -80,16 +79,6 @@ def test_what_honest_clients_saw_is_judged():
     silent = Outcome(name="y")
     judge(silent, {"health": {"p50": float("nan"), "p99": float("nan")}, "rate": 0.0, "statuses": {}, "faults": []})
     assert silent.late, "no answer at all is not in time"
-
-
-def test_a_seed_decides_what_is_sent(subtests):
-    for name in FLOODS:
-        with subtests.test(name=name):
-            first, again = FLOODS[name](1), FLOODS[name](1)
-            assert first == again
-            assert first.requests
-            if name in ("values", "raw sockets"):
-                assert first != FLOODS[name](2)
 
 
 BUSY = (1, "fieldwise: only one training at a time can use x, and another process does")

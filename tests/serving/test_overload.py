@@ -10,7 +10,6 @@ pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise
 
 from concurrent.futures import ThreadPoolExecutor
 
-from prometheus_client import Counter, Histogram
 from serving.asgi import post
 from serving.conftest import make
 from serving.hostile import ROW
@@ -18,12 +17,9 @@ from serving.hostile import ROW
 from fieldwise import AFM, AutoInt
 from fieldwise.serving import pieces as pieces_module
 from fieldwise.serving import served as served_module
-from fieldwise.serving.admission import Admission
-from fieldwise.serving.early_refusal import EarlyRefusal, admissions
 from fieldwise.serving.http import ServerSettings, create_app
 from fieldwise.serving.pieces import Pieces
 from fieldwise.serving.service import Service
-from fieldwise.serving.shares import Shares
 
 
 async def ask(app, path, body):
@@ -44,9 +40,9 @@ def slow_service(ranker, seconds):
 
 
 def test_past_capacity_as_much_is_answered_as_at_capacity(ranker):
-    """Three times 100 requests a second, for three seconds; a queue without admission would answer none in time."""
+    """Three times 100 requests a second, for three seconds; an endless queue would answer none in time."""
     each, timeout = 0.01, 0.5
-    app = create_app(slow_service(ranker, each), ServerSettings(timeout=timeout, max_batch=4))
+    app = create_app(slow_service(ranker, each), ServerSettings(timeout=timeout, max_batch=4, max_waiting=24))
 
     async def run():
         tasks, began, number = [], time.perf_counter(), 0
@@ -60,64 +56,6 @@ def test_past_capacity_as_much_is_answered_as_at_capacity(ranker):
     statuses = asyncio.run(run())
     assert set(statuses) == {200, 503}
     assert statuses.count(200) > 0.3 * 3 / each, "a busy machine is granted a part"
-
-
-class Clock:
-    """Seconds that pass when they are told to."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-def answered(admission, clock, number, each):
-    """So many requests of one client, one after the other."""
-    for _ in range(number):
-        assert admission.enter("earlier")
-        clock.now += each
-        admission.leave("earlier")
-
-
-def let_in(admission, address, most=2000):
-    return next((number for number in range(most) if not admission.enter(address)), most)
-
-
-def test_who_would_wait_longer_than_a_twentieth_of_the_timeout_is_kept_out():
-    clock = Clock()
-    one = Admission(most=1000, timeout=10.0, batch=4, clock=clock)
-    assert let_in(one, "a") == 1000, "nothing is known yet"
-    slow = Admission(most=1000, timeout=10.0, batch=4, clock=clock)
-    answered(slow, clock, 50, 0.01)
-    assert let_in(slow, "a") == 50, "half a second"
-    for _ in range(50):  # it gets quick again, and the queue empty
-        clock.now += 0.0001
-        slow.leave("a")
-    answered(slow, clock, 1000, 0.001)
-    assert let_in(slow, "a") > 250
-
-
-def test_a_batch_is_let_in_however_slow_it_is_unless_it_cannot_be_in_time():
-    clock = Clock()
-    one = Admission(most=1000, timeout=10.0, batch=4, clock=clock)
-    answered(one, clock, 3, 1.0)
-    assert let_in(one, "a") == 4
-    one = Admission(most=1000, timeout=10.0, batch=40, clock=clock)
-    answered(one, clock, 3, 1.0)
-    assert let_in(one, "a") == 8, "eight tenths of the timeout"
-
-
-def test_an_address_that_asks_little_is_let_in_beside_one_that_fills_the_queue():
-    clock = Clock()
-    one = Admission(most=1000, timeout=10.0, batch=4, clock=clock)
-    answered(one, clock, 50, 0.01)
-    assert let_in(one, "many") == 50
-    assert let_in(one, "few") == 17, "up to half of the mean"
-    assert not one.enter("many")
-    for number in range(100):
-        one.enter(f"other {number}")
-    assert one.expected <= 1.0 + 0.01, "and twice as long at most"
 
 
 def test_bodies_that_do_not_arrive_keep_nobody_out(ranker):
@@ -231,23 +169,3 @@ def test_an_explanation_in_pieces_is_the_one_at_once(ranker):
     found = client(service).post("/v1/explain", {"rows": rows}).json()["explanations"]
     assert [one["score"] for one in found] == pytest.approx([one["score"] for one in whole], rel=1e-6)
     assert len(found) == 23
-
-
-def test_requests_that_are_let_in_count_before_they_enter():
-    """Eleven fit."""
-
-    async def run(early):
-        for path in (b"/v1/predict", b"/v1/recommend"):
-            for _ in range(11):
-                assert not early.refuses(path, "a")
-                early.announce(path)
-            assert early.refuses(b"/v1/predict", "a"), "all that are read in one turn would fit otherwise"
-            assert not early.refuses(b"/v1/explain", "a")
-            early.announce(b"/other")
-            await asyncio.sleep(0)
-        assert not early.refuses(b"/v1/predict", "a"), "none has entered"
-        await asyncio.sleep(0)
-
-    requests = Counter("requests", "-", ("method", "path", "status"), registry=None)
-    seconds = Histogram("seconds", "-", ("path",), registry=None)
-    asyncio.run(run(EarlyRefusal(requests, seconds, admissions(10, 1, 1.0), Shares(), lambda _: None)))

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,10 +43,10 @@ def run(options: ServeOptions) -> None:
     _check_sources(options)
     options.listening.check()
     try:
+        import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
         import uvicorn
         from uvicorn.supervisors import Multiprocess
-
-        import fieldwise.cli.serve_sources  # noqa: F401
     except ImportError as e:
         raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
     usual_ends()  # uvicorn stops gracefully by itself
@@ -120,7 +121,8 @@ def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
     end_with_parent()
     _forget_metrics_of_the_dead()
     try:
-        return _application(options, folder / SHARED)
+        with ThreadPoolExecutor(1) as thread:  # uvicorn calls this in its event loop, and checks of stores need one
+            return thread.submit(_application, options, folder / SHARED).result()
     except FieldwiseError as e:
         say(str(e))
         sys.exit(STARTUP_FAILURE)

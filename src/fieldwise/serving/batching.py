@@ -47,7 +47,7 @@ class BatchLimits:
     most: int = 32
     budget: int = 0
     window: float = 0.0
-    waiting: int = 128
+    waiting: int = 256
 
 
 class Batcher(Generic[Asked, Answer]):

@@ -58,7 +58,7 @@ class ServerSettings:
     timeout: float = 10.0
     max_batch: int = 32
     batch_window: float = 0.0
-    max_waiting: int = 128
+    max_waiting: int = 256
 
     def __post_init__(self) -> None:
         if self.token is not None and not self.token.strip():
