@@ -31,8 +31,8 @@ test: venv ## run the fast tests on all cores
 test-all: venv ## run all tests
 	@$(PYTHON) -m pytest $(ON_ALL_CORES) -m "slow or not slow"
 
-test-gpu: venv ## run the tests of devices and of the Triton operations on a GPU (on another: DEVICE=cuda:1)
-	@FIELDWISE_TEST_DEVICE="$(or $(DEVICE),cuda)" $(PYTHON) -m pytest tests/devices tests/ops/triton -m "slow or not slow"
+test-gpu: venv ## run the tests of devices on a GPU (on another: DEVICE=cuda:1)
+	@FIELDWISE_TEST_DEVICE="$(or $(DEVICE),cuda)" $(PYTHON) -m pytest tests/devices -m "slow or not slow"
 
 chaos: venv ## attacks on the server and on artifacts, with a seed, in about 10 minutes (MINUTES=n for fewer, SEED=n)
 	@$(PYTHON) -m benchmarks.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) --json build/chaos.json

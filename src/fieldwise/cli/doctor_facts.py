@@ -66,7 +66,6 @@ EXTRAS = {
         "serve, store: features from PostgreSQL", {"psycopg": "psycopg", "psycopg-pool": "psycopg_pool"}
     ),
     "onnx": Extra("export --to onnx", {"onnx": "onnx", "onnxruntime": "onnxruntime", "onnxscript": "onnxscript"}),
-    "triton": Extra("faster operations on a GPU, Linux", {"triton": "triton"}),
     "docs": Extra("the documentation site", {"mkdocs-material": "material", "mkdocstrings": "mkdocstrings"}),
 }
 
@@ -198,7 +197,6 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         return {"threads": None, "cpu_capability": None, "devices": None, "ops": None, "bfloat16": None}
     import torch
 
-    from fieldwise.ops.backends import missing_on
     from fieldwise.ops.native import NATIVE
     from fieldwise.training.precision import slow_bfloat16
 
@@ -208,8 +206,6 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         attention.append(f"operations run on the plain PyTorch backend, many times slower; {NATIVE.why}")
     elif not NATIVE.threaded:
         attention.append("native operations run on one thread: PyTorch's OpenMP library was not found")
-    if torch.cuda.is_available() and (sentence := missing_on(torch.device("cuda"))) is not None:
-        attention.append(sentence)
     return {
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),

@@ -9,7 +9,6 @@ from fieldwise.ops.field_attention import field_attention
 from fieldwise.ops.maxsim import max_sim
 from fieldwise.ops.pair_attention import pair_attention_pool, pair_attention_pool_plain
 from fieldwise.ops.pairs import fm_second_order, pair_indices, pair_products
-from fieldwise.ops.triton import register as _register_triton
 
 __all__ = [
     "field_attention",
@@ -21,5 +20,3 @@ __all__ = [
     "pair_products",
     "use_ops",
 ]
-
-_register_triton()

@@ -1,4 +1,4 @@
-"""Choice of an op's backend: plain PyTorch (the reference), the native CPU kernels, or Triton on a GPU."""
+"""Choice of an op's backend: plain PyTorch (the reference), or the native CPU kernels."""
 
 import os
 from collections.abc import Iterator
@@ -12,8 +12,6 @@ from torch.autograd import forward_ad
 from fieldwise.errors import ConfigError
 from fieldwise.ops.devices import CPU
 from fieldwise.ops.native import NATIVE
-from fieldwise.ops.triton import READY as TRITON_READY
-from fieldwise.ops.triton import WHY as TRITON_WHY
 
 __all__ = [
     "Backend",
@@ -28,21 +26,14 @@ __all__ = [
 ]
 
 Mode = Literal["auto", "plain", "native"]
-Backend = Literal["plain", "native", "triton"]
+Backend = Literal["plain", "native"]
 MODES: tuple[Mode, ...] = ("auto", "plain", "native")
 NATIVE_TYPES = (torch.float32, torch.float64)
 AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # types that autocast casts to float32
 
-# Every op with a fast backend, and whether Triton is one of them. On other devices than the CPU field self-attention
-# without dropout is PyTorch's `scaled_dot_product_attention`.
-OPS = {
-    "AFM pair attention": True,
-    "field self-attention": False,
-    "MaxSim": True,
-    "sparse embedding update": False,
-    "FM": False,
-    "dropout": True,
-}
+# Every op with a native backend. On other devices than the CPU field self-attention without dropout is PyTorch's
+# `scaled_dot_product_attention`.
+OPS = ("AFM pair attention", "field self-attention", "MaxSim", "sparse embedding update", "FM", "dropout")
 
 _mode: Mode = "auto"
 
@@ -82,12 +73,11 @@ def checked(mode: str) -> Mode:
     raise ConfigError(f"ops must be one of {', '.join(MODES)}, found {mode!r}: set FIELDWISE_OPS or use_ops")
 
 
-def backend_of(*tensors: Tensor, triton: bool = False, autocasts: bool = True) -> Backend:
+def backend_of(*tensors: Tensor, autocasts: bool = True) -> Backend:
     """The backend for these tensors.
 
     Args:
         tensors: all floating-point inputs of the op.
-        triton: whether the op has a Triton backend.
         autocasts: whether autocast casts the tensors to float32 before they reach the operator.
 
     Errors:
@@ -101,11 +91,6 @@ def backend_of(*tensors: Tensor, triton: bool = False, autocasts: bool = True) -
         return "plain"
     if _mode == "plain" or (_mode == "auto" and (torch.compiler.is_exporting() or _transformed())):
         return "plain"
-    if first.is_cuda and _mode == "auto":
-        cast = autocasts and torch.is_autocast_enabled("cuda")
-        kinds = AUTOCAST_TYPES if cast else (torch.float32,)
-        single = all(t.is_cuda and t.dtype in kinds for t in tensors)
-        return "triton" if triton and TRITON_READY and single else "plain"
     on_cpu = all(t.device.type == "cpu" for t in tensors)
     one_type = first.dtype in NATIVE_TYPES and all(t.dtype == first.dtype for t in tensors)
     cast = autocasts and torch.is_autocast_enabled("cpu") and all(t.dtype in AUTOCAST_TYPES for t in tensors)
@@ -140,28 +125,18 @@ def backends_here(device: torch.device = CPU) -> dict[str, str]:
         return dict.fromkeys(OPS, "plain PyTorch, set by FIELDWISE_OPS")
     if device.type == "cpu":
         return dict.fromkeys(OPS, f"native, {NATIVE.why}" if NATIVE.ready else f"plain PyTorch, {NATIVE.why}")
-    fast = device.type == "cuda" and _mode == "auto" and TRITON_READY
-    why = f"plain PyTorch, {TRITON_WHY}" if device.type == "cuda" else "plain PyTorch"
-    return {name: "plain PyTorch" if not triton else "Triton" if fast else why for name, triton in OPS.items()}
+    return dict.fromkeys(OPS, "plain PyTorch")
 
 
 def missing_on(device: torch.device) -> str | None:
-    """A sentence on the ops that have no fast backend on a device because something is missing; None if none has.
+    """A sentence on native operations that a CPU lacks; None if it has them, and for other devices, which have none.
 
-    >>> missing_on(torch.device("mps"))
-    'AFM pair attention, MaxSim and dropout run as plain PyTorch on mps, which takes more time and memory: their \
-kernels are for NVIDIA and AMD GPUs'
+    >>> missing_on(torch.device("cuda")) is None
+    True
     """
-    if _mode != "auto" or (device.type == "cpu" and NATIVE.ready) or (device.type == "cuda" and TRITON_READY):
+    if _mode != "auto" or device.type != "cpu" or NATIVE.ready:
         return None
-    if device.type == "cpu":
-        return f"operations run as plain PyTorch, many times slower: {NATIVE.why}"
-    *names, last = (name for name, triton in OPS.items() if triton)
-    why = "their kernels are for NVIDIA and AMD GPUs"
-    if device.type == "cuda":
-        why = f"{TRITON_WHY}, pip install 'fieldwise[triton]'"
-    which = f"{', '.join(names)} and {last}"
-    return f"{which} run as plain PyTorch on {device.type}, which takes more time and memory: {why}"
+    return f"operations run as plain PyTorch, many times slower: {NATIVE.why}"
 
 
 def float32_under_autocast(*tensors: Tensor) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Dropout without a stored mask: plain, native and Triton backends.
+"""Dropout without a stored mask: plain and native backends.
 
 Letters: B rows, N elements of a row.
 """
@@ -48,7 +48,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     if (narrow and x.device.type == "cpu") or p == 1 or x.dim() < 2:
         return F.dropout(x, p)
     seed = draw_seeds(1)
-    if backend_of(x, triton=True) != "plain":
+    if backend_of(x) == "native":
         dropped: Tensor = torch.ops.fieldwise.dropout(x, seed, p)
         return dropped
     return dropout_plain(x, seed, p)

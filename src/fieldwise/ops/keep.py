@@ -40,7 +40,7 @@ def keep_factors(seed: Tensor, rows: int, elements: int, p: float, *, dtype: tor
 
     The hash is two rounds of multiply and shift in 32 bits (constants from Wellons' search for low bias), over a
     sequence that starts at a hash of seed and row; 24 of its bits are compared with p. The native kernels
-    (`native/vec.h`) and the Triton ones compute the same.
+    (`native/vec.h`) compute the same.
 
     Args:
         seed: one number, int64.

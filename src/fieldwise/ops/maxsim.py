@@ -21,10 +21,10 @@ WORD = 32  # item heads per word of bits
 def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
     """`sum over user heads of max over item heads of <user head, item head>` (IntTower, CIKM 2022, FE-Block).
 
-    The native and Triton backends store no products, only bits for the item heads that reached the maximum of each
+    The native backend stores no products, only bits for the item heads that reached the maximum of each
     user head. All backends treat special cases like PyTorch's `amax`: equal maxima share the gradient equally, and a
     user head with NaN among its products returns NaN, with a gradient of NaN for itself and all item heads of its row.
-    The fast backends have no second derivative, and give other item heads a zero gradient even if they are infinite
+    It has no second derivative, and gives other item heads a zero gradient even if they are infinite
     (plain: NaN, as 0 times infinity).
 
     Args:
@@ -38,8 +38,7 @@ def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
     >>> max_sim(user, item)
     tensor([5.])
     """
-    backend = backend_of(user_BHP, item_BKP, triton=True)
-    if backend != "plain" and all((*user_BHP.shape[1:], item_BKP.shape[1])):
+    if backend_of(user_BHP, item_BKP) == "native" and all((*user_BHP.shape[1:], item_BKP.shape[1])):
         score_B: Tensor = torch.ops.fieldwise.max_sim(user_BHP, item_BKP)[0]
         return score_B
     user_BHP, item_BKP = float32_under_autocast(user_BHP, item_BKP)

@@ -66,7 +66,7 @@ def pair_attention_pool(
     """
     drops = (pair_dropout, attention_dropout) if training else (0.0, 0.0)
     seeds = draw_seeds(2) if any(drops) else torch.zeros(2, dtype=torch.int64)
-    if backend_of(x_BFD, W_AD, b_A, h_A, triton=True) != "plain" and left_P.shape[0]:
+    if backend_of(x_BFD, W_AD, b_A, h_A) == "native" and left_P.shape[0]:
         pooled: Tensor = torch.ops.fieldwise.pair_attention_pool(x_BFD, left_P, right_P, W_AD, b_A, h_A, seeds, *drops)[
             0
         ]

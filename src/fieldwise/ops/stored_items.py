@@ -165,13 +165,9 @@ class StoredItems:
 
 
 def _by_backend(user_UHP: Tensor, item_NKP: Tensor, scale_NK: Tensor | None, rows: Tensor | None) -> Tensor:
-    backend = backend_of(user_UHP, triton=True)
+    backend = backend_of(user_UHP)
     user, user_scale = (user_UHP, None) if scale_NK is None else _quantised(user_UHP, USER_LEVELS)
     score_UN: Tensor
-    if backend == "triton" and scale_NK is None:
-        from fieldwise.ops.triton.maxsim import stored  # heavy, and only needed with a GPU
-
-        return stored(user, item_NKP, rows_C=rows)
     if backend == "native" and user.shape[1]:
         score_UN = torch.ops.fieldwise.max_sim_stored(user, user_scale, item_NKP, scale_NK, rows)
         return score_UN
