@@ -52,19 +52,18 @@ def test_a_path_that_is_none_is_named():
     recipe = load_recipe("frappe/afm")
     with pytest.raises(ConfigError, match="did you mean 'attention_dim'"):
         check_space(recipe, {"model.attention_dmi": Range(low=1, high=2)})
-    with pytest.raises(ConfigError, match="attention_dropout"):
-        check_space(recipe, {"model.attention_dropout": Range(low=0.5, high=1.5)})
+    with pytest.raises(ConfigError, match="dropout must be"):
+        check_space(recipe, {"model.dropout": Range(low=0.5, high=1.5)})
 
 
 def test_a_recipes_own_space_lies_over_the_models(tmp_path):
     (tmp_path / "own.toml").write_text(
-        'extends = "simulated/afm"\n[search]\n'
-        '"model.pooled_dropout" = false\n"model.attention_dim" = { choices = [4] }\n'
+        'extends = "simulated/afm"\n[search]\n"model.dropout" = false\n"model.attention_dim" = { choices = [4] }\n'
     )
     space = search_space(load_recipe(tmp_path / "own.toml"))
     assert space["model.attention_dim"] == Choices(choices=(4,))
     assert space["training.learning_rate"] == default_space("afm")["training.learning_rate"]
-    assert "model.pooled_dropout" not in space
+    assert "model.dropout" not in space
 
 
 def test_what_a_search_is_judged_by_stays_as_it_is(subtests):

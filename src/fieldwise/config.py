@@ -13,12 +13,37 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fieldwise.errors import ConfigError, FieldwiseError
 
-__all__ = ["LOCAL", "Settings", "changed", "given", "given_plain", "nearest", "parse", "to_plain", "toml_tables"]
+__all__ = [
+    "LOCAL",
+    "REMOVED",
+    "Settings",
+    "changed",
+    "given",
+    "given_plain",
+    "nearest",
+    "parse",
+    "to_plain",
+    "toml_tables",
+    "unknown_setting",
+]
 
 T = TypeVar("T")
 _hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)  # half of the time of `parse`
 MOST_SHOWN = 32
 MOST_LEVELS = 50  # of tables and arrays in TOML; more is no settings file
+REMOVED = {
+    "training.momentum": 'optimizer = "adam" or "adagrad" takes its place',
+    "training.min_improvement": "training ends after `patience` evaluations without a better one",
+    **dict.fromkeys(
+        ("model.pair_dropout", "model.attention_dropout", "model.pooled_dropout"),
+        "AFM's `dropout` acts where its `variant` says (docs/models/afm.md)",
+    ),
+    **dict.fromkeys(
+        ("model.start_of_p", "model.start_of_h", "model.start_of_b"),
+        "AFM's `variant` chooses the initial values (docs/models/afm.md)",
+    ),
+}
+"""Settings that are gone, by dotted name, with what to use instead: the end of the error that names them."""
 LOCAL = {"local": True}
 """Metadata of a dataclass field that belongs to this machine, not to the work: `to_plain` leaves it out."""
 KEY = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
@@ -86,6 +111,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}? {listing}" if close else listing
 
 
+def unknown_setting(where: str, key: str, known: Iterable[str]) -> str:
+    """The sentence on a setting that does not exist: what took its place if it was removed, else the nearest known one.
+
+    >>> unknown_setting("training", "momentum", ["optimizer"])
+    'training.momentum was removed; leave it out: optimizer = "adam" or "adagrad" takes its place'
+    """
+    for name, instead in REMOVED.items():
+        if f"{where}.{key}".endswith(name):
+            return f"{where}.{key} was removed; leave it out: {instead}"
+    return f"{where} has no setting {key!r}: {nearest(key, known)}"
+
+
 def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[FieldwiseError] = ConfigError) -> T:
     """Build dataclass `cls` from a mapping; unknown keys, missing keys and wrong types raise `error`.
 
@@ -102,7 +139,7 @@ def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[Fieldwi
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     for key in data:
         if key not in fields:
-            raise error(f"{where} has no setting {key!r}: {nearest(key, fields)}")
+            raise error(unknown_setting(where, key, fields))
     for name, f in fields.items():
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         if required and name not in data:

@@ -54,7 +54,7 @@ def test_every_case_of_a_model_scores_there(model, device):
 @pytest.mark.parametrize("model", ["afm", "autoint+", "inttower"])
 def test_dropout_drops_the_same_elements_on_every_device(model, device):
     layout = LAYOUTS[hardest(model)]
-    extra = {"afm": "pair_dropout", "autoint+": "attention_dropout", "inttower": "dropout"}
+    extra = {"afm": "dropout", "autoint+": "attention_dropout", "inttower": "dropout"}
     settings = type(FIRST[model])(embedding_dim=4, **{extra[model]: 0.5})
     here = randomized(build_network(settings, layout, 0)).train()
     there, batch = copy.deepcopy(here).to(device), random_batch(layout, ROWS)

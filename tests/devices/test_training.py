@@ -29,7 +29,7 @@ CASES = {
     "lazy rowwise": (FM(embedding_dim=4), {"optimizer": "rowwise_adagrad", "l2": {"*": 0.1}, "l2_rows": "touched"}),
     "lazy adam": (FM(embedding_dim=4), {"optimizer": "adam", "embedding_update": "lazy"}),
     "averaged": (AutoInt(embedding_dim=4, attention_dropout=0.3), {"average": 0.9, "l2": {"*": 0.1}}),
-    "touched": (FM(embedding_dim=4), {"optimizer": "sgd", "momentum": 0.9, "l2": {"*": 0.1}, "l2_rows": "touched"}),
+    "touched": (FM(embedding_dim=4), {"optimizer": "sgd", "l2": {"*": 0.1}, "l2_rows": "touched"}),
     "auxiliary": (IntTower(embedding_dim=4, hidden=(8, 8), dropout=0.2), {"start_at_base_rate": True}),
     "windows": (FM(embedding_dim=4), {"shuffle_rows": 20}),
 }

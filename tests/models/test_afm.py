@@ -1,13 +1,17 @@
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 from parity.reference import afm as reference
 
+from fieldwise import load_recipe
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, parameter_count
+from fieldwise.models.afm import Variant
+from fieldwise.models.build import model_from_dict
 
 SMALL = {"embedding_dim": 3, "attention_dim": 5}
 
@@ -59,63 +63,40 @@ def test_a_fresh_network_of_the_paper_starts_as_that_fm():
 # Variants
 
 
-def test_dropout_acts_in_its_place_while_training_alone(subtests, lab):
-    for place in ["pair_dropout", "attention_dropout", "pooled_dropout"]:
-        with subtests.test(place=place):
-            layout = lab.layouts["categorical"]
-            network = lab.randomized(AFM(**SMALL, **{place: 0.5}).build(layout))
-            batch = lab.batch(layout, 64)
-            calm = network(batch)
-            network.train()
-            torch.manual_seed(0)
-            assert not torch.allclose(network(batch), calm)
-            torch.manual_seed(0)
-            pooled = network.attention(network.embedding(batch))
-            network.eval()
-            assert torch.allclose(pooled, network.attention(network.embedding(batch))) == (place == "pooled_dropout")
-
-
-def training_logit(lab, **settings):
-    """From one state, one batch and one seed: what differs is where dropout acts."""
+@pytest.mark.parametrize("variant", get_args(Variant))
+def test_dropout_acts_in_the_variants_places_while_training_alone(variant, lab):
     layout = lab.layouts["categorical"]
-    network = lab.randomized(AFM(**SMALL, **settings).build(layout)).train()
-    torch.manual_seed(1)
-    return network(lab.batch(layout, 64))
+    network = lab.randomized(AFM(**SMALL, variant=variant, dropout=0.5).build(layout))
+    attention, dropped = network.attention, network.pooled_dropout
+    assert (attention.pair_dropout > 0, attention.attention_dropout > 0, dropped) == {
+        "paper": (True, False, 0.5),
+        "authors": (False, False, 0.5),
+        "fuxictr": (False, True, 0.5),
+        "attention": (False, True, 0.5),
+        "pooled": (False, False, 0.5),
+    }[variant]
+    batch = lab.batch(layout, 64)
+    calm, pooled = network(batch), attention(network.embedding(batch))
+    network.train()
+    torch.manual_seed(0)
+    assert not torch.allclose(network(batch), calm)
+    alone = variant in ("authors", "pooled")
+    assert torch.allclose(attention(network.embedding(batch)), pooled) == alone
 
 
-def test_a_variant_says_where_dropout_acts_and_a_place_overrides_it(subtests, lab):
-    for settings, places in [
-        ({"dropout": 0.5}, {"pair_dropout": 0.5, "pooled_dropout": 0.5}),
-        ({"variant": "paper", "dropout": 0.5}, {"pair_dropout": 0.5, "pooled_dropout": 0.5}),
-        ({"variant": "authors", "dropout": 0.5}, {"attention_dropout": 0.5, "pooled_dropout": 0.5}),
-        ({"variant": "fuxictr", "dropout": 0.5}, {"attention_dropout": 0.5, "pooled_dropout": 0.5}),
-        ({"variant": "authors", "dropout": 0.5, "attention_dropout": 0.0}, {"pooled_dropout": 0.5}),
-        ({"variant": "fuxictr", "dropout": 0.5, "pooled_dropout": 0.0}, {"attention_dropout": 0.5}),
-        ({"dropout": 0.5, "pair_dropout": 0.0}, {"pooled_dropout": 0.5}),
-        ({"variant": "authors"}, {}),
+def test_starting_values_are_the_variants(subtests):
+    for variant, p, h, b in [
+        ("paper", None, "xavier", 0.0),
+        ("authors", None, "standard_normal", "xavier"),
+        ("fuxictr", "xavier", "xavier", 0.0),
+        ("attention", None, "xavier", 0.0),
+        ("pooled", None, "xavier", 0.0),
     ]:
-        with subtests.test(settings=settings, places=places):
-            assert torch.equal(training_logit(lab, **settings), training_logit(lab, **places))
-
-
-def test_the_places_of_the_variants_differ(lab):
-    paper, authors = (training_logit(lab, variant=v, dropout=0.5) for v in ("paper", "authors"))
-    assert not torch.allclose(paper, authors)
-
-
-def test_starting_values_are_the_variants_unless_given(subtests):
-    for settings, p, h, b in [
-        ({}, None, "xavier", 0.0),
-        ({"variant": "authors"}, None, "standard_normal", "xavier"),
-        ({"variant": "fuxictr"}, "xavier", "xavier", 0.0),
-        ({"variant": "authors", "start_of_p": "xavier", "start_of_b": "zeros"}, "xavier", "standard_normal", 0.0),
-        ({"start_of_h": "standard_normal", "start_of_b": "xavier"}, None, "standard_normal", "xavier"),
-        ({"variant": "fuxictr", "start_of_p": "ones", "start_of_h": "xavier"}, None, "xavier", 0.0),
-    ]:
-        with subtests.test(settings=settings, p=p, h=h, b=b):
+        with subtests.test(variant=variant):
             torch.manual_seed(0)
             dim, attention = 2000, 3000
-            network = AFM(embedding_dim=dim, attention_dim=attention, **settings).build(Layout.of_sizes([1, 1]))
+            settings = AFM(embedding_dim=dim, attention_dim=attention, variant=variant)
+            network = settings.build(Layout.of_sizes([1, 1]))
 
             def deviation(tensor):
                 return pytest.approx(float(tensor.detach().std()), rel=0.1)
@@ -124,6 +105,13 @@ def test_starting_values_are_the_variants_unless_given(subtests):
             assert math.sqrt(2 / (dim + 1)) == deviation(network.p) if p else network.p.unique().tolist() == [1.0]
             assert (1.0 if h == "standard_normal" else math.sqrt(2 / (attention + 1))) == deviation(network.attention.h)
             assert (math.sqrt(2 / (dim + attention)) if b == "xavier" else 0.0) == deviation(network.attention.b)
+
+
+def test_the_settings_that_variants_replaced_are_one_sentence():
+    with pytest.raises(ConfigError, match=r"^model.pooled_dropout was removed; leave it out: AFM's `dropout` acts"):
+        model_from_dict({"name": "afm", "pooled_dropout": 0.1})
+    with pytest.raises(ConfigError, match=r"model.start_of_p was removed; leave it out: AFM's `variant` chooses"):
+        load_recipe("simulated/afm", ["model.start_of_p=ones"])
 
 
 # Size, and what is refused
@@ -151,17 +139,11 @@ def test_pairs_need_two_fields(fields, found):
 
 def test_bad_settings_name_themselves(subtests):
     for settings, message in [
-        ({"variant": "keras"}, "variant must be one of 'paper', 'authors', 'fuxictr', found 'keras'"),
+        ({"variant": "keras"}, "variant must be one of 'paper', 'authors', 'fuxictr', .*, found 'keras'"),
         ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
         ({"attention_dim": True}, "attention_dim must be a whole number"),
         ({"dropout": 1.0}, "^dropout must be at least 0 and less than 1, found 1.0"),
         ({"dropout": float("nan")}, "^dropout must be at least 0"),
-        ({"attention_dropout": 1.0}, "attention_dropout must be at least 0 and less than 1, found 1.0"),
-        ({"pooled_dropout": float("nan")}, "pooled_dropout"),
-        ({"pair_dropout": -0.1}, "pair_dropout"),
-        ({"start_of_p": "zeros"}, "start_of_p must be one of 'ones', 'xavier', found 'zeros'"),
-        ({"start_of_h": "ones"}, "start_of_h must be one of 'xavier', 'standard_normal', found 'ones'"),
-        ({"start_of_b": "ones"}, "start_of_b must be one of 'zeros', 'xavier', found 'ones'"),
         ({"embedding_std": 0.0}, "embedding_std must be above 0 and finite, found 0.0"),
     ]:
         with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):

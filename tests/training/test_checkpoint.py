@@ -38,7 +38,7 @@ CASES = {
         {"optimizer": "adam", "average": 0.9, "learning_rate": 0.02, "plateau_factor": 0.5},
     ),
     "inttower-contrastive": (IntTower(embedding_dim=4, hidden=(8, 8), dropout=0.2), {"learning_rate": 0.02}),
-    "fm-sgd-momentum": (FM(embedding_dim=4), {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.05}),
+    "fm-sgd": (FM(embedding_dim=4), {"optimizer": "sgd", "learning_rate": 0.05}),
 }
 
 

@@ -50,7 +50,6 @@ def test_parameters_are_counted_with_all_that_has_their_size(subtests):
         {"optimizer": "adam", "embedding_update": "lazy"},
         {"optimizer": "adam", "average": 0.9},
         {"optimizer": "sgd"},
-        {"optimizer": "sgd", "momentum": 0.9},
         {"optimizer": "adagrad"},
         {"optimizer": "adagrad", "embedding_update": "dense"},
         {"optimizer": "rowwise_adagrad"},

@@ -222,7 +222,6 @@ def test_auto_is_lazy_for_large_tables_where_nothing_changes_by_it(tables, monke
     monkeypatch.setattr(module, "LARGE_TABLE", 5)
     assert sparse_of(network, optimizer="adagrad")
     assert sparse_of(network, optimizer="sgd")
-    assert not sparse_of(network, optimizer="sgd", momentum=0.9)
     assert not sparse_of(network, optimizer="adam")
     assert not sparse_of(network, optimizer="adagrad", l2={"embedding.weight": 0.1})
     assert sparse_of(network, optimizer="adagrad", l2={"embedding.weight": 0.1}, l2_rows="touched")
@@ -232,10 +231,6 @@ def test_auto_is_lazy_for_large_tables_where_nothing_changes_by_it(tables, monke
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (
-            {"optimizer": "sgd", "momentum": 0.9},
-            "embedding_update = 'lazy' updates only .*, found momentum = 0.9: set momentum = 0",
-        ),
         ({"l2": {"embedding.weight": 0.1}}, "l2 applies to all rows of an embedding table: set l2_rows = 'touched'"),
     ],
 )
@@ -255,10 +250,6 @@ def test_sharded_tables_are_lazy_or_refused(tables):
     assert sparse(optimizer="adam", embedding_update="lazy")
     for settings, sentence in (
         ({"optimizer": "adam"}, "'adam' then gives other results: set embedding_update = 'lazy'"),
-        (
-            {"optimizer": "sgd", "momentum": 0.9},
-            "tables = 'sharded' updates only .*, found momentum = 0.9: set momentum = 0",
-        ),
         (
             {"optimizer": "adagrad", "l2": {"embedding.weight": 0.1}},
             "tables = 'sharded' updates only the rows of a batch",

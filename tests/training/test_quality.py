@@ -42,7 +42,7 @@ def held_out_auc(log, model, **settings):
 @pytest.mark.parametrize(
     "model",
     [
-        AFM(embedding_dim=8, attention_dim=8, pair_dropout=0.1, attention_dropout=0.1, pooled_dropout=0.1),
+        AFM(embedding_dim=8, attention_dim=8, dropout=0.1),
         AutoInt(embedding_dim=8, layers=2, heads=2, attention_dim=8, attention_dropout=0.1),
         IntTower(embedding_dim=8, hidden=(16,), user_heads=2, item_heads=2, head_dim=8, dropout=0.1),
     ],

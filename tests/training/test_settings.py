@@ -27,9 +27,7 @@ def test_a_setting_out_of_range_is_named(subtests):
         ({"average": -0.1}, "average must be at least 0 and below 1, found -0.1"),
         ({"average": 1.0}, "average must be at least 0 and below 1, found 1.0"),
         ({"average": float("nan")}, "average must be finite"),
-        ({"momentum": -0.1}, "momentum must not be negative"),
         ({"adagrad_accumulator": -1.0}, "adagrad_accumulator must not be negative"),
-        ({"min_improvement": -1.0}, "min_improvement must not be negative"),
         ({"l2": {"p": -1.0}}, "l2 strength of 'p' must not be negative"),
         ({"l2": {"p": float("nan")}}, "l2 of 'p' must be finite"),
     ]:
@@ -53,6 +51,8 @@ def test_a_mapping_that_is_wrong_is_one_sentence(subtests):
             {"optimizer": "adm"},
             "training.optimizer must be one of 'adam', 'adagrad', 'rowwise_adagrad', 'sgd', 'lbfgs', found 'adm'",
         ),
+        ({"momentum": 0.9}, 'training.momentum was removed; leave it out: optimizer = "adam" or'),
+        ({"min_improvement": 1e-4}, "training.min_improvement was removed; leave it out: training ends after"),
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
         ({"epochs": 2.5}, "training.epochs must be of type int"),
         ({"l2_rows": "some"}, "training.l2_rows must be one of 'all', 'touched'"),
@@ -63,7 +63,7 @@ def test_a_mapping_that_is_wrong_is_one_sentence(subtests):
 
 
 def test_settings_survive_plain_values():
-    settings = TrainingSettings(optimizer="sgd", momentum=0.9, l2={"attention.W": 2.0}, clip_norm=1, monitor="logloss")
+    settings = TrainingSettings(optimizer="sgd", l2={"attention.W": 2.0}, clip_norm=1, monitor="logloss")
     assert parse(TrainingSettings, to_plain(settings), "training") == settings
 
 

@@ -44,9 +44,8 @@ def losses(tables, model, **settings):
 
 MODELS = {
     "fm": FM(embedding_dim=5),
-    "afm": AFM(
-        embedding_dim=5, attention_dim=3, embedding_std=0.5, pair_dropout=0.2, attention_dropout=0.2, pooled_dropout=0.2
-    ),
+    "afm": AFM(embedding_dim=5, attention_dim=3, embedding_std=0.5, dropout=0.2),
+    "afm-fuxictr": AFM(embedding_dim=5, attention_dim=3, embedding_std=0.5, variant="fuxictr", dropout=0.2),
     "autoint": AutoInt(embedding_dim=5, embedding_std=0.5, layers=2, heads=2, attention_dim=4, attention_dropout=0.2),
     "inttower": IntTower(
         embedding_dim=5, embedding_std=0.5, hidden=(6, 5), user_heads=2, item_heads=2, head_dim=3, dropout=0.2

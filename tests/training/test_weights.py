@@ -79,12 +79,11 @@ def test_a_logistic_regression_is_scikit_learns() -> None:
     table = _encoded(WEIGHT)
     network = build_network(LR(), table.layout, 0)
     whole = TrainingSettings(
-        optimizer="sgd",
-        momentum=0.95,
-        learning_rate=2.0,
+        optimizer="adam",
+        learning_rate=0.05,
         batch_size=10_000,
-        epochs=200,
-        patience=200,
+        epochs=500,
+        patience=500,
         monitor="logloss",
         plateau_factor=1.0,
     )

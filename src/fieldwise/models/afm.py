@@ -17,59 +17,49 @@ from fieldwise.layers.pair_attention import StartOfB, StartOfH
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.checks import check_at_least, check_choice, check_fields, check_shares
 from fieldwise.models.settings import EmbeddingSettings
-from fieldwise.models.variants import choices
 from fieldwise.ops.candidates import pair_attention_candidates
 
 __all__ = ["AFM", "AFMNetwork"]
 
-Variant = Literal["paper", "authors", "fuxictr"]
+Variant = Literal["paper", "authors", "fuxictr", "attention", "pooled"]
 StartOfP = Literal["ones", "xavier"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """The differences between the sources. Dropout is applied where its rate is above 0."""
+    """The differences between the variants: where dropout is applied, and initial values."""
 
-    pair_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    pooled_dropout: float = 0.0
+    on_pairs: bool = False
+    on_attention: bool = False
     start_of_p: StartOfP = "ones"
     start_of_h: StartOfH = "xavier"
     start_of_b: StartOfB = "zeros"
 
 
-def _preset(variant: Variant, dropout: float) -> _Choices:
-    if variant == "paper":
-        # NOTE[DIFF]: the paper gives no initial values; with p of ones the model starts as an FM of averaged pairs.
-        return _Choices(pair_dropout=dropout, pooled_dropout=dropout)
-    if variant == "authors":
-        # NOTE[DIFF]: the authors' code of 2017. Since February 2018 theirs takes the softmax over an axis of one, so
-        # that every weight is 1; here it runs over the pairs in every variant.
-        return _Choices(
-            attention_dropout=dropout, pooled_dropout=dropout, start_of_h="standard_normal", start_of_b="xavier"
-        )
-    return _Choices(attention_dropout=dropout, pooled_dropout=dropout, start_of_p="xavier")
+VARIANTS: dict[Variant, _Choices] = {
+    # NOTE[DIFF]: the paper gives no initial values; with p of ones the model starts as an FM of averaged pairs.
+    "paper": _Choices(on_pairs=True),
+    # NOTE[DIFF]: the authors' code of 2017 with the rates of their commands, which drop no attention weights. Since
+    # February 2018 theirs takes the softmax over an axis of one, so that every weight is 1; here it runs over the pairs
+    # in every variant.
+    "authors": _Choices(start_of_h="standard_normal", start_of_b="xavier"),
+    "fuxictr": _Choices(on_attention=True, start_of_p="xavier"),
+    "attention": _Choices(on_attention=True),
+    "pooled": _Choices(),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AFM(EmbeddingSettings):
     """Settings of AFM. Squared L2 on W alone, as in the paper, is applied by the trainer, under the name `attention.W`.
 
-    A setting whose default is None takes the variant's value.
-
     Args:
-        variant: `paper`, `authors` (their code) or `fuxictr` (the code of the BARS runs): the places of
-            dropout, and the initial values of p, h and b.
+        variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs), or ours: `attention` and
+            `pooled`, with the initial values of `paper`. It chooses the places of dropout and the initial p, h and b.
         embedding_dim: D.
         attention_dim: A.
-        dropout: share dropped at the variant's places: products and pooled vector (`paper`), or attention weights
-            and pooled vector (`authors`, `fuxictr`).
-        pair_dropout: dropout rate of the products' entries, for any variant.
-        attention_dropout: dropout rate of the attention weights, for any variant.
-        pooled_dropout: dropout rate of the pooled vector's entries, for any variant.
-        start_of_p: `ones` (`paper`, `authors`) or `xavier`, a normal draw of variance 2 / (D + 1) (`fuxictr`).
-        start_of_h: `xavier`, of variance 2 / (A + 1) (`paper`, `fuxictr`), or `standard_normal` (`authors`).
-        start_of_b: `zeros` (`paper`, `fuxictr`) or `xavier`, of variance 2 / (D + A) (`authors`).
+        dropout: share dropped of the pooled vector's entries, and also of the products' entries (`paper`) or of the
+            attention weights (`fuxictr`, `attention`).
         embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
@@ -77,39 +67,24 @@ class AFM(EmbeddingSettings):
 
     >>> sum(p.numel() for p in AFM(embedding_dim=10, attention_dim=8).build(Layout.of_sizes([3, 4])).parameters())
     184
-    >>> AFM(variant="authors", dropout=0.5).build(Layout.of_sizes([3, 4])).attention.attention_dropout
+    >>> AFM(variant="fuxictr", dropout=0.5).build(Layout.of_sizes([3, 4])).attention.attention_dropout
     0.5
     """
 
     variant: Variant = "paper"
     attention_dim: int = 16
     dropout: float = 0.0
-    pair_dropout: float | None = None
-    attention_dropout: float | None = None
-    pooled_dropout: float | None = None
-    start_of_p: StartOfP | None = None
-    start_of_h: StartOfH | None = None
-    start_of_b: StartOfB | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("variant", self.variant, Variant)
         check_at_least(1, attention_dim=self.attention_dim)
         check_shares(dropout=self.dropout)
-        chosen = self._choices()
-        check_shares(
-            pair_dropout=chosen.pair_dropout,
-            attention_dropout=chosen.attention_dropout,
-            pooled_dropout=chosen.pooled_dropout,
-        )
-        check_choice("start_of_p", chosen.start_of_p, StartOfP)
-        check_choice("start_of_h", chosen.start_of_h, StartOfH)
-        check_choice("start_of_b", chosen.start_of_b, StartOfB)
 
     def build(self, layout: Layout) -> "AFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 2, "AFM", "attends to pairs of fields")
-        chosen = self._choices()
+        chosen = VARIANTS[self.variant]
         return AFMNetwork(
             embedding=self.make_embedding(layout),
             first_order=FirstOrder(layout),
@@ -117,17 +92,14 @@ class AFM(EmbeddingSettings):
                 layout.num_fields,
                 self.embedding_dim,
                 self.attention_dim,
-                pair_dropout=chosen.pair_dropout,
-                attention_dropout=chosen.attention_dropout,
+                pair_dropout=self.dropout if chosen.on_pairs else 0.0,
+                attention_dropout=self.dropout if chosen.on_attention else 0.0,
                 start_of_h=chosen.start_of_h,
                 start_of_b=chosen.start_of_b,
             ),
-            pooled_dropout=chosen.pooled_dropout,
+            pooled_dropout=self.dropout,
             start_of_p=chosen.start_of_p,
         )
-
-    def _choices(self) -> _Choices:
-        return choices(self, _preset(self.variant, self.dropout))
 
 
 class AFMNetwork(nn.Module):

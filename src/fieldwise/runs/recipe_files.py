@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fieldwise.config import nearest, toml_tables
+from fieldwise.config import REMOVED, nearest, toml_tables, unknown_setting
 from fieldwise.data.read.kinds import kind_of
 from fieldwise.errors import ConfigError
 from fieldwise.runs.data_settings import DataSettings
@@ -171,6 +171,8 @@ def _check_name(override: str, settings: Mapping[str, Any]) -> None:
     names = setting_names(settings, DataSettings, model=table == "model")
     if table in SECTIONS and (not below or table not in names or below[0] in names[table]):
         return
+    if key in REMOVED:
+        raise ConfigError(f"--set {override}: {unknown_setting(table, below[0], ())}")
     near = nearest_setting(key, _paths(names), SURE)
     if near is None:  # also the model's settings, which need PyTorch
         names = setting_names(settings, DataSettings)

@@ -314,7 +314,7 @@ class Training:
                 f"monitor = {self.monitor!r} needs a group with both classes in the validation rows, found none"
             )
         evaluation = self._evaluation(train_loss, metrics)
-        better = at.best is None or self._improvement(metrics, at.best[0].metrics) > self.settings.min_improvement
+        better = at.best is None or self._improvement(metrics, at.best[0].metrics) > 0
         kept = copied_weights(network) if better else None
         with self.whole_steps:
             at.evaluated, at.losses = True, []

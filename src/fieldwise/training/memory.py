@@ -38,7 +38,7 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> int:
 
     Args:
         network: the network to train; its embeddings are set to dense or sparse gradients.
-        settings: `optimizer`, `embedding_update`, `momentum`, `l2`, `l2_rows` and `average` are used.
+        settings: `optimizer`, `embedding_update`, `l2`, `l2_rows` and `average` are used.
 
     Errors:
         ConfigError: lazy updates that the settings do not allow.
@@ -74,7 +74,7 @@ def _sizes(network: nn.Module, settings: TrainingSettings) -> tuple[int, int, in
         weights += size
         if id(parameter) not in lazy:
             gradients += size
-            kept += size * kind.numbers(settings)
+            kept += size * kind.numbers
         else:
             states = kind.rows.states(parameter.detach().to("meta"), 0.0).values()
             kept += sum(state.numel() * state.element_size() for state in states)

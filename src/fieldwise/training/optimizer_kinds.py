@@ -43,15 +43,13 @@ class OptimizerKind:
         numbers: how many numbers that one keeps for each number of a parameter.
         rows: how it updates rows alone.
         rows_only: whether embedding tables are always updated by rows.
-        momentum: whether it reads the setting `momentum`.
     """
 
     name: str
     make: "Callable[[list[nn.Parameter], TrainingSettings], torch.optim.Optimizer]"
-    numbers: "Callable[[TrainingSettings], int]"
+    numbers: int
     rows: RowUpdate
     rows_only: bool = False
-    momentum: bool = False
 
 
 FUSED = ("cpu", "cuda")  # devices for which PyTorch has every optimizer as one kernel
@@ -78,7 +76,7 @@ def _adagrad(parameters: "list[nn.Parameter]", settings: "TrainingSettings") -> 
 def _sgd(parameters: "list[nn.Parameter]", settings: "TrainingSettings") -> "torch.optim.Optimizer":
     from torch.optim import SGD
 
-    return SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum, fused=_fused(parameters))
+    return SGD(parameters, lr=settings.learning_rate, fused=_fused(parameters))
 
 
 def _moments(table: "Tensor", _: float) -> "dict[str, Tensor]":
@@ -91,13 +89,13 @@ OPTIMIZERS: Mapping[str, OptimizerKind] = {
         OptimizerKind(
             name="adam",
             make=_adam,
-            numbers=lambda _: 2,
+            numbers=2,
             rows=RowUpdate(rule="adam", states=_moments, eps=1e-8, same=False),
         ),
         OptimizerKind(
             name="adagrad",
             make=_adagrad,
-            numbers=lambda _: 1,
+            numbers=1,
             rows=RowUpdate(
                 rule="adagrad", states=lambda table, start: {"sum": table.new_full(table.shape, start)}, eps=1e-10
             ),
@@ -105,7 +103,7 @@ OPTIMIZERS: Mapping[str, OptimizerKind] = {
         OptimizerKind(
             name="rowwise_adagrad",
             make=_adagrad,
-            numbers=lambda _: 1,
+            numbers=1,
             rows=RowUpdate(
                 rule="rowwise_adagrad",
                 states=lambda table, start: {"row_sum": table.new_full((len(table),), start)},
@@ -116,9 +114,8 @@ OPTIMIZERS: Mapping[str, OptimizerKind] = {
         OptimizerKind(
             name="sgd",
             make=_sgd,
-            numbers=lambda settings: int(settings.momentum > 0),
+            numbers=0,
             rows=RowUpdate(rule="sgd", states=lambda _table, _start: {}, eps=0.0),
-            momentum=True,
         ),
     )
 }

@@ -181,7 +181,7 @@ def run_optimizer(network: nn.Module, settings: TrainingSettings) -> RunOptimize
     """The optimizer for the settings; sets every embedding to dense or sparse gradients.
 
     Errors:
-        ConfigError: lazy updates with momentum, or with L2 over all rows of a table.
+        ConfigError: lazy updates with L2 over all rows of a table.
     """
     strengths = l2_strengths(network, settings.l2)
     tables: dict[int, tuple[nn.Parameter, float]] = {}
@@ -208,11 +208,10 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
     """
     kind = OPTIMIZERS[settings.optimizer]
     whole_l2 = l2 > 0 and settings.l2_rows == "all"
-    momentum = kind.momentum and settings.momentum > 0
     if settings.embedding_update == "dense":
         return False
     if settings.embedding_update == "auto" and not kind.rows_only:
-        same = kind.rows.same and not whole_l2 and not momentum
+        same = kind.rows.same and not whole_l2
         if settings.tables != "sharded":
             return same and len(table.weight) >= LARGE_TABLE
         if not kind.rows.same:
@@ -227,11 +226,6 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
         if settings.tables == "sharded"
         else f"optimizer = {settings.optimizer!r}"
     )
-    if momentum:
-        raise ConfigError(
-            f"{how} updates only the rows of a batch, while momentum moves all rows, found momentum = "
-            f"{settings.momentum:g}: set momentum = 0"
-        )
     if whole_l2:
         raise ConfigError(
             f"{how} updates only the rows of a batch, but l2 applies to all rows of an embedding table: set "

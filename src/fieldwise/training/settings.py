@@ -31,11 +31,10 @@ class TrainingSettings(Settings):
             priors are weighed on the validation rows (`docs/defaults.md`).
         learning_rate: initial learning rate.
         embedding_update: whether a step updates all rows of an embedding table (`dense`) or only those of its batch
-            (`lazy`). Lazy updates differ for `adam`, and need `momentum` 0 and no L2 over all rows; see
-            `docs/training.md`. `auto` is lazy for large tables if the result is the same.
+            (`lazy`). Lazy updates differ for `adam`, and need no L2 over all rows; see `docs/training.md`. `auto` is
+            lazy for large tables if the result is the same.
         tables: whether each of several processes holds all embedding tables (`replicated`), or its own rows of them
             (`sharded`), which needs lazy updates; see `docs/how-to/several-processes.md`.
-        momentum: momentum of `sgd`.
         adagrad_accumulator: initial sum of squared gradients of `adagrad`.
         batch_size: rows per step; a last batch of one row is merged into the one before.
         epochs: maximum number of passes over the training rows.
@@ -66,7 +65,6 @@ class TrainingSettings(Settings):
         plateau_factor: factor for the learning rate after `plateau_patience` evaluations without a better `monitor`,
             and again after as many more; 1 keeps the rate.
         plateau_patience: see `plateau_factor`.
-        min_improvement: minimum change of a metric that counts as better.
         refit: whether the network is trained a second time, from the start, on training and validation rows together:
             for as many epochs as the first training took to its best evaluation, with the same learning rates. The
             validation metrics are the first training's.
@@ -81,7 +79,6 @@ class TrainingSettings(Settings):
     learning_rate: float = 1e-3
     embedding_update: Literal["auto", "dense", "lazy"] = "auto"
     tables: Literal["replicated", "sharded"] = "replicated"
-    momentum: float = 0.0
     adagrad_accumulator: float = 0.0
     batch_size: int = 1024
     epochs: int = 30
@@ -100,7 +97,6 @@ class TrainingSettings(Settings):
     patience: int = 3
     plateau_factor: float = 0.1
     plateau_patience: int = 1
-    min_improvement: float = 0.0
     refit: bool = False
     device: str = field(default="cpu", metadata=LOCAL)
     checkpoint_minutes: float = 5.0
@@ -141,7 +137,7 @@ class TrainingSettings(Settings):
             raise ConfigError(f"average must be at least 0 and below 1, found {self.average}")
         if not 0 < self.plateau_factor <= 1:
             raise ConfigError(f"plateau_factor must be in (0, 1], found {self.plateau_factor}")
-        for name in ("momentum", "adagrad_accumulator", "min_improvement", "unknown_share", "checkpoint_minutes"):
+        for name in ("adagrad_accumulator", "unknown_share", "checkpoint_minutes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, found {getattr(self, name)}")
         for name, strength in self.l2.items():

@@ -13,16 +13,7 @@ CASES = {
     "paper": AFM(**SMALL, dropout=0.3),
     "authors": AFM(**SMALL, variant="authors", dropout=0.3),
     "fuxictr": AFM(**SMALL, variant="fuxictr", dropout=0.3),
-    "every-option": AFM(
-        **SMALL,
-        pair_dropout=0.1,
-        attention_dropout=0.2,
-        pooled_dropout=0.3,
-        start_of_p="xavier",
-        start_of_h="standard_normal",
-        start_of_b="xavier",
-        embedding_std=0.1,
-    ),
+    "pooled": AFM(**SMALL, variant="pooled", dropout=0.3, embedding_std=0.1),
 }
 
 

@@ -66,7 +66,7 @@ LINEAR_START = ("fm", "afm")
 
 DROPOUT, WIDTH = 0.2, 128
 SIZES: Mapping[str, Mapping[str, Any]] = {
-    "afm": {"pooled_dropout": DROPOUT},
+    "afm": {"variant": "pooled", "dropout": DROPOUT},
     "nfm": {"embedding_dim": 16, "hidden": (WIDTH,), "pooled_dropout": DROPOUT, "batch_norm": False},
     "widedeep": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
     "deepcrossing": {"embedding_dim": 16, "hidden": (WIDTH,), "unit_dropout": DROPOUT},
