@@ -2,7 +2,6 @@
 
 python -m benchmarks.processes                       # AutoInt, FM with replicated and with sharded tables
 python -m benchmarks.processes --cases fm-sharded --processes 1 2 4
-python -m benchmarks.processes --sockets             # as between machines, without memory that processes share
 
 Rows are random: 39 fields, D 16. The batch is the same for any number of processes. Seconds are the median of the steps
 of process 0, batch assembly included, and CPU seconds are the mean of all of its steps, those of Gloo's threads
@@ -28,7 +27,6 @@ from fieldwise.data.reports import memory_mib
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import ShuffledRows
 from fieldwise.distributed.meeting import joined
-from fieldwise.distributed.near import SWITCH
 from fieldwise.distributed.part import ALL
 from fieldwise.distributed.place import Place
 from fieldwise.layers import FieldEmbedding
@@ -150,19 +148,17 @@ def random_table(layout: Layout, rows: int) -> EncodedTable:
     return EncodedTable(layout, ids, np.zeros((rows, 0), np.float32), none, np.zeros(1, np.int64), y=y)
 
 
-def measured(
-    name: str, processes: int, steps: int, batch: int | None = None, *, sockets: bool = False
-) -> dict[str, float]:
+def measured(name: str, processes: int, steps: int, batch: int | None = None) -> dict[str, float]:
     """A case with so many processes, each with an interpreter of its own; with its batch, if none is given."""
     batches = [] if batch is None else ["--batch", str(batch)]
     given = "--worker", name, "--steps", str(steps), *batches
-    return started("benchmarks.processes", processes, *given, sockets=sockets)
+    return started("benchmarks.processes", processes, *given)
 
 
-def started(module: str, processes: int, *arguments: str, sockets: bool = False) -> dict[str, float]:
-    """The JSON that a module prints when several processes run it, with or without memory that they share."""
+def started(module: str, processes: int, *arguments: str) -> dict[str, float]:
+    """The JSON that a module prints when several processes run it."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), "-m", module]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", SWITCH: "0" if sockets else "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"{module} failed: {done.stderr[-2_000:]}")
@@ -178,7 +174,6 @@ def main() -> None:
     parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--batch", type=int, help="rows of a batch; by default the case's")
-    parser.add_argument("--sockets", action="store_true", help="as between machines: without memory that they share")
     parser.add_argument("--worker", choices=every, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.worker:
@@ -194,7 +189,7 @@ def main() -> None:
     for name in asked.cases:
         alone = None
         for processes in asked.processes:
-            found = measured(name, processes, asked.steps, asked.batch, sockets=asked.sockets)
+            found = measured(name, processes, asked.steps, asked.batch)
             alone = alone or found["seconds"]
             cells = [f"{1e3 * found['seconds']:.1f}", f"{alone / found['seconds']:.2f}", f"{1e3 * found['cpu']:.1f}"]
             cells += [f"{found['held']:.0%}", f"{found['bytes'] / 1e6:.2f}", f"{found['memory_mib']:.0f}"]

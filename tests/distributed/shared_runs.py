@@ -1,6 +1,5 @@
 """Trainings that tests/distributed run in one process and in several."""
 
-import contextlib
 import dataclasses
 import hashlib
 import os
@@ -173,13 +172,6 @@ def sharded(_: int) -> dict[str, Any]:
     found = {name: trained(model, np.float64, **given) for name, model in MODELS.items()}
     lazy = {**ALL, "tables": "sharded", "embedding_update": "lazy"}
     return found | {"fm all": trained(MODELS["fm"], np.float64, **lazy)}
-
-
-def apart(_: int) -> dict[str, Any]:
-    """The same, by what processes of several machines do: nothing is in memory that they share."""
-    world = current()
-    with contextlib.nullcontext() if world is None else dataclasses.replace(world, near=None).active():
-        return sharded(_)
 
 
 def drawn(_: int) -> list[float]:

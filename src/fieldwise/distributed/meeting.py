@@ -1,7 +1,6 @@
 """How the processes of a training find each other."""
 
 import contextlib
-import dataclasses
 import os
 import signal
 import threading
@@ -13,7 +12,6 @@ import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
-from fieldwise.distributed.near import Near
 from fieldwise.distributed.place import Place
 from fieldwise.distributed.world import ANSWER_MINUTES, World, machine_name
 from fieldwise.errors import ConfigError
@@ -31,20 +29,20 @@ def joined(place: Place | None) -> Iterator[World | None]:
     if place is None:
         yield None
         return
+    if "FIELDWISE_SHARED_MEMORY" in os.environ:
+        raise ConfigError(
+            "FIELDWISE_SHARED_MEMORY was removed: processes exchange by Gloo on CPUs and by NCCL on GPUs; unset it"
+        )
     store = _met(place)
     machine = machine_name()
     local_rank = _number_here(place, store, machine) if place.local_rank is None else place.local_rank
     if torch.cuda.is_available():  # a launcher may show each process its own GPU alone; `check_own_gpu` comes later
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
     world = World(rank=place.rank, size=place.size, local_rank=local_rank, store=store, machine=machine)
-    near: Near | None = None
     try:
         with world.failures_told():
-            near = Near.of(world.rank, machine, world.every, ANSWER_MINUTES)
-            yield dataclasses.replace(world, near=near)
+            yield world
     finally:
-        if near is not None:
-            near.leave()
         with contextlib.suppress(RuntimeError):
             dist.destroy_process_group()
 

@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from fieldwise.distributed.near import BOX, Near
 from fieldwise.distributed.part import Part
 from fieldwise.errors import FieldwiseError, LostProcessError
 
@@ -48,7 +47,6 @@ class World:
         store: what they share besides the group: small values by name.
         machine: the name of its machine.
         noted: signals that this process has received and the others have not been told of.
-        near: what they tell each other through memory; None if they are not all on one machine.
 
     Errors:
         LostProcessError: another process has failed, ended or does not answer.
@@ -60,7 +58,6 @@ class World:
     store: Store
     machine: str = field(default_factory=lambda: machine_name())
     noted: list[int] = field(default_factory=list)
-    near: Near | None = None
 
     @property
     def first(self) -> bool:
@@ -75,17 +72,12 @@ class World:
     def sum_(self, tensor: Tensor) -> Tensor:
         """The sum of all processes' tensors, in place; equal to the bit in all of them."""
         with self._loss_told():
-            if (near := self._near(tensor)) is not None:
-                near.sum_(tensor)
-            else:
-                dist.all_reduce(tensor)
+            dist.all_reduce(tensor)
         return tensor
 
     def stacked(self, tensor: Tensor) -> Tensor:
         """All processes' tensors, which have one shape: [...] -> [size, ...]."""
         with self._loss_told():
-            if (near := self._near(tensor)) is not None:
-                return near.stacked(tensor)
             flat = tensor.contiguous().view(-1)
             found = flat.new_empty(self.size * flat.numel())
             dist.all_gather_single(found, flat)
@@ -130,8 +122,6 @@ class World:
             received: how many each has for this one.
         """
         with self._loss_told():
-            if (near := self._near(tensor)) is not None:
-                return near.swapped(tensor, sent, received)
             found = tensor.new_empty(sum(received), *tensor.shape[1:])
             dist.all_to_all_single(found, tensor.contiguous(), list(received), list(sent))
         return found
@@ -139,8 +129,6 @@ class World:
     def send_(self, tensor: Tensor) -> Tensor:
         """Process 0's tensor, in place."""
         with self._loss_told():
-            if (near := self._near(tensor)) is not None and tensor.nbytes <= BOX:
-                return tensor.copy_(near.stacked(tensor)[0])
             dist.broadcast(tensor, 0)
         return tensor
 
@@ -155,15 +143,6 @@ class World:
         text = torch.frombuffer(bytearray(_bytes(value)), dtype=torch.uint8)
         lengths = self.lengths(len(text))
         return [_value(part) for part in torch.split(self.joined(text, lengths), lengths)]
-
-    def _near(self, tensor: Tensor) -> Near | None:
-        return self.near if tensor.device.type == "cpu" else None
-
-    def meet(self) -> None:
-        """Wait until what the others wrote into shared memory (`near`) can be read."""
-        assert self.near is not None, "there is such memory"
-        with self._loss_told():
-            self.near.meet()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:

@@ -2,8 +2,7 @@
 
 Row r belongs to process `r % size`, as its row `r // size`, so that frequent rows, which stand together in many
 vocabularies, are spread evenly. A lookup sends each distinct id once to its owner and takes the row back; the
-gradients go the same way, summed by id, and the owner's gradient is sparse. On one machine the rows are in memory that
-all processes can read, so that a lookup sends nothing; only their owner writes them.
+gradients go the same way, summed by id, and the owner's gradient is sparse.
 
 Letters: R rows of the whole table, D its width, N ids, U distinct ids, M rows of this process that others ask for.
 """
@@ -50,7 +49,6 @@ class Shards:
     def __init__(self, world: World) -> None:
         self.world = world
         self._routes: list[tuple[Tensor, int, Route]] = []
-        self._whole: dict[int, Tensor] = {}
 
     def __deepcopy__(self, _: object) -> "Shards":
         return self
@@ -69,14 +67,13 @@ class Shards:
         Errors:
             IndexError: an id that is not a row of the table.
         """
-        route, whole_KD = self._route(ids, rows), self._whole.get(weight_MD.data_ptr())
-        found_ND: Tensor = _Fetched.apply(weight_MD, whole_KD, route)  # type: ignore[no-untyped-call]
+        found_ND: Tensor = _Fetched.apply(weight_MD, self._route(ids, rows))  # type: ignore[no-untyped-call]
         return found_ND.view(*ids.shape, weight_MD.shape[1])
 
     def drawn(self, rows: int, dim: int, std: float) -> Tensor:
         """This process's rows of a table that `nn.init.normal_` would draw as a whole, which is never in its memory."""
         rank, size = self.world.rank, self.world.size
-        own, first = self._room(rows, dim, torch.get_default_dtype()), 0
+        own, first = torch.empty(len(range(rank, rows, size)), dim), 0
         room = torch.empty(min(rows, 2 * DRAWN), dim)  # once: the C library would keep much of what is freed
         while first < rows:
             end = rows if rows - first < 2 * DRAWN else first + DRAWN  # a short last piece would be drawn otherwise
@@ -89,23 +86,7 @@ class Shards:
 
     def own(self, table_RD: Tensor) -> Tensor:
         """This process's rows of a whole table, copied."""
-        part_MD = table_RD[self.world.rank :: self.world.size]
-        if table_RD.device.type != "cpu":
-            return part_MD.clone()
-        return self._room(len(table_RD), table_RD.shape[1], table_RD.dtype).copy_(part_MD)
-
-    def _room(self, rows: int, dim: int, dtype: torch.dtype) -> Tensor:
-        """Where this process's rows of a table go [M, D]: into memory that processes of one machine share."""
-        rank, size = self.world.rank, self.world.size
-        each, own = -(-rows // size), len(range(rank, rows, size))
-        octets = size * each * dim * dtype.itemsize
-        memory = None if self.world.near is None or not octets else self.world.near.memory(octets)
-        if memory is None:
-            return torch.empty(own, dim, dtype=dtype)
-        whole_KD = memory.view(dtype).view(size * each, dim)
-        own_MD = whole_KD[rank * each : rank * each + own]
-        self._whole[own_MD.data_ptr()] = whole_KD
-        return own_MD
+        return table_RD[self.world.rank :: self.world.size].clone()
 
     def _route(self, ids: Tensor, rows: int) -> "Route":
         for known, of, route in self._routes:
@@ -191,18 +172,15 @@ class Route:
 
 
 class _Fetched(torch.autograd.Function):
-    """Rows by id [N, D]; `whole_KD` are all processes' rows, where they can be read."""
+    """Rows by id [N, D]."""
 
     @staticmethod
-    def forward(ctx: Any, weight_MD: Tensor, whole_KD: Tensor | None, route: Route) -> Tensor:
+    def forward(ctx: Any, weight_MD: Tensor, route: Route) -> Tensor:
         ctx.route, ctx.shape = route, weight_MD.shape
-        if whole_KD is None:
-            return route.fetched(weight_MD.detach())
-        route.world.meet()  # the others have updated theirs
-        return gather_rows(whole_KD, route.key_N)
+        return route.fetched(weight_MD.detach())
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         route: Route = ctx.route
         own_MD = route.returned(grads[0])
-        return torch.sparse_coo_tensor(route.indices, own_MD, ctx.shape, check_invariants=False), None, None
+        return torch.sparse_coo_tensor(route.indices, own_MD, ctx.shape, check_invariants=False), None
