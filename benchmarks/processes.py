@@ -1,7 +1,7 @@
 """What two processes gain: steps of a training by one process and by several, with one thread each.
 
-python -m benchmarks.processes                       # AutoInt, FM with replicated and with sharded tables
-python -m benchmarks.processes --cases fm-sharded --processes 1 2 4
+python -m benchmarks.processes                       # AutoInt, FM
+python -m benchmarks.processes --cases fm --processes 1 2 4
 
 Rows are random: 39 fields, D 16. The batch is the same for any number of processes. Seconds are the median of the steps
 of process 0, batch assembly included, and CPU seconds are the mean of all of its steps, those of Gloo's threads
@@ -29,8 +29,6 @@ from fieldwise.data.windows import ShuffledRows
 from fieldwise.distributed.meeting import joined
 from fieldwise.distributed.part import ALL
 from fieldwise.distributed.place import Place
-from fieldwise.layers import FieldEmbedding
-from fieldwise.layers.shards import Shards, building_shards
 from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, AutoInt, AutoIntPlus, IntTower, ModelSettings
 from fieldwise.models.build import build_network
@@ -55,16 +53,14 @@ class Case:
     settings: dict[str, object]
 
 
-SHARED_OUT = {**ROWWISE, "tables": "sharded"}
 CASES = {
     "autoint": Case(model=AutoInt(embedding_dim=16), values=1_000, batch=2_048, settings={}),
-    "fm-replicated": Case(model=FM(embedding_dim=16), values=102_400, batch=4_096, settings=ROWWISE),
-    "fm-sharded": Case(model=FM(embedding_dim=16), values=102_400, batch=4_096, settings=SHARED_OUT),
+    "fm": Case(model=FM(embedding_dim=16), values=102_400, batch=4_096, settings=ROWWISE),
 }
 MORE = {
-    "afm-sharded": Case(model=AFM(embedding_dim=16), values=102_400, batch=1_024, settings=SHARED_OUT),
-    "autoint+-sharded": Case(model=AutoIntPlus(embedding_dim=16), values=102_400, batch=1_024, settings=SHARED_OUT),
-    "inttower-sharded": Case(model=IntTower(embedding_dim=16), values=102_400, batch=1_024, settings=SHARED_OUT),
+    "afm": Case(model=AFM(embedding_dim=16), values=102_400, batch=1_024, settings=ROWWISE),
+    "autoint+": Case(model=AutoIntPlus(embedding_dim=16), values=102_400, batch=1_024, settings=ROWWISE),
+    "inttower": Case(model=IntTower(embedding_dim=16), values=102_400, batch=1_024, settings=ROWWISE),
 }
 
 
@@ -76,9 +72,7 @@ def worker(case: Case, steps: int) -> None:
     table = random_table(layout, case.batch * (steps + WARM))
     settings = TrainingSettings(batch_size=case.batch, **case.settings)  # type: ignore[arg-type]
     with joined(Place.of()) as world, contextlib.nullcontext() if world is None else world.active():
-        shards = Shards(world) if world is not None and settings.tables == "sharded" else None
-        with building_shards(shards):
-            network = build_network(case.model, layout, 0).train()
+        network = build_network(case.model, layout, 0).train()
         step = Step(network, table, settings, Objective(), 0)
         part = ALL if world is None else world.part
         rows = ShuffledRows(table=table, size=case.batch, window=len(table), seed=0, part=part)
@@ -86,9 +80,8 @@ def worker(case: Case, steps: int) -> None:
             before = time.process_time(), time.thread_time()
             seconds = timed(step, rows)
             cpu, main = time.process_time() - before[0], time.thread_time() - before[1]
-        held = max(len(m.weight) for m in network.modules() if isinstance(m, FieldEmbedding)) / layout.num_rows
         if world is None or world.first:
-            found = {"seconds": float(np.median(seconds[WARM:])), "held": held, "memory_mib": memory_mib()}
+            found = {"seconds": float(np.median(seconds[WARM:])), "memory_mib": memory_mib()}
             means = {"cpu": cpu, "main": main, "bytes": sum(given for _, given in sent)}
             print(json.dumps(found | {name: value / len(seconds) for name, value in means.items()}))
 
@@ -111,7 +104,7 @@ def timed(step: Step, rows: ShuffledRows) -> list[float]:
 def counted() -> Iterator[list[tuple[str, int]]]:
     """A context that lists the kind of each collective, and the bytes which this process gives to it."""
     found: list[tuple[str, int]] = []
-    places = {"all_reduce": 0, "all_gather_single": 1, "all_to_all_single": 1}
+    places = {"all_reduce": 0, "all_gather_single": 1}
     before = {name: getattr(dist, name) for name in places}
 
     def counting(name: str, place: int) -> None:
@@ -182,17 +175,15 @@ def main() -> None:
         return
     about = environment()
     print(f"{about['date']}, {about['machine']}, torch {about['torch']}, {about['commit']}")
-    print(
-        "| case | processes | ms a step | times one process | CPU ms a step | of the table | MB a step | memory, MiB |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    print("| case | processes | ms a step | times one process | CPU ms a step | MB a step | memory, MiB |")
+    print("|---|---|---|---|---|---|---|")
     for name in asked.cases:
         alone = None
         for processes in asked.processes:
             found = measured(name, processes, asked.steps, asked.batch)
             alone = alone or found["seconds"]
             cells = [f"{1e3 * found['seconds']:.1f}", f"{alone / found['seconds']:.2f}", f"{1e3 * found['cpu']:.1f}"]
-            cells += [f"{found['held']:.0%}", f"{found['bytes'] / 1e6:.2f}", f"{found['memory_mib']:.0f}"]
+            cells += [f"{found['bytes'] / 1e6:.2f}", f"{found['memory_mib']:.0f}"]
             print(f"| {name} | {processes} | {' | '.join(cells)} |", flush=True)
 
 

@@ -28,8 +28,7 @@ from types import FrameType
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "fieldwise"
 SERVE = ("serve", "serve_options", "serve_sources", "workers", "forked", "listening", "store")
-SHARED = ("training/checkpoint_parts", "training/exchange", "training/together", "training/parallel")
-SHARED += ("layers/shards", "layers/sharded_tables", "cli/processes", "cli/engines")
+SHARED = ("training/exchange", "training/together", "cli/processes", "cli/engines")
 PARTS: dict[str, tuple[str, ...]] = {
     "serving with its commands": ("serving", *(f"cli/{name}.py" for name in SERVE)),
     "several processes and Ray": ("distributed", *(f"{name}.py" for name in SHARED)),

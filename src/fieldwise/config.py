@@ -33,6 +33,8 @@ MOST_SHOWN = 32
 MOST_LEVELS = 50  # of tables and arrays in TOML; more is no settings file
 REMOVED = {
     "training.momentum": 'optimizer = "adam" or "adagrad" takes its place',
+    "training.tables": "every process holds all tables; make a table that is too large smaller by hash_buckets or "
+    "min_count on its widest fields (docs/scaling.md)",
     "training.min_improvement": "training ends after `patience` evaluations without a better one",
     **dict.fromkeys(
         ("model.pair_dropout", "model.attention_dropout", "model.pooled_dropout"),

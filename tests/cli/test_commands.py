@@ -397,11 +397,12 @@ def test_train_prints_a_table_for_people_and_chooses_a_folder(fieldwise, recipe)
     Bundle.load(Path("runs/mine-seed0"))
 
 
-def test_train_says_that_one_process_divides_no_tables(fieldwise, recipe):
-    sharded = ("--set", 'training.tables="sharded"', "--set", 'training.optimizer="rowwise_adagrad"')
-    code, _, err = fieldwise("train", recipe, "--quiet", *sharded)
-    assert code == 0
-    assert err == "tables = 'sharded' divides nothing in one process, which holds all rows: add --processes N\n"
+def test_a_removed_setting_is_answered_with_what_to_use_instead(fieldwise, recipe):
+    sentence = "training.tables was removed: every process holds all tables; make a table that is too large smaller by "
+    code, _, err = fieldwise("train", recipe, "--set", "training.tables=sharded")
+    assert code == 2
+    assert err.startswith(f"fieldwise: --set training.tables=sharded: {sentence}hash_buckets")
+    assert err.count("\n") == 1
 
 
 def test_train_of_a_packaged_recipe_on_a_users_file(fieldwise):

@@ -265,7 +265,6 @@ def test_fm_and_afm_start_from_lr_where_it_can_be_solved():
     known = dataclasses.replace(facts(), exact=True)
     starts = {m: resolve(m(), TrainingSettings(), known).training.linear_start for m in (FM, AFM, AutoInt, IntTower)}
     assert starts == {FM: True, AFM: True, AutoInt: False, IntTower: False}
-    assert not resolve(FM(), TrainingSettings(tables="sharded"), known).training.linear_start
     assert not resolve(FM(), TrainingSettings(), facts()).training.linear_start
 
 

@@ -1,29 +1,22 @@
 """What processes find when another one fails: run by `ranks.in_processes`."""
 
-import dataclasses
 import os
 import signal
-import tempfile
-from pathlib import Path
 
-import numpy as np
 import torch
-from distributed.shared_runs import LAZY, tables
+from distributed.shared_runs import tables
 
 from fieldwise.distributed.agreement import check_agreement
 from fieldwise.distributed.world import World, current
-from fieldwise.errors import ConfigError, DataError, LostProcessError, TrainingError
+from fieldwise.errors import ConfigError, DataError, LostProcessError
 from fieldwise.layers.batch_norm import normalize_over_processes
 from fieldwise.models import FM
-from fieldwise.training import checkpoint
 from fieldwise.training.callbacks import Callback, TrainingStep
-from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.result import Evaluation
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.together import check_own_gpu
-from fieldwise.training.unfinished import Unfinished
 
 
 def _world() -> World:
@@ -104,44 +97,9 @@ def interrupted_late(rank: int) -> list:
     return [first.stopped, how, again.steps]
 
 
-def diverged(rank: int) -> list:
-    """Scores of validation rows overflow, after processes that shard tables have written their checkpoints."""
-    world, train, valid = _world(), *tables()
-    checkpoint.MOST_WAITING = float("inf")
-    place = Unfinished(folder=Path(world.sent(tempfile.mkdtemp() if rank == 0 else None)) / "run")
-    kept = Checkpoints(place=place, name="first", minutes=1e-9, about=dict, world=world)
-    progress, sentence = _Parts(place), ""
-    training = Training(
-        network=FM(embedding_dim=2).build(train.layout),
-        train=train,
-        valid=dataclasses.replace(valid, values=valid.values * np.float32(3e38)),
-        settings=TrainingSettings(epochs=1, batch_size=40, tables="sharded", **LAZY),
-        objective=Objective(),
-        seed=0,
-        checkpoints=kept,
-        callbacks=(progress,),
-    )
-    try:
-        with world.failures_told():
-            training.run()
-    except (TrainingError, LostProcessError) as e:
-        sentence = str(e)
-    return [sentence, progress.most, sorted(path.name for path in place.folder.glob("*"))]
-
-
 def shared_gpu(rank: int) -> str:
     """The first and the last process have one GPU."""
     return _found(lambda: check_own_gpu(_world(), f"GPU-{rank % 2}"))
-
-
-class _Parts(Callback):
-    """The most processes whose checkpoints were seen."""
-
-    def __init__(self, place: Unfinished) -> None:
-        self.place, self.most = place, 0
-
-    def on_step(self, step: TrainingStep) -> None:
-        self.most = max(self.most, len(list(self.place.folder.glob("*"))))
 
 
 def exchanged(rank: int) -> list:

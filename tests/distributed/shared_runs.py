@@ -15,8 +15,6 @@ from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.world import current
-from fieldwise.layers.sharded_tables import make_whole
-from fieldwise.layers.shards import DRAWN, Shards
 from fieldwise.models import AFM, DAT, FM, AutoIntPlus, DeepFM, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.training import checkpoint
@@ -117,10 +115,7 @@ def trained(
     normalization stay 0.
     """
     train, valid = tables(kind)
-    if settings.get("tables") == "sharded":  # where all processes can read them: converted weights would be elsewhere
-        torch.set_default_dtype(torch.float64 if kind is np.float64 else torch.float32)
     network = build_network(model, train.layout, 1)
-    torch.set_default_dtype(torch.float32)
     if fixed:
         fix_biases(network)
     if kind is np.float64:
@@ -132,7 +127,6 @@ def trained(
         result = Training(**of, callbacks=[progress], checkpoints=kept).run()
     except Stopped:
         return {"losses": progress.found}
-    make_whole(network)
     state = network.state_dict()
     return {
         "losses": progress.found,
@@ -166,40 +160,13 @@ def double(_: int) -> dict[str, Any]:
     return found | {"fm all": trained(MODELS["fm"], np.float64, **ALL)}
 
 
-def sharded(_: int) -> dict[str, Any]:
-    """Trainings in float64 whose processes share the tables' rows out."""
-    given = {**LAZY, "tables": "sharded"}
-    found = {name: trained(model, np.float64, **given) for name, model in MODELS.items()}
-    lazy = {**ALL, "tables": "sharded", "embedding_update": "lazy"}
-    return found | {"fm all": trained(MODELS["fm"], np.float64, **lazy)}
-
-
-def drawn(_: int) -> list[float]:
-    """How far the rows that a process draws alone are from its rows of a table drawn as a whole."""
-    world = current()
-    if world is None:
-        return []
-    shards, found = Shards(world), []
-    for rows, dim in ((7, 16), (40, 3), (2 * DRAWN + 5, 1), (3 * DRAWN - 1, 2)):
-        torch.manual_seed(3)
-        whole = torch.nn.init.normal_(torch.empty(rows, dim), std=0.1)
-        torch.manual_seed(3)
-        own = shards.drawn(rows, dim, 0.1)
-        found.append((own - shards.own(whole)).abs().max().item())
-    return found
-
-
 def resumed(stop: int, name: str = "resumed") -> dict[str, Any]:
-    """A training of each kind of tables that begins, or goes on where an earlier one was, and is broken off."""
-    checkpoint.MOST_WAITING, world, found = float("inf"), current(), {}
-    for kind in ("replicated", "sharded"):
-        place = Unfinished(folder=Path(os.environ["CHECKPOINTS"]) / name / kind)
-        parts = world if kind == "sharded" else None
-        kept = Checkpoints(place=place, name="first", minutes=1e-9, about=lambda: {"of": kind}, world=parts)  # noqa: B023
-        mine = kept if parts is not None or world is None or world.first else None
-        given = {**LAZY, "tables": kind, "average": 0.9, "clip_norm": 0.5}
-        found[kind] = trained(MODELS["fm"], np.float64, mine, stop, **given)
-    return found
+    """A training that begins, or goes on where an earlier one was, and is broken off."""
+    checkpoint.MOST_WAITING, world = float("inf"), current()
+    place = Unfinished(folder=Path(os.environ["CHECKPOINTS"]) / name)
+    kept = Checkpoints(place=place, name="first", minutes=1e-9, about=dict)
+    mine = kept if world is None or world.first else None
+    return trained(MODELS["fm"], np.float64, mine, stop, **LAZY, average=0.9, clip_norm=0.5)
 
 
 def unbroken(_: int) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The processes of a training: what they tell each other, and how one's failure reaches the others."""
 
-import errno
-import os
 import socket
 import threading
 import types
@@ -16,10 +14,7 @@ from fieldwise.distributed.meeting import _number_here, joined
 from fieldwise.distributed.part import Part
 from fieldwise.distributed.place import Place
 from fieldwise.distributed.world import World
-from fieldwise.errors import ConfigError, DataError
-from fieldwise.layers import FieldEmbedding
-from fieldwise.layers.sharded_tables import _mapped
-from fieldwise.layout import Layout
+from fieldwise.errors import ConfigError
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.together import make_alike
 
@@ -28,7 +23,7 @@ MET = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 @pytest.fixture(scope="module")
 def found():
-    asked = ["exchanged", "error", "killed", "different", "unsuitable", "interrupted_late", "diverged", "shared_gpu"]
+    asked = ["exchanged", "error", "killed", "different", "unsuitable", "interrupted_late", "shared_gpu"]
     return in_processes("distributed.failures", ",".join(asked), 3)
 
 
@@ -117,13 +112,6 @@ def test_the_first_process_of_each_machine_goes_before_the_others_there():
     assert order == [2, 3, 0, 1]
 
 
-def test_a_diverged_training_leaves_no_part_of_a_checkpoint(found):
-    for rank, (sentence, parts, left) in enumerate(found["diverged"][3]):
-        told = "process 0 of 3 failed: " if rank else ""
-        assert sentence.startswith(f"{told}the model's scores must stay finite, but those of ")
-        assert (parts, left) == (3, [])
-
-
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
@@ -138,27 +126,10 @@ def test_a_wrong_environment_is_one_sentence(environment, sentence):
     assert "\n" not in str(e.value)
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"tables": "sharded"}, "tables = 'sharded' shards tables of .*FieldEmbedding, and Sequential has none"),
-        ({"device": "cuda:1"}, "takes a GPU of its own, found training.device = 'cuda:1'"),
-    ],
-)
-def test_what_would_be_ignored_is_refused(settings, sentence):
-    world = World(rank=0, size=2, local_rank=0, store=None)
-    network = torch.nn.Sequential(torch.nn.Embedding(9, 2), torch.nn.Linear(2, 1))
-    with pytest.raises(ConfigError, match=sentence):
-        make_alike(network, world, TrainingSettings(**settings))
-
-
-def test_a_full_disk_is_a_sentence_when_tables_are_made_whole(monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(DataError, match="the disk is full"):
-        _mapped(FieldEmbedding(Layout.of_sizes([7]), 2), iter(()))
+def test_one_gpu_for_all_processes_is_refused():
+    world, network = World(rank=0, size=2, local_rank=0, store=None), torch.nn.Linear(2, 1)
+    with pytest.raises(ConfigError, match=r"takes a GPU of its own, found training.device = 'cuda:1'"):
+        make_alike(network, world, TrainingSettings(device="cuda:1"))
 
 
 def test_a_process_without_others_is_alone():

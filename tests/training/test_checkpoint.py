@@ -7,13 +7,11 @@ import json
 import os
 import signal
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from fieldwise.distributed.part import Part
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.models import FM, AutoInt, IntTower
 from fieldwise.models.build import build_network
@@ -260,20 +258,6 @@ def test_a_checkpoint_with_a_forged_run_is_one_sentence(tables, tmp_path, forged
         path.write_text(json.dumps(manifest | {"sha256": digest}))
     with pytest.raises(DataError, match=r"checkpoint is not one of this run .*: give --restart"):
         trained(tables, kept=checkpoints(tmp_path))
-
-
-def test_damaged_parts_of_several_processes_begin_anew(tmp_path):
-    world = SimpleNamespace(first=True, part=Part(rank=0, size=2), sent=lambda value: value)
-    for rank in range(2):
-        for slot in "01":
-            folder = tmp_path / f"first-{rank}of2-training" / slot
-            folder.mkdir(parents=True)
-            (folder / "checkpoint.json").write_text("{")
-    kept = checkpoints(tmp_path, kind=Checkpoints, world=world)
-    with pytest.warns(UserWarning, match="a checkpoint is damaged|no whole checkpoint is left") as told:
-        assert kept.newest() is None
-    assert ["a checkpoint is damaged" in str(one.message) for one in told] == [True, True, False]
-    assert str(told[-1].message) == "no whole checkpoint is left: training begins anew"
 
 
 def test_a_checkpoint_of_a_newer_format_is_an_error_with_a_remedy(tables, tmp_path):

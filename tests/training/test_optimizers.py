@@ -240,25 +240,6 @@ def test_what_lazy_updates_cannot_do_is_one_sentence(tables, settings, sentence)
         train(network, tables.train, embedding_update="lazy", **settings)
 
 
-def test_sharded_tables_are_lazy_or_refused(tables):
-    def sparse(**settings):
-        network = build_network(FM(embedding_dim=3), tables.layout, 0)
-        run_optimizer(network, TrainingSettings(tables="sharded", **settings))
-        return network.embedding.sparse
-
-    assert sparse(optimizer="adagrad"), "however small the table is"
-    assert sparse(optimizer="adam", embedding_update="lazy")
-    for settings, sentence in (
-        ({"optimizer": "adam"}, "'adam' then gives other results: set embedding_update = 'lazy'"),
-        (
-            {"optimizer": "adagrad", "l2": {"embedding.weight": 0.1}},
-            "tables = 'sharded' updates only the rows of a batch",
-        ),
-    ):
-        with pytest.raises(ConfigError, match=sentence):
-            sparse(**settings)
-
-
 def test_rowwise_adagrad_cannot_be_dense():
     with pytest.raises(ConfigError, match="updates only the rows of a batch, found embedding_update = 'dense'"):
         TrainingSettings(optimizer="rowwise_adagrad", embedding_update="dense")

@@ -166,5 +166,3 @@ def test_what_no_regression_can_do_is_refused(tables):
     start = TrainingSettings(linear_start=True)
     with pytest.raises(ConfigError, match="linear_start is for FM and AFM, found LRNetwork"):
         fit(LR().build(tables.layout), tables.train, tables.valid, settings=start, **given)
-    with pytest.raises(ConfigError, match="needs whole embedding tables"):
-        TrainingSettings(optimizer="lbfgs", tables="sharded")

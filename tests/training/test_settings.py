@@ -11,9 +11,6 @@ from fieldwise.training.settings import Monitor, TrainingSettings
 def test_a_setting_out_of_range_is_named(subtests):
     for settings, sentence in [
         ({"batch_size": 0}, "batch_size must be at least 1, found 0"),
-        ({"tables": "split"}, "tables must be one of 'replicated', 'sharded', found 'split'"),
-        ({"tables": "sharded", "embedding_update": "dense"}, "updates only the rows.*found embedding_update = 'dense'"),
-        ({"tables": "sharded", "compile": True}, "is not compiled, found compile = true"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"evaluations_per_epoch": 0}, "evaluations_per_epoch must be at least 1"),
         ({"patience": 0}, "patience must be at least 1"),
@@ -69,3 +66,10 @@ def test_settings_survive_plain_values():
 
 def test_every_watched_metric_of_the_registry_can_be_monitored():
     assert set(get_args(Monitor)) == {metric.name for metric in METRICS.values() if metric.watched}
+
+
+def test_a_removed_setting_says_what_to_use_instead():
+    with pytest.raises(
+        ConfigError, match=r"training.tables was removed: every process holds all tables; .*hash_buckets"
+    ):
+        parse(TrainingSettings, {"tables": "sharded"}, "training")

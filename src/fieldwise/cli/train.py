@@ -180,7 +180,7 @@ def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside
     preparing = time.perf_counter() - began
     chosen = settled(recipe, prepared)[1]
     tell_rows(recipe, prepared, chosen, options.quiet)
-    tell_processes(recipe, 1 if world is None else world.size, options.quiet)
+    tell_processes(1 if world is None else world.size, options.quiet)
     with nullcontext() if world is None else world.active():
         done = _trained(recipe, prepared, callbacks, unfinished)
     folder, unsaved = save_or_keep(done.bundle, folder)

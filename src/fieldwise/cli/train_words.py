@@ -41,13 +41,10 @@ def tell_rows(recipe: "Recipe", prepared: "Prepared", chosen: Sequence["Chosen"]
         say(caution)
 
 
-def tell_processes(recipe: "Recipe", processes: int, quiet: bool) -> None:
-    """Report how many processes share a training, and how they hold the embedding tables."""
-    tables = recipe.training.tables
+def tell_processes(processes: int, quiet: bool) -> None:
+    """Report how many processes share a training."""
     if processes > 1 and not quiet:
-        say(f"{processes} processes share this training; embedding tables are {tables}")
-    if processes == 1 and tables == "sharded":
-        say("tables = 'sharded' divides nothing in one process, which holds all rows: add --processes N")
+        say(f"{processes} processes share this training")
 
 
 def suggest_next(done: "Run", folder: Path, data_dir: Path | None) -> None:

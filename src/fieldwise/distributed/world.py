@@ -113,19 +113,6 @@ class World:
         found: list[int] = self.stacked(torch.tensor([length])).flatten().tolist()
         return found
 
-    def swapped(self, tensor: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
-        """What every process has for this one, in order of the processes, against what this one has for them.
-
-        Args:
-            tensor: rows for process 0, then those for process 1, and so on.
-            sent: how many for each.
-            received: how many each has for this one.
-        """
-        with self._loss_told():
-            found = tensor.new_empty(sum(received), *tensor.shape[1:])
-            dist.all_to_all_single(found, tensor.contiguous(), list(received), list(sent))
-        return found
-
     def send_(self, tensor: Tensor) -> Tensor:
         """Process 0's tensor, in place."""
         with self._loss_told():

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.layers.pooling import BagPooling
-from fieldwise.layers.shards import BUILDING
 from fieldwise.layout import Batch, Layout
 from fieldwise.ops.rows import gather_rows
 
@@ -42,8 +41,7 @@ class FieldEmbedding(nn.Module):
         forward: Batch of B rows -> [B, F, D]. `weight`: [R, D].
 
     `sparse` is the form of the table's gradient: a tensor [R, D] if False, a sparse tensor of the rows that were read
-    if True, for `fieldwise.training.optimizers.LazyTables`. Training sets it. `shards` says how the table's
-    rows are sharded over several processes; each then has only its own in `weight`.
+    if True, for `fieldwise.training.optimizers.LazyTables`. Training sets it.
 
     >>> embedding = FieldEmbedding(Layout.of_sizes([3, 4]), 8)
     >>> embedding(Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))).shape
@@ -55,12 +53,8 @@ class FieldEmbedding(nn.Module):
 
     def __init__(self, layout: Layout, dim: int, *, std: float = 0.01, by_field: bool = False) -> None:
         super().__init__()
-        self.num_rows, self.shards = layout.num_rows, BUILDING.get()
-        if self.shards is None:
-            self.weight = nn.Parameter(torch.empty(self.num_rows, dim))
-            nn.init.normal_(self.weight, std=std)
-        else:
-            self.weight = nn.Parameter(self.shards.drawn(self.num_rows, dim, std))
+        self.weight = nn.Parameter(torch.empty(layout.num_rows, dim))
+        nn.init.normal_(self.weight, std=std)
         self.by_field = by_field
         self.sparse = False
         bags = layout.positions(kind="bag")
@@ -90,8 +84,6 @@ class FieldEmbedding(nn.Module):
 
     def rows(self, ids: Tensor) -> Tensor:
         """The table's rows by id: [*] -> [*, D]."""
-        if self.shards is not None:
-            return self.shards.rows(self.weight, ids, self.num_rows)
         return gather_rows(self.weight, ids, sparse=self.sparse)
 
 

@@ -65,7 +65,7 @@ class FMNetwork(nn.Module):
         """The logit [B]."""
         first = self.first_order
         lazy = torch.is_grad_enabled() and (self.embedding.sparse or first.embedding.sparse)
-        if self.ids_alone and not lazy and self.embedding.shards is None:
+        if self.ids_alone and not lazy:
             logit_B = fm_logit(self.embedding.weight, first.embedding.weight, batch.ids)
             return logit_B if first.bias is None else logit_B + first.bias
         return torch.add(first(batch), fm_second_order(self.embedding(batch)))

@@ -14,8 +14,6 @@ from fieldwise.data.prepare.all_rows import encoded_together
 from fieldwise.data.prepare.prepared import Part
 from fieldwise.distributed.agreement import check_agreement
 from fieldwise.distributed.world import current
-from fieldwise.errors import ConfigError
-from fieldwise.layers.shards import Shards, building_shards
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.runs.defaults import Chosen
 from fieldwise.runs.environment import commit
@@ -114,9 +112,7 @@ def fit_parts(settings: FitSettings, inputs: FitInputs) -> Fitted:
         valid_group=valid.group,
         callbacks=inputs.callbacks,
         about=_about(settings),
-        checkpoints=None
-        if unfinished is None or not _keeps(settings)
-        else first_checkpoints(unfinished, settings, about),
+        checkpoints=None if unfinished is None or not _keeps() else first_checkpoints(unfinished, settings, about),
     )
     return Fitted(
         settings=settings, encoder=inputs.encoder, network=network, result=result, chosen=chosen, warm_start=started
@@ -160,7 +156,7 @@ def fit_again(fitted: Fitted, inputs: FitInputs) -> Fitted:
             callbacks=inputs.callbacks,
             about=_about(fitted.settings),
             checkpoints=None
-            if unfinished is None or not _keeps(fitted.settings)
+            if unfinished is None or not _keeps()
             else second_checkpoints(
                 unfinished, fitted.settings, partial(run_facts, fitted.settings, train, valid, fitted.result)
             ),
@@ -172,10 +168,10 @@ def fit_again(fitted: Fitted, inputs: FitInputs) -> Fitted:
     return dataclasses.replace(fitted, encoder=encoder, network=network, refit=refit)
 
 
-def _keeps(settings: FitSettings) -> bool:
-    """Whether this process writes checkpoints: one does, or all where each has its own rows of the tables."""
+def _keeps() -> bool:
+    """Whether this process writes checkpoints: of several, process 0 does."""
     world = current()
-    return world is None or world.first or settings.training.tables == "sharded"
+    return world is None or world.first
 
 
 def _about(settings: FitSettings) -> dict[str, Any]:
@@ -191,12 +187,8 @@ def _agreed(about: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str,
 
 
 def _built(settings: FitSettings, encoder: Encoder) -> tuple[nn.Module, WarmStart | None]:
-    labels, world = settings.schema.labels, current()
-    shards = Shards(world) if world is not None and settings.training.tables == "sharded" else None
-    if shards is not None and settings.start is not None:
-        raise ConfigError("tables = 'sharded' cannot start from a bundle, found warm_start: leave one of them out")
-    with building_shards(shards):
-        network = build_network(settings.model, encoder.layout, settings.seed, labels=len(labels))
+    labels = settings.schema.labels
+    network = build_network(settings.model, encoder.layout, settings.seed, labels=len(labels))
     started = None if settings.start is None else warm_start(network, encoder, settings.start, labels=labels)
     rest_while_waiting()
     return network, started

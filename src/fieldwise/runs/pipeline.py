@@ -15,7 +15,6 @@ from fieldwise.config import to_plain
 from fieldwise.data.prepare.all_rows import encoded_by
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.evaluation import binary_metrics
-from fieldwise.layers.sharded_tables import make_whole
 from fieldwise.models import parameter_count
 from fieldwise.models.build import model_to_dict
 from fieldwise.ops.devices import device_of
@@ -128,7 +127,6 @@ def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float, told: 
         told.scoring(len(table))
     scored = None if told is None else told.scored
     test = evaluate(network, table, objective, prepared.test.group, loss=by_loss, scored=scored)
-    make_whole(network)
     run = Run(
         recipe=recipe,
         bundle=Bundle(

@@ -9,7 +9,6 @@ import torch
 
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Part
-from fieldwise.distributed.world import World, current
 from fieldwise.models.build import model_to_dict
 from fieldwise.models.own import source_digest
 from fieldwise.ops.devices import open_device
@@ -38,7 +37,6 @@ def first_checkpoints(
         name="first",
         minutes=settings.training.checkpoint_minutes,
         about=about,
-        world=_sharing(settings),
         always=settings.training.refit,  # the second training begins with the first one's result
     )
 
@@ -52,13 +50,7 @@ def second_checkpoints(
         name="second",
         minutes=settings.training.checkpoint_minutes,
         about=about,
-        world=_sharing(settings),
     )
-
-
-def _sharing(settings: FitSettings) -> World | None:
-    """The processes that each write a part of a checkpoint, if they do."""
-    return current() if settings.training.tables == "sharded" else None
 
 
 def run_facts(settings: FitSettings, train: Part, valid: Part, first: FitResult | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,12 +24,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fieldwise.distributed.agreement import differences
-from fieldwise.distributed.world import World
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.tensors import read_tensors, write_tensors
 from fieldwise.storage.writer import writing
-from fieldwise.training.checkpoint_parts import newest_whole, part_name, read_parts
 from fieldwise.training.unfinished import CHECKPOINT, Unfinished, open_checkpoint
 
 __all__ = ["Checkpoints", "State"]
@@ -67,7 +65,6 @@ class Checkpoints:
         minutes: between two checkpoints; 0 writes none.
         about: gives what it is a run of, as nested plain values; equal values resume.
         always: write one at the end too, for what follows.
-        world: the processes that shard tables: each writes a part while all wait, and process 0 decides when.
     """
 
     place: Unfinished
@@ -75,7 +72,6 @@ class Checkpoints:
     minutes: float
     about: Callable[[], Mapping[str, Any]]
     always: bool = False
-    world: World | None = None
     _number: int = 0
     _last: float = field(default_factory=time.perf_counter)
     _copying: float = 0.0
@@ -85,7 +81,7 @@ class Checkpoints:
     @property
     def folder(self) -> Path:
         """Where they are."""
-        return self.place.part(self.name if self.world is None else part_name(self.name, self.world.part))
+        return self.place.part(self.name)
 
     @cached_property
     def _about(self) -> Mapping[str, Any]:
@@ -99,8 +95,6 @@ class Checkpoints:
             ConfigError: it is of a run with other settings, rows or versions.
             DataError: it has the format of another version.
         """
-        if self.world is not None:
-            return self._newest_parts(self.world)
         found: list[Artifact] = []
         slots = [self.folder / str(slot) for slot in range(SLOTS)]
         there = [folder for folder in slots if (folder / CHECKPOINT.manifest).exists()]
@@ -119,32 +113,7 @@ class Checkpoints:
                 return State(facts=saved.about["run"], tensors=tensors)
         if there:
             warnings.warn(NONE_LEFT, stacklevel=3)
-        self._check_same_kind(self.place.folder.glob(f"{self.name}-*of*-training/*"))
         return None
-
-    def _check_same_kind(self, others: Iterable[Path]) -> None:
-        """Check that there is none of a run with the other kind of `training.tables`."""
-        for folder in others:
-            if (folder / CHECKPOINT.manifest).exists():
-                with contextlib.suppress(DataError):
-                    self._check_same(open_checkpoint(folder).about["about"])
-
-    def _newest_parts(self, world: World) -> State | None:
-        """`newest` of processes that shard tables; process 0 finds it for all."""
-        told = None
-        if world.first and (parts := newest_whole(self.place, self.name)):
-            self._check_same(parts[0].about["about"])
-            self._note(parts[0])
-            told = [parts[0].about["number"], *(str(part.folder) for part in parts)]
-        elif world.first:
-            if any(self.place.folder.glob(f"{self.name}-*of*-training/*/{CHECKPOINT.manifest}")):
-                warnings.warn(NONE_LEFT, stacklevel=4)
-            self._check_same_kind(self.folder.parent.glob(f"{self.name}-training/*"))
-        if (told := world.sent(told)) is None:
-            return None
-        self._number = told[0] + 1
-        facts, tensors = read_parts([Path(folder) for folder in told[1:]], world.part)
-        return State(facts=facts, tensors=tensors)
 
     def _note(self, saved: Artifact) -> None:
         self.place.note(
@@ -162,8 +131,7 @@ class Checkpoints:
         if self.minutes <= 0 or (self._thread is not None and self._thread.is_alive()):
             return False
         wanted = 60 * self.minutes * (AT_EVALUATIONS if evaluated else 1.0)
-        now = asked or time.perf_counter() - self._last >= max(wanted, self._copying / MOST_WAITING)
-        return now if self.world is None else bool(self.world.sent(now))
+        return asked or time.perf_counter() - self._last >= max(wanted, self._copying / MOST_WAITING)
 
     def end(self, capture: Callable[[], State]) -> None:
         """Write a checkpoint of the finished training, if one is due or `always` wanted."""
@@ -185,16 +153,11 @@ class Checkpoints:
         try:
             state = capture()
         except MemoryError:
-            if self.world is not None:  # the others write their parts now
-                raise
             self._failures.append("there is no memory for a copy of the run's state")
             self._tell()
             return
         self._copying, self._last = time.perf_counter() - began, began
-        if self.world is not None:
-            self._save_part(state, self.world, told)
-            self._copying = time.perf_counter() - began
-        elif wait:
+        if wait:
             self._save(state)
             self._tell()
         else:
@@ -209,23 +172,11 @@ class Checkpoints:
         self._tell()
 
     def remove(self) -> None:
-        """Remove the checkpoints of this training; process 0 removes all processes' parts."""
+        """Remove the checkpoints of this training."""
         self.settle()
-        every = list(self.place.folder.glob(f"{self.name}-*of*-training")) if self.world and self.world.first else []
-        for folder in (self.folder, *every):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # the other training's, or a lock
             self.place.folder.rmdir()
-
-    def _save_part(self, state: State, world: World, told: bool) -> None:
-        """Write this process's part; the next checkpoint takes its place unless all have written theirs."""
-        number = self._number
-        self._save(state, told)
-        failed = sum(world.lengths(len(self._failures)))
-        self._number = number if failed else number + 1
-        if failed and not self._failures:
-            self._failures.append("another process could not write its part")
-        self._tell()
 
     def _save(self, state: State, told: bool = False) -> None:
         try:

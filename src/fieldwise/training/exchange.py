@@ -32,7 +32,7 @@ class Exchange:
     def __init__(self, world: World, optimizer: RunOptimizer, seed: int) -> None:
         self.world, self.seed, self.share = world, seed, 0.0
         self.signals = Signals(noted=world.noted)  # also what came in the last evaluation of a training before
-        lazy = [] if optimizer.lazy is None or optimizer.sharded else optimizer.lazy.param_groups
+        lazy = [] if optimizer.lazy is None else optimizer.lazy.param_groups
         self.tables: list[nn.Parameter] = [group["params"][0] for group in lazy]
         dense = [p for p in optimizer.parameters if p.requires_grad]
         self._kinds = {p.dtype: [q for q in dense if q.dtype == p.dtype] for p in dense}

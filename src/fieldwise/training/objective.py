@@ -178,8 +178,6 @@ def _scores_of_all(network: nn.Module, table: EncodedTable, world: World) -> np.
     starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
     low, high = world.part.of(len(starts) - 1)
     edges = starts[low : high + 1]
-    most = -(-(len(starts) - 1) // world.size)
-    edges += edges[-1:] * (most + 1 - len(edges))  # empty batches: sharded tables need all processes
     scores = torch.from_numpy(score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges))))
     assert table.y is not None, "checked before"
     labels = table.y.shape[1]

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fieldwise.distributed.across import summed
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.ops.rows import RowGroups, group_rows
@@ -110,7 +109,6 @@ class RunOptimizer:
         dense: PyTorch's optimizer; None if there is no such parameter.
         lazy: the optimizer of large tables; None if there are none.
         clip_norm: maximum norm of the gradients over all parameters.
-        sharded: whether the rows of the large tables are sharded over several processes.
     """
 
     def __init__(
@@ -119,11 +117,8 @@ class RunOptimizer:
         dense: torch.optim.Optimizer | None,
         lazy: LazyTables | None,
         clip_norm: float | None,
-        *,
-        sharded: bool = False,
     ) -> None:
         self.parameters, self.dense, self.lazy, self.clip_norm = parameters, dense, lazy, clip_norm
-        self.sharded = sharded
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -164,10 +159,7 @@ class RunOptimizer:
             nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
             return 1.0
         norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
-        squares = self.lazy.squared_norm()
-        if self.sharded:
-            squares = float(summed(torch.tensor(squares, dtype=torch.float64)))
-        norm = math.sqrt(norm**2 + squares)
+        norm = math.sqrt(norm**2 + self.lazy.squared_norm())
         scale = self.clip_norm / (norm + 1e-6)  # as in PyTorch's clip_grad_norm_
         if scale >= 1:
             return 1.0
@@ -197,7 +189,7 @@ def run_optimizer(network: nn.Module, settings: TrainingSettings) -> RunOptimize
         rate, start = settings.learning_rate, settings.adagrad_accumulator
         lazy = LazyTables(tables.values(), kind.rows, lr=rate, accumulator=start)
     dense = kind.make(parameters, settings) if parameters else None
-    return RunOptimizer(parameters, dense, lazy, settings.clip_norm, sharded=settings.tables == "sharded")
+    return RunOptimizer(parameters, dense, lazy, settings.clip_norm)
 
 
 def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings) -> bool:
@@ -211,21 +203,9 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
     if settings.embedding_update == "dense":
         return False
     if settings.embedding_update == "auto" and not kind.rows_only:
-        same = kind.rows.same and not whole_l2
-        if settings.tables != "sharded":
-            return same and len(table.weight) >= LARGE_TABLE
-        if not kind.rows.same:
-            raise ConfigError(
-                f"tables = 'sharded' updates only the rows of a batch, and optimizer = {settings.optimizer!r} then "
-                "gives other results: set embedding_update = 'lazy' to accept them, or optimizer = 'rowwise_adagrad'"
-            )
-    how = (
-        "embedding_update = 'lazy'"
-        if settings.embedding_update == "lazy"
-        else "tables = 'sharded'"
-        if settings.tables == "sharded"
-        else f"optimizer = {settings.optimizer!r}"
-    )
+        return kind.rows.same and not whole_l2 and len(table.weight) >= LARGE_TABLE
+    lazy = settings.embedding_update == "lazy"
+    how = "embedding_update = 'lazy'" if lazy else f"optimizer = {settings.optimizer!r}"
     if whole_l2:
         raise ConfigError(
             f"{how} updates only the rows of a batch, but l2 applies to all rows of an embedding table: set "

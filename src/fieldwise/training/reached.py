@@ -10,10 +10,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from fieldwise.config import to_plain
-from fieldwise.layers.sharded_tables import sharded_tables
 from fieldwise.ops.devices import CPU, device_of, get_rng_state, set_rng_state
 from fieldwise.training.checkpoint import State
-from fieldwise.training.checkpoint_parts import SHARED_OUT
 from fieldwise.training.optimizers import RunOptimizer
 from fieldwise.training.result import Evaluation
 
@@ -121,23 +119,7 @@ def captured(reached: Reached, parts: Parts, *, copied: bool) -> State:
         "best": None if reached.best is None else reached.history.index(reached.best[0]),
         "rates": [group["lr"] for group in parts.optimizer.param_groups],
     }
-    if parts.optimizer.sharded and (shared := _sharded_rows(parts, tensors)):
-        facts[SHARED_OUT] = shared
     return State(facts=facts, tensors=tensors)
-
-
-def _sharded_rows(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    """The rows of whole sharded tables, by the names of tensors that hold a part of them."""
-    found, rows = dict[str, int](), dict[int, int]()
-    for name, module in sharded_tables(parts.network):
-        rows[id(module.weight)] = module.num_rows
-        found |= {f"{prefix}.{name}": module.num_rows for prefix in ("network", "mean.module", "best")}
-    if (lazy := parts.optimizer.lazy) is not None:
-        for number, group in enumerate(lazy.param_groups):
-            if (whole := rows.get(id(group["params"][0]))) is not None:
-                of = f"optimizer.lazy.{number}."
-                found |= {name: whole for name, value in tensors.items() if name.startswith(of) and value.dim()}
-    return {name: whole for name, whole in found.items() if name in tensors}
 
 
 def restore(state: State, parts: Parts, order: torch.Generator) -> Reached:

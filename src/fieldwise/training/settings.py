@@ -33,8 +33,6 @@ class TrainingSettings(Settings):
         embedding_update: whether a step updates all rows of an embedding table (`dense`) or only those of its batch
             (`lazy`). Lazy updates differ for `adam`, and need no L2 over all rows; see `docs/training.md`. `auto` is
             lazy for large tables if the result is the same.
-        tables: whether each of several processes holds all embedding tables (`replicated`), or its own rows of them
-            (`sharded`), which needs lazy updates; see `docs/how-to/several-processes.md`.
         adagrad_accumulator: initial sum of squared gradients of `adagrad`.
         batch_size: rows per step; a last batch of one row is merged into the one before.
         epochs: maximum number of passes over the training rows.
@@ -78,7 +76,6 @@ class TrainingSettings(Settings):
     optimizer: OptimizerName = "adam"
     learning_rate: float = 1e-3
     embedding_update: Literal["auto", "dense", "lazy"] = "auto"
-    tables: Literal["replicated", "sharded"] = "replicated"
     adagrad_accumulator: float = 0.0
     batch_size: int = 1024
     epochs: int = 30
@@ -118,18 +115,10 @@ class TrainingSettings(Settings):
                 raise ConfigError(f"{name} must be finite, found {value}")
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate must be positive, found {self.learning_rate}")
-        exact = "optimizer = 'lbfgs'" if self.optimizer == LBFGS else "linear_start" if self.linear_start else None
-        if self.tables == "sharded" and exact is not None:
-            raise ConfigError(f"{exact} needs whole embedding tables, found tables = 'sharded': leave one of them out")
         if self.optimizer != LBFGS and OPTIMIZERS[self.optimizer].rows_only and self.embedding_update == "dense":
             raise ConfigError(
                 f"optimizer = {self.optimizer!r} updates only the rows of a batch, found embedding_update = 'dense': "
                 "set 'auto', or optimizer = 'adagrad'"
-            )
-        if self.tables == "sharded" and (self.embedding_update == "dense" or self.compile):
-            found = "embedding_update = 'dense'" if self.embedding_update == "dense" else "compile = true"
-            raise ConfigError(
-                f"tables = 'sharded' updates only the rows of a batch, and is not compiled, found {found}: leave it out"
             )
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ConfigError(f"clip_norm must be positive, found {self.clip_norm}")

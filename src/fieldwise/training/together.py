@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from fieldwise.distributed.world import World
 from fieldwise.errors import ConfigError
 from fieldwise.layers.batch_norm import normalize_over_processes
-from fieldwise.layers.sharded_tables import shard_tables, sharded_tables
 from fieldwise.ops.devices import device_of
 from fieldwise.training.checkpoint import Checkpoints, State
 from fieldwise.training.settings import TrainingSettings
@@ -38,17 +37,8 @@ def make_alike(network: nn.Module, world: World, settings: TrainingSettings) -> 
             "which is one: leave the number out, and say by CUDA_VISIBLE_DEVICES which GPUs there are"
         )
     normalize_over_processes(network)
-    if settings.tables == "sharded":
-        shard_tables(network, world)
-    own = {name for name, _ in sharded_tables(network)}
-    if settings.tables == "sharded" and not own:
-        raise ConfigError(
-            f"tables = 'sharded' shards tables of fieldwise.layers.FieldEmbedding, and {type(network).__name__} "
-            "has none: use it in the network, or leave tables out"
-        )
-    for name, tensor in network.state_dict().items():
-        if name not in own:
-            _send_(tensor, world)
+    for tensor in network.state_dict().values():
+        _send_(tensor, world)
 
 
 def check_own_gpu(world: World, gpu: str) -> None:
@@ -85,7 +75,7 @@ def newest(checkpoints: Checkpoints | None, world: World | None) -> State | None
         world: the processes; None for a process alone.
     """
     found = None if checkpoints is None else checkpoints.newest()
-    if world is None or (checkpoints is not None and checkpoints.world is not None):
+    if world is None:
         return found
     kinds = None
     if found is not None:

@@ -158,7 +158,7 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
         "unknown_share": Rule(0.0 if model == "lr" else UNKNOWN_SHARE, "rare values represent unseen ones"),
         "plateau_factor": Rule(0.3, "when the validation metric stops improving"),
     }
-    if model in LINEAR_START and facts.exact and fixed.get("tables") != "sharded":
+    if model in LINEAR_START and facts.exact:
         rules["linear_start"] = Rule(True, "starts from LR, and ends as their best mean")
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
