@@ -70,6 +70,6 @@ def test_every_watched_metric_of_the_registry_can_be_monitored():
 
 def test_a_removed_setting_says_what_to_use_instead():
     with pytest.raises(
-        ConfigError, match=r"training.tables was removed: every process holds all tables; .*hash_buckets"
+        ConfigError, match=r"training.tables was removed; leave it out: every process holds all tables; .*hash_buckets"
     ):
         parse(TrainingSettings, {"tables": "sharded"}, "training")
