@@ -398,10 +398,10 @@ def test_train_prints_a_table_for_people_and_chooses_a_folder(fieldwise, recipe)
 
 
 def test_a_removed_setting_is_answered_with_what_to_use_instead(fieldwise, recipe):
-    sentence = "training.tables was removed; leave it out: every process holds all tables; make a table that is too large smaller by "
+    sentence = "training.tables was removed; leave it out: every process holds all tables; make a table that is too "
     code, _, err = fieldwise("train", recipe, "--set", "training.tables=sharded")
     assert code == 2
-    assert err.startswith(f"fieldwise: --set training.tables=sharded: {sentence}hash_buckets")
+    assert err.startswith(f"fieldwise: --set training.tables=sharded: {sentence}large smaller by hash_buckets")
     assert err.count("\n") == 1
 
 

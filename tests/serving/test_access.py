@@ -79,3 +79,8 @@ def test_names_on_loopback(folder):
     with serving(folder, "ranker", "--host", "0.0.0.0", "--no-token", "--allow-host", "shop.example") as server:
         assert server.get("/v1/about", headers=other).status_code == 421
         assert server.get("/v1/about", headers={"Host": "shop.example"}).status_code == 200
+
+
+def test_an_option_that_was_removed_names_what_takes_its_place(capsys):
+    assert run(["serve", "nothing", "--head-timeout", "3"]) == 2
+    assert "--head-timeout was removed; leave it out: a proxy limits the time of heads" in capsys.readouterr().err

@@ -23,6 +23,11 @@ USER_FAULT = 2  # also when the disk or memory is full: the user can free some o
 LOST = 3  # another of the processes that run a command together has failed, and has said why
 INTERRUPTED = 130
 PACKAGES = {"sklearn": "scikit-learn", "tomli_w": "tomli-w"}  # packages whose name differs from their module's
+REMOVED = {  # options that are gone, with what to use instead
+    "--max-connections-per-address": "a proxy limits an address's connections (deploy/nginx.conf: limit_conn)",
+    "--max-head": "a proxy limits heads (deploy/nginx.conf: large_client_header_buffers)",
+    "--head-timeout": "a proxy limits the time of heads (deploy/nginx.conf: client_header_timeout)",
+}
 NO_MEMORY = (  # PyTorch's messages when an allocation fails
     "can't allocate memory",
     "not enough memory",
@@ -116,6 +121,9 @@ def _usage(e: Any, arguments: Sequence[str]) -> str:
     found = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
     command = e.ctx.command_path if getattr(e, "ctx", None) else "fieldwise"
     sentence = e.format_message().rstrip(".")
+    for name, instead in REMOVED.items():
+        if sentence.startswith(f"No such option: {name}"):
+            return f"{name} was removed; leave it out: {instead}"
     if command == "fieldwise" and sentence.startswith("No such command") and (group := _group_of(e)):
         sentence = f"{sentence.partition('.')[0]}. Did you mean `fieldwise {group}`?"
     return f"{sentence}{found}; see `{command} --help`"
