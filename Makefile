@@ -57,9 +57,9 @@ docs-serve: venv ## serve the site at http://127.0.0.1:8000, built again when a 
 	@$(PYTHON) -m mkdocs serve
 
 bench: venv ## measure the speed of the hot paths, in a few minutes (results in build/benchmarks.json)
-	@$(PYTHON) -m benchmarks run short --size quick --json build/benchmarks.json
+	@$(PYTHON) -m benchmarks run afm-epoch autoint-epoch --size quick --json build/benchmarks.json
 
-bench-all: venv ## run all benchmarks at full size; writes benchmarks/results.json and docs/performance.md (about an hour)
+bench-all: venv ## run all benchmarks at full size; writes benchmarks/results.json and docs/performance.md (some 20 minutes)
 	@test -x "$${FIELDWISE_PEERS:-build/peers}/bin/python" || sh benchmarks/peers/setup
 	@$(PYTHON) -m benchmarks run all
 	@$(PYTHON) -m benchmarks write

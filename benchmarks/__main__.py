@@ -13,11 +13,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.case import MACHINE, Contender, Settings
-from benchmarks.cases import CASES, SHORT
-from benchmarks.cases.gpu import GPU_CASES
-from benchmarks.device import NO_GPU
+from benchmarks.cases import CASES, GPU_CASES
 from benchmarks.page import number, page
-from benchmarks.plots import write_plots
 from benchmarks.results import load, merge, record
 from benchmarks.turns import Outcome, take_turns
 from fieldwise.storage.files import write_atomically
@@ -26,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results.json"
 PAGE = ROOT / "docs" / "performance.md"
 EVERY = {**CASES, **GPU_CASES}
+NO_GPU = "the cases of a GPU need one that PyTorch can use (`fieldwise doctor` shows the devices), found none"
 REPEATS = {"full": 7, "quick": 3, "tiny": 2}
 
 
@@ -38,10 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.command == "write":
         return write(options.json, options.page)
-    wanted = {"all": tuple(CASES), "short": SHORT, "gpu": tuple(GPU_CASES)}
+    wanted = {"all": tuple(CASES), "gpu": tuple(GPU_CASES)}
     unknown = [name for name in options.cases if name not in EVERY and name not in wanted]
     if unknown:
-        sys.exit(f"a case must be one of {', '.join(EVERY)}, all, short or gpu; found {unknown[0]!r}")
+        sys.exit(f"a case must be one of {', '.join(EVERY)}, all or gpu; found {unknown[0]!r}")
     names = dict.fromkeys(case for name in options.cases for case in wanted.get(name, (name,)))
     if not torch.cuda.is_available() and GPU_CASES.keys() & names.keys():
         sys.exit(NO_GPU)
@@ -55,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = found.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="measure cases and merge them into the results")
-    runs.add_argument("cases", nargs="+", metavar="CASE", help=f"{', '.join(EVERY)}; all (of the CPU); short; gpu")
+    runs.add_argument("cases", nargs="+", metavar="CASE", help=f"{', '.join(EVERY)}; all (of the CPU); gpu")
     runs.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to merge into")
     runs.add_argument(
         "--size", choices=REPEATS, default="full", help="quick: a minute or less; tiny: only tests that it runs"
@@ -66,11 +64,9 @@ def parser() -> argparse.ArgumentParser:
     runs.add_argument(
         "--only", action="append", metavar="CONTENDER", help="measure only this contender; may be repeated"
     )
-    writes = commands.add_parser("write", help="write the page and its plots from the results")
+    writes = commands.add_parser("write", help="write the page from the results")
     writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to read")
-    writes.add_argument(
-        "--page", type=Path, default=PAGE, help="page to write; plots are written to images/ next to it"
-    )
+    writes.add_argument("--page", type=Path, default=PAGE)
     commands.add_parser("list", help="the cases")
     return found
 
@@ -85,24 +81,22 @@ def run(name: str, options: argparse.Namespace) -> bool:
         case = EVERY[name](settings)
         contenders = [c for c in case.contenders if not options.only or c.name in options.only]
         outcomes = take_turns(
-            [*contenders, Contender(name=MACHINE, make="machine:rates")],
+            [*contenders, Contender(name=MACHINE, make="ours:rates")],
             threads=options.threads,
             repeats=repeats,
             say=say,
         )
     found = record(case, settings, outcomes, repeats=repeats, command=command_line(name, options))
     merge(options.json, name, found)
-    show(outcomes, found["targets"], case.measures, plotted=case.plot is not None)
+    show(outcomes, found["targets"], case.measures)
     say(f"{name}: {time.perf_counter() - began:.0f} s in total, merged into {options.json.name}")
     return not any(outcome.error for outcome in outcomes)
 
 
-def show(
-    outcomes: Sequence[Outcome], targets: Sequence[dict[str, object]], measures: Sequence[str], *, plotted: bool
-) -> None:
+def show(outcomes: Sequence[Outcome], targets: Sequence[dict[str, object]], measures: Sequence[str]) -> None:
     """The case's medians on standard output."""
     for outcome in outcomes:
-        own = outcome.contender.name == MACHINE or plotted
+        own = outcome.contender.name == MACHINE
         names = [m for m in outcome.samples if m != "seconds"] if own else [m for m in measures if m in outcome.samples]
         medians = ", ".join(f"{m} {number(sorted(outcome.samples[m])[len(outcome.samples[m]) // 2])}" for m in names)
         print(f"  {outcome.contender.name:34} {medians or outcome.error or outcome.absent}", flush=True)
@@ -125,11 +119,10 @@ def command_line(name: str, options: argparse.Namespace) -> str:
 
 
 def write(results: Path, target: Path) -> int:
-    """Write the page and its plots."""
+    """Write the page."""
     found = load(results)
     known = [name for name in EVERY if name in found["cases"]]
     ordered = {**found, "cases": {name: found["cases"][name] for name in known}}
-    write_plots(ordered, target.parent / "images")
     write_atomically(target, page(ordered).encode())
     say(f"{target.name} written: {len(known)} of {len(EVERY)} cases measured")
     return 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-__all__ = ["MACHINE", "Case", "Contender", "Plot", "Settings", "Size", "Target", "Timed"]
+__all__ = ["MACHINE", "Case", "Contender", "NotAvailableError", "Settings", "Size", "Target", "Timed", "steps_to_time"]
 
 T = TypeVar("T")
 Size = Literal["full", "quick", "tiny"]
@@ -14,6 +14,20 @@ MACHINE = "machine"
 
 Timed = tuple[Callable[[], Mapping[str, float]], Mapping[str, Any]]
 """The result of a contender's function: the turn, which returns measures by name, and facts shown with them."""
+
+
+class NotAvailableError(Exception):
+    """This contender cannot be measured here, for the given reason; the case continues without it."""
+
+
+def steps_to_time(rows: int, batch: int, steps: int | None) -> tuple[int, float]:
+    """Rows in `steps` batches (all rows for None), and the factor that scales their seconds to an epoch.
+
+    >>> steps_to_time(100, 10, 2)
+    (20, 5.0)
+    """
+    timed = rows if steps is None else min(rows, steps * batch)
+    return timed, rows / timed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +86,7 @@ class Target:
     top: tuple[str, str]
     bottom: tuple[str, str]
     goal: float
-    unit: Literal["times", "share", "exact"] = "times"
+    unit: Literal["times", "share"] = "times"
 
     @classmethod
     def faster(
@@ -80,14 +94,6 @@ class Target:
     ) -> "Target":
         """`one` needs at most 1/goal of what `other` needs."""
         return cls(what=what or f"{one} against {other}", top=(other, measure), bottom=(one, measure), goal=goal)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plot:
-    """A line plot of measures whose names are numbers (`4`, `8`, ...)."""
-
-    x: str
-    y: str = "seconds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,4 +111,3 @@ class Case:
     contenders: tuple[Contender, ...]
     targets: tuple[Target, ...] = ()
     measures: tuple[str, ...] = ("seconds",)
-    plot: Plot | None = None

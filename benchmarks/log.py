@@ -9,8 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["FRAPPE_SIZES", "Log", "random_log"]
+__all__ = ["CATEGORIES", "FRAPPE_SIZES", "NUMBERS", "Log", "random_log"]
 
+NUMBERS = tuple(f"I{k}" for k in range(1, 14))
+CATEGORIES = tuple(f"C{k}" for k in range(1, 27))
+"""Columns of the CSV file that `preparing` encodes, beside `label`."""
 FRAPPE_SIZES = (957, 4082, 7, 7, 2, 3, 2, 9, 80, 233)
 """Categories of Frappe's ten fields."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["image_name", "number", "page"]
+__all__ = ["number", "page"]
 
 HEAD = """# Performance
 
@@ -21,7 +21,7 @@ PyTorch's matrix product of 1024 x 1024 and its copy of 64 MB, in a process that
 
 NO_GPU = """\
 **No figure on this page is of a GPU, and fieldwise was never measured on one.** `python -m benchmarks run gpu` measures
-there epochs of AFM, AutoInt and IntTower, and MaxSim over a million items ([a GPU](how-to/devices.md)).
+there epochs of AFM and AutoInt ([a GPU](how-to/devices.md)).
 """
 """Stands on the page until a case of a GPU was measured."""
 
@@ -69,31 +69,24 @@ def targets(cases: Mapping[str, Any]) -> str:
 
 
 def section(name: str, case: Mapping[str, Any]) -> str:
-    """The section of one case: title, description, the table or plot, and the provenance of the numbers."""
+    """The section of one case: title, description, the table, and the provenance of the numbers."""
     lines = [f"## {name}", "", f"{case['title']}. {case['about']}", ""]
-    if case["plot"]:
-        lines += [f"![{case['title']}](images/{image_name(name)})", ""]
     lines += table(case)
     lines += ["", _provenance(case), ""]
     return "\n".join(lines)
 
 
-def image_name(case: str) -> str:
-    """The file of a case's plot, in docs/images."""
-    return f"performance-{case}.svg"
-
-
 def table(case: Mapping[str, Any]) -> list[str]:
     """A table with one row per contender; rows of contenders that were not measured give the reason."""
     contenders = [c for c in case["contenders"] if c["name"] != "machine"]
-    shown = [m for m in _shown(case) if any(m in c.get("measures", {}) for c in contenders)]
+    shown = [m for m in case["measures"] if any(m in c.get("measures", {}) for c in contenders)]
     first = next((c["measures"] for c in contenders if "measures" in c), {})
-    base = first.get(shown[0], {}).get("median") if shown and not case["plot"] else None
+    base = first.get(shown[0], {}).get("median") if shown else None
     head = ["contender", *shown, *(["ratio to the first"] if base else []), "facts"]
     rows = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 2) + "---|"]
     for contender in contenders:
         measures = contender.get("measures", {})
-        cells = [_cell(m, measures[m]) if m in measures else "" for m in shown]
+        cells = [_cell(measures[m]) if m in measures else "" for m in shown]
         if base:
             cells.append(number(measures[shown[0]]["median"] / base) if shown[0] in measures else "")
         why = contender.get("absent") or contender.get("error")
@@ -102,17 +95,8 @@ def table(case: Mapping[str, Any]) -> list[str]:
     return rows
 
 
-def _shown(case: Mapping[str, Any]) -> list[str]:
-    if not case["plot"]:
-        return list(case["measures"])
-    names = {m for c in case["contenders"] if c["name"] != "machine" for m in c.get("measures", {}) if m != "seconds"}
-    return sorted(names, key=float)
-
-
-def _cell(name: str, measure: Mapping[str, Any]) -> str:
-    median, low, high = (
-        f"{measure[part]:.4f}" if name == "auc" else number(measure[part]) for part in ("median", "low", "high")
-    )
+def _cell(measure: Mapping[str, Any]) -> str:
+    median, low, high = (number(measure[part]) for part in ("median", "low", "high"))
     return f"{median} ({low}–{high})"
 
 
@@ -121,7 +105,7 @@ def _facts(facts: Mapping[str, Any]) -> str:
 
 
 def _quantity(value: float, unit: str) -> str:
-    return {"share": f"{100 * value:.0f} %", "exact": f"{value:.4f}"}.get(unit, f"{number(value)} ×")
+    return f"{100 * value:.0f} %" if unit == "share" else f"{number(value)} ×"
 
 
 def _spread(found: Mapping[str, Any], unit: str) -> str:
@@ -134,7 +118,7 @@ def _provenance(case: Mapping[str, Any]) -> str:
     rates = ""
     if machine:
         measured = ", ".join(
-            f"{name} {_cell(name, found)}" for name, found in machine["measures"].items() if name != "seconds"
+            f"{name} {_cell(found)}" for name, found in machine["measures"].items() if name != "seconds"
         )
         rates = f" The machine: {measured}; {_facts(machine['facts'])}."
     return (

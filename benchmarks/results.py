@@ -2,19 +2,53 @@
 
 import datetime
 import json
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.case import Case, Settings, Target
-from benchmarks.summary import ratio, summarize
 from benchmarks.turns import Outcome
 from fieldwise.runs.environment import commit, machine
 from fieldwise.storage.files import write_atomically
 
-__all__ = ["FORMAT", "judge", "load", "merge", "record"]
+__all__ = ["FORMAT", "Summary", "judge", "load", "merge", "ratio", "record", "summarize", "write"]
 
 FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The median of some samples, and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+
+
+def summarize(samples: Sequence[float]) -> Summary:
+    """Median and quartiles (linear interpolation, as in NumPy).
+
+    >>> summarize([4.0, 1.0, 2.0, 3.0, 5.0])
+    Summary(median=3.0, low=2.0, high=4.0)
+    """
+    if not samples:
+        raise ValueError("samples must not be empty")
+    if len(samples) == 1:
+        return Summary(samples[0], samples[0], samples[0])
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return Summary(middle, low, high)
+
+
+def ratio(top: Sequence[float], bottom: Sequence[float]) -> Summary:
+    """The ratio of the medians, with the quartiles of the ratios per round, whose two runs are close in time.
+
+    >>> ratio([10.0, 20.0, 60.0], [1.0, 2.0, 3.0])
+    Summary(median=10.0, low=10.0, high=15.0)
+    """
+    rounds = summarize([a / b for a, b in zip(top, bottom, strict=True)])
+    return Summary(summarize(top).median / summarize(bottom).median, rounds.low, rounds.high)
 
 
 def record(
@@ -25,7 +59,6 @@ def record(
         "title": case.title,
         "about": case.about,
         "measures": list(case.measures),
-        "plot": {"x": case.plot.x, "y": case.plot.y} if case.plot else None,
         "size": settings.size,
         "threads": settings.threads,
         "repeats": repeats,
@@ -80,8 +113,14 @@ def load(path: Path, part: str = "cases") -> dict[str, Any]:
 
 
 def merge(path: Path, name: str, found: dict[str, Any], part: str = "cases") -> None:
-    """Write a record into a results file, replacing an older one of that name; other records stay."""
-    results = load(path, part)
-    results[part][name] = found
+    """Put a record into a results file, replacing an older one of that name; other records stay."""
+    records = load(path, part)[part]
+    write(path, {**records, name: found}, part)
+
+
+def write(path: Path, records: Mapping[str, Any], part: str = "cases") -> None:
+    """Write a results file: one JSON object, with one line a record."""
+    lines = (f"{json.dumps(name)}: {json.dumps(record, ensure_ascii=False)}" for name, record in records.items())
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(results, indent=1, ensure_ascii=False) + "\n").encode())
+    text = f'{{"format": {FORMAT}, {json.dumps(part)}: {{\n' + ",\n".join(lines) + "\n}}\n"
+    write_atomically(path, text.encode())

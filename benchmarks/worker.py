@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.absent import NotAvailableError
+from benchmarks.case import NotAvailableError
 
 PACKAGE = "benchmarks.contenders"
 

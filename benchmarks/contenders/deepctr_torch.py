@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.case import Timed
+from benchmarks.case import Timed, steps_to_time
 from benchmarks.log import Log
-from benchmarks.timing import steps_to_time
 
 
 @contextmanager

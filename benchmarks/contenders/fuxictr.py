@@ -5,16 +5,19 @@ its published model zoo, and trained by its own `BaseModel.train_step`.
 import itertools
 import logging
 import math
+import shutil
 import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 from fuxictr.features import FeatureMap
+from fuxictr.preprocess import FeatureProcessor, build_dataset
 from fuxictr.pytorch.dataloaders import RankDataLoader
 from fuxictr.pytorch.layers import (
     FeatureEmbedding,
@@ -25,10 +28,8 @@ from fuxictr.pytorch.layers import (
 from fuxictr.pytorch.models import BaseModel
 from torch import Tensor, nn
 
-from benchmarks.absent import NotAvailableError
-from benchmarks.case import Timed
-from benchmarks.log import Log
-from benchmarks.timing import steps_to_time
+from benchmarks.case import NotAvailableError, Timed, steps_to_time
+from benchmarks.log import CATEGORIES, NUMBERS, Log
 
 logging.disable(logging.WARNING)
 
@@ -185,3 +186,30 @@ def predict(options: dict[str, Any]) -> Timed:
         return {"seconds": seconds, "rows per second": rows / seconds}
 
     return turn, {"rows": rows, "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad)}
+
+
+def preprocess(options: dict[str, Any]) -> Timed:
+    """A turn fits and encodes the whole file as training data, with its caches removed before."""
+    path = Path(options["path"])
+    root = path.parent / "fuxictr"
+    common = {"active": True, "fill_na": ""}
+    numbers = {"active": True, "dtype": "float", "type": "numeric", "normalizer": "StandardScaler", "fill_na": 0.0}
+    columns = [
+        {"name": list(NUMBERS), **numbers},
+        {"name": list(CATEGORIES), "dtype": "str", "type": "categorical", **common},
+    ]
+
+    def turn() -> dict[str, float]:
+        shutil.rmtree(root, ignore_errors=True)
+        began = time.perf_counter()
+        processor = FeatureProcessor(
+            feature_cols=columns, label_col={"name": "label", "dtype": "float"}, dataset_id="log", data_root=str(root)
+        )
+        build_dataset(processor, train_data=str(path), data_format="csv")
+        seconds = time.perf_counter() - began
+        found = pl.scan_parquet(root / "log" / "train.parquet").select(pl.len()).collect().item()
+        if found != options["rows"]:
+            raise ValueError(f"{options['rows']} rows were to be encoded, found {found}")
+        return {"seconds": seconds, "rows per second": options["rows"] / seconds}
+
+    return turn, {"rows": options["rows"], "polars": pl.__version__}

@@ -4,8 +4,7 @@ import os
 import sys
 from typing import Any
 
-from benchmarks.absent import NotAvailableError
-from benchmarks.case import Timed
+from benchmarks.case import NotAvailableError, Timed
 
 
 def counting(options: dict[str, Any]) -> Timed:

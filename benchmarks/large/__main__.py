@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.large import disk_full, duck, fuxi, kills, train, windows
+from benchmarks.large import kills, run
 from benchmarks.large.log import write_log
-from benchmarks.large.recipe import MODELS
+from benchmarks.large.run import MODELS
 
 BUILD = Path("build/large")
 
@@ -51,37 +51,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--files", type=int, default=1, metavar="K")
     made.set_defaults(run=make)
 
-    runs = _on_a_log(commands, "run", "train with the command line and all defaults, and measure", train.run)
-    runs.add_argument("--model", choices=MODELS, default="fm")
+    runs = _on_a_log(commands, "run", "train with the command line and all defaults, and measure", run.run)
     runs.add_argument("--epochs", type=int, help="at most; until early stopping if omitted")
     runs.add_argument("--set", action="append", metavar="KEY=VALUE", help="a setting of training; may be repeated")
     runs.add_argument("--keep", action="store_true", help="keep the bundle and the cache in the work folder")
-    runs.add_argument("--cache", action=argparse.BooleanOptionalAction, default=True, help="store what was prepared")
-    runs.add_argument("--rows-check", action="store_true", help="check that every row was prepared")
-
-    _on_a_log(commands, "duckdb", "DuckDB reads the same files and counts every column's values", duck.run)
-
-    theirs = _on_a_log(commands, "fuxictr", "FuxiCTR and fieldwise to the first epoch's end, in alternation", fuxi.run)
-    theirs.add_argument("--model", choices=fuxi.SETTINGS, default="fm")
-    theirs.add_argument("--rounds", type=int, default=3)
-    theirs.add_argument("--block-rows", type=int, default=0, help="FuxiCTR's data_block_size; 0 is its default")
-
-    parts = _on_a_log(commands, "windows", "an epoch by windows against a full shuffle, in alternation", windows.run)
-    parts.add_argument("--model", choices=MODELS, default="fm")
-    parts.add_argument("--epochs", type=int, default=1)
-    parts.add_argument("--rounds", type=int, default=3)
-    parts.add_argument("--window-rows", type=int, help="a 20th of the log's rows if omitted")
 
     killed = _on_a_log(commands, "kills", "kill -9 at random moments, and compare what comes out in the end", kills.run)
     killed.add_argument("--what", choices=("preparation", "training"), required=True)
     killed.add_argument("--times", type=int, default=50)
-    killed.add_argument("--model", choices=MODELS, default="fm")
     killed.add_argument("--seed", type=int, default=0)
-
-    full = _on_a_log(commands, "disk-full", "no space in the midst of each kind of writing", disk_full.run)
-    full.add_argument("--way", choices=("mount", "file"), default="mount", help="a small tmpfs, or a limit on files")
-    full.add_argument("--model", choices=MODELS, default="fm")
-    full.add_argument("--only", nargs="+", choices=disk_full.NAMES, help="these cases alone")
     return found
 
 
@@ -91,10 +69,11 @@ def _on_a_log(
     """A command that measures something on a log."""
     found: argparse.ArgumentParser = commands.add_parser(name, help=told)
     found.add_argument("--data", type=Path, required=True, metavar="DIR", help="what `make` wrote")
-    found.add_argument("--memory", metavar="SIZE", help="such as 2GB: `data.memory`, or DuckDB's memory_limit")
+    found.add_argument("--memory", metavar="SIZE", help="such as 2GB: `data.memory`")
+    found.add_argument("--model", choices=MODELS, default="fm")
     found.add_argument("--threads", type=int, default=2)
     found.add_argument("--work", type=Path, default=BUILD / "work", metavar="DIR", help="for all that is written")
-    found.add_argument("--json", type=Path, default=BUILD / "results.json", metavar="FILE", help="added to")
+    found.add_argument("--json", type=Path, default=BUILD / "results.jsonl", metavar="FILE", help="added to")
     found.set_defaults(run=run)
     return found
 

@@ -1,14 +1,9 @@
-"""`python -m benchmarks.serving compare`: throughput and latency of /v1/recommend and of a reference server, in turns.
-
-`workers`: one process against several on one port, in turns, with the processor time and the memory of each.
-`soak`: memory during minutes of load, while the index and the bundles are replaced repeatedly.
-"""
+"""`python -m benchmarks.serving compare`: throughput and latency of /v1/recommend and of a plain server, in turns."""
 
 import argparse
 import contextlib
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -20,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.serving.prepare import prepare
-from benchmarks.serving.processes import cpu_seconds, idle_seconds, memory, pss
 from fieldwise.runs.environment import environment
 from fieldwise.storage.files import write_atomically
 
@@ -33,40 +29,21 @@ NEAR = 1e-5  # smaller differences of predictions are rounding
 def main() -> None:
     options = parser().parse_args()
     prepare(options.folder)
-    if options.command == "compare":
-        compare(options)
-    elif options.command == "workers":
-        workers(options)
-    else:
-        soak(options)
+    compare(options)
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
-    found.add_argument("--folder", type=Path, default=ROOT / "build" / "serving", help="bundles, index, requests")
-    commands = found.add_subparsers(dest="command", required=True)
-    against = _in_turns(commands.add_parser("compare", help="both servers in turns"), [1, 8, 32])
-    against.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "serving" / "results.json")
-    several = _in_turns(commands.add_parser("workers", help="one process and several in turns"), [8, 32])
-    several.add_argument("--workers", type=int, default=2)
-    several.add_argument("--json", type=Path, default=ROOT / "build" / "serving-workers.json")
-    for command in (against, several):
-        command.add_argument("serve", nargs="*", metavar="-- OPTION", help="more options of fieldwise serve")
-    soaking = commands.add_parser("soak", help="memory under load, with replacements")
-    soaking.add_argument("--minutes", type=float, default=10)
-    soaking.add_argument("--clients", type=int, default=8)
-    soaking.add_argument("--every", type=float, default=60, help="seconds between replacements; 0: none")
-    soaking.add_argument("--threads", type=int, default=1)
-    soaking.add_argument("serve", nargs="*", metavar="-- OPTION", help="more options of fieldwise serve")
-    return found
-
-
-def _in_turns(command: argparse.ArgumentParser, clients: list[int]) -> argparse.ArgumentParser:
-    command.add_argument("--clients", type=int, nargs="+", default=clients)
-    command.add_argument("--seconds", type=float, default=10, help="seconds of load per turn")
-    command.add_argument("--rounds", type=int, default=5)
-    command.add_argument("--threads", type=int, default=1, help="PyTorch threads of each server")
-    return command
+    whole = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
+    whole.add_argument("--folder", type=Path, default=ROOT / "build" / "serving", help="bundles, index, requests")
+    commands = whole.add_subparsers(dest="command", required=True)
+    found = commands.add_parser("compare", help="both servers in turns")
+    found.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
+    found.add_argument("--seconds", type=float, default=10, help="seconds of load per turn")
+    found.add_argument("--rounds", type=int, default=5)
+    found.add_argument("--threads", type=int, default=1, help="PyTorch threads of each server")
+    found.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "serving" / "results.json")
+    found.add_argument("serve", nargs="*", metavar="-- OPTION", help="more options of fieldwise serve")
+    return whole
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -79,29 +56,6 @@ def compare(options: argparse.Namespace) -> None:
         store(options, {"rows": in_turns(ports, options)})
 
 
-def workers(options: argparse.Namespace) -> None:
-    """Several processes against one, and the memory of all processes of each (proportional set size, PSS).
-
-    Memory is measured of each server alone: pages of libraries that both map would count in parts for each.
-    """
-    counts = {f"{count} worker{'s' if count > 1 else ''}": str(count) for count in (options.workers, 1)}
-    with contextlib.ExitStack() as stack:
-        ports = {
-            name: stack.enter_context(serving("fieldwise", options, "--workers", count))
-            for name, count in counts.items()
-        }
-        rows = in_turns(ports, options)
-    sizes = {}
-    for name, count in counts.items():
-        with serving("fieldwise", options, "--workers", count) as port:
-            for clients in (4, *options.clients):
-                load(port, clients, options.seconds, options.folder)
-            sizes[name] = pss(PROCESSES[port])
-    several, one = sizes.values()
-    print(", ".join(f"{name}: {size:,.0f} MiB" for name, size in sizes.items()) + f": {several / one:.2f} times")
-    store(options, {"rows": rows, "pss_mib": sizes})
-
-
 def store(options: argparse.Namespace, found: dict[str, Any]) -> None:
     about = {
         "command": " ".join(["python -m benchmarks.serving", *sys.argv[1:]]),
@@ -110,7 +64,8 @@ def store(options: argparse.Namespace, found: dict[str, Any]) -> None:
         **found,
     }
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(options.json, json.dumps(about, indent=1).encode())
+    rows = ",\n".join(map(json.dumps, about.pop("rows")))  # one line a number of clients
+    write_atomically(options.json, f'{json.dumps(about)[:-1]}, "rows": [\n{rows}\n]}}\n'.encode())
 
 
 def in_turns(ports: dict[str, int], options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -152,53 +107,9 @@ def row(clients: int, turns: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     return found
 
 
-def soak(options: argparse.Namespace) -> None:
-    """Print request rate, memory and statuses at intervals, with replacements in between."""
-    live = options.folder / "live"
-    shutil.rmtree(live, ignore_errors=True)
-    for name in ("inttower", "autoint", "index"):
-        shutil.copytree(options.folder / name, live / name)
-    for name in ("users.parquet", "bodies.json"):
-        shutil.copy(options.folder / name, live / name)
-    options.folder = live
-    statuses: Counter[str] = Counter()
-    with serving("fieldwise", options) as port:
-        load(port, options.clients, 5, live)
-        began, replaced = time.time(), time.time()
-        client = None
-        print(f"{'minute':>6} {'requests/s':>10} {'p99 ms':>8} {'memory MiB':>10} {'replaced':>8}  statuses")
-        while time.time() - began < 60 * options.minutes:
-            client = start_load(port, options.clients, 10, live)
-            if options.every and time.time() - replaced > options.every:
-                replace(live)
-                replaced = time.time()
-            found = json.loads(client.communicate()[0])
-            statuses.update(found["statuses"])
-            ready = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz"))
-            print(
-                f"{(time.time() - began) / 60:>6.1f} {found['rate']:>10.0f} {found['p99']:>8.1f} "
-                f"{memory(PROCESSES[port]):>10.0f} {ready['replaced']:>8}  {found['statuses']}",
-                flush=True,
-            )
-    print(f"total: {dict(statuses)}")
-
-
-def replace(folder: Path) -> None:
-    """Save both bundles and the index again, as new files with new manifests; the index's rows are in another order."""
-    from fieldwise import Bundle
-    from fieldwise.serving import build_index, open_index
-
-    Bundle.load(folder / "autoint").save(folder / "autoint")
-    tower = Bundle.load(folder / "inttower")
-    tower.save(folder / "inttower")
-    items = open_index(folder / "index").items
-    turned = items.sample(fraction=1, shuffle=True, seed=int(time.time()))
-    build_index(tower, turned, folder / "index")
-
-
 @contextlib.contextmanager
-def serving(name: str, options: argparse.Namespace, *more: str) -> Iterator[int]:
-    """The port of a running server, `fieldwise` (with more options) or `plain`."""
+def serving(name: str, options: argparse.Namespace) -> Iterator[int]:
+    """The port of a running server, `fieldwise` or `plain`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -206,7 +117,7 @@ def serving(name: str, options: argparse.Namespace, *more: str) -> Iterator[int]
     command = [sys.executable, "-m", "benchmarks.serving.plain", str(folder), str(port), str(options.threads)]
     if name == "fieldwise":
         own = ["autoint", "--prerank", "inttower", "--index", "index", "--users", "users.parquet"]
-        own += ["--port", str(port), "--threads", str(options.threads), *more, *options.serve]
+        own += ["--port", str(port), "--threads", str(options.threads), *options.serve]
         command = [sys.executable, "-m", "fieldwise", "serve", *own]
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environ = {**os.environ, "PYTHONPATH": paths, "OMP_WAIT_POLICY": "PASSIVE"}
@@ -228,24 +139,25 @@ def serving(name: str, options: argparse.Namespace, *more: str) -> Iterator[int]
 PROCESSES: dict[int, int] = {}
 
 
-def start_load(port: int, clients: int, seconds: float, folder: Path) -> "subprocess.Popen[str]":
-    arguments = [str(port), str(clients), str(seconds), str(folder / "bodies.json")]
-    command = [sys.executable, "-m", "benchmarks.serving.client", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
 def load(port: int, clients: int, seconds: float, folder: Path) -> dict[str, Any]:
     """What the clients found, with the processor milliseconds of a request and the mean number of idle cores."""
-    (user, system), idle, began = cpu_seconds(PROCESSES[port]), idle_seconds(), time.perf_counter()
-    found: dict[str, Any] = json.loads(start_load(port, clients, seconds, folder).communicate()[0])
-    took = time.perf_counter() - began
-    more_user, more_system = cpu_seconds(PROCESSES[port])
+    before, idle, began = processor(PROCESSES[port]), psutil.cpu_times().idle, time.perf_counter()
+    arguments = [str(port), str(clients), str(seconds), str(folder / "bodies.json")]
+    command = [sys.executable, "-m", "benchmarks.serving.client", *arguments]
+    found: dict[str, Any] = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
+    took, after = time.perf_counter() - began, processor(PROCESSES[port])
     answers = max(1, sum(found["statuses"].values()))
-    found["server_ms"] = 1000 * (more_user - user) / answers
-    found["kernel_ms"] = 1000 * (more_system - system) / answers
+    found["server_ms"], found["kernel_ms"] = (1000 * (b - a) / answers for a, b in zip(before, after, strict=True))
     found["client_ms"] = 1000 * found.pop("cpu") / answers
-    found["idle"] = (idle_seconds() - idle) / took
+    found["idle"] = (psutil.cpu_times().idle - idle) / took
     return found
+
+
+def processor(pid: int) -> tuple[float, float]:
+    """Processor seconds of a process and its children, in programs and in the kernel."""
+    process = psutil.Process(pid)
+    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
+    return sum(one.user for one in times), sum(one.system for one in times)
 
 
 def answer(port: int, folder: Path) -> list[tuple[str, float]]:

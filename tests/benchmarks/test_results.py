@@ -1,13 +1,13 @@
 """Merging of results, targets, and the page that is written from them."""
 
-import importlib.util
 import json
 
+import numpy as np
 import pytest
 from benchmarks.__main__ import main
-from benchmarks.case import MACHINE, Case, Contender, Plot, Settings, Target
+from benchmarks.case import MACHINE, Case, Contender, Settings, Target, steps_to_time
 from benchmarks.page import number, page
-from benchmarks.results import judge, load, merge, record
+from benchmarks.results import judge, load, merge, ratio, record, summarize
 from benchmarks.turns import Outcome
 
 OURS, PEER, PROBE = (Contender(name=n, make="toy:counting") for n in ("ours", "peer", MACHINE))
@@ -51,6 +51,7 @@ def test_cases_merge_one_by_one(tmp_path):
     merge(path, "second", {"date": "kept"})
     merge(path, "first", {"date": "new"})
     assert load(path)["cases"] == {"first": {"date": "new"}, "second": {"date": "kept"}}
+    assert len(path.read_text().splitlines()) == 4, "a line a record"
     path.write_text(json.dumps({"format": 99, "cases": {}}))
     with pytest.raises(SystemExit, match="format 99"):
         load(path)
@@ -71,46 +72,17 @@ def test_the_page_holds_what_was_measured(tmp_path):
     assert str(tmp_path) not in found
 
 
-def test_aucs_have_four_digits(tmp_path):
-    target = Target(what="AUC", top=("ours", "auc"), bottom=("peer", "auc"), goal=1.0, unit="exact")
-    case = Case(title="A", about="B.", contenders=(OURS, PEER), measures=("auc",), targets=(target,))
-    outcomes = [Outcome(OURS, {}, {"auc": [0.97712]}), Outcome(PEER, {}, {"auc": [0.97723]})]
-    lines = page({"format": 1, "cases": {"thing": recorded(tmp_path, case, outcomes)}}).splitlines()
-    assert "| [thing](#thing) | AUC | 1.0000 | 0.9999 (0.9999–0.9999) | no |" in lines
-    assert "| ours | 0.9771 (0.9771–0.9771) | 1 |  |" in lines
-
-
 def test_numbers_have_three_digits():
     shown = [number(v) for v in (0, 0.0001234, 0.5, 1.0, 9.999, 99.96, 123.4, 2e6, 3e-7)]
     assert shown == ["0", "0.000123", "0.5", "1", "10", "100", "123", "2,000,000", "3.00e-07"]
 
 
-def plotted(tmp_path):
-    points = {"4": [1.0, 2.0], "16": [2.0, 3.0], "seconds": [5.0, 5.0]}
-    case = Case(title="Cost", about="How.", contenders=(OURS,), plot=Plot(x="fields"))
-    return recorded(tmp_path, case, [Outcome(OURS, {}, points)])
-
-
-def test_plotted_cases_show_points_in_order(tmp_path):
-    found = page({"format": 1, "cases": {"sizes-x": plotted(tmp_path)}})
-    assert "![Cost](images/performance-sizes-x.svg)" in found
-    assert "| contender | 4 | 16 | facts |" in found
-
-
-def test_write_makes_the_page_and_its_plots(tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.__main__.EVERY", {"sizes-x": None, "unmeasured": None})
-    results, target = tmp_path / "results.json", tmp_path / "docs" / "performance.md"
-    merge(results, "sizes-x", plotted(tmp_path))
-    arguments = ["write", "--json", str(results), "--page", str(target)]
-    if importlib.util.find_spec("matplotlib") is None:
-        with pytest.raises(SystemExit, match="fieldwise\\[plots\\]"):
-            main(arguments)
-        return
-    assert main(arguments) == 0
+def test_write_makes_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.__main__.EVERY", {"thing": None, "unmeasured": None})
+    results, target = tmp_path / "results.json", tmp_path / "performance.md"
+    merge(results, "thing", recorded(tmp_path))
+    assert main(["write", "--json", str(results), "--page", str(target)]) == 0
     assert target.read_text().startswith("# Performance")
-    image = target.parent / "images" / "performance-sizes-x.svg"
-    assert image.read_text().startswith("<?xml")
-    assert image.stat().st_size < 60_000
 
 
 def test_run_measures_merges_and_names_its_command(tmp_path, monkeypatch, capsys):
@@ -139,3 +111,35 @@ def test_a_failed_contender_fails_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.__main__.EVERY", {"toy": lambda _: toy})
     monkeypatch.setattr("benchmarks.__main__.take_turns", lambda *_, **__: [Outcome(OURS, error="broken")])
     assert main(["run", "toy", "--json", str(tmp_path / "r.json")]) == 1
+
+
+def test_quartiles_are_numpys(subtests):
+    for count in [1, 2, 3, 7, 10]:
+        with subtests.test(count=count):
+            samples = np.random.default_rng(count).random(count).tolist()
+            found = summarize(samples)
+            assert [found.low, found.median, found.high] == pytest.approx(np.percentile(samples, [25, 50, 75]))
+
+
+def test_no_samples_have_no_median():
+    with pytest.raises(ValueError, match="must not be empty"):
+        summarize([])
+
+
+def test_a_ratio_pairs_the_rounds():
+    # A machine half as fast in the second round slows both sides: no round's ratio moves.
+    found = ratio([10.0, 20.0, 10.0, 40.0], [1.0, 2.0, 1.0, 4.0])
+    assert (found.median, found.low, found.high) == (10.0, 10.0, 10.0)
+    uneven = ratio([4.0, 6.0, 9.0], [1.0, 2.0, 3.0])
+    assert (uneven.median, uneven.low, uneven.high) == (3.0, 3.0, 3.5)
+
+
+def test_rounds_must_match():
+    with pytest.raises(ValueError, match="zip"):
+        ratio([1.0], [1.0, 2.0])
+
+
+def test_steps_are_scaled_to_an_epoch():
+    assert steps_to_time(1000, 100, 4) == (400, 2.5)
+    assert steps_to_time(1000, 100, None) == (1000, 1.0)
+    assert steps_to_time(1000, 100, 40) == (1000, 1.0)

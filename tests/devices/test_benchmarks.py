@@ -10,27 +10,24 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks import cases
 from benchmarks.__main__ import main
 from benchmarks.case import Settings
-from benchmarks.cases import gpu
 from benchmarks.page import page
 from benchmarks.worker import Process
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(one, marks=pytest.mark.slow if "inttower" in one else ()) for one in gpu.GPU_CASES]
-)
+@pytest.mark.parametrize("case", cases.GPU_CASES)
 def test_every_contender_of_this_environment_runs_on_the_device(case, name, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "GPU", name)
-    monkeypatch.setattr("benchmarks.timing.FILL", 0.0)
-    contenders = gpu.GPU_CASES[case](Settings(folder=tmp_path, size="tiny", threads=1)).contenders
+    monkeypatch.setattr(cases, "GPU", name)
+    contenders = cases.GPU_CASES[case](Settings(folder=tmp_path, size="tiny", threads=1)).contenders
     assert len({one.name for one in contenders}) == len(contenders)
     for contender in contenders:
         options = json.loads(json.dumps({"threads": 1, **contender.options}))
         assert options["device"] == name
         if contender.peers or (options.get("training", {}).get("compile") and name == "second"):
             continue
-        if contender.make.startswith(("fieldwise_training", "inttower")):
+        if contender.make == "ours:epoch":
             assert options["training"]["device"] == name
         process = Process()
         made = process.answer({"do": "make", "make": contender.make, "options": options})
@@ -48,7 +45,7 @@ def test_without_a_gpu_it_is_one_sentence():
 
 
 def test_the_page_says_that_nothing_was_measured_on_a_gpu_until_it_was():
-    case = {"title": "A", "about": "B.", "contenders": [], "targets": [], "measures": ["seconds"], "plot": None}
+    case = {"title": "A", "about": "B.", "contenders": [], "targets": [], "measures": ["seconds"]}
     case |= {"date": "", "commit": "", "machine": "", "threads": 1, "repeats": 1, "size": "tiny", "command": ""}
     assert "never measured on one" in page({"cases": {"afm-epoch": case}})
     assert "never measured on one" not in page({"cases": {"gpu-afm-epoch": case}})
