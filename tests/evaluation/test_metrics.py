@@ -8,6 +8,7 @@ from sklearn import metrics as sk
 from fieldwise import evaluation as ours
 from fieldwise.errors import DataError
 from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.evaluation.reliability import reliability
 
 
 def labelled(seed, rows, rate):
@@ -18,27 +19,26 @@ def labelled(seed, rows, rate):
     return y, random.normal(size=rows) + y
 
 
-def test_probability_metrics_agree_with_scikit_learn(subtests):
+DECISIONS = {
+    "accuracy": sk.accuracy_score,
+    "precision": sk.precision_score,
+    "recall": sk.recall_score,
+    "f1": sk.f1_score,
+}
+
+
+def test_binary_metrics_agree_with_scikit_learn(subtests):
     for rows, rate in [(2, 0.5), (17, 0.5), (3000, 0.02), (3000, 0.97)]:
         for dtype in [np.float32, np.float64, np.int8, bool]:
             with subtests.test(rows=rows, rate=rate, dtype=dtype):
                 y, logit = labelled(rows, rows, rate)
                 p = expit(logit)
-                given_y = y.astype(dtype)
-                assert ours.logloss(given_y, p) == pytest.approx(sk.log_loss(y, p), rel=1e-12)
-                assert ours.logloss_from_logits(given_y, logit) == pytest.approx(sk.log_loss(y, p), rel=1e-12)
-                for threshold in (0.5, 0.2):
-                    said = p >= threshold
-                    assert ours.accuracy(given_y, p, threshold=threshold) == pytest.approx(
-                        sk.accuracy_score(y, said), rel=1e-12
-                    )
-                    for mine, theirs in (
-                        (ours.precision, sk.precision_score),
-                        (ours.recall, sk.recall_score),
-                        (ours.f1, sk.f1_score),
-                    ):
-                        expected = theirs(y, said, zero_division=0.0)
-                        assert mine(given_y, p, threshold=threshold) == pytest.approx(expected, rel=1e-12)
+                found = ours.binary_metrics(y.astype(dtype), logit)
+                assert found["logloss"] == pytest.approx(sk.log_loss(y, p), rel=1e-12)
+                assert ours.logloss_from_logits(y.astype(dtype), logit) == found["logloss"]
+                for name, theirs in DECISIONS.items():
+                    none = {} if name == "accuracy" else {"zero_division": 0.0}
+                    assert found[name] == pytest.approx(theirs(y, p >= 0.5, **none), rel=1e-12)
 
 
 def test_regression_metrics_agree_with_scikit_learn(subtests):
@@ -52,10 +52,10 @@ def test_regression_metrics_agree_with_scikit_learn(subtests):
             assert ours.regression_metrics(y, prediction) == expected
 
 
-def test_threshold_itself_is_positive():
-    assert ours.recall([1, 0], [0.5, 0.4]) == 1.0
-    assert ours.recall([1, 0], [0.4999, 0.4]) == 0.0
-    assert ours.accuracy([1, 0], [0.5, 0.4999]) == 1.0
+def test_probability_one_half_is_positive():
+    found = ours.binary_metrics([1, 0], [0.0, -1e-9])
+    assert [found[name] for name in DECISIONS] == [1.0] * 4
+    assert ours.binary_metrics([1, 0], [-1e-9, -1.0])["recall"] == 0.0
 
 
 def test_saturated_logits_are_ranked_as_logits():
@@ -63,24 +63,11 @@ def test_saturated_logits_are_ranked_as_logits():
     assert ours.binary_metrics([0, 1], [40.0, 50.0], group=[7, 7])["gauc"] == 1.0
 
 
-def test_division_by_zero_gives_the_named_value(subtests):
-    for y, p, mine, theirs in [
-        ([1, 0], [0.1, 0.1], ours.precision, sk.precision_score),
-        ([0, 0], [0.9, 0.1], ours.recall, sk.recall_score),
-        ([0, 0], [0.1, 0.1], ours.f1, sk.f1_score),
-        ([1, 0], [0.1, 0.9], ours.f1, sk.f1_score),
-    ]:
-        for zero_division in [0.0, 1.0]:
-            with subtests.test(y=y, p=p, mine=mine, theirs=theirs, zero_division=zero_division):
-                expected = theirs(y, np.array(p) >= 0.5, zero_division=zero_division)
-                assert mine(y, p, zero_division=zero_division) == expected
-
-
-def test_logloss_clips_certainty_at_float64_epsilon_whatever_type_comes_in():
-    certain_and_wrong = -np.log(np.finfo(np.float64).eps)
-    assert ours.logloss([1], [0.0]) == pytest.approx(certain_and_wrong, rel=1e-12)
-    assert ours.logloss([0], np.array([1.0], dtype=np.float32)) == pytest.approx(certain_and_wrong, rel=1e-12)
-    assert ours.logloss([0, 1], [0.0, 1.0]) == pytest.approx(0.0, abs=1e-15)
+def test_division_by_zero_gives_zero():
+    found = ours.binary_metrics([1, 0], [-2.0, -2.0])
+    assert (found["precision"], found["recall"], found["f1"]) == (0.0, 0.0, 0.0)
+    found = ours.binary_metrics([0, 0], [2.0, -2.0], one_class=True)
+    assert (found["precision"], found["recall"], found["f1"]) == (0.0, 0.0, 0.0)
 
 
 def test_logloss_from_logits_stays_exact_where_probabilities_saturate():
@@ -94,7 +81,6 @@ def test_normalized_entropy_by_hand():
     y, p = [1, 1, 0, 0, 0], [0.5, 0.2, 0.5, 0.2, 0.2]
     loss = -(np.log(0.5) + np.log(0.2) + np.log(0.5) + 2 * np.log(0.8)) / 5
     entropy = -(0.4 * np.log(0.4) + 0.6 * np.log(0.6))
-    assert ours.normalized_entropy(y, p) == pytest.approx(loss / entropy, rel=1e-12)
     logit = np.log(np.array(p) / (1 - np.array(p)))
     assert ours.normalized_entropy_from_logits(y, logit) == pytest.approx(loss / entropy, rel=1e-12)
 
@@ -103,7 +89,8 @@ def test_normalized_entropy_by_hand():
 def test_saying_the_mean_rate_has_normalized_entropy_one(rows, data):
     positives = data.draw(st.integers(1, rows - 1))
     y = np.arange(rows) < positives
-    assert ours.normalized_entropy(y, np.full(rows, positives / rows)) == pytest.approx(1.0, rel=1e-9)
+    logit = np.full(rows, np.log(positives / (rows - positives)))
+    assert ours.normalized_entropy_from_logits(y, logit) == pytest.approx(1.0, rel=1e-9)
 
 
 def test_sigmoid_agrees_with_scipy_and_does_not_overflow():
@@ -167,14 +154,8 @@ def test_a_whole_split_is_not_the_mean_of_its_batches():
 
 BINARY = [
     ours.auc,
-    ours.logloss,
     ours.logloss_from_logits,
-    ours.normalized_entropy,
     ours.normalized_entropy_from_logits,
-    ours.accuracy,
-    ours.precision,
-    ours.recall,
-    ours.f1,
     ours.binary_metrics,
 ]
 REGRESSION = [ours.rmse, ours.mae, ours.regression_metrics]
@@ -206,7 +187,7 @@ def test_labels_outside_zero_and_one_are_refused(subtests):
 
 
 def test_one_class_only_is_refused_with_class_and_count(subtests):
-    for metric in [ours.auc, ours.normalized_entropy, ours.binary_metrics]:
+    for metric in [ours.auc, ours.normalized_entropy_from_logits, ours.binary_metrics]:
         with subtests.test(metric=metric):
             with pytest.raises(DataError, match="needs rows of both classes, but all 3 rows have label 1"):
                 metric([1, 1, 1], [0.5, 0.4, 0.3])
@@ -215,7 +196,7 @@ def test_one_class_only_is_refused_with_class_and_count(subtests):
 
 
 def test_logits_given_for_probabilities_are_refused(subtests):
-    for metric in [ours.logloss, ours.normalized_entropy, ours.accuracy, ours.f1]:
+    for metric in [calibration_error, reliability]:
         with (
             subtests.test(metric=metric),
             pytest.raises(DataError, match=r"must lie in \[0, 1\], found 1.5 in row 1 .* apply the sigmoid"),
@@ -225,7 +206,6 @@ def test_logits_given_for_probabilities_are_refused(subtests):
 
 def test_public_names_are_pinned():
     assert sorted(ours.__all__) == [
-        "GroupAUC", "accuracy", "auc", "binary_metrics", "f1", "group_auc", "logloss", "logloss_from_logits", "mae",
-        "normalized_entropy", "normalized_entropy_from_logits", "precision", "recall", "regression_metrics", "rmse",
-        "sigmoid",
+        "GroupAUC", "auc", "binary_metrics", "group_auc", "logloss_from_logits", "mae",
+        "normalized_entropy_from_logits", "regression_metrics", "rmse", "sigmoid",
     ]  # fmt: skip

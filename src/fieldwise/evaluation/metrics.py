@@ -4,12 +4,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.evaluation.binary import (
-    accuracy,
-    f1,
+    decision_metrics,
     logloss_from_logits,
     normalized_entropy_from_logits,
-    precision,
-    recall,
     sigmoid,
 )
 from fieldwise.evaluation.checks import labelled_column, require_both_classes, weight_column
@@ -67,10 +64,7 @@ def binary_metrics(
         metrics["normalized_entropy"] = normalized_entropy_from_logits(positive, z, weight=w)
     metrics |= {
         "ece": calibration_error(positive, p, weight=w),
-        "accuracy": accuracy(positive, p, weight=w),
-        "precision": precision(positive, p, weight=w),
-        "recall": recall(positive, p, weight=w),
-        "f1": f1(positive, p, weight=w),
+        **decision_metrics(positive, p, w),
         "positive_rate": float(positive.mean() if w is None else np.average(positive, weights=w)),
         "mean_prediction": float(p.mean() if w is None else np.average(p, weights=w)),
         "rows": len(positive),
