@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from benchmarks.defaults.baselines import BASELINE_FITS
-from benchmarks.defaults.page import page
+from benchmarks.defaults.page import body, page
 from benchmarks.defaults.runs import MODELS, Rows, Settings, applies, place_of, rows_of, run
-from benchmarks.defaults.show import shown
 from benchmarks.defaults.summary import summary
 from benchmarks.defaults.tables import COUNTED, TABLES
 from benchmarks.results import load, merge
@@ -30,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.command == "show":
         names = [*options.tables, *(f"{name}@{options.max_rows}" for name in options.tables if options.max_rows)]
-        print(shown(options.store, options.tag, names, options.against))
+        found = {name: summary(options.store, options.tag, options.against, name) for name in names}
+        print(body({name: one for name, one in found.items() if one is not None}))
         return 0
     settings = Settings(
         data_dir=options.data_dir,

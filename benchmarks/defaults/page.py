@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.defaults.tables import COUNTED
 
-__all__ = ["page"]
+__all__ = ["body", "page"]
 
 COLUMNS = {
     "lr": "LR",
@@ -54,9 +54,13 @@ python -m benchmarks.defaults write --tag now --against before
 def page(results: Mapping[str, Any]) -> str:
     """The whole page."""
     tables = {name: results["tables"][name] for name in COUNTED if name in results["tables"]}
-    parts = [HEAD, "\n".join(_targets(tables)), "\n".join(_board(tables)), "\n".join(_calibration(tables))]
-    parts += ["\n".join(_times(tables)), "\n".join(_missed(tables)), "\n".join(_rows(tables)), _provenance(tables)]
-    return "\n".join(parts)
+    return "\n".join([HEAD, body(tables), _provenance(tables)])
+
+
+def body(tables: Mapping[str, Any]) -> str:
+    """The figures of tables."""
+    parts = (_targets, _board, _calibration, _times, _missed, _rows)
+    return "\n".join("\n".join(part(tables)) for part in parts)
 
 
 def _targets(tables: Mapping[str, Any]) -> Iterator[str]:

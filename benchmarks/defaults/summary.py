@@ -8,17 +8,35 @@ from typing import Any
 import numpy as np
 
 from benchmarks.defaults.runs import MODELS
-from benchmarks.defaults.show import load_runs
-from benchmarks.defaults.store import Found
+from benchmarks.defaults.store import BASELINES, Found, Place
 from benchmarks.defaults.tables import TABLES
 from benchmarks.defaults.targets import Verdict, difference, judge, judge_time, mean_of, time_ratio
 
-__all__ = ["environments", "summary"]
+__all__ = ["environments", "load_runs", "summary"]
 
 
-def summary(store: Path, tag: str, before: str, table: str) -> dict[str, Any] | None:
+SEEDS = range(100)
+
+
+def load_runs(store: Path, tag: str, table: str) -> dict[str, list[Found]]:
+    """The runs of a tag on a table by model, ordered by seed, and the baselines of the same rows."""
+    runs: dict[str, list[Found]] = {}
+    for model in MODELS:
+        found = [run for seed in SEEDS if (run := Place(store, tag, table, f"{model}-{seed}").get()) is not None]
+        if found:
+            runs[model] = found
+    most = max(runs.values(), key=len, default=[])
+    digests = list(dict.fromkeys(run.about["data"] for run in most))
+    for name in ("constant", "sklearn-lr", "lightgbm"):
+        found = [Place(store, BASELINES, table, f"{name}-{digest}").get() for digest in digests]
+        if found and all(found):
+            runs[name] = [run for run in found if run is not None]
+    return runs
+
+
+def summary(store: Path, tag: str, before: str | None, table: str) -> dict[str, Any] | None:
     """A table's figures of a tag and of an older tag, with the targets of both; None without a run of either."""
-    now, then = load_runs(store, tag, table), load_runs(store, before, table)
+    now, then = load_runs(store, tag, table), load_runs(store, before, table) if before else {}
     ours = [name for name in now if name in MODELS]
     if not (ours or then):
         return None
@@ -26,7 +44,7 @@ def summary(store: Path, tag: str, before: str, table: str) -> dict[str, Any] | 
         now = {name: runs for name, runs in then.items() if name not in MODELS}  # baselines are compared with both
     first = next(iter((now if ours else then).values()))[0].about
     found: dict[str, Any] = {
-        "about": TABLES[table].about,
+        "about": TABLES[table.partition("@")[0]].about,
         "counts": {part: first["counts"][f"{part}_rows"] for part in ("train", "valid", "test")},
         "dropped": first["counts"]["dropped_by_label"],
         "fields": first["fields"],

@@ -8,7 +8,6 @@ import pytest
 from benchmarks.defaults import __main__ as command
 from benchmarks.defaults.baselines import one_hot
 from benchmarks.defaults.runs import Settings, applies, recipe_for, rows_of
-from benchmarks.defaults.show import shown
 from benchmarks.defaults.store import Found, Place
 from benchmarks.defaults.tables import COUNTED, TABLES, Corrections, DevTable, corrected
 from benchmarks.defaults.targets import CALIBRATION, chance, difference, judge, judge_time
@@ -170,7 +169,7 @@ def run(tmp_path, monkeypatch, capsys):
     return make
 
 
-def test_runs_are_kept_by_tag_and_baselines_for_all_tags(run, tmp_path):
+def test_runs_are_kept_by_tag_and_baselines_for_all_tags(run, tmp_path, capsys):
     words = ("--models", "lr,constant,sklearn-lr", "--seeds", "2", "--set", "training.epochs=2")
     assert [line.split(":")[0] for line in run(*words, "--tag", "one")] == [
         *("toy lr seed 0", "toy constant seed 0", "toy sklearn-lr seed 0", "toy lr seed 1"),
@@ -182,10 +181,13 @@ def test_runs_are_kept_by_tag_and_baselines_for_all_tags(run, tmp_path):
     kept = [Place(tmp_path, tag, "toy", "lr-0").get() for tag in ("one", "two")]
     np.testing.assert_array_equal(kept[0].logit, kept[1].logit)
     assert kept[0].about["recipe"]["training"]["epochs"] == 2
-    text = shown(tmp_path, "one", ["toy"], against="two")
-    assert "toy: 280 + 40 + 80 rows" in text
-    assert "below the constant: " in text
-    assert "+0.0000 [+0.0000, +0.0000] x" in text
+    capsys.readouterr()
+    where = ["--tables", "toy", "--store", str(tmp_path), "--tag", "one"]
+    for against in ([], ["--against", "two"]):
+        assert command.main(["show", *where, *against]) == 0
+        text = capsys.readouterr().out
+        assert "| toy | toy | 280 | 40 | 80 | 3 | " in text
+        assert "| below the constant | " in text
 
 
 def test_the_page_sets_now_beside_before(run, tmp_path, monkeypatch):
