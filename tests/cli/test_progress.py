@@ -10,7 +10,8 @@ def told(err):
 
 
 def test_train_tells_its_phases(fieldwise, recipe):
-    code, out, err = fieldwise("train", recipe, "--out", "b", "--progress", "json", "--json")
+    words = "--progress", "json", "--json", "--set", "training.linear_start=false"  # else it ends as a mean with LR
+    code, out, err = fieldwise("train", recipe, "--out", "b", *words)
     assert code == 0, err
     lines = told(err)
     last = {(one["phase"], one.get("epoch")): one for one in lines if "rows" in one}  # a slow machine says more
@@ -20,7 +21,7 @@ def test_train_tells_its_phases(fieldwise, recipe):
     tested = last["evaluation", None]
     assert tested["rows"] == tested["rows_total"] == json.loads(out)["counts"]["test_rows"]
     aucs = [one["evaluation"]["auc"] for one in lines if "evaluation" in one]
-    assert aucs[-1] == json.loads(out)["valid"]["auc"], "FM ends as its best mean with LR"
+    assert max(aucs) == json.loads(out)["valid"]["auc"]
     assert "train loss" not in err, "no lines for people"
 
 

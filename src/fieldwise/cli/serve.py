@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -34,6 +35,7 @@ __all__ = ["ServeOptions", "run"]
 
 SWITCH = 0.001  # seconds until the model's thread yields to the event loop (Python's default: 0.005)
 GRACE = 8  # seconds to finish open requests when the server stops: container runtimes kill it after 10
+PAUSE = 1.0  # seconds before a worker that cannot start again ends, and is tried once more
 METRICS = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
 METRICS_FOLDER, SHARED = "metrics", "shared"
 
@@ -46,6 +48,7 @@ def run(options: ServeOptions) -> None:
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401
         import uvicorn
+        from uvicorn.config import STARTUP_FAILURE
         from uvicorn.supervisors import Multiprocess
     except ImportError as e:
         raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
@@ -66,7 +69,10 @@ def run(options: ServeOptions) -> None:
         _prepare(options, folder)
         _say_where(options, listening)
         config = _configured(options, partial(_worker_application, options, folder), factory=True)
-        Multiprocess(config, sockets=[listening]).run()
+        supervisor = Multiprocess(config, sockets=[listening])
+        supervisor.run()
+        if any(one.exitcode == STARTUP_FAILURE for one in supervisor.processes):
+            raise typer.Exit(1)
 
 
 def _configured(options: ServeOptions, app: "Callable[[], FastAPI] | FastAPI", *, factory: bool = False) -> "Config":
@@ -115,8 +121,13 @@ def _make_shared(options: ServeOptions, folder: Path) -> None:
 
 
 def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
-    """The application of one of several workers; uvicorn ends the server if it cannot be made."""
+    """The application of one of several workers.
+
+    uvicorn ends the server if it cannot be made at the start; one that is started again is tried again.
+    """
     from uvicorn.config import STARTUP_FAILURE
+
+    from fieldwise.cli.serve_sources import last_generation
 
     end_with_parent()
     _forget_metrics_of_the_dead()
@@ -125,7 +136,10 @@ def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
             return thread.submit(_application, options, folder / SHARED).result()
     except FieldwiseError as e:
         say(str(e))
-        sys.exit(STARTUP_FAILURE)
+        if last_generation(folder / SHARED) is None:
+            sys.exit(STARTUP_FAILURE)
+        time.sleep(PAUSE)  # others serve meanwhile: a store or a table may be back soon
+        sys.exit(1)
 
 
 def _application(options: ServeOptions, shared: Path | None) -> "FastAPI":
@@ -178,7 +192,7 @@ def _forget_metrics_of_the_dead() -> None:
     for name in glob.glob(f"{os.environ[METRICS]}/gauge_live*_*.db"):
         try:
             os.kill(int(Path(name).stem.rpartition("_")[2]), 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # the number of another user's process now
             Path(name).unlink(missing_ok=True)
 
 

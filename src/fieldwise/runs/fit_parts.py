@@ -14,6 +14,7 @@ from fieldwise.data.prepare.all_rows import encoded_together
 from fieldwise.data.prepare.prepared import Part
 from fieldwise.distributed.agreement import check_agreement
 from fieldwise.distributed.world import current
+from fieldwise.errors import ConfigError
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.runs.defaults import Chosen
 from fieldwise.runs.environment import commit
@@ -22,6 +23,7 @@ from fieldwise.runs.unfinished import first_checkpoints, run_facts, second_check
 from fieldwise.training.callbacks import Callback, OutOfTime
 from fieldwise.training.fit import fit
 from fieldwise.training.objective import Objective
+from fieldwise.training.optimizer_kinds import LBFGS
 from fieldwise.training.result import FitResult
 from fieldwise.training.unfinished import Unfinished
 from fieldwise.training.waiting import rest_while_waiting
@@ -100,6 +102,11 @@ def fit_parts(settings: FitSettings, inputs: FitInputs) -> Fitted:
     """
     train, valid, unfinished = inputs.train, inputs.valid, inputs.unfinished
     settings, chosen = settings.settled(train)
+    if settings.start is not None and (settings.training.linear_start or settings.training.optimizer == LBFGS):
+        raise ConfigError(
+            "a warm start keeps its bundle's first-order weights, which linear_start and optimizer = 'lbfgs' solve anew: "
+            "leave out warm_start or that setting"
+        )
     about = _agreed(cache(partial(run_facts, settings, train, valid)))
     network, started = _built(settings, inputs.encoder)
     result = fit(

@@ -1,8 +1,5 @@
 """Errors of the server in a common form: the rule, the value found, and the part of the request concerned."""
 
-from functools import cache
-from http import HTTPStatus
-
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -12,7 +9,7 @@ from fieldwise.errors import FieldwiseError
 from fieldwise.serving.forms import ErrorBody, ErrorResponse
 from fieldwise.serving.rows import RequestError
 
-__all__ = ["add_errors", "error_answer", "error_bytes"]
+__all__ = ["add_errors", "error_answer"]
 
 
 def add_errors(app: FastAPI) -> None:
@@ -44,17 +41,3 @@ def error_answer(status: int, message: str, field: str | None, headers: dict[str
     field = None if field is None else field.encode(errors="replace").decode()
     body = ErrorResponse(error=ErrorBody(message=message, field=field))
     return JSONResponse(body.model_dump(), status_code=status, headers=headers)
-
-
-@cache
-def error_bytes(status: int, message: str) -> bytes:
-    r"""An error of a connection, which is closed after it, as bytes of HTTP.
-
-    >>> error_bytes(408, "too late").split(b"\r\n")[0]
-    b'HTTP/1.1 408 Request Timeout'
-    """
-    body = ErrorResponse(error=ErrorBody(message=message, field="connection")).model_dump_json().encode()
-    fields = {"content-type": "application/json", "content-length": len(body), "connection": "close"}
-    fields |= {"retry-after": 1} if status == 503 else {}
-    head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in fields.items())]
-    return "\r\n".join([*head, "", ""]).encode() + body

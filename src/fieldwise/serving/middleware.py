@@ -20,6 +20,8 @@ __all__ = ["RequestMiddleware", "ServerSettings"]
 
 FAULT = "internal error of the server; see its log"
 PORT = re.compile(r":[0-9]*$")
+CLOSED = {"Connection": "close"}  # the rest of a body is not waited for
+GONE = 499  # as nginx counts a client that has left
 HEALTH = "/healthz"
 OPEN = (HEALTH, "/readyz")  # without a token
 
@@ -87,7 +89,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status, began_answer = time.perf_counter(), 500, False
+        began, status, began_answer = time.perf_counter(), GONE, False
 
         async def counted(message: Message) -> None:
             nonlocal status, began_answer
@@ -121,10 +123,12 @@ class RequestMiddleware:
             name = headers.get(b"host", b"")[:100].decode("latin-1")
             known = ", ".join(sorted(self.limits.allow_hosts or ()))
             what = f"the host must be {known}, found {name!r}: start the server with --allow-host for another name"
-            await error_answer(421, what, "host")(scope, receive, send)
+            await error_answer(421, what, "host", CLOSED)(scope, receive, send)
             return
         if path not in OPEN and not is_page(path) and not self.limits.bears_token(headers.get(b"authorization", b"")):
-            refused = error_answer(401, "a request needs the header Authorization: Bearer TOKEN", "authorization")
+            refused = error_answer(
+                401, "a request needs the header Authorization: Bearer TOKEN", "authorization", CLOSED
+            )
             refused.headers["WWW-Authenticate"] = "Bearer"
             await refused(scope, receive, send)
             return
@@ -148,12 +152,11 @@ class RequestMiddleware:
                     more, too_long = message.get("more_body", False), size > self.limits.max_body
         except TimeoutError:
             late = f"a body must arrive within {self.limits.timeout:g} s, and this one did not"
-            await error_answer(408, late, "body", {"Connection": "close"})(scope, receive, send)
+            await error_answer(408, late, "body", CLOSED)(scope, receive, send)
             return
         if too_long:
-            await error_answer(
-                413, f"a body must have at most {self.limits.max_body:,} bytes, and this one has more", "body"
-            )(scope, receive, send)
+            what = f"a body must have at most {self.limits.max_body:,} bytes, and this one has more"
+            await error_answer(413, what, "body", CLOSED)(scope, receive, send)
             return
         given_once = False
 

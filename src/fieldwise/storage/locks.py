@@ -106,13 +106,18 @@ def _locked(path: Path, *, wait: bool) -> int | None:
         if wait:
             path.parent.mkdir(parents=True, exist_ok=True)  # it may have been removed while this process waited
         # A link of this name, which another user may have created, is not followed.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+        safe, is_own = getattr(os, "O_NOFOLLOW", 0), True
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | safe, 0o644)
+        except PermissionError:  # another user's, which can be locked all the same
+            descriptor, is_own = os.open(path, os.O_RDONLY | safe), False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                    os.ftruncate(descriptor, 0)
-                    os.write(descriptor, f"{platform.node()} {os.getpid()}\n".encode())
+                    if is_own:
+                        os.ftruncate(descriptor, 0)
+                        os.write(descriptor, f"{platform.node()} {os.getpid()}\n".encode())
                     return descriptor
         except BlockingIOError:
             os.close(descriptor)

@@ -228,16 +228,16 @@ class Training:
         )
 
     def _mixed(self, linear: LinearStart, best: Evaluation) -> tuple[float, Evaluation]:
-        """The share of the network in its mean with the regression, and the evaluation of the mean."""
+        """The share of the network in its mean with the regression, and the evaluation of the mean.
+
+        It is no evaluation of the history: those are of the network alone, at their steps.
+        """
         if isinstance(self.valid, FitResult):
             share = 1.0 if self.valid.interactions is None else self.valid.interactions
             return mix_with_regression(self.network, linear, share, self.objective), best
         share = mix_with_regression(self.network, linear, self.valid, self.objective)
         metrics = evaluate(self.network, self.valid, self.objective, self.valid_group, loss=self.monitor == "loss")
         mean = dataclasses.replace(best, metrics=metrics, seconds=time.perf_counter() - self.reached.started)
-        self.reached.history.append(mean)
-        for one in self.callbacks:
-            one.on_evaluation(mean, better=True)
         return share, mean
 
     def _train(self) -> None:
