@@ -1,4 +1,10 @@
-"""Local search around good settings: one step at a time, repeated in a direction that helped."""
+"""Local search around good settings: one step at a time, repeated in a direction that helped.
+
+Optuna's samplers, which `tune` has, gain less from the dozen trials that `auto` has time for, where much is to gain: on
+1,500 simulated rows, two seeds, 12 trials took AutoInt+'s validation logloss from .5806 and .5860 to .5658 and .5088,
+`GPSampler` to .5806 and .5247, `TPESampler` to .5806 (seed 0), also within one step around the start. FM, from .6249
+and .5693: .6249 and .4992 here, .6249 and .4935 by `GPSampler`, .6073 and .5262 by `TPESampler`.
+"""
 
 from collections import deque
 from collections.abc import Mapping
