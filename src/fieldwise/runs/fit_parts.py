@@ -104,8 +104,8 @@ def fit_parts(settings: FitSettings, inputs: FitInputs) -> Fitted:
     settings, chosen = settings.settled(train)
     if settings.start is not None and (settings.training.linear_start or settings.training.optimizer == LBFGS):
         raise ConfigError(
-            "a warm start keeps its bundle's first-order weights, which linear_start and optimizer = 'lbfgs' solve anew: "
-            "leave out warm_start or that setting"
+            "a warm start keeps its bundle's first-order weights, which linear_start and optimizer = 'lbfgs' solve "
+            "anew: leave out warm_start or that setting"
         )
     about = _agreed(cache(partial(run_facts, settings, train, valid)))
     network, started = _built(settings, inputs.encoder)
