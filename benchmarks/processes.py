@@ -26,9 +26,8 @@ import torch.distributed as dist
 from fieldwise.data.reports import memory_mib
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import ShuffledRows
-from fieldwise.distributed.meeting import joined
-from fieldwise.distributed.part import ALL
-from fieldwise.distributed.place import Place
+from fieldwise.distributed.environment import WHOLE_BATCH, DistributedEnvironment
+from fieldwise.distributed.process_group import process_group
 from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, AutoInt, AutoIntPlus, IntTower, ModelSettings
 from fieldwise.models.build import build_network
@@ -71,16 +70,19 @@ def worker(case: Case, steps: int) -> None:
     layout = layout_of(case.values)
     table = random_table(layout, case.batch * (steps + WARM))
     settings = TrainingSettings(batch_size=case.batch, **case.settings)  # type: ignore[arg-type]
-    with joined(Place.of()) as world, contextlib.nullcontext() if world is None else world.active():
+    with (
+        process_group(DistributedEnvironment.read()) as group,
+        contextlib.nullcontext() if group is None else group.active(),
+    ):
         network = build_network(case.model, layout, 0).train()
         step = Step(network, table, settings, Objective(), 0)
-        part = ALL if world is None else world.part
-        rows = ShuffledRows(table=table, size=case.batch, window=len(table), seed=0, part=part)
+        shard = WHOLE_BATCH if group is None else group.shard
+        rows = ShuffledRows(table=table, size=case.batch, window=len(table), seed=0, shard=shard)
         with counted() as sent:
             before = time.process_time(), time.thread_time()
             seconds = timed(step, rows)
             cpu, main = time.process_time() - before[0], time.thread_time() - before[1]
-        if world is None or world.first:
+        if group is None or group.is_main_process:
             found = {"seconds": float(np.median(seconds[WARM:])), "memory_mib": memory_mib()}
             means = {"cpu": cpu, "main": main, "bytes": sum(given for _, given in sent)}
             print(json.dumps(found | {name: value / len(seconds) for name, value in means.items()}))

@@ -31,22 +31,23 @@ def in_processes(module: str, functions: str, *sizes: int, timeout: float = 600)
 
 
 def _run(function: Any, rank: int, size: int, port: int, out: Path) -> None:
-    from fieldwise.distributed.meeting import joined
-    from fieldwise.distributed.place import Place
+    from fieldwise.distributed.environment import DistributedEnvironment
+    from fieldwise.distributed.process_group import process_group
 
     os.environ |= {
         "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
-    with joined(Place.of()) as world:
-        if world is None:
+    with process_group(DistributedEnvironment.read()) as group:
+        if group is None:
             found = function(0)
         else:
-            with world.active():
+            with group.active():
                 found = function(rank)
     out.write_text(json.dumps(found))
 

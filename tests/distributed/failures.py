@@ -6,8 +6,7 @@ import signal
 import torch
 from distributed.shared_runs import tables
 
-from fieldwise.distributed.agreement import check_agreement
-from fieldwise.distributed.world import World, current
+from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError, DataError, LostProcessError
 from fieldwise.layers.batch_norm import normalize_over_processes
 from fieldwise.models import FM
@@ -16,13 +15,13 @@ from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.result import Evaluation
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.together import check_own_gpu
+from fieldwise.training.sync import check_own_gpu
 
 
-def _world() -> World:
-    world = current()
-    assert world is not None
-    return world
+def _group() -> ProcessGroup:
+    group = current_group()
+    assert group is not None
+    return group
 
 
 def _found(call) -> str:
@@ -36,11 +35,11 @@ def _found(call) -> str:
 
 def error(rank: int) -> str | None:
     """Process 1 finds a damaged file, and the others wait for it in vain."""
-    world = _world()
+    group = _group()
     if rank != 1:
-        return _found(lambda: world.sum_(torch.ones(3)))
+        return _found(lambda: group.all_reduce(torch.ones(3)))
     try:
-        with world.failures_told():
+        with group.reporting_failure():
             raise DataError("the file is damaged")
     except DataError:
         os._exit(0)  # as a process ends: its connections are closed
@@ -48,17 +47,17 @@ def error(rank: int) -> str | None:
 
 def killed(rank: int) -> str:
     """The last process is killed between two steps."""
-    world = _world()
-    world.sum_(torch.ones(3))
-    if rank == world.size - 1:
+    group = _group()
+    group.all_reduce(torch.ones(3))
+    if rank == group.size - 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    return _found(lambda: [world.sum_(torch.ones(3)) for _ in range(3)])
+    return _found(lambda: [group.all_reduce(torch.ones(3)) for _ in range(3)])
 
 
 def different(rank: int) -> str:
     """Process 1 has another learning rate and other rows."""
     facts = {"training": {"learning_rate": 0.01 if rank == 1 else 0.001}, "training rows": f"rows2:{rank == 1}"}
-    return _found(lambda: check_agreement(_world(), facts))
+    return _found(lambda: _group().check_same_on_all_ranks(facts))
 
 
 def unsuitable(_: int) -> str:
@@ -99,22 +98,22 @@ def interrupted_late(rank: int) -> list:
 
 def shared_gpu(rank: int) -> str:
     """The first and the last process have one GPU."""
-    return _found(lambda: check_own_gpu(_world(), f"GPU-{rank % 2}"))
+    return _found(lambda: check_own_gpu(_group(), f"GPU-{rank % 2}"))
 
 
 def exchanged(rank: int) -> list:
     """Values, rows of different number, and a place where one process of the machine goes first."""
-    world = _world()
-    with world.first_here("order"):
-        seen = world.store.add("order", 1)
+    group = _group()
+    with group.local_main_first("order"):
+        seen = group.store.add("order", 1)
     rows = torch.full((rank, 2), float(rank))
-    lengths = world.lengths(rank)
-    collected = world.collected(rows, lengths)
+    lengths = group.all_gather_lengths(rank)
+    collected = group.gather_v(rows, lengths)
     return [
-        world.sent({"from": rank}),
-        world.every([rank] * rank),
-        world.joined(rows, lengths).tolist(),
+        group.broadcast_object({"from": rank}),
+        group.all_gather_object([rank] * rank),
+        group.all_gather_v(rows, lengths).tolist(),
         None if collected is None else collected.tolist(),
         seen if rank == 0 else None,
-        world.sum_(torch.tensor([rank])).item(),
+        group.all_reduce(torch.tensor([rank])).item(),
     ]

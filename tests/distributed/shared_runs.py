@@ -14,7 +14,7 @@ import torch
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.table import EncodedTable
-from fieldwise.distributed.world import current
+from fieldwise.distributed.process_group import current_group
 from fieldwise.models import AFM, DAT, FM, AutoIntPlus, DeepFM, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.training import checkpoint
@@ -162,10 +162,10 @@ def double(_: int) -> dict[str, Any]:
 
 def resumed(stop: int, name: str = "resumed") -> dict[str, Any]:
     """A training that begins, or goes on where an earlier one was, and is broken off."""
-    checkpoint.MOST_WAITING, world = float("inf"), current()
+    checkpoint.MOST_WAITING, group = float("inf"), current_group()
     place = Unfinished(folder=Path(os.environ["CHECKPOINTS"]) / name)
     kept = Checkpoints(place=place, name="first", minutes=1e-9, about=dict)
-    mine = kept if world is None or world.first else None
+    mine = kept if group is None or group.is_main_process else None
     return trained(MODELS["fm"], np.float64, mine, stop, **LAZY, average=0.9, clip_norm=0.5)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from fieldwise import Bundle
 from fieldwise.cli import run
-from fieldwise.cli.processes import run_together
+from fieldwise.cli.processes import launch_processes
 from fieldwise.errors import ConfigError
 
 SMALL = ["simulated/fm", "--set", "data.rows=6000", "--set", "training.epochs=2"]
@@ -22,7 +22,7 @@ LONG = [
     "simulated/inttower", "--set", "data.rows=8000", "--set", "training.epochs=6", "--set", "training.patience=6",
     "--set", "training.checkpoint_minutes=0.001", "--set", "training.average=0.9", "--set", "model.dropout=0.1",
 ]  # fmt: skip
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "fieldwise"]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_two_processes_save_the_bundle_of_one(capsys):
 def test_torchrun_starts_the_same_training():
     done = fieldwise("train", *SMALL, "--out", "two", "--quiet", "--processes", "2")
     assert done.returncode == 0, done.stderr
-    done = fieldwise("train", *SMALL, "--out", "run", "--quiet", starter=tuple(TORCHRUN))
+    done = fieldwise("train", *SMALL, "--out", "run", "--quiet", starter=(*TORCHRUN, "-m", "fieldwise"))
     assert done.returncode == 0, done.stderr
     assert Bundle.load(Path("run")).digest == Bundle.load(Path("two")).digest
 
@@ -81,10 +81,10 @@ def test_an_error_is_one_sentence_of_one_process(arguments, sentence):
 
 
 def test_a_thousand_processes_are_refused_before_any_is_started(monkeypatch):
-    monkeypatch.setattr("fieldwise.distributed.launch.start", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr("fieldwise.distributed.launcher.launch", lambda *_: pytest.fail("processes were started"))
     monkeypatch.setattr("fieldwise.cli.processes.available_cores", lambda: 3)
     with pytest.raises(ConfigError, match="--processes may be at most 12 on this machine, which has 3 cores, found 13"):
-        run_together(13)
+        launch_processes(13)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ends by signals")
@@ -92,7 +92,13 @@ def test_a_thousand_processes_are_refused_before_any_is_started(monkeypatch):
 def test_a_signal_ends_a_process_that_waits_for_the_others_to_meet(number):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        place = {
+            "RANK": "1",
+            "LOCAL_RANK": "1",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
         command = [sys.executable, "-m", "fieldwise", "train", *SMALL, "--out", "never", "--quiet"]
         with subprocess.Popen(command, env={**os.environ, **place}, stderr=subprocess.DEVNULL) as process:
             try:
@@ -120,7 +126,7 @@ def test_commands_whose_processes_share_nothing_are_refused_under_torchrun(monke
 
 @pytest.mark.slow
 def test_torchrun_with_another_number_of_processes_is_refused():
-    done = fieldwise("train", *SMALL, "--processes", "3", starter=tuple(TORCHRUN))
+    done = fieldwise("train", *SMALL, "--processes", "3", starter=(*TORCHRUN, "-m", "fieldwise"))
     assert done.returncode != 0
     assert "--processes must be the number of processes that were started, 2, found 3" in done.stderr
 
@@ -175,6 +181,22 @@ def test_kills_of_each_process_lose_nothing():
         done = fieldwise("train", *LONG, "--out", f"b{attempt}", "--quiet", "--overwrite", "--processes", "2")
         assert done.returncode == 0, done.stderr
         assert Bundle.load(Path(f"b{attempt}")).digest == whole
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_restart_of_torchrun_after_a_lost_process_is_equal_to_the_bit(lost):
+    assert fieldwise("train", *LONG, "--out", "whole", "--quiet", "--processes", "2").returncode == 0
+    command = [sys.executable, *TORCHRUN, "--max-restarts", "1", "-m", "fieldwise", "train", *LONG, "--out", "b"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as parent:
+        while parent.poll() is None and not list(Path().glob(".b.unfinished/*/*/checkpoint.json")):
+            time.sleep(0.01)
+        os.kill(ranks_of(parent.pid)[lost], signal.SIGKILL)
+        _, errors = parent.communicate(timeout=300)
+    assert parent.returncode == 0, errors
+    assert "resumes the unfinished run in" in errors
+    assert Bundle.load(Path("b")).digest == Bundle.load(Path("whole")).digest
 
 
 @pytest.mark.slow

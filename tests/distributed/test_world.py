@@ -3,22 +3,18 @@
 import socket
 import threading
 import types
-from pathlib import Path
 
 import pytest
 import torch
 from ranks import in_processes
 
-from fieldwise.distributed.launch import shared_store
-from fieldwise.distributed.meeting import _number_here, joined
-from fieldwise.distributed.part import Part
-from fieldwise.distributed.place import Place
-from fieldwise.distributed.world import World
+from fieldwise.distributed.environment import BatchShard, DistributedEnvironment
+from fieldwise.distributed.process_group import ProcessGroup, process_group
 from fieldwise.errors import ConfigError
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.together import make_alike
+from fieldwise.training.sync import broadcast_parameters
 
-MET = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+MET = {"LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
 @pytest.fixture(scope="module")
@@ -74,32 +70,25 @@ def test_two_processes_with_one_gpu_are_named(found):
 
 
 def test_processes_on_gpus_are_asked_for_theirs(monkeypatch):
-    monkeypatch.setattr("fieldwise.training.together.device_of", lambda _: torch.device("cuda", 0))
+    monkeypatch.setattr("fieldwise.training.sync.device_of", lambda _: torch.device("cuda", 0))
     facts = types.SimpleNamespace(uuid="f00")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
-    monkeypatch.setattr(World, "every", lambda _, gpu: [gpu, gpu])
-    world = World(rank=0, size=2, local_rank=0, store=None)
+    monkeypatch.setattr(ProcessGroup, "all_gather_object", lambda _, gpu: [gpu, gpu])
+    group = ProcessGroup(rank=0, size=2, local_rank=0, store=None)
     with pytest.raises(ConfigError, match=r"processes 0 and 1 would share one, which NCCL does not support"):
-        make_alike(torch.nn.Linear(2, 1), world, TrainingSettings(device="cuda"))
-
-
-def test_processes_without_a_local_number_count_those_of_their_machine():
-    store = torch.distributed.HashStore()
-    machines = ["a", "b", "a", "b", "b"]
-    places = [Place(rank=rank, size=5) for rank in range(5)]
-    assert [_number_here(p, store, m) for p, m in zip(places, machines, strict=True)] == [0, 0, 1, 1, 2]
+        broadcast_parameters(torch.nn.Linear(2, 1), group, TrainingSettings(device="cuda"))
 
 
 def test_the_first_process_of_each_machine_goes_before_the_others_there():
     store, order = torch.distributed.HashStore(), []
     worlds = [
-        World(rank=rank, size=4, local_rank=local, store=store, machine=machine)
+        ProcessGroup(rank=rank, size=4, local_rank=local, store=store, machine=machine)
         for rank, (machine, local) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)])
     ]
 
-    def through(world: World) -> None:
-        with world.first_here("preparation"):
-            order.append(world.rank)
+    def through(group: ProcessGroup) -> None:
+        with group.local_main_first("preparation"):
+            order.append(group.rank)
 
     threads = [threading.Thread(target=through, args=(worlds[rank],)) for rank in (1, 3)]
     for thread in threads:
@@ -122,20 +111,20 @@ def test_the_first_process_of_each_machine_goes_before_the_others_there():
 )
 def test_a_wrong_environment_is_one_sentence(environment, sentence):
     with pytest.raises(ConfigError, match=sentence) as e:
-        Place.of(environment)
+        DistributedEnvironment.read(environment)
     assert "\n" not in str(e.value)
 
 
 def test_one_gpu_for_all_processes_is_refused():
-    world, network = World(rank=0, size=2, local_rank=0, store=None), torch.nn.Linear(2, 1)
+    group, network = ProcessGroup(rank=0, size=2, local_rank=0, store=None), torch.nn.Linear(2, 1)
     with pytest.raises(ConfigError, match=r"takes a GPU of its own, found training.device = 'cuda:1'"):
-        make_alike(network, world, TrainingSettings(device="cuda:1"))
+        broadcast_parameters(network, group, TrainingSettings(device="cuda:1"))
 
 
 def test_a_process_without_others_is_alone():
-    assert Place.of({"WORLD_SIZE": "1", "RANK": "0", **MET}) is None
-    with joined(None) as world:
-        assert world is None
+    assert DistributedEnvironment.read({"WORLD_SIZE": "1", "RANK": "0", **MET}) is None
+    with process_group(None) as group:
+        assert group is None
 
 
 def test_a_port_in_use_is_one_sentence(monkeypatch):
@@ -144,23 +133,22 @@ def test_a_port_in_use_is_one_sentence(monkeypatch):
         taken.listen()
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
         monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))
-        place = Place(rank=0, size=2, local_rank=0)
-        with pytest.raises(ConfigError, match=r"127.0.0.1:\d+ is in use: choose another"), joined(place):
+        place = DistributedEnvironment(rank=0, world_size=2, local_rank=0)
+        with pytest.raises(ConfigError, match=r"127.0.0.1:\d+ is in use: choose another"), process_group(place):
             pass
 
 
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads /proc")
-def test_only_this_machine_reaches_what_processes_share():
-    store = shared_store()
-    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
-    listening = [line[1].split(":") for line in lines if line[3] == "0A"]
-    assert [address for address, port in listening if int(port, 16) == store.port] == ["0100007F"]
+def test_a_removed_variable_is_answered(monkeypatch):
+    monkeypatch.setenv("FIELDWISE_SHARED_MEMORY", "0")
+    environment = DistributedEnvironment(rank=0, world_size=2, local_rank=0)
+    with pytest.raises(ConfigError, match=r"FIELDWISE_SHARED_MEMORY was removed: .*Gloo"), process_group(environment):
+        pass
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("rows", [0, 1, 4, 7])
 def test_parts_are_all_rows_once_in_order(size, rows):
-    parts = [Part(rank=rank, size=size) for rank in range(size)]
+    parts = [BatchShard(rank=rank, size=size) for rank in range(size)]
     assert [row for part in parts for row in range(*part.of(rows))] == list(range(rows))
     for cut in range(rows + 1):
         batch = list(range(rows))

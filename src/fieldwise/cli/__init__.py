@@ -3,6 +3,7 @@
 Results go to standard output; progress, warnings and errors go to standard error.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 from fieldwise.cli.signals import as_interrupts, die_by
 from fieldwise.cli.terminal import visible
+from fieldwise.distributed.environment import record_failure
 from fieldwise.errors import FieldwiseError, LostProcessError
 
 __all__ = ["ended", "main", "run"]
@@ -41,10 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     SIGTERM and SIGHUP interrupt a command like Ctrl-C, and then end the process.
     """
-    with as_interrupts() as received:
+    code = INTERRUPTED
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))  # a signal may come after the command
+        signals = stack.enter_context(as_interrupts())
         code = run(sys.argv[1:] if arguments is None else list(arguments))
-    if received:
-        die_by(received[0])
+    if signals:
+        die_by(signals[0])
     sys.exit(code)
 
 
@@ -153,7 +158,7 @@ def _warn(shown: Callable[..., None], message: Warning | str, category: type[War
 
 
 def _fail(sentence: str, code: int) -> int:
-    if code in (LOST, INTERRUPTED) and os.environ.get("FIELDWISE_LAUNCHED") and os.environ.get("RANK") == "0":
-        return code  # the process that started this one says it
+    if record_failure(sentence):
+        return code  # the process that started this one prints it
     print(visible(f"fieldwise: {sentence}"), file=sys.stderr)
     return code

@@ -61,7 +61,7 @@ def engine_for(name: str, address: str | None) -> Iterator["Engine | None"]:
     if name == "local":
         yield None
         return
-    from fieldwise.distributed.ray_engine import RayEngine, ray_cluster
+    from fieldwise.distributed.ray_cluster import RayEngine, ray_cluster
 
     with ray_cluster(address, say):
         yield RayEngine()

@@ -1,6 +1,7 @@
 """`fieldwise train`."""
 
 import dataclasses
+import os
 import time
 import warnings
 from contextlib import nullcontext
@@ -30,14 +31,15 @@ from fieldwise.cli.options import (
     reports_for,
     set_threads,
 )
-from fieldwise.cli.processes import RayProcesses, is_started, one_of, run_on_ray, run_together
+from fieldwise.cli.processes import in_process_group, launch_processes, run_on_ray
 from fieldwise.cli.show import say
 from fieldwise.cli.train_words import show_run, suggest_next, tell_baseline, tell_processes, tell_rows
+from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.data.reports import Reports
-    from fieldwise.distributed.world import World
+    from fieldwise.distributed.process_group import ProcessGroup
     from fieldwise.runs.pipeline import Run
     from fieldwise.runs.recipe import Recipe
     from fieldwise.training.callbacks import Callback
@@ -87,40 +89,38 @@ def run(options: TrainOptions) -> None:
     settings = with_device(options.settings, options.device)
     check_recipe(options.recipe, settings, protocol=options.protocol)  # before PyTorch is loaded
     check_engine(options.engine, options.ray_address)
-    if not is_started(options.engine) and options.engine == "ray":
+    if options.engine == "ray" and "FIELDWISE_RAY_WORKER" not in os.environ:
         _run_on_ray(options)
         return
-    if run_together(options.processes):
+    if launch_processes(options.processes):
         return
-    with one_of() as world:
+    with in_process_group() as group:
         set_threads(options.threads)
         recipe = _recipe(options)
         check_device(options.device, recipe.training.device)
-        if world is None or world.first:
-            _run_here(options, recipe, world)
+        if group is None or group.is_main_process:
+            _run_here(options, recipe, group)
         else:
-            _share(options, recipe, world)
+            _share(options, recipe, group)
 
 
 def _run_on_ray(options: TrainOptions) -> None:
     """Train in processes on a Ray cluster."""
+    from fieldwise.distributed.ray_train import RayJob
+
+    if options.processes is None:
+        raise ConfigError("--engine ray needs the number of processes: add --processes N")
     recipe = _recipe(options)
     out = (options.out or _folder(recipe, options.protocol)).absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
-    data = recipe.data.path
-    files = [Path(name).absolute() for name in (options.recipe, data) if name is not None and Path(name).exists()]
-    wanted = RayProcesses(
-        address=options.ray_address,
-        count=options.processes,
-        cores=options.threads or 1,
-        device=recipe.training.device,
-        reads=tuple(files),
-        writes=out.parent,
-    )
-    run_on_ray(wanted)
+    files = [options.recipe, recipe.data.path]
+    reads = tuple(Path(name).absolute() for name in files if name is not None and Path(name).exists())
+    gpus = recipe.training.device.partition(":")[0] == "cuda"
+    job = RayJob(processes=options.processes, cores=options.threads or 1, gpus=gpus, folder=out.parent)
+    run_on_ray(options.ray_address, job, reads)
 
 
-def _run_here(options: TrainOptions, recipe: "Recipe", world: "World | None") -> None:
+def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | None") -> None:
     """Train in this process, which prints and writes, and in others, if there are any."""
     from fieldwise.cli.saving import check_out, check_replaced
     from fieldwise.training.unfinished import Unfinished
@@ -133,22 +133,22 @@ def _run_here(options: TrainOptions, recipe: "Recipe", world: "World | None") ->
         if options.restart:
             unfinished.clear()
         with reports_for(options.progress, quiet=True) as reports:
-            _run(options, recipe, folder, _Beside(unfinished=unfinished, reports=reports, world=world))
+            _run(options, recipe, folder, _Beside(unfinished=unfinished, reports=reports, group=group))
 
 
-def _share(options: TrainOptions, recipe: "Recipe", world: "World") -> None:
+def _share(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup") -> None:
     """Train in this process with process 0, which prints and writes."""
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
     from fieldwise.training.unfinished import Unfinished
 
     data_dir = existing_data_dir(options.data_dir, recipe.data.name)
-    with world.first_here("preparation"):
+    with group.local_main_first("preparation"):
         prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache, quiet=True))
     unfinished = Unfinished.beside(options.out or _folder(recipe, options.protocol))
-    with world.active():
+    with group.active():
         done = train_recipe(recipe, prepared, unfinished=unfinished)
-    world.wait_for_first()
+    group.wait_for_main_process()
     if done.result.stopped == "interrupted":
         raise KeyboardInterrupt
 
@@ -159,7 +159,7 @@ class _Beside:
 
     unfinished: "Unfinished"
     reports: "Reports"
-    world: "World | None"
+    group: "ProcessGroup | None"
 
 
 def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside") -> None:
@@ -168,24 +168,22 @@ def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside
     from fieldwise.runs.defaults import limit_reached
     from fieldwise.runs.fitting import settled
 
-    unfinished, reports, world = beside.unfinished, beside.reports, beside.world
+    unfinished, reports, group = beside.unfinished, beside.reports, beside.group
     began = time.perf_counter()
     callbacks = _callbacks(options, recipe, reports)
     data_dir = existing_data_dir(options.data_dir, recipe.data.name)
     with nullcontext(reports) if options.progress == "json" else reports_for("text", quiet=options.quiet) as told:
         told.begin("preparation", run=recipe.name)
         cache = cache_for(options.cache, options.quiet)
-        with nullcontext() if world is None else world.first_here("preparation"):
+        with nullcontext() if group is None else group.local_main_first("preparation"):
             prepared = prepare_recipe(recipe, data_dir, cache=cache, reports=told)
     preparing = time.perf_counter() - began
     chosen = settled(recipe, prepared)[1]
     tell_rows(recipe, prepared, chosen, options.quiet)
-    tell_processes(1 if world is None else world.size, options.quiet)
-    with nullcontext() if world is None else world.active():
+    tell_processes(1 if group is None else group.size, options.quiet)
+    with nullcontext() if group is None else group.active():
         done = _trained(recipe, prepared, callbacks, unfinished)
     folder, unsaved = save_or_keep(done.bundle, folder)
-    if world is not None:
-        world.wait_for_first()
     interrupted = done.result.stopped == "interrupted"
     if interrupted:
         best = f"the best model so far (after epoch {done.result.best.epoch:.4g})"
@@ -198,6 +196,8 @@ def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside
         say(check)
     if chosen and not options.quiet and not interrupted:
         tell_baseline(done, prepared)
+    if group is not None:  # the others end when all is said: a launcher may end this process by one that has ended
+        group.wait_for_main_process()
     if unsaved is not None:
         raise unsaved
     if not (options.json or options.quiet):

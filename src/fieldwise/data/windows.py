@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fieldwise.data.table import EncodedTable
-from fieldwise.distributed.part import ALL, Part
+from fieldwise.distributed.environment import WHOLE_BATCH, BatchShard
 from fieldwise.layout import Bags, Batch
 from fieldwise.storage.arrays import mapped_array
 from fieldwise.storage.memory import return_freed_memory
@@ -142,14 +142,14 @@ class ShuffledRows:
         size: rows of a batch; a last batch of one row is merged into the one before.
         window: rows of a window (`window_rows`); if all rows are in one, the table itself is it.
         seed: the run's seed.
-        part: which rows of every batch are wanted, if several processes share them.
+        shard: which rows of every batch are wanted, if several processes share them.
     """
 
     table: EncodedTable
     size: int
     window: int
     seed: int
-    part: Part = ALL
+    shard: BatchShard = WHOLE_BATCH
 
     @cached_property
     def steps(self) -> int:
@@ -184,7 +184,7 @@ class ShuffledRows:
                         continue
                     wanted = self.done(step + 1) - self.done(step)
                     take = min(wanted - taken, len(order) - at)
-                    held.append(self._picked(table, order[at : at + take][self.part.within(wanted, taken)]))
+                    held.append(self._picked(table, order[at : at + take][self.shard.within(wanted, taken)]))
                     at, taken = at + take, taken + take
                     if taken == wanted:
                         yield self._joined(held)
@@ -214,8 +214,8 @@ class ShuffledRows:
         return_freed_memory()
 
     def _batches(self, table: EncodedTable, order: Tensor) -> Iterator[Rows]:
-        """The part's rows of whole batches."""
-        at, (low, high) = 0, self.part.of(self.size)
+        """The shard's rows of whole batches."""
+        at, (low, high) = 0, self.shard.of(self.size)
         if high - low < self.size:
             order = order.view(-1, self.size)[:, low:high].reshape(-1)
         for batch, y in table.batches(high - low, order=order):

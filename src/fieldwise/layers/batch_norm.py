@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from fieldwise.distributed.world import World, current
+from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError
 
 __all__ = ["GlobalBatchNorm", "normalize_over_processes"]
@@ -29,17 +29,17 @@ class GlobalBatchNorm(nn.BatchNorm1d):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # PyTorch's name
         """The normalized rows."""
-        world = current()
-        if world is None or not self.training:
+        group = current_group()
+        if group is None or not self.training:
             return super().forward(input)
         if input.dim() != 2:
             raise ConfigError(
                 "with several processes batch normalization takes rows [B, C], found an input of shape "
                 f"{list(input.shape)}: train with one process, or set the model's batch_norm = false"
             )
-        rows, mean, var = _moments(input.detach(), world)
+        rows, mean, var = _moments(input.detach(), group)
         self._remember(rows, mean, var)
-        found: Tensor = _Normalize.apply(input, mean, torch.rsqrt(var + self.eps), rows, world)  # type: ignore[no-untyped-call]
+        found: Tensor = _Normalize.apply(input, mean, torch.rsqrt(var + self.eps), rows, group)  # type: ignore[no-untyped-call]
         return found if self.weight is None else found * self.weight + self.bias
 
     @torch.no_grad()
@@ -57,17 +57,17 @@ class _Normalize(torch.autograd.Function):
     """`(x - mean) / deviation` of all processes' rows; its gradient takes part in both."""
 
     @staticmethod
-    def forward(ctx: Any, x_BC: Tensor, mean_C: Tensor, scale_C: Tensor, rows: int, world: World) -> Tensor:
+    def forward(ctx: Any, x_BC: Tensor, mean_C: Tensor, scale_C: Tensor, rows: int, group: ProcessGroup) -> Tensor:
         y_BC = (x_BC - mean_C) * scale_C
         ctx.save_for_backward(y_BC, scale_C)
-        ctx.rows, ctx.world = rows, world
+        ctx.rows, ctx.group = rows, group
         return y_BC
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         y_BC, scale_C = ctx.saved_tensors
-        world: World = ctx.world
-        sums_2C = world.sum_(torch.stack([grads[0].sum(0), (grads[0] * y_BC).sum(0)]))
+        group: ProcessGroup = ctx.group
+        sums_2C = group.all_reduce(torch.stack([grads[0].sum(0), (grads[0] * y_BC).sum(0)]))
         mean_2C = sums_2C / ctx.rows
         return (grads[0] - mean_2C[0] - y_BC * mean_2C[1]) * scale_C, None, None, None, None
 
@@ -99,12 +99,12 @@ def _replace(network: nn.Module) -> None:
                 setattr(module, name, made.train(child.training))
 
 
-def _moments(x_BC: Tensor, world: World) -> tuple[int, Tensor, Tensor]:
+def _moments(x_BC: Tensor, group: ProcessGroup) -> tuple[int, Tensor, Tensor]:
     """The number of all processes' rows, their mean and biased variance."""
     own = x_BC.shape[0]
     mean_C = x_BC.sum(0) / max(own, 1)
     squares_C = (x_BC - mean_C).square().sum(0)
-    every_P3C = world.stacked(torch.stack([torch.full_like(mean_C, own), mean_C, squares_C]))
+    every_P3C = group.all_gather(torch.stack([torch.full_like(mean_C, own), mean_C, squares_C]))
     rows_P1, means_PC, squares_PC = every_P3C[:, 0, :1], every_P3C[:, 1], every_P3C[:, 2]
     rows = int(rows_P1.sum())
     mean_C = (rows_P1 * means_PC).sum(0) / rows

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fieldwise.distributed.across import summed
+from fieldwise.distributed.collectives import all_reduce
 
 __all__ = ["Dice"]
 
@@ -49,10 +49,10 @@ class Dice(nn.Module):
     def _measure(self, s: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean and (biased) variance of the batch; updates the moving averages."""
         share = s.new_ones(s.shape[0]) if counted is None else counted.to(s.dtype)
-        n = summed(share.sum())
+        n = all_reduce(share.sum())
         share = share / n.clamp(min=1)
-        mean = summed(share @ s)
-        var = summed(share @ (s - mean).square())
+        mean = all_reduce(share @ s)
+        var = all_reduce(share @ (s - mean).square())
         with torch.no_grad():
             step = self.momentum * (n > 1).to(s.dtype)  # one row has no variance
             self.running_mean.lerp_(mean, step)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fieldwise.distributed.across import joined_rows, rows_before, summed, total
+from fieldwise.distributed.collectives import all_gather_rows, all_reduce, rows_before, total_rows
 from fieldwise.models.twotower import unit_vectors
 
 __all__ = ["category_alignment_loss", "contrastive_loss", "mimic_loss"]
@@ -39,9 +39,9 @@ def contrastive_loss(user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, tempe
     # Scores of positive rows only, P * A entries: rows without a loss cost nothing.
     positive_P = (label_B > 0).nonzero().squeeze(1)
     user_PE = unit_vectors(user_BE.index_select(0, positive_P)) / temperature
-    scores_PA = user_PE @ joined_rows(unit_vectors(item_BE)).t()
+    scores_PA = user_PE @ all_gather_rows(unit_vectors(item_BE)).t()
     own_P = positive_P + rows_before(label_B.shape[0])
-    return summed(F.cross_entropy(scores_PA, own_P, reduction="sum")) / max(total(positive_P.shape[0]), 1)
+    return all_reduce(F.cross_entropy(scores_PA, own_P, reduction="sum")) / max(total_rows(positive_P.shape[0]), 1)
 
 
 def mimic_loss(augmented_BE: Tensor, other_BE: Tensor, label_B: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ def category_alignment_loss(item_BE: Tensor, category_B: Tensor, categories: int
     """
 
     def per_category(values: Tensor) -> Tensor:
-        return summed(values.new_zeros(categories, values.shape[1]).index_add(0, category_B, values))
+        return all_reduce(values.new_zeros(categories, values.shape[1]).index_add(0, category_B, values))
 
     n_C1 = per_category(item_BE.new_ones(item_BE.shape[0], 1))
     mean_CE = per_category(item_BE) / n_C1.clamp(min=1)

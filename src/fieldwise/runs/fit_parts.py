@@ -12,8 +12,7 @@ from fieldwise.bundle.warm_start import WarmStart, warm_start
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.all_rows import encoded_together
 from fieldwise.data.prepare.prepared import Part
-from fieldwise.distributed.agreement import check_agreement
-from fieldwise.distributed.world import current
+from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.runs.defaults import Chosen
@@ -177,8 +176,8 @@ def fit_again(fitted: Fitted, inputs: FitInputs) -> Fitted:
 
 def _keeps() -> bool:
     """Whether this process writes checkpoints: of several, process 0 does."""
-    world = current()
-    return world is None or world.first
+    group = current_group()
+    return group is None or group.is_main_process
 
 
 def _about(settings: FitSettings) -> dict[str, Any]:
@@ -188,8 +187,8 @@ def _about(settings: FitSettings) -> dict[str, Any]:
 
 def _agreed(about: Callable[[], Mapping[str, Any]]) -> Callable[[], Mapping[str, Any]]:
     """The facts of a run, after processes that share it have compared theirs."""
-    if (world := current()) is not None:
-        check_agreement(world, {**about(), "commit": commit()})
+    if (group := current_group()) is not None:
+        group.check_same_on_all_ranks({**about(), "commit": commit()})
     return about
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
-from fieldwise.distributed.agreement import differences
+from fieldwise.distributed.process_group import differences
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.storage.artifact import Artifact
 from fieldwise.storage.tensors import read_tensors, write_tensors

@@ -17,8 +17,8 @@ from torch import nn
 from fieldwise.config import to_plain
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import ShuffledRows, window_rows
-from fieldwise.distributed.part import ALL
-from fieldwise.distributed.world import current
+from fieldwise.distributed.environment import WHOLE_BATCH
+from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.ops.denormals import flushed_denormals
@@ -37,7 +37,7 @@ from fieldwise.training.result import Evaluation, FitResult
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.start import put_on, start_at_base_rate
 from fieldwise.training.step import Step
-from fieldwise.training.together import newest
+from fieldwise.training.sync import latest_checkpoint
 from fieldwise.training.unfinished import REMEDY
 
 __all__ = ["Training", "fit"]
@@ -107,7 +107,7 @@ def fit(
 class Training:
     """One call of `fit`, whose state can be kept.
 
-    Processes that train together (`fieldwise.distributed.world.current`) share its batches.
+    Processes that train together (`current_group`) share its batches.
 
     Args:
         network, train, valid, settings, objective, seed, valid_group, callbacks: see `fit`.
@@ -128,9 +128,9 @@ class Training:
 
     def __post_init__(self) -> None:
         network, settings, began = self.network, self.settings, time.perf_counter()
-        window, self.world = window_rows(self.train, settings.shuffle_rows), current()
-        part = ALL if self.world is None else self.world.part
-        self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed, part=part)
+        window, self.processes = window_rows(self.train, settings.shuffle_rows), current_group()
+        shard = WHOLE_BATCH if self.processes is None else self.processes.shard
+        self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed, shard=shard)
         self.monitor = monitored(settings, self.objective, grouped=self.valid_group is not None)
         check_batch_norm(network, len(self.train), settings.batch_size)
         check_auxiliary_loss(network, self.objective)
@@ -147,9 +147,9 @@ class Training:
         keep_freed_arrays()
         with kept_rng(self.device), flushed_denormals():
             torch.manual_seed(self.seed)
-            if self.checkpoints is None and self.world is None:
+            if self.checkpoints is None and self.processes is None:
                 return self._run()
-            if (found := newest(self.checkpoints, self.world)) is not None:
+            if (found := latest_checkpoint(self.checkpoints, self.processes)) is not None:
                 try:
                     self.reached = restore(found, self.step.parts, self.order)
                 except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as e:

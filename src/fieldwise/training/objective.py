@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fieldwise.data.table import EncodedTable, batch_starts
-from fieldwise.distributed.world import World, current
+from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
 from fieldwise.layout import Batch
@@ -139,8 +139,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Metrics of a network over all rows of a table with targets.
 
-    Processes that train together (`fieldwise.distributed.world.current`) each score a part of the rows, and process 0
-    computes the metrics of all of them.
+    Processes that train together (`current_group`) each score a part of the rows, and process 0 computes the metrics of
+    all of them.
 
     Args:
         network: returns scores [B], or [B, T] for several labels.
@@ -155,12 +155,13 @@ def evaluate(
     """
     if table.y is None:
         raise ConfigError("evaluation needs targets, but the encoded table has none")
-    world = current()
-    if world is None:
+    processes = current_group()
+    if processes is None:
         batches = _counted(table.batches(SCORING_BATCH), scored)
         return metrics_of(score_batches(network, batches), table, objective, group, loss)
-    scores = _scores_of_all(network, table, world)
-    found: dict[str, float] = world.sent(None if scores is None else metrics_of(scores, table, objective, group, loss))
+    scores = _scores_of_all(network, table, processes)
+    metrics = None if scores is None else metrics_of(scores, table, objective, group, loss)
+    found: dict[str, float] = processes.broadcast_object(metrics)
     return found
 
 
@@ -173,16 +174,16 @@ def _counted(
             scored(batch.size)
 
 
-def _scores_of_all(network: nn.Module, table: EncodedTable, world: World) -> np.ndarray | None:
+def _scores_of_all(network: nn.Module, table: EncodedTable, group: ProcessGroup) -> np.ndarray | None:
     """Scores of all rows, to each process those of some batches; None but in process 0."""
     starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
-    low, high = world.part.of(len(starts) - 1)
+    low, high = group.shard.of(len(starts) - 1)
     edges = starts[low : high + 1]
     scores = torch.from_numpy(score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges))))
     assert table.y is not None, "checked before"
     labels = table.y.shape[1]
-    lengths = world.lengths(len(scores))
-    every = world.collected(scores.reshape(-1, labels), lengths)
+    lengths = group.all_gather_lengths(len(scores))
+    every = group.gather_v(scores.reshape(-1, labels), lengths)
     return None if every is None else (every[:, 0] if labels == 1 else every).numpy()
 
 

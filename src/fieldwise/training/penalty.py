@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.config import nearest
-from fieldwise.distributed.across import joined_rows
+from fieldwise.distributed.collectives import all_gather_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch
@@ -71,7 +71,7 @@ class L2Penalty:
 
 def _touched(batch: Batch) -> Tensor:
     """The distinct rows that a batch reads, of which other processes may have a part."""
-    read: Tensor = torch.unique(joined_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids])))
+    read: Tensor = torch.unique(all_gather_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids])))
     return read.long()
 
 

@@ -3,19 +3,19 @@
 from torch import Tensor, nn
 
 from fieldwise.data.table import EncodedTable
-from fieldwise.distributed.world import current
+from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch
 from fieldwise.training.averaging import averaged
-from fieldwise.training.exchange import Exchange
 from fieldwise.training.forward import Forward
+from fieldwise.training.gradient_sync import GradientSync
 from fieldwise.training.interrupts import Signals
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import run_optimizer
 from fieldwise.training.penalty import L2Penalty
 from fieldwise.training.reached import Parts, Reached
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.together import make_alike
+from fieldwise.training.sync import broadcast_parameters
 from fieldwise.training.unknown import ShowUnknown
 
 __all__ = ["Step"]
@@ -32,7 +32,7 @@ class Step:
         seed: of what `unknown_share` hides.
 
     Attributes:
-        exchange: with the other processes, if several share the batches.
+        sync: with the other processes, if several share the batches.
 
     Shape:
         call: Batch of B rows, targets [B, T], row weights [B] or None -> a scalar.
@@ -41,13 +41,13 @@ class Step:
     def __init__(
         self, network: nn.Module, train: EncodedTable, settings: TrainingSettings, objective: Objective, seed: int
     ) -> None:
-        self.network, self.objective, world = network, objective, current()
-        if world is not None:
-            make_alike(network, world, settings)
+        self.network, self.objective, group = network, objective, current_group()
+        if group is not None:
+            broadcast_parameters(network, group, settings)
         share = settings.unknown_share
         self.show_unknown = ShowUnknown(train, share, seed) if share else None
         self.optimizer = run_optimizer(network, settings)  # first: it decides which tables apply their own L2
-        self.exchange = None if world is None else Exchange(world, self.optimizer, seed)
+        self.sync = None if group is None else GradientSync(group, self.optimizer, seed)
         self.penalty = L2Penalty(network, settings.l2, settings.l2_rows)
         self.forward = Forward(network, settings)
         self.parameters = list(network.parameters())
@@ -63,12 +63,12 @@ class Step:
     @property
     def signals(self) -> Signals | None:
         """What processes that share the batches heed together; None for a process alone."""
-        return None if self.exchange is None else self.exchange.signals
+        return None if self.sync is None else self.sync.signals
 
     def begin(self, at: Reached, own: int, rows: int) -> None:
         """The next step begins, of whose `rows` this process has `own`."""
-        if self.exchange is not None:
-            self.exchange.begin(at.epoch, at.step, own, rows)
+        if self.sync is not None:
+            self.sync.begin(at.epoch, at.step, own, rows)
 
     def __call__(self, batch: Batch, y: Tensor, weight: Tensor | None) -> Tensor:
         """The loss of a batch before the step."""
@@ -84,11 +84,11 @@ class Step:
             raise ConfigError(f"{network}.forward(batch) must return one logit per row, shape {wanted}, found {found}")
         data_loss = self.objective.loss(logit, y, weight)
         total = data_loss if auxiliary is None else data_loss + self.objective.weighted(auxiliary)
-        if self.exchange is not None:
-            data_loss, total = self.exchange.shared(data_loss), self.exchange.shared(total)
+        if self.sync is not None:
+            data_loss, total = self.sync.shared(data_loss), self.sync.shared(total)
         total.backward()  # type: ignore[no-untyped-call]
-        if self.exchange is not None:
-            data_loss = self.exchange(data_loss)
+        if self.sync is not None:
+            data_loss = self.sync(data_loss)
         if self.penalty:
             self.penalty.add_gradients(batch)
         self.optimizer.step()

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from fieldwise.data.table import EncodedTable
-from fieldwise.distributed.across import rows_before, total
+from fieldwise.distributed.collectives import rows_before, total_rows
 from fieldwise.layout import Batch
 
 __all__ = ["ShowUnknown"]
@@ -58,7 +58,7 @@ class ShowUnknown:
 
     def _drawn(self, shape: torch.Size) -> Tensor:
         """Uniform numbers for this process's part of the batch: those that one process would draw there."""
-        first, rows = rows_before(shape[0]), total(shape[0])
+        first, rows = rows_before(shape[0]), total_rows(shape[0])
         return torch.rand((rows, *shape[1:]), generator=self.draws)[first : first + shape[0]]
 
 

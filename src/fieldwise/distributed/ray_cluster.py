@@ -8,9 +8,9 @@ import re
 import signal
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from fieldwise.distributed.engine import Task, Work, answered, done_here
@@ -21,7 +21,7 @@ __all__ = ["RayEngine", "library", "ray_cluster", "ray_failure"]
 NEEDED = "work on a Ray cluster needs Ray, which is not installed: pip install 'fieldwise[ray]'"
 LOCAL = "local"
 ANSWER_SECONDS = 5.0
-AHEAD = 2  # tasks a core, in work and waiting for it
+AHEAD = 2  # tasks a core that are sent at once
 WORKERS = {
     "POLARS_MAX_THREADS": "1",  # a task has one core; Ray itself limits OpenMP
     "TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES": "1",  # processes of one machine see all of their GPUs
@@ -56,15 +56,10 @@ class RayEngine:
 
     def stream(self, work: Work, tasks: Iterable[Task]) -> Iterator[dict[str, Any]]:
         """See `Engine.stream`."""
-        ray, waiting = library("ray"), deque[Any]()
-        far = ray.remote(done_here).options(num_cpus=1)
-        with ray_failure():
-            for task in tasks:
-                waiting.append(far.remote(work, task.to_json()))
-                if len(waiting) > AHEAD * max(1, ray.cluster_resources().get("CPU", 1)):
-                    yield answered(ray.get(waiting.popleft()))
-            while waiting:
-                yield answered(ray.get(waiting.popleft()))
+        left = iter(tasks)
+        ahead = AHEAD * max(1, int(library("ray").cluster_resources().get("CPU", 1)))
+        while some := list(islice(left, ahead)):
+            yield from self.map(work, some)
 
 
 def _done(row: dict[str, Any], work: Work) -> dict[str, Any]:

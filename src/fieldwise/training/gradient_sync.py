@@ -10,18 +10,18 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-from fieldwise.distributed.world import World
+from fieldwise.distributed.process_group import ProcessGroup
 from fieldwise.training.interrupts import Signals
 from fieldwise.training.optimizers import RunOptimizer
 
-__all__ = ["Exchange"]
+__all__ = ["GradientSync"]
 
 
-class Exchange:
+class GradientSync:
     """What the processes of a training tell each other in a step.
 
     Args:
-        world: the processes.
+        group: the processes.
         optimizer: it moves parameters as a whole, and tables with sparse gradients, one entry per id that was read.
         seed: the run's seed.
 
@@ -29,9 +29,9 @@ class Exchange:
         signals: what the processes heed together.
     """
 
-    def __init__(self, world: World, optimizer: RunOptimizer, seed: int) -> None:
-        self.world, self.seed, self.share = world, seed, 0.0
-        self.signals = Signals(noted=world.noted)  # also what came in the last evaluation of a training before
+    def __init__(self, group: ProcessGroup, optimizer: RunOptimizer, seed: int) -> None:
+        self.group, self.seed, self.share = group, seed, 0.0
+        self.signals = Signals(noted=group.pending_signals)  # also of the training before
         lazy = [] if optimizer.lazy is None else optimizer.lazy.param_groups
         self.tables: list[nn.Parameter] = [group["params"][0] for group in lazy]
         dense = [p for p in optimizer.parameters if p.requires_grad]
@@ -44,7 +44,7 @@ class Exchange:
     def begin(self, epoch: int, step: int, own: int, rows: int) -> None:
         """A step begins: this process has `own` of the batch's rows. Dropout's draws depend on step and process."""
         self.share = own / rows
-        key = hashlib.sha256(f"step {self.seed} {epoch} {step} {self.world.rank}".encode()).digest()
+        key = hashlib.sha256(f"step {self.seed} {epoch} {step} {self.group.rank}".encode()).digest()
         _seed(int.from_bytes(key[:4], "little"))
 
     def shared(self, loss: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class Exchange:
             self._sum(group, self._flat[dtype])
         self._join()
         own = loss.detach() if self.share else torch.zeros_like(loss)  # the mean over no rows is not a number
-        told = self.world.sum_(torch.stack([own.double(), own.new_tensor(len(self.signals.noted)).double()]))
+        told = self.group.all_reduce(torch.stack([own.double(), own.new_tensor(len(self.signals.noted)).double()]))
         self.signals.agreed = bool(told[1] > 0)
         return told[0].to(loss.dtype)
 
@@ -72,7 +72,7 @@ class Exchange:
                 view.zero_()
             else:
                 view.copy_(p.grad)
-        self.world.sum_(flat)
+        self.group.all_reduce(flat)
         for view, p, having in zip(views, parameters, flat[:count].tolist(), strict=True):
             p.grad = view if having else None
 
@@ -86,7 +86,7 @@ class Exchange:
             for t in self.tables
         ]
         alike = [k > 0 and torch.equal(ids, found[k - 1][0]) for k, (ids, _) in enumerate(found)]
-        told = self.world.stacked(torch.tensor([[len(ids) for ids, _ in found], alike]))
+        told = self.group.all_gather(torch.tensor([[len(ids) for ids, _ in found], alike]))
         lengths, together = told[:, 0].t().tolist(), told[:, 1].all(0).tolist()
         at = 0
         while at < len(found):
@@ -98,8 +98,8 @@ class Exchange:
 
     def _join_alike(self, tables: list[nn.Parameter], found: list[tuple[Tensor, Tensor]], lengths: list[int]) -> None:
         """Join the rows of tables that were read by the same ids."""
-        ids = self.world.joined(found[0][0], lengths).view(1, -1)
-        rows = self.world.joined(torch.cat([rows for _, rows in found], 1), lengths)
+        ids = self.group.all_gather_v(found[0][0], lengths).view(1, -1)
+        rows = self.group.all_gather_v(torch.cat([rows for _, rows in found], 1), lengths)
         for table, own in zip(tables, torch.split(rows, [t.shape[1] for t in tables], 1), strict=True):
             table.grad = torch.sparse_coo_tensor(ids, own, table.shape, check_invariants=False)
 
