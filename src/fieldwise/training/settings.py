@@ -96,7 +96,7 @@ class TrainingSettings(Settings):
     plateau_patience: int = 1
     refit: bool = False
     device: str = field(default="cpu", metadata=LOCAL)
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: float = 2.0
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
