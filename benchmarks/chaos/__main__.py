@@ -41,14 +41,14 @@ class Size:
 
 Attack = Callable[[Path, Size], list[Outcome]]
 ATTACKS: dict[str, Attack] = {
-    "documents": lambda at, size: [documents(at, size.count(10_000, 14), size.seed, max(30, size.seconds(300)))],
-    "replacement": lambda at, size: [replacement(at, size.seconds(30), size.seed)],
+    "documents": lambda at, size: [documents(at, size.count(3000, 14), size.seed, max(30, size.seconds(80)))],
+    "replacement": lambda at, size: [replacement(at, size.seconds(20), size.seed)],
     "stores": lambda at, size: stores(at, size.seconds(8)),
-    "kills": lambda at, size: [kills(at, size.count(300, 7), size.seed)],
+    "kills": lambda at, size: [kills(at, size.count(105, 7), size.seed)],
     "writers": lambda at, size: [
-        saves(at, size.count(60, 4)),
-        calibrations(at, size.count(9, 3)),
-        trainings(at, size.count(8)),
+        saves(at, size.count(40, 4)),
+        calibrations(at, size.count(6, 3)),
+        trainings(at, size.count(4)),
     ],
 }
 

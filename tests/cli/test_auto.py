@@ -38,7 +38,7 @@ def test_a_table_leads_to_a_folder_and_the_next_commands(fieldwise, log):
     assert fieldwise(*train, "--quiet")[0] == 0
     code, out, err = fieldwise("auto", "clicks.csv", "--minutes", 20)
     assert (code, out) == (2, "")
-    assert "runs/auto-clicks holds the result of an earlier run: give --again" in err
+    assert "runs/auto-clicks holds the result of an earlier run: give again" in err
 
 
 def test_json_quiet_own_schema_and_another_separator(fieldwise, log):
@@ -95,7 +95,7 @@ def test_what_is_typed_wrong_is_one_sentence(subtests, fieldwise, log):
     for words, sentence in [
         (("absent.csv",), "absent.csv"),
         (("clicks.csv", "--label", "clik"), "clik"),
-        (("clicks.csv", "--keep", "nope"), "--keep must name a column that a field reads, found 'nope'"),
+        (("clicks.csv", "--keep", "nope"), "keep must name a column that a field reads, found 'nope'"),
         (("clicks.csv", "--split-column", "nope"), "'nope'"),
         (("clicks.csv", "--out", "clicks.csv"), "is a file: choose another name"),
         (("clicks.csv", "--minutes", "0"), "--minutes"),

@@ -53,16 +53,16 @@ def run(options: ServeOptions) -> None:
     except ImportError as e:
         raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
     usual_ends()  # uvicorn stops gracefully by itself
-    listening = options.listening.listen()
     if options.workers == 1:
         app = _application(options, None)
-        _say_where(options, listening)
-        uvicorn.Server(_configured(options, app)).run(sockets=[listening])
+        with options.listening.listen() as listening:
+            _say_where(options, listening)
+            uvicorn.Server(_configured(options, app)).run(sockets=[listening])
         return
     if sys.platform == "win32":
         raise ConfigError("--workers needs Linux or macOS: leave it out, and start several servers behind a proxy")
     check_count("--workers", options.workers)
-    with scratch_folder() as folder:
+    with scratch_folder() as folder, options.listening.listen() as listening:
         for name in (METRICS_FOLDER, SHARED):
             (folder / name).mkdir()
         os.environ[METRICS] = str(folder / METRICS_FOLDER)

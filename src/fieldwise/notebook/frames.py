@@ -32,7 +32,7 @@ def training_frame(result: FitResult) -> pl.DataFrame:
     rows = [
         {"epoch": e.epoch, "learning_rate": e.learning_rate, "seconds": e.seconds, "train_loss": e.train_loss}
         | {f"valid_{name}": float(value) for name, value in e.metrics.items()}
-        | {"kept": e == result.best}
+        | {"kept": e.epoch == result.best.epoch}
         for e in result.history
     ]
     return pl.DataFrame(rows, schema_overrides={"train_loss": pl.Float64}, infer_schema_length=None)

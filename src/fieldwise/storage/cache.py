@@ -126,8 +126,8 @@ class Cache:
             sums: `word_sums` of its files that are known, by path in the folder.
         """
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(self.folder)
+            with one_writer(self.folder):  # else a folder that another writer has just made counts as left over
+                remove_leftovers(self.folder)
             if not (self.folder / key / ABOUT).is_file():
                 _remove(self.folder / key)  # not an entry without its manifest, and would block this key for ever
             with whole_folder(self.folder / key, replace=False) as new:
@@ -160,7 +160,8 @@ class Cache:
         for entry in found:
             _remove(entry.folder)
         if self.folder.is_dir():
-            remove_leftovers(self.folder)
+            with one_writer(self.folder):
+                remove_leftovers(self.folder)
             remove_scratch(self.folder)
             self._clear_unfinished()
         return found
