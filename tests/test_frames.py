@@ -36,7 +36,7 @@ from fieldwise import (
     prepare_recipe,
 )
 from fieldwise.data.read.tables import TableLike
-from fieldwise.explain import Subject, explain
+from fieldwise.explain import Subject, effects, explain
 from fieldwise.models.build import build_network
 from fieldwise.scoring.recommend import recommend
 from fieldwise.serving import Cascade, WholeRanking, build_index, evaluate_cascade
@@ -165,6 +165,7 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     "fieldwise.explain.explain": lambda given, _: (
         explain(_ranker(), given(LOG.head(5)), background=given(LOG)).contributions
     ),
+    "fieldwise.explain.effects": lambda given, _: str(effects(_ranker(), given(LOG))),
     "fieldwise.infer_schema": lambda given, _: infer_schema(given(LOG), label="click").to_toml(),
     "fieldwise.prepare_recipe": lambda given, folder: prepare_recipe(RECIPE, folder, given(SIMULATED)).train.table.ids,
     "fieldwise.scoring.recommend.recommend": lambda given, _: recommend(

@@ -65,7 +65,10 @@ def training_html(result: FitResult) -> str:
     """The evaluations of a run, with the best one marked."""
     names = list(dict.fromkeys(m for m in (result.monitor, "auc", "logloss", "rmse") if m in result.best.metrics))
     shown = result.history[-SHOWN_ROWS:]
-    rows = [[e.epoch, e.train_loss, *(e.metrics[m] for m in names), e.learning_rate, e.epoch == result.best.epoch] for e in shown]
+    rows = [
+        [e.epoch, e.train_loss, *(e.metrics[m] for m in names), e.learning_rate, e.epoch == result.best.epoch]
+        for e in shown
+    ]
     before = len(result.history) - len(shown)
     notes = [f"stopped by {result.stopped} after {result.epochs} epochs, {result.seconds:.1f} s"]
     notes += [f"{before} earlier evaluations are not shown"] if before else []
