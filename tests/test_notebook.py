@@ -110,7 +110,9 @@ def test_a_training() -> None:
     result = FITTED.result_
     texts = shown(result)
     assert texts.count("yes") == 1
-    assert f"{result.best.metrics[result.monitor]:.4g}" in texts
+    assert any(f"{result.monitor} {result.best.metrics[result.monitor]:.4g}" in text for text in texts), (
+        "the mean with LR"
+    )
     frame = result.to_pandas()
     assert isinstance(frame, pd.DataFrame)
     assert frame["epoch"].tolist() == [one.epoch for one in result.history]

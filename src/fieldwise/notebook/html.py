@@ -71,6 +71,9 @@ def training_html(result: FitResult) -> str:
     ]
     before = len(result.history) - len(shown)
     notes = [f"stopped by {result.stopped} after {result.epochs} epochs, {result.seconds:.1f} s"]
+    if result.interactions is not None:
+        value = result.best.metrics[result.monitor]
+        notes.append(f"kept as a mean with LR, in which it has {result.interactions:.0%}: {result.monitor} {value:.4g}")
     notes += [f"{before} earlier evaluations are not shown"] if before else []
     columns = ["epoch", "train loss", *(f"valid {m}" for m in names), "learning rate", "kept"]
     return table_html(f"Training, by valid {result.monitor}", columns, rows, "; ".join(notes))
