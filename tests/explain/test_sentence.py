@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 import torch
 
-from fieldwise import Bundle, Categorical, Label, Numeric, Schema
+from fieldwise import Bag, Bundle, Categorical, Label, Numeric, Schema
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.explain import explain
 from fieldwise.models import FM, LR, AutoInt
@@ -105,6 +105,18 @@ def test_missing_and_unknown_values_are_said(changed, words):
     made = first_order(bundle(LR()), bias=1.0, category={"Home > Garden": 2.0, "Toys": 2.0})
     assert said(made, 0, **changed) == f"73 %, less than usual, mainly because {words}"
     assert said(made, 0).endswith("no value changes it")
+
+
+def test_a_list_in_the_plural_are_its_values():
+    log = pl.DataFrame({"genres": ["Drama|Noir", "Comedy"] * 4})
+    schema = Schema(fields=(Bag("genres", role="item"),), label=Label("bought"))
+    encoder = Encoder.fit(log, schema)
+    network = build_network(LR(), encoder.layout, 0).eval()
+    with torch.no_grad():
+        network.first_order.bias.zero_()
+        network.first_order.embedding.weight.zero_()[2 + encoder.fitted[0].values.index("Drama")] = 4.0
+    made = Bundle(schema, encoder, LR(), network, log, {})
+    assert explain(made, log[:1]).row(0)["sentence"].endswith("mainly because the genres are Drama, Noir")
 
 
 def test_ids_are_this_user_and_this_item():

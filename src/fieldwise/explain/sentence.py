@@ -134,4 +134,5 @@ class _Value:
             return f"the {self.name} is missing"
         if self.level:
             return f"the {self.name} is {self.level} ({self.value})"
-        return f"the {self.name} is {self.value}" + (", which is new to the model" if self.unseen else "")
+        are = "are" if self.schema.fields[self.field].cell == "list" and self.name.endswith("s") else "is"
+        return f"the {self.name} {are} {self.value}" + (", which is new to the model" if self.unseen else "")
