@@ -516,7 +516,7 @@ def test_an_open_why_follows_a_changed_field(visit, places):
     found = {item["id"]: item["prediction"] for item in recommended(address, **body)}
     if item in found:
         page.wait_for_function(
-            "text => document.querySelector('.sum strong').textContent === text",
+            "text => document.querySelector('.sum strong')?.textContent === text",
             arg=percents([{"prediction": found[item]}])[0],
         )
         assert one.locator(".words", has_text="device (absent)").count()
@@ -657,7 +657,7 @@ def test_one_row_by_hand_where_there_is_no_catalogue(visit, places, ranker):
     row["price"] = 0.9
     settle(page)
     page.wait_for_function(
-        "text => document.querySelector('.card .number').textContent === text",
+        "text => document.querySelector('.card .number')?.textContent === text",
         arg=percents([{"prediction": prediction()}])[0],
     )
     change = 100 * (prediction() - usual)
