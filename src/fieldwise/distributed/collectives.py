@@ -64,7 +64,7 @@ def total_rows(rows: int) -> int:
 
 
 class _AllReduce(torch.autograd.Function):
-    """A sum over processes. Every one of them goes on with it, so that gradients are summed too."""
+    """A sum over processes. Each process uses the sum, so the backward pass sums gradients too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:

@@ -30,7 +30,7 @@ class Baseline:
 
 
 def baseline_rows(prepared: Prepared, epochs: int) -> int:
-    """The training rows of the baseline: so many that its epochs read at most a tenth of what the training has read.
+    """The number of training rows of the baseline: its epochs read at most a tenth of what the training has read.
 
     Tables of at most 50,000 training rows are read whole.
 

@@ -18,7 +18,7 @@ __all__ = ["GradientSync"]
 
 
 class GradientSync:
-    """What the processes of a training tell each other in a step.
+    """Sums losses and gradients over the processes of a training in each step.
 
     Args:
         group: the processes.
@@ -26,7 +26,7 @@ class GradientSync:
         seed: the run's seed.
 
     Attributes:
-        signals: what the processes heed together.
+        signals: received signals, on which all processes act at the same step.
     """
 
     def __init__(self, group: ProcessGroup, optimizer: RunOptimizer, seed: int) -> None:

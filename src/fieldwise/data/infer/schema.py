@@ -105,8 +105,8 @@ def infer_schema(frame: TableLike | Sample, *, label: str | None = None, positiv
     """Infer a schema from a table's contents, with its column names as one more piece of evidence.
 
     Args:
-        frame: the table. Of more than 200,000 rows so many are drawn at random, beside all rows of the label; of files
-            of more than about 1 GiB, see `sample_table`.
+        frame: the table. If it has more than 200,000 rows, a random sample of 200,000 is used, but all rows of the
+            label's column. For files larger than about 1 GiB see `sample_table`.
         label: the label's column; inferred from names and values if omitted.
         positive: positive values of the label; if omitted, inferred from the meaning of words such as `yes` and
             `clicked`, else from frequency, which is reported as a doubt.
