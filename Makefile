@@ -15,12 +15,11 @@ ON_ALL_CORES := -n logical --dist worksteal
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-# DATA, DATA_DIR and OUT reach the recipe through the environment: any character in them is safe.
+# DATA and OUT reach the recipe through the environment: any character in them is safe.
 demo: export DATA := $(DATA)
-demo: export DATA_DIR := $(DATA_DIR)
 demo: export OUT := $(OUT)
-demo: demo-venv ## train, compare and save six models (DATA=movielens-1m, DATA_DIR=folder, OUT=folder)
-	@$(PYTHON) -m fieldwise demo $${DATA:+--data "$$DATA"} $${DATA_DIR:+--data-dir "$$DATA_DIR"} $${OUT:+--out "$$OUT"}
+demo: demo-venv ## train, compare and save six models (DATA=movielens-1m, OUT=folder)
+	@$(PYTHON) -m fieldwise demo $${DATA:+--data "$$DATA"} $${OUT:+--out "$$OUT"}
 
 # Else every worker, and every process that a test starts, would compile all modules.
 test test-all: export PYTHONDONTWRITEBYTECODE :=

@@ -7,8 +7,9 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -93,7 +94,7 @@ def run(name: str, options: argparse.Namespace) -> bool:
     return not any(outcome.error for outcome in outcomes)
 
 
-def show(outcomes: Sequence[Outcome], targets: Sequence[dict[str, object]], measures: Sequence[str]) -> None:
+def show(outcomes: Sequence[Outcome], targets: Sequence[Mapping[str, Any]], measures: Sequence[str]) -> None:
     """The case's medians on standard output."""
     for outcome in outcomes:
         own = outcome.contender.name == MACHINE
@@ -101,11 +102,8 @@ def show(outcomes: Sequence[Outcome], targets: Sequence[dict[str, object]], meas
         medians = ", ".join(f"{m} {number(sorted(outcome.samples[m])[len(outcome.samples[m]) // 2])}" for m in names)
         print(f"  {outcome.contender.name:34} {medians or outcome.error or outcome.absent}", flush=True)
     for target in targets:
-        value, goal = target["value"], target["goal"]
-        assert isinstance(value, float)
-        print(
-            f"  {target['what']}: {number(value)}, target {goal}: {'met' if target['met'] else 'not met'}", flush=True
-        )
+        met = "met" if target["met"] else "not met"
+        print(f"  {target['what']}: {number(target['value'])}, target {target['goal']}: {met}", flush=True)
 
 
 def command_line(name: str, options: argparse.Namespace) -> str:

@@ -38,7 +38,7 @@ class Settings:
         folder: folder for the case's data; it is removed afterwards.
         size: `full`, `quick` for a run of a minute or less, `tiny` for tests.
         rows: number of rows that replaces the size's, in cases with rows.
-        threads: threads of every contender that does not set its own.
+        threads: threads of every contender.
     """
 
     folder: Path
@@ -64,36 +64,21 @@ class Contender:
         make: `module:function` in `benchmarks.contenders` that takes the options and returns a `Timed`.
         options: plain values passed to the function; `threads` is added.
         peers: whether it runs in the environment of other libraries.
-        threads: threads, if they differ from the case's.
     """
 
     name: str
     make: str
     options: Mapping[str, Any] = field(default_factory=dict)
     peers: bool = False
-    threads: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Target:
-    """`top / bottom` shall be at least `goal`; each is (contender, measure).
+    """`contender` shall need at most 1 / `goal` of the seconds that `reference` needs."""
 
-    >>> Target.faster("fieldwise", "FuxiCTR", 20).top
-    ('FuxiCTR', 'seconds')
-    """
-
-    what: str
-    top: tuple[str, str]
-    bottom: tuple[str, str]
+    contender: str
+    reference: str
     goal: float
-    unit: Literal["times", "share"] = "times"
-
-    @classmethod
-    def faster(
-        cls, one: str, other: str, goal: float, *, measure: str = "seconds", what: str | None = None
-    ) -> "Target":
-        """`one` needs at most 1/goal of what `other` needs."""
-        return cls(what=what or f"{one} against {other}", top=(other, measure), bottom=(one, measure), goal=goal)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 
 from benchmarks.case import Case, Contender, Settings, Target
-from benchmarks.log import CATEGORIES, FRAPPE_SIZES, NUMBERS, Log, random_log
+from benchmarks.criteo import TIME, blocks
+from benchmarks.log import FRAPPE_SIZES, Log, random_log
 from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models import AutoInt, parameter_count
@@ -62,16 +63,16 @@ def frappe_log(rows: int) -> Log:
 
 
 def saved_frappe(settings: Settings) -> tuple[Log, str]:
-    """Frappe's log (or one of its shape) and the folder that it was written to for the contenders."""
+    """Frappe's log (or one of its shape) and the file that it was written to for the contenders."""
     rows = settings.rows_of(FRAPPE_ROWS, FRAPPE_ROWS, 600)
     log = random_log(rows, FRAPPE_SIZES, valid_rows=100) if settings.size == "tiny" else frappe_log(rows)
-    folder = settings.folder / "log"
-    log.save(folder)
-    return log, str(folder)
+    path = settings.folder / "log.npz"
+    log.save(path)
+    return log, str(path)
 
 
 def afm_epoch(settings: Settings) -> Case:
-    """An epoch of AFM on Frappe: fieldwise, its plain ops, FuxiCTR, DeepCTR-Torch, a plain PyTorch loop."""
+    """An epoch of AFM on Frappe: fieldwise, FuxiCTR, DeepCTR-Torch, a plain PyTorch loop."""
     log, folder = saved_frappe(settings)
     batch = settings.pick(4096, 4096, 100)
     sizes = {"embedding_dim": 10, "attention_dim": 128}
@@ -83,30 +84,18 @@ def afm_epoch(settings: Settings) -> Case:
         title="An epoch of AFM, D 10, A 128",
         about=f"{log.about}; batch {batch}, float32, Adam, no dropout or penalty. Seconds are those of an epoch's "
         f"training steps over {rows:,} rows; timings of fewer rows are scaled to an epoch. Those of fieldwise include "
-        "shuffling and batch assembly; FuxiCTR and DeepCTR-Torch get batches prepared in memory, unless their own "
-        "loader is named. FuxiCTR's step clips gradient norms, as its released code always does.",
+        "shuffling and batch assembly; FuxiCTR and DeepCTR-Torch get batches prepared in memory. FuxiCTR's step "
+        "clips gradient norms, as its released code always does.",
         contenders=(
             Contender(name="fieldwise", make="ours:epoch", options=own),
-            Contender(name="fieldwise, lazy Adam", make="ours:epoch", options={**own, "training": LAZY}),
-            Contender(
-                name="fieldwise, plain ops",
-                make="ours:epoch",
-                options={**own, "ops": "plain", "steps": few["steps"]},
-            ),
             Contender(name=FUXICTR, make="fuxictr:epoch", options={**few, "model": "afm"}, peers=True),
             Contender(name="DeepCTR-Torch 0.3.0", make="deepctr_torch:epoch", options=few, peers=True),
-            Contender(
-                name="DeepCTR-Torch, its loader",
-                make="deepctr_torch:epoch",
-                options={**few, "loader": True},
-                peers=True,
-            ),
             Contender(name=PLAIN, make="ours:plain_afm_epoch", options=few),
         ),
         targets=(
-            Target.faster("fieldwise", FUXICTR, 20),
-            Target.faster("fieldwise", "DeepCTR-Torch 0.3.0", 20),
-            Target.faster("fieldwise", PLAIN, 10),
+            Target("fieldwise", FUXICTR, 20),
+            Target("fieldwise", "DeepCTR-Torch 0.3.0", 20),
+            Target("fieldwise", PLAIN, 10),
         ),
     )
 
@@ -143,8 +132,8 @@ def autoint_epoch(settings: Settings) -> Case:
             Contender(name=FUXICTR, make="fuxictr:epoch", options={**few, "model": "autoint"}, peers=True),
         ),
         targets=(
-            Target.faster("fieldwise", FUXICTR, 5),
-            Target.faster("fieldwise, bfloat16", FUXICTR, 8),
+            Target("fieldwise", FUXICTR, 5),
+            Target("fieldwise, bfloat16", FUXICTR, 8),
         ),
     )
 
@@ -156,7 +145,7 @@ def parquet_scoring(settings: Settings) -> Case:
     """Scoring 1,000,000 rows with AutoInt from Parquet to Parquet, compared with FuxiCTR's predict."""
     rows = settings.rows_of(1_000_000, 100_000, 300)
     log = random_log(rows, FRAPPE_SIZES)
-    log.save(settings.folder / "log")
+    log.save(settings.folder / "log.npz")
     raw, encoded = settings.folder / "raw.parquet", settings.folder / "fuxictr.parquet"
     names = [f"f{f}" for f in range(len(FRAPPE_SIZES))]
     columns = dict(zip(names, log.ids.T, strict=True))
@@ -166,7 +155,7 @@ def parquet_scoring(settings: Settings) -> Case:
     save_bundle(raw, settings.folder / "bundle", log)
     own = {"bundle": str(settings.folder / "bundle"), "data": str(raw), "rows": rows}
     theirs = {
-        "log": str(settings.folder / "log"),
+        "log": str(settings.folder / "log.npz"),
         "data": str(encoded),
         "out": str(settings.folder / "fuxictr-scores.parquet"),
         "settings": {"embedding_dim": 10, "layers": 3, "heads": 2, "attention_dim": 64},
@@ -198,7 +187,7 @@ def parquet_scoring(settings: Settings) -> Case:
             ),
             Contender(name=FUXICTR, make="fuxictr:predict", options=theirs, peers=True),
         ),
-        targets=(Target.faster("fieldwise", FUXICTR, 10),),
+        targets=(Target("fieldwise", FUXICTR, 10),),
     )
 
 
@@ -212,21 +201,22 @@ def save_bundle(raw: Path, folder: Path, log: Log) -> None:
     Bundle(schema, encoder, MODEL, network, sample_rows(schema, frame), about).save(folder)
 
 
-CHUNK = 500_000
-ENCODERS = {"fieldwise": "fieldwise", "scikit-learn": "sklearn"}
-
-
 def preparing(settings: Settings) -> Case:
     """Encoding a Criteo-like CSV file of 39 columns: fieldwise, scikit-learn's encoders, FuxiCTR's preprocessing."""
     rows = settings.rows_of(5_000_000, 200_000, 2_000)
     path = settings.folder / "log.csv"
-    write_rows(path, rows)
+    with path.open("wb") as file:
+        for k, block in enumerate(blocks(rows)):
+            block.drop(TIME).write_csv(file, include_header=k == 0)
     options = {"path": str(path), "rows": rows}
-    own = [Contender(name=n, make=f"ours:encoding_by_{f}", options=options) for n, f in ENCODERS.items()]
+    own = [
+        Contender(name=name, make="ours:encoding", options={**options, "by": name})
+        for name in ("fieldwise", "scikit-learn")
+    ]
     # One run of a slow contestant takes minutes at the full size, so all contestants get the same few rounds.
     return Case(
         title=f"Encoding {rows:,} rows of 39 columns from a CSV file",
-        about="A 0/1 label, 13 numbers with missing values and 26 categories (10 to 1,000,000 values), read, fitted "
+        about="A 0/1 label, 13 numbers with missing values and 26 categories (4 to 2,000,000 values), read, fitted "
         "and encoded to disk. FuxiCTR 2.3.10 runs on Polars 1, since its CSV reader uses an argument that Polars 2 "
         "removed; its numbers are scaled by its `StandardScaler`, missing ones filled with 0.",
         contenders=(
@@ -234,38 +224,14 @@ def preparing(settings: Settings) -> Case:
             Contender(name=FUXICTR, make="fuxictr:preprocess", options=options, peers=True),
         ),
         targets=(
-            Target.faster("fieldwise", FUXICTR, 3),
-            Target.faster("fieldwise", "scikit-learn", 15),
+            Target("fieldwise", FUXICTR, 3),
+            Target("fieldwise", "scikit-learn", 15),
         ),
     )
 
 
-def write_rows(path: Path, rows: int, seed: int = 0) -> None:
-    """Write `rows` rows with a header: label, I1 to I13, C1 to C26; a missing cell is empty.
-
-    The same rows and seed give the same file.
-    """
-    rng = np.random.default_rng(seed)
-    sizes = np.geomspace(10, 1_000_000, len(CATEGORIES)).astype(int)
-    # An odd factor permutes the numbers below 2^32: every value gets its own name.
-    names = [pl.Series([f"{(k * 2654435761 + 97 * c) % 2**32:08x}" for k in range(n)]) for c, n in enumerate(sizes)]
-    scales = np.linspace(0.5, 3.0, len(NUMBERS))
-    gaps = np.linspace(0.0, 0.45, len(NUMBERS))
-    with path.open("wb") as file:
-        for start in range(0, rows, CHUNK):
-            n = min(CHUNK, rows - start)
-            columns: dict[str, object] = {"label": (rng.random(n) < 0.25).astype(np.int8)}
-            for name, scale, gap in zip(NUMBERS, scales, gaps, strict=True):
-                number = pl.Series(np.floor(rng.lognormal(scale, 1.2, n)).astype(np.int64) - 1)
-                columns[name] = number.set(pl.Series(rng.random(n) < gap), None)
-            for name, size, known in zip(CATEGORIES, sizes, names, strict=True):
-                value = known.gather((size ** rng.random(n)).astype(np.int64) - 1)
-                columns[name] = value.set(pl.Series(rng.random(n) < 0.02), None)
-            pl.DataFrame(columns).write_csv(file, include_header=start == 0)
-
-
 def gpu_afm_epoch(settings: Settings) -> Case:
-    """An epoch of AFM on Frappe on one GPU: fieldwise, its plain ops, FuxiCTR, a plain PyTorch loop."""
+    """An epoch of AFM on Frappe on one GPU: fieldwise, FuxiCTR, a plain PyTorch loop."""
     return on_gpu(afm_epoch(settings), settings, (FUXICTR, PLAIN))
 
 
@@ -291,7 +257,7 @@ def on_gpu(case: Case, settings: Settings, against: tuple[str, ...]) -> Case:
         title=f"{case.title}, on a GPU",
         about=f"{case.about} All on one GPU; seconds end when it is done. Peak memory is that of tensors there.",
         contenders=tuple(contenders),
-        targets=tuple(Target.faster("fieldwise", other, 1) for other in against),
+        targets=tuple(Target("fieldwise", other, 1) for other in against),
         measures=("seconds", "peak MB"),
     )
 

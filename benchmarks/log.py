@@ -3,21 +3,18 @@
 Letters: N training rows, M validation rows, F fields.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-__all__ = ["CATEGORIES", "FRAPPE_SIZES", "NUMBERS", "Log", "random_log"]
+__all__ = ["CATEGORIES", "FRAPPE_SIZES", "NUMBERS", "Log", "random_log", "zipf"]
 
 NUMBERS = tuple(f"I{k}" for k in range(1, 14))
 CATEGORIES = tuple(f"C{k}" for k in range(1, 27))
 """Columns of the CSV file that `preparing` encodes, beside `label`."""
 FRAPPE_SIZES = (957, 4082, 7, 7, 2, 3, 2, 9, 80, 233)
 """Categories of Frappe's ten fields."""
-
-_ARRAYS = ("ids", "y", "valid_ids", "valid_y")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,44 +42,27 @@ class Log:
         """The first row of each field in a table shared by all fields [F]."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
 
-    def first(self, rows: int | None) -> "Log":
-        """The log with only its first `rows` training rows; all of them for None."""
-        return Log(self.sizes, self.ids[:rows], self.y[:rows], self.valid_ids, self.valid_y, self.about)
-
-    def save(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in _ARRAYS:
-            np.save(folder / f"{name}.npy", getattr(self, name), allow_pickle=False)
-        (folder / "log.json").write_text(json.dumps({"sizes": self.sizes, "about": self.about}), "utf-8")
+    def save(self, path: Path) -> None:
+        np.savez(path, **vars(self))
 
     @classmethod
-    def open(cls, folder: str | Path) -> "Log":
-        about = json.loads((Path(folder) / "log.json").read_text("utf-8"))
-        arrays = (np.load(Path(folder) / f"{name}.npy", allow_pickle=False) for name in _ARRAYS)
-        return cls(tuple(about["sizes"]), *arrays, about["about"])
+    def open(cls, path: str | Path) -> "Log":
+        with np.load(path, allow_pickle=False) as found:
+            arrays = dict(found)
+        return cls(**arrays | {"sizes": tuple(arrays["sizes"].tolist()), "about": arrays["about"].item()})
 
 
 def random_log(rows: int, sizes: tuple[int, ...], *, valid_rows: int = 0, seed: int = 0) -> Log:
-    """A simulated log with planted effects of categories and pairs; category frequencies fall as 1 / rank."""
+    """A log of random labels; category frequencies fall as 1 / rank."""
     rng = np.random.default_rng([seed, 20])
     total = rows + valid_rows
-    ids = np.stack([_zipf(rng, total, size) for size in sizes], axis=1)
-    logit = np.zeros(total)
-    vectors = np.zeros((total, 4))
-    squares = np.zeros(total)
-    for f, size in enumerate(sizes):
-        weight, v = rng.normal(0, 0.5, size), rng.normal(0, 0.5, (size, 4))
-        logit += weight[ids[:, f]]
-        vectors += v[ids[:, f]]
-        squares += np.square(v).sum(1)[ids[:, f]]
-    logit += 0.5 * (np.square(vectors).sum(1) - squares) / np.sqrt(len(sizes))
-    y = (rng.random(total) < 1 / (1 + np.exp(np.median(logit) - logit))).astype(np.float32)
+    ids = np.stack([rng.permutation(size)[zipf(rng, total, size)] for size in sizes], axis=1).astype(np.int32)
+    y = (rng.random(total) < 0.5).astype(np.float32)
     about = f"simulated, {len(sizes)} fields of {sum(sizes):,} categories"
     return Log(sizes, ids[:rows], y[:rows], ids[rows:], y[rows:], about)
 
 
-def _zipf(rng: np.random.Generator, rows: int, size: int) -> np.ndarray:
-    """Categories of a field [rows] int32, sampled with frequencies near 1 / rank, with ranks in random order."""
-    rank = np.floor(np.exp(rng.random(rows) * np.log(size + 1))).astype(np.int64) - 1
-    order: np.ndarray = rng.permutation(size).astype(np.int32)[np.clip(rank, 0, size - 1)]
-    return order
+def zipf(rng: np.random.Generator, rows: int, size: int) -> np.ndarray:
+    """Ranks from 0 [rows], sampled with frequencies near 1 / (rank + 1)."""
+    ranks: np.ndarray = np.minimum(np.exp(rng.random(rows) * np.log(size + 1)).astype(np.int64) - 1, size - 1)
+    return ranks

@@ -1,9 +1,9 @@
 """Writes docs/performance.md from a results file; all figures come from that file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["number", "page"]
+__all__ = ["grid", "number", "page"]
 
 HEAD = """# Performance
 
@@ -24,6 +24,20 @@ NO_GPU = """\
 there epochs of AFM and AutoInt ([a GPU](how-to/devices.md)).
 """
 """Stands on the page until a case of a GPU was measured."""
+
+
+def grid(head: Sequence[str], align: str, rows: Iterable[Sequence[object]]) -> list[str]:
+    """The lines of a table in Markdown.
+
+    >>> grid(("a", "b"), "lr", [("x", 1)])
+    ['| a | b |', '|---|---:|', '| x | 1 |']
+    """
+    rule = "|" + "".join("---:|" if side == "r" else "---|" for side in align)
+    return [_line(head), rule, *map(_line, rows)]
+
+
+def _line(cells: Sequence[object]) -> str:
+    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 def number(value: float) -> str:
@@ -57,15 +71,17 @@ def page(results: Mapping[str, Any]) -> str:
 def targets(cases: Mapping[str, Any]) -> str:
     """The targets with the measured values."""
     rows = [
-        f"| [{name}](#{name}) | {found['what']} | {_quantity(found['goal'], found['unit'])} | "
-        f"{_quantity(found['value'], found['unit'])} ({_spread(found, found['unit'])}) | "
-        f"{'yes' if found['met'] else 'no'} |"
+        (
+            f"[{name}](#{name})",
+            found["what"],
+            f"{number(found['goal'])} ×",
+            f"{number(found['value'])} × ({number(found['low'])}–{number(found['high'])})",
+            "yes" if found["met"] else "no",
+        )
         for name, case in cases.items()
         for found in case["targets"]
     ]
-    if not rows:
-        return ""
-    return "\n".join(["| case | what | target | measured | met |", "|---|---|---:|---:|---|", *rows, ""])
+    return "\n".join([*grid(("case", "what", "target", "measured", "met"), "llrrl", rows), ""]) if rows else ""
 
 
 def section(name: str, case: Mapping[str, Any]) -> str:
@@ -83,7 +99,7 @@ def table(case: Mapping[str, Any]) -> list[str]:
     first = next((c["measures"] for c in contenders if "measures" in c), {})
     base = first.get(shown[0], {}).get("median") if shown else None
     head = ["contender", *shown, *(["ratio to the first"] if base else []), "facts"]
-    rows = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 2) + "---|"]
+    rows = []
     for contender in contenders:
         measures = contender.get("measures", {})
         cells = [_cell(measures[m]) if m in measures else "" for m in shown]
@@ -91,8 +107,8 @@ def table(case: Mapping[str, Any]) -> list[str]:
             cells.append(number(measures[shown[0]]["median"] / base) if shown[0] in measures else "")
         why = contender.get("absent") or contender.get("error")
         facts = f"not measured: {why}" if why else _facts(contender["facts"])
-        rows.append("| " + " | ".join([contender["name"], *cells, facts.replace("|", "/")]) + " |")
-    return rows
+        rows.append([contender["name"], *cells, facts.replace("|", "/")])
+    return grid(head, "l" + "r" * (len(head) - 2) + "l", rows)
 
 
 def _cell(measure: Mapping[str, Any]) -> str:
@@ -102,14 +118,6 @@ def _cell(measure: Mapping[str, Any]) -> str:
 
 def _facts(facts: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value:,}" if type(value) is int else f"{name} {value}" for name, value in facts.items())
-
-
-def _quantity(value: float, unit: str) -> str:
-    return f"{100 * value:.0f} %" if unit == "share" else f"{number(value)} ×"
-
-
-def _spread(found: Mapping[str, Any], unit: str) -> str:
-    return "–".join(_quantity(found[side], unit).removesuffix(" %").removesuffix(" ×") for side in ("low", "high"))
 
 
 def _provenance(case: Mapping[str, Any]) -> str:

@@ -2,53 +2,31 @@
 
 import datetime
 import json
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks.case import Case, Settings, Target
 from benchmarks.turns import Outcome
 from fieldwise.runs.environment import commit, machine
+from fieldwise.runs.records import RunRecord
 from fieldwise.storage.files import write_atomically
 
-__all__ = ["FORMAT", "Summary", "judge", "load", "merge", "ratio", "record", "summarize", "write"]
+__all__ = ["FORMAT", "environments", "judge", "load", "merge", "record", "summarize"]
 
 FORMAT = 1
 
 
-@dataclass(frozen=True)
-class Summary:
-    """The median of some samples, and the quartiles around it."""
-
-    median: float
-    low: float
-    high: float
-
-
-def summarize(samples: Sequence[float]) -> Summary:
-    """Median and quartiles (linear interpolation, as in NumPy).
+def summarize(samples: Sequence[float]) -> dict[str, float]:
+    """Median and quartiles.
 
     >>> summarize([4.0, 1.0, 2.0, 3.0, 5.0])
-    Summary(median=3.0, low=2.0, high=4.0)
+    {'median': 3.0, 'low': 2.0, 'high': 4.0}
     """
-    if not samples:
-        raise ValueError("samples must not be empty")
-    if len(samples) == 1:
-        return Summary(samples[0], samples[0], samples[0])
-    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
-    return Summary(middle, low, high)
-
-
-def ratio(top: Sequence[float], bottom: Sequence[float]) -> Summary:
-    """The ratio of the medians, with the quartiles of the ratios per round, whose two runs are close in time.
-
-    >>> ratio([10.0, 20.0, 60.0], [1.0, 2.0, 3.0])
-    Summary(median=10.0, low=10.0, high=15.0)
-    """
-    rounds = summarize([a / b for a, b in zip(top, bottom, strict=True)])
-    return Summary(summarize(top).median / summarize(bottom).median, rounds.low, rounds.high)
+    low, median, high = np.quantile(samples, (0.25, 0.5, 0.75)).tolist()
+    return {"median": median, "low": low, "high": high}
 
 
 def record(
@@ -73,33 +51,31 @@ def record(
 
 def _contender(outcome: Outcome) -> dict[str, Any]:
     kept: dict[str, Any] = {"name": outcome.contender.name, "facts": outcome.facts}
-    if outcome.contender.threads:
-        kept["threads"] = outcome.contender.threads
     if outcome.absent or outcome.error:
         return kept | ({"absent": outcome.absent} if outcome.absent else {"error": outcome.error})
-    measures = {}
-    for name, samples in outcome.samples.items():
-        found = summarize(samples)
-        measures[name] = {"median": found.median, "low": found.low, "high": found.high, "samples": samples}
+    measures = {name: {**summarize(samples), "samples": samples} for name, samples in outcome.samples.items()}
     return kept | {"measures": measures}
 
 
 def judge(target: Target, outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
-    """The target's ratio with its spread; None if one of its two sides was not measured."""
-    samples = {outcome.contender.name: outcome.samples for outcome in outcomes}
-    top, bottom = (samples.get(name, {}).get(measure) for name, measure in (target.top, target.bottom))
-    if not top or not bottom:
+    """The ratio of the medians, with the quartiles of the ratios per round, whose two runs are close in time.
+
+    None if one of the target's two sides was not measured.
+    """
+    samples = {outcome.contender.name: outcome.samples.get("seconds", []) for outcome in outcomes}
+    ours, theirs = samples.get(target.contender), samples.get(target.reference)
+    if not ours or not theirs:
         return None
-    found = ratio(top, bottom)
-    return {
-        "what": target.what,
-        "unit": target.unit,
-        "value": found.median,
-        "low": found.low,
-        "high": found.high,
-        "goal": target.goal,
-        "met": found.median >= target.goal,
-    }
+    rounds = summarize([a / b for a, b in zip(theirs, ours, strict=True)])
+    value = summarize(theirs)["median"] / summarize(ours)["median"]
+    what, met = f"{target.contender} against {target.reference}", value >= target.goal
+    return {"what": what, "value": value, "low": rounds["low"], "high": rounds["high"], "goal": target.goal, "met": met}
+
+
+def environments(runs: Iterable[RunRecord]) -> dict[str, list[str]]:
+    """The distinct dates, machines and commits of runs."""
+    found = [run["environment"] for run in runs]
+    return {name: sorted({str(one[name]) for one in found}) for name in ("date", "machine", "commit")}
 
 
 def load(path: Path, part: str = "cases") -> dict[str, Any]:
@@ -113,13 +89,8 @@ def load(path: Path, part: str = "cases") -> dict[str, Any]:
 
 
 def merge(path: Path, name: str, found: dict[str, Any], part: str = "cases") -> None:
-    """Put a record into a results file, replacing an older one of that name; other records stay."""
-    records = load(path, part)[part]
-    write(path, {**records, name: found}, part)
-
-
-def write(path: Path, records: Mapping[str, Any], part: str = "cases") -> None:
-    """Write a results file: one JSON object, with one line a record."""
+    """Put a record into a results file, one line of it, replacing an older one of that name; other records stay."""
+    records = {**load(path, part)[part], name: found}
     lines = (f"{json.dumps(name)}: {json.dumps(record, ensure_ascii=False)}" for name, record in records.items())
     path.parent.mkdir(parents=True, exist_ok=True)
     text = f'{{"format": {FORMAT}, {json.dumps(part)}: {{\n' + ",\n".join(lines) + "\n}}\n"

@@ -20,11 +20,8 @@ __all__ = ["Outcome", "peers_python", "take_turns"]
 
 ROOT = Path(__file__).parents[1]
 PEERS = "FIELDWISE_PEERS"
-WAITS = (
-    "OMP_WAIT_POLICY",
-    "GOMP_SPINCOUNT",
-    "KMP_BLOCKTIME",
-)  # removed, so that each library waits as it does by default
+WAITS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # removed: each library waits as it does by default
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "POLARS_MAX_THREADS")
 NO_PEERS = f"no environment of peers: run `sh benchmarks/peers/setup` (or name its folder in {PEERS})"
 
 
@@ -39,24 +36,17 @@ class Outcome:
     error: str | None = None
 
 
-class WorkerError(Exception):
-    """A worker failed; the message says how."""
-
-
 class Worker:
-    """A process that answers requests; see `benchmarks.worker`."""
+    """The process of a contender, which answers requests (`benchmarks.worker`); an error or absence ends it."""
 
-    def __init__(self, python: Path, threads: int) -> None:
-        count = str(threads)
-        names = (
-            "OMP_NUM_THREADS",
-            "MKL_NUM_THREADS",
-            "OPENBLAS_NUM_THREADS",
-            "RAYON_NUM_THREADS",
-            "POLARS_MAX_THREADS",
-        )
-        own = {**dict.fromkeys(names, count), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    def __init__(self, outcome: Outcome, threads: int) -> None:
+        self.outcome = outcome
+        python = peers_python() if outcome.contender.peers else Path(sys.executable)
+        if python is None:
+            outcome.absent = NO_PEERS
+            return
         others = {name: value for name, value in os.environ.items() if name not in WAITS}
+        own = {**dict.fromkeys(THREADS, str(threads)), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (closed in close)
         self.process = subprocess.Popen(
             [str(python), "-m", "benchmarks.worker"],
@@ -68,8 +58,21 @@ class Worker:
             text=True,
             encoding="utf-8",
         )
+        options = {"threads": threads, **outcome.contender.options}
+        outcome.facts = self._ask({"do": "make", "make": outcome.contender.make, "options": options}).get("facts", {})
 
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    @property
+    def works(self) -> bool:
+        """Whether it can take a turn."""
+        return self.outcome.error is None and self.outcome.absent is None
+
+    def turn(self, *, keep: bool) -> None:
+        """One turn, whose measures are kept or not."""
+        measures = self._ask({"do": "turn"}).get("measures", {}) if self.works else {}
+        for name, value in measures.items() if keep else ():
+            self.outcome.samples.setdefault(name, []).append(value)
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -78,24 +81,30 @@ class Worker:
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = ""
-        if not line:
-            self.process.wait()
-            self.log.seek(0)
-            said = self.log.read().strip().splitlines()[-5:]
-            raise WorkerError(f"its process ended with code {self.process.returncode}: {' / '.join(said)}")
-        reply: dict[str, Any] = json.loads(line)
+        reply: dict[str, Any] = json.loads(line) if line else {"error": self._last_words()}
+        self.outcome.error, self.outcome.absent = reply.get("error"), reply.get("absent")
+        if "traceback" in reply:
+            print(reply["traceback"], file=sys.stderr)
+        if not self.works:
+            self.outcome.samples = {}
+            self.close()
         return reply
 
+    def _last_words(self) -> str:
+        self.process.wait()
+        self.log.seek(0)
+        said = self.log.read().strip().splitlines()[-5:]
+        return f"its process ended with code {self.process.returncode}: {' / '.join(said)}"
+
     def close(self) -> None:
-        if self.process.stdin is not None and not self.process.stdin.closed:
-            self.process.stdin.close()
+        """End the process, if it is there."""
+        if self.outcome.absent == NO_PEERS or self.log.closed:
+            return
         try:
-            self.process.wait(timeout=20)
+            self.process.communicate(timeout=20)  # ends its input
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+            self.process.communicate()
         self.log.close()
 
 
@@ -118,62 +127,22 @@ def take_turns(
     Each round begins with a different contender, so that none always runs after the same one.
     """
     outcomes = [Outcome(contender) for contender in contenders]
-    workers: dict[int, Worker] = {}
+    workers: list[Worker] = []
     try:
-        for k, outcome in enumerate(outcomes):
-            worker = _started(outcome, threads)
-            if worker is None:
-                continue
-            workers[k] = worker
+        for outcome in outcomes:
             say(f"  {outcome.contender.name}: loading and warming up")
-            if not (_make(worker, outcome, threads) and _turn(worker, outcome, keep=False)):
-                workers.pop(k).close()
+            workers.append(Worker(outcome, threads))
+            workers[-1].turn(keep=False)
         for repeat in range(repeats):
             say(f"  round {repeat + 1} of {repeats}")
-            order = sorted(workers)
-            first = repeat % max(1, len(order))
-            for k in order[first:] + order[:first]:
-                if not _turn(workers[k], outcomes[k], keep=True):
-                    workers.pop(k).close()
+            ready = [worker for worker in workers if worker.works]
+            first = repeat % max(1, len(ready))
+            for worker in ready[first:] + ready[:first]:
+                worker.turn(keep=True)
     finally:
-        for worker in workers.values():
+        for worker in workers:
             worker.close()
     for outcome in outcomes:
         if outcome.error or outcome.absent:
-            outcome.samples = {}
             say(f"  {outcome.contender.name}: {outcome.error or outcome.absent}")
     return outcomes
-
-
-def _started(outcome: Outcome, threads: int) -> Worker | None:
-    python = peers_python() if outcome.contender.peers else Path(sys.executable)
-    if python is None:
-        outcome.absent = NO_PEERS
-        return None
-    return Worker(python, outcome.contender.threads or threads)
-
-
-def _make(worker: Worker, outcome: Outcome, threads: int) -> bool:
-    contender = outcome.contender
-    options = {"threads": contender.threads or threads, **contender.options}
-    reply = _ask(worker, outcome, {"do": "make", "make": contender.make, "options": options})
-    outcome.facts = reply.get("facts", {})
-    return "facts" in reply
-
-
-def _turn(worker: Worker, outcome: Outcome, *, keep: bool) -> bool:
-    reply = _ask(worker, outcome, {"do": "turn"})
-    for name, value in reply.get("measures", {}).items() if keep else ():
-        outcome.samples.setdefault(name, []).append(value)
-    return "measures" in reply
-
-
-def _ask(worker: Worker, outcome: Outcome, request: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        reply = worker.ask(request)
-    except WorkerError as e:
-        reply = {"error": str(e)}
-    outcome.error, outcome.absent = reply.get("error"), reply.get("absent")
-    if "traceback" in reply:
-        print(reply["traceback"], file=sys.stderr)
-    return reply

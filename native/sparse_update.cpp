@@ -217,39 +217,6 @@ int squares(int threads, const Grouped<T>& c, const T* table, double l2, double*
     return failed;
 }
 
-// out[g] = the sum of group g.
-template <class T, int WIDTH>
-void sums_slice(const Grouped<T>& c, Size begin, Size end, T* out) {
-    const Size dim = WIDTH ? WIDTH : c.dim;
-    for (Size g = begin; g < end; ++g) {
-        if (g + AHEAD < end) c.ask_grads(g + AHEAD);
-        const T* from = c.grads + Size(c.order[c.starts[g]]) * dim;
-        T* to = out + g * dim;
-        copy_row<T>(to, from, dim);
-        for (Size n = c.starts[g] + 1; n < c.starts[g + 1]; ++n) {
-            const T* more = c.grads + Size(c.order[n]) * dim;
-            for (Size d = 0; d < dim; ++d) to[d] += more[d];
-        }
-    }
-}
-
-template <class T>
-int sums(int threads, const Grouped<T>& c, T* out) {
-    threads = worth(threads, c.groups * c.dim);
-    const Size slices = c.groups < 2 * SLICES ? 1 : SLICES;
-    auto body = [&](Size k) {
-        const Size begin = c.groups * k / slices, end = c.groups * (k + 1) / slices;
-        if (c.dim == 16)
-            sums_slice<T, 16>(c, begin, end, out);
-        else if (c.dim == 1)
-            sums_slice<T, 1>(c, begin, end, out);
-        else
-            sums_slice<T, 0>(c, begin, end, out);
-    };
-    parallel(slices, threads, body);
-    return 0;
-}
-
 FW_INLINE float root(float x) { return __builtin_sqrtf(x); }
 FW_INLINE double root(double x) { return __builtin_sqrt(x); }
 
@@ -355,7 +322,7 @@ FW_EXPORT int FW_NAME(fw_group_rows)(int, int wide, const Size* sizes, const voi
                 : group<int32_t>(sizes[0], sizes[1], (const int32_t*)ids, order, starts, distinct, groups, bad);
 }
 
-// sizes of sums, squares and update: gradients, groups, D. numbers: rate, l2, scale, eps, 1 - beta1, beta2, 1 - beta2,
+// sizes of squares and update: gradients, groups, D. numbers: rate, l2, scale, eps, 1 - beta1, beta2, 1 - beta2,
 // rate / (1 - beta1^t), sqrt(1 - beta2^t).
 #define FW_SPARSE_UPDATE(T)                                                                                           \
     FW_EXPORT int FW_NAME(fw_gather_rows_##T)(int threads, int wide, const Size* sizes, const T* table,               \
@@ -367,10 +334,6 @@ FW_EXPORT int FW_NAME(fw_group_rows)(int, int wide, const Size* sizes, const voi
                                                const void* ids, T* out, Size* bad) {                                  \
         return wide ? scatter<T, int64_t>(threads, sizes[0], sizes[1], sizes[2], grads, (const int64_t*)ids, out, bad)\
                     : scatter<T, int32_t>(threads, sizes[0], sizes[1], sizes[2], grads, (const int32_t*)ids, out, bad);\
-    }                                                                                                                 \
-    FW_EXPORT int FW_NAME(fw_sums_of_groups_##T)(int threads, const Size* sizes, const int32_t* order,                \
-                                                 const int32_t* starts, const T* grads, T* out) {                     \
-        return sums<T>(threads, {sizes[0], sizes[1], sizes[2], order, starts, nullptr, grads}, out);                  \
     }                                                                                                                 \
     FW_EXPORT int FW_NAME(fw_squares_of_rows_##T)(int threads, const Size* sizes, const int32_t* order,               \
                                                   const int32_t* starts, const int32_t* distinct, const T* grads,     \

@@ -41,7 +41,7 @@ def prepare(folder: Path) -> None:
 
 def start(folder: Path) -> tuple[subprocess.Popen[str], str]:
     """Start the server on a free port; return its process and address."""
-    words = ["serve", str(folder / "bundle"), "--log", str(folder / "log.parquet"), "--port", "0", "--threads", "1"]
+    words = ["serve", str(folder / "bundle"), "--log", str(folder / "log.parquet"), "--port", "0"]
     server = subprocess.Popen([sys.executable, "-m", "fieldwise", *words], stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     said = ""

@@ -12,8 +12,7 @@ import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, TargetEncoding
-from fieldwise.data.prepare.split_settings import SplitSettings
+from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, SplitSettings, TargetEncoding
 from fieldwise.models import MODELS, ModelSettings
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe

@@ -27,8 +27,8 @@ from types import FrameType
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "fieldwise"
-SERVE = ("serve", "serve_options", "serve_sources", "workers", "forked", "listening", "store")
-SHARED = ("training/gradient_sync", "training/sync", "cli/processes", "cli/engines")
+SERVE = ("serve", "serve_sources", "store")
+SHARED = ("training/gradient_sync", "training/sync", "training/parallel", "cli/processes", "cli/engines")
 PARTS: dict[str, tuple[str, ...]] = {
     "serving with its commands": ("serving", *(f"cli/{name}.py" for name in SERVE)),
     "several processes and Ray": ("distributed", *(f"{name}.py" for name in SHARED)),
@@ -164,12 +164,11 @@ def trace_request(_: Path) -> tuple[int, int]:
     import httpx
 
     import fieldwise
-    from fieldwise.serving import WholeRanking
+    from fieldwise.serving import Ranker, item_table
     from fieldwise.serving.http import create_app
-    from fieldwise.serving.page.log_tables import tables_of_log
     from fieldwise.serving.service import Service
     from fieldwise.serving.stores import Lookup, Stores, TableStore
-    from fieldwise.serving.user_log import UserLog
+    from fieldwise.serving.user_log import UserLog, tables_of_log
 
     log = fieldwise.simulate(2_000, users=50, items=30)
     names = "user_id", "gender", "item_id", "genres", "device"
@@ -179,7 +178,7 @@ def trace_request(_: Path) -> tuple[int, int]:
     items, users = tables_of_log(log, [schema], "item_id", "user_id")
     known = UserLog(log, [schema], "user_id", "item_id")
     stores = Stores(users=Lookup("users", TableStore("user_id", users)))
-    app = create_app(Service(bundle, WholeRanking(bundle, items, "item_id"), log=known), stores=stores)
+    app = create_app(Service(bundle, Ranker(bundle, item_table(items, "item_id")), log=known), stores=stores)
     body = {"user": users["user_id"][0], "context": {"device": "tv"}, "k": 5}
 
     async def ask() -> None:

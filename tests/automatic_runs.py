@@ -1,12 +1,12 @@
 """Makes runs of `auto` short: few models, few epochs, few trials. Tests of its command share it."""
 
-from fieldwise.automatic import models
-from fieldwise.automatic.candidates import TITLES
-from fieldwise.automatic.problem import Problem
+from fieldwise.automatic import trials
+from fieldwise.automatic.task import AutoTask
+from fieldwise.automatic.trials import TITLES
 from fieldwise.runs.recipe import Recipe
 
 
-def shorten(patch, trials=2):
+def shorten(patch, most=2):
     """LR, FM and LightGBM alone, two epochs each in large batches, and so many trials."""
 
     def recipe(problem, model, name):
@@ -16,5 +16,5 @@ def shorten(patch, trials=2):
 
     for name in set(TITLES) - {"lr", "fm"}:
         patch.delitem(TITLES, name)
-    patch.setattr(Problem, "recipe", recipe)
-    patch.setattr(models, "MOST_TRIALS", trials)
+    patch.setattr(AutoTask, "recipe", recipe)
+    patch.setattr(trials, "MOST_TRIALS", most)

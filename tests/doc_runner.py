@@ -1,8 +1,8 @@
 """Runs the code blocks of a page in order, in one folder, on small data.
 
 Commands are as the page has them, with SMALLER behind them, and scripts and commands train for one epoch in large
-batches, so that a page takes seconds. Commands with `--data-dir`,
-which need real data, and LONG ones run in slow tests, as does a server that no later block of the page asks anything.
+batches, so that a page takes seconds. Commands on public data
+sets, and LONG ones run in slow tests, as does a server that no later block of the page asks anything.
 `fieldwise serve` listens at a free port, which later blocks are given for 8000. A program that is not known here is an
 error.
 """
@@ -12,7 +12,6 @@ import dataclasses
 import doctest
 import io
 import json
-import os
 import re
 import runpy
 import shlex
@@ -33,19 +32,19 @@ from forked import Command
 
 from fieldwise.cli import run
 from fieldwise.cli.app import app
-from fieldwise.runs.recipe import Recipe, load_recipe
-from fieldwise.runs.recipe_files import SECTIONS
+from fieldwise.runs.recipe import SECTIONS, Recipe, load_recipe, recipe_names
 from fieldwise.schema import Schema
 from fieldwise.training.fit import Training
+from fieldwise.training.result import FitResult
 
 LOG = {"rows": 4000, "users": 320, "items": 320}
 SMALL_LOG = [word for name, count in LOG.items() for word in ("--set", f"data.{name}={count}")]
 SMALLER = {
-    "auto": ["--minutes", "0.25"],
+    "auto": ["--minutes", "0.1"],
     "data simulate": [word for name, count in LOG.items() for word in (f"--{name}", str(count))],
     "train": ["--set", "training.epochs=1"],
     "compare": ["--seeds", "1", "--set", "training.epochs=1"],
-    "tune": ["--trials", "2", "--final-seeds", "1", "--set", "training.epochs=1"],
+    "tune": ["--trials", "2", "--seeds", "1", "--set", "training.epochs=1"],
     "explain": ["--rows", "20"],
     "evaluate-cascade": ["--rows", "5"],
 }
@@ -58,15 +57,15 @@ ROOT = Path(__file__).parents[1]
 @contextlib.contextmanager
 def one_epoch() -> Iterator[None]:
     """Every training takes one epoch in batches of at least 128 rows, whatever its settings are."""
-    whole = Training.__post_init__
+    whole = Training.run
 
-    def short(self: Training) -> None:
+    def short(self: Training) -> FitResult:
         size = max(128, self.settings.batch_size)
         self.settings = dataclasses.replace(self.settings, epochs=1, batch_size=size)
-        whole(self)
+        return whole(self)
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        patch.setattr(Training, "__post_init__", short)
+        patch.setattr(Training, "run", short)
         warnings.filterwarnings("ignore", "CHECK training.epochs: ")
         yield
 
@@ -226,7 +225,7 @@ class PageRunner:
             self.close()
             self.serve = words
             return ""
-        if not self.slow and (command in LONG or "--data-dir" in words):
+        if not self.slow and (command in LONG or needs_data(words)):
             check_recipes(params)
             return ""
         words = [*words, *SMALLER.get(command, [])]
@@ -240,7 +239,7 @@ class PageRunner:
 
     def _start(self) -> None:
         words, self.serve = self.serve, []
-        self.server = Command(*words, "--port", "0", "--threads", "1")
+        self.server = Command(*words, "--port", "0")
         self.address = self.server.heard(r"serving at http://([\d.:]+)")[1]
 
 
@@ -347,5 +346,7 @@ def prepare(folder: Path, model: str) -> None:
         assert run([*words, *SMALLER["train"], *SMALL_LOG]) == 0
 
 
-def link_data(folder: Path, data: Path) -> None:
-    os.symlink(data, folder / "data", target_is_directory=True)
+def needs_data(words: list[str]) -> bool:
+    """Whether a command reads or fetches a public data set."""
+    recipes = set(recipe_names())
+    return "fetch" in words or any(word in recipes and not word.startswith("simulated/") for word in words)

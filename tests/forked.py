@@ -70,7 +70,7 @@ LOADED = (
     "fieldwise.runs.pipeline",
     "fieldwise.bundle.bundle",
     "fieldwise.serving.http",
-    "fieldwise.serving.cascade",
+    "fieldwise.scoring.ranker",
 )
 
 

@@ -5,19 +5,17 @@ import dataclasses
 import numpy as np
 import polars as pl
 
-from fieldwise.data.prepare.prepared import Prepared, prepare
+from fieldwise.data.prepare.prepared import Part, Prepared, prepare
 from fieldwise.data.prepare.settings import (
     PARTS,
+    ColumnSplit,
     HistorySettings,
+    LeaveLastOutSplit,
     NegativeSampling,
     PreparationSettings,
-    TargetEncoding,
-)
-from fieldwise.data.prepare.split_settings import (
-    ColumnSplit,
-    LeaveLastOutSplit,
     RandomSplit,
     SplitSettings,
+    TargetEncoding,
     TimeSplit,
 )
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
@@ -116,8 +114,12 @@ def assert_equal(found: Prepared, wanted: Prepared) -> None:
     assert found.counts == wanted.counts
     assert found.unseen == wanted.unseen
     for name in PARTS:
-        one, other = getattr(found, name), getattr(wanted, name)
-        for array in ("ids", "values", "bag_ids", "bag_offsets", "y"):
-            np.testing.assert_array_equal(getattr(one.table, array), getattr(other.table, array), strict=True)
-        np.testing.assert_array_equal(one.group, other.group, strict=True)
-        assert one.frame.equals(other.frame)
+        assert_equal_parts(getattr(found, name), getattr(wanted, name))
+
+
+def assert_equal_parts(one: Part, other: Part) -> None:
+    for array in ("ids", "values", "bag_ids", "bag_offsets", "y"):
+        np.testing.assert_array_equal(getattr(one.table, array), getattr(other.table, array), strict=True)
+    np.testing.assert_array_equal(one.group, other.group, strict=True)
+    assert one.frame.equals(other.frame)
+    assert one.frame.schema == other.frame.schema

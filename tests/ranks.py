@@ -43,12 +43,11 @@ def _run(function: Any, rank: int, size: int, port: int, out: Path) -> None:
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
-    with process_group(DistributedEnvironment.read()) as group:
-        if group is None:
-            found = function(0)
-        else:
-            with group.active():
-                found = function(rank)
+    if (environment := DistributedEnvironment.read()) is None:
+        found = function(0)
+    else:
+        with process_group(environment) as group, group.active():
+            found = function(rank)
     out.write_text(json.dumps(found))
 
 

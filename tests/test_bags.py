@@ -105,8 +105,7 @@ def test_bags_are_gathered_in_one_place():
         {path.relative_to(src).as_posix() for path in src.rglob("*.py") if name in path.read_text()}
         for name in ("bag_offsets", "bag_segments")
     )
-    encoded = {"data/table.py", "data/windows.py", "data/encode/pieces.py"}
-    assert offsets == encoded, "an encoded table, a window of its rows and the pieces that it is written in hold them"
+    assert offsets == {"data/table.py", "data/windows.py"}, "an encoded table and a window of its rows hold them"
     exported = {"bundle/export.py", "bundle/standalone.py"}
-    pooled = {"layers/pooling.py", "layers/subset_embedding.py", "models/din.py"}
+    pooled = {"layers/embedding.py", "models/din.py"}
     assert segments == {"layout.py", "scoring/candidates.py", "testing/data.py"} | pooled | exported

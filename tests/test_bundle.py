@@ -2,7 +2,6 @@ import dataclasses
 import hashlib
 import json
 import shutil
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import fieldwise
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.bundle import bundle as module
 from fieldwise.bundle.bundle import Bundle, sample_rows
-from fieldwise.bundle.files import bundle_digest, check_folder
+from fieldwise.bundle.files import BUNDLE, bundle_digest
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import BundleError, DataError, FieldwiseError
 from fieldwise.models import AFM, DCN, MODELS, AutoInt, DCNv2, ModelSettings
@@ -229,58 +228,59 @@ def test_a_manifest_edited_with_its_checksum_is_one_sentence(subtests, saved):
         lambda m: m.update(format="1"),
         lambda m: m.update(format=None),
     ]
+    refused_in_one_sentence(subtests, saved, rewrite, changes)
+
+
+def refused_in_one_sentence(subtests, saved, damage, changes) -> None:
     for number, change in enumerate(changes):
         with subtests.test(number=number):
             folder = shutil.copytree(saved, saved.with_name(f"copy {number}"))
-            rewrite(folder, change)
+            damage(folder, change)
             with pytest.raises(BundleError) as caught:
                 Bundle.load(folder)
             assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("settings", "change"),
-    [
-        (DCN(embedding_dim=2, hidden=()), {"layers": 10**6}),
-        (DCNv2(embedding_dim=2, hidden=()), {"layers": 10**6}),
-        (AutoInt(embedding_dim=2), {"layers": 10**6}),
-        (AutoInt(embedding_dim=2), {"heads": 10**6}),
-        (AFM(embedding_dim=2), {"embedding_dim": 10**7}),
-    ],
-)
+HUGE = {
+    DCN(embedding_dim=2, hidden=()): {"layers": 10**6},
+    DCNv2(embedding_dim=2, hidden=()): {"layers": 10**6},
+    AutoInt(embedding_dim=2): {"layers": 10**6},
+    AutoInt(embedding_dim=2, attention_dim=4): {"heads": 10**6},
+    AFM(embedding_dim=2): {"embedding_dim": 10**7},
+}
+
+
+@pytest.mark.parametrize(("settings", "change"), HUGE.items())
 def test_settings_of_a_network_that_the_weights_are_not_of_are_refused_soon(tmp_path, settings, change):
-    """A million layers took minutes to build."""
+    """Before it is built: a million layers take minutes."""
     make(settings=settings).save(tmp_path / "a")
     rewrite(tmp_path / "a", lambda m: m["model"].update(change))
-    began = time.process_time()
     with pytest.raises(BundleError):
         Bundle.load(tmp_path / "a")
-    assert time.process_time() - began < 5
 
 
-def test_a_manifest_edited_without_its_checksum_is_damaged(saved):
+def test_a_manifest_edited_without_its_checksum_is_damaged_and_a_newer_one_says_what_to_install(saved):
     path = saved / "bundle.json"
     path.write_text(path.read_text().replace('"n": 3', '"n": 4'))
     with pytest.raises(BundleError, match="does not match its checksum"):
         Bundle.load(saved)
-
-
-def test_a_newer_format_says_what_to_install(saved):
     rewrite(saved, lambda m: m.update(format=99, files={"future": 1}))
-    with pytest.raises(
-        BundleError, match=r"has format 99, but this fieldwise .* reads up to format 2: install a newer"
-    ):
+    with pytest.raises(BundleError, match=r"has format 99, but .* reads up to format 2: install a newer"):
         Bundle.load(saved)
+
+
+def replace_part(part: str, old: Path, content: bytes) -> None:
+    digest = hashlib.sha256(content).hexdigest()
+    old.unlink()
+    name = f"{part}.{digest[:12]}{old.suffix}"
+    (old.parent / name).write_bytes(content)
+    entry = {"name": name, "bytes": len(content), "sha256": digest}
+    rewrite(old.parent, lambda m: m["files"].update({part: entry}))
 
 
 def replace_weights(folder: Path, change) -> None:
     old = next(folder.glob("weights.*"))
-    content = save(change(load_file(old)))
-    digest = hashlib.sha256(content).hexdigest()
-    old.unlink()
-    (folder / f"weights.{digest[:12]}.safetensors").write_bytes(content)
-    entry = {"name": f"weights.{digest[:12]}.safetensors", "bytes": len(content), "sha256": digest}
-    rewrite(folder, lambda m: m["files"].update(weights=entry))
+    replace_part("weights", old, save(change(load_file(old))))
 
 
 def test_other_weights_with_all_checksums_right_are_refused_by_their_scores(saved):
@@ -310,13 +310,7 @@ def test_weights_that_do_not_fit_are_refused(subtests, saved):
         lambda t: {**t, "stranger": torch.zeros(1)},
         lambda t: {**t, "p": torch.zeros(99)},
     ]
-    for number, change in enumerate(changes):
-        with subtests.test(number=number):
-            folder = shutil.copytree(saved, saved.with_name(f"copy {number}"))
-            replace_weights(folder, change)
-            with pytest.raises(BundleError) as caught:
-                Bundle.load(folder)
-            assert "\n" not in str(caught.value)
+    refused_in_one_sentence(subtests, saved, replace_weights, changes)
 
 
 def test_scores_within_another_machines_rounding_are_accepted(saved):
@@ -327,15 +321,12 @@ def test_scores_within_another_machines_rounding_are_accepted(saved):
     np.testing.assert_array_equal(Bundle.load(saved).score(log()), make().score(log()))
 
 
-@pytest.mark.parametrize("what", ["nothing", "empty folder", "a file"])
-def test_what_is_no_bundle_says_so(tmp_path, what):
-    folder = tmp_path / "b"
-    if what == "empty folder":
-        folder.mkdir()
-    elif what == "a file":
-        folder.write_text("x")
-    with pytest.raises(BundleError, match="is not a bundle"):
-        Bundle.load(folder)
+def test_what_is_no_bundle_says_so(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    for name in ("nothing", "empty", "file"):
+        with pytest.raises(BundleError, match="is not a bundle"):
+            Bundle.load(tmp_path / name)
 
 
 # Saving
@@ -352,20 +343,18 @@ def test_saving_over_a_bundle_leaves_no_old_file(saved):
 def test_a_folder_of_other_things_is_refused_and_left_alone(tmp_path):
     (tmp_path / "thesis.doc").write_text("years of work")
     (tmp_path / "weights.csv").write_text("a table")
-    for act in (make().save, check_folder):
+    for act in (make().save, BUNDLE.check_folder):
         with pytest.raises(BundleError, match=r"a folder of its own: .* such as 'thesis.doc'"):
             act(tmp_path)
-    assert [p.name for p in files_of(tmp_path)] == ["thesis.doc", "weights.csv"]
-    file = tmp_path / "thesis.doc"
-    for act in (make().save, check_folder):
         with pytest.raises(BundleError, match="is a file; choose another name"):
-            act(file)
+            act(tmp_path / "thesis.doc")
+    assert [p.name for p in files_of(tmp_path)] == ["thesis.doc", "weights.csv"]
 
 
 def test_a_damaged_or_newer_bundle_may_be_written_over(saved):
     (saved / "bundle.json").write_text("{")
     (saved / "notes.txt").write_text("mine")
-    check_folder(saved)
+    BUNDLE.check_folder(saved)
     make().save(saved)
     Bundle.load(saved)
     assert (saved / "notes.txt").read_text() == "mine"
@@ -473,9 +462,5 @@ def test_a_bundle_from_before_there_were_several_labels_is_read(saved):
     newer = ("weight = ", 'name = "click"')
     content = "\n".join(line for line in lines if not line.startswith(newer)).encode()
     assert len(content.splitlines()) == len(lines) - 2
-    digest = hashlib.sha256(content).hexdigest()
-    old.unlink()
-    (saved / f"schema.{digest[:12]}.toml").write_bytes(content)
-    entry = {"name": f"schema.{digest[:12]}.toml", "bytes": len(content), "sha256": digest}
-    rewrite(saved, lambda m: m["files"].update(schema=entry))
+    replace_part("schema", old, content)
     np.testing.assert_array_equal(Bundle.load(saved).score(log()), make().score(log()))

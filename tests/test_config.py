@@ -1,5 +1,4 @@
 import copy
-import time
 import tomllib
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
@@ -131,12 +130,14 @@ def test_what_does_not_fit_is_one_sentence_with_its_path(subtests):
         ({"name": "a", "inner": {"verbose": 1}}, r"top\.inner\.verbose must be of type bool, found 1"),
         ({"name": "a", "rate": True}, r"top\.rate must be of type float, found True"),
         ({"name": "a", "rate": "1"}, r"top\.rate must be of type float, found '1'"),
+        ({"name": "a", "rate": 10**400}, r"top\.rate must be a number below 1e308, found 10000000…"),
         ({"name": "a", "limit": "1"}, r"^top\.limit must be of type int, found '1'$"),
         ({"name": "a", "limit": False}, r"top\.limit must be of type int, found False"),
         ({"name": "a", "inner": 3}, r"top\.inner must be a table of settings, found 3"),
         ({"name": "a", "mode": "medium"}, r"top\.mode must be one of 'fast', 'slow', found 'medium'"),
         ({"name": "a", "mode": True}, r"top\.mode must be one of 'fast', 'slow', found True"),
         ({"name": "a", "shape": {"radius": 1.0}}, r"top\.shape needs kind = one of circle, square, found none"),
+        ({"name": "a", "shape": {"kind": ["circle"]}}, r"top\.shape needs kind = one of circle, square, found \['c"),
         ({"name": "a", "shape": {"kind": "oval"}}, r"top\.shape needs kind = one of circle, square, found 'oval'"),
         ({"name": "a", "shape": {"kind": "square", "radius": 1.0}}, r"top\.shape has no setting 'radius'"),
         (
@@ -199,16 +200,6 @@ def test_round_trip_of_any_settings(settings):
     assert [type(v) for v in back.values] == [type(v) for v in settings.values]
 
 
-def test_a_kind_that_is_no_text_is_one_sentence():
-    with pytest.raises(ConfigError, match=r"top\.shape needs kind = one of circle, square"):
-        parse(Outer, {"name": "a", "shape": {"kind": ["circle"]}}, "top")
-
-
-def test_an_integer_beyond_float_is_one_sentence():
-    with pytest.raises(ConfigError, match=r"top\.rate"):
-        parse(Outer, {"name": "a", "rate": 10**400}, "top")
-
-
 def test_no_sentence_is_repeated():
     with pytest.raises(ConfigError) as caught:
         parse(Outer, {"name": "a", "shape": 3}, "top")
@@ -241,11 +232,8 @@ DEEP_TOML = {
 def test_deep_toml_is_refused_soon(subtests):
     """`tomllib` takes minutes for a key of 100,000 parts, and ends in RecursionError for brackets."""
     for text in DEEP_TOML.values():
-        with subtests.test(text=text):
-            began = time.process_time()
-            with pytest.raises(tomllib.TOMLDecodeError, match="at most 50 levels"):
-                toml_tables(text)
-            assert time.process_time() - began < 5
+        with subtests.test(text=text), pytest.raises(tomllib.TOMLDecodeError, match="at most 50 levels"):
+            toml_tables(text)
 
 
 def test_toml_that_is_long_and_not_deep_is_read():

@@ -4,7 +4,8 @@ import textwrap
 
 import pytest
 from doc_blocks import blocks
-from doc_runner import PageRunner, command_lines, parse
+from doc_runner import PageRunner, command_lines
+from typer.exceptions import TyperException
 
 from fieldwise.errors import FieldwiseError
 
@@ -93,29 +94,19 @@ def test_a_page_that_does_not(subtests, page):
         ("```toml\n[training]\nepoch = 1\n```", "epochs"),
         ("```toml\nfield = 1\n```", "field"),
         ("```json\n{]\n```", "Expecting"),
+        ("<!-- not run: pattern -->\n```sh\nfieldwise train mine.toml --epochs 3\n```", "--epochs"),
+        (
+            '```sh\nfieldwise describe simulated/fm --json\n```\n\n<!-- output -->\n```json\n{"recipe": "x"}\n```',
+            "line 6",
+        ),
     ]:
         with (
             subtests.test(text=text, message=message),
-            pytest.raises((AssertionError, FieldwiseError, ValueError, SystemExit), match=message),
+            pytest.raises((AssertionError, FieldwiseError, ValueError, SystemExit, TyperException), match=message),
         ):
             run_all(page(text))
-
-
-def test_a_command_of_a_block_that_is_not_run_must_exist(page):
-    with pytest.raises(Exception, match="--epochs"):
-        run_all(page("<!-- not run: pattern -->\n```sh\nfieldwise train mine.toml --epochs 3\n```"))
-
-
-def test_json_is_compared_by_its_keys(page):
-    run = '```sh\nfieldwise describe simulated/fm --json\n```\n\n<!-- output -->\n```json\n{"recipe": "x"}\n```'
-    with pytest.raises(AssertionError, match="line 6"):
-        run_all(page(run))
 
 
 def test_a_quotation_goes_on_over_lines(page):
     (block,) = page("```sh\n# it's\ncurl -d '{\n  \"# k\": 1\n}' redis://x#users  # one\nmake test\n```")
     assert command_lines(block) == [["curl", "-d", '{\n  "# k": 1\n}', "redis://x#users"], ["make", "test"]]
-
-
-def test_a_command_is_found_in_its_group():
-    assert parse(["data", "simulate", "--out", "x.csv"])[0] == "data simulate"

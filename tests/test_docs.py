@@ -1,26 +1,29 @@
-"""The pages below docs/: their blocks run, every model has one page of one form, and recipes they name exist."""
+"""README.md and the pages below docs/: their blocks run, every model has one page, and recipes they name exist."""
 
 import re
 import shlex
 import shutil
 from pathlib import Path
 
+import doc_runner
+import polars as pl
 import pytest
 import typer.main
 from doc_blocks import LANGUAGES, blocks, prose
-from doc_runner import LOG, LONG, PageRunner, check_commands, command_lines, link_data, prepare, resolve
+from doc_runner import LOG, LONG, PageRunner, check_commands, check_make, command_lines, prepare, resolve
 
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli import run
 from fieldwise.cli.app import app
-from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.read.simulation import simulate
 from fieldwise.models import MODELS
-from fieldwise.runs.recipe import load_recipe
-from fieldwise.runs.recipe_files import recipe_names
+from fieldwise.runs.recipe import load_recipe, recipe_names
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = sorted(DOCS.rglob("*.md"))
+README = DOCS.parent / "README.md"
+PAGES = [README, *sorted(DOCS.rglob("*.md"))]
 NEEDS_DATA = "<!-- needs data: "  # in a page's first line: all of its blocks do
-GIVEN = re.compile(r"runs/my-|\b(?:log|rows|items|users)\.parquet")
+GIVEN = re.compile(r"runs/my-|\b(?:log|rows|items|users)\.parquet|\bclicks\.csv")
 TO_RUN = [page for page in PAGES if any(block.language not in ("", "text") for block in blocks(page))]
 SECTIONS = ["Equation", "Options", "Published settings", "Example", "Parameters", "Recipes"]
 
@@ -33,7 +36,7 @@ def commands(page):
 
 
 def needs_data(page):
-    return NEEDS_DATA in page.read_text("utf-8") or any("--data-dir" in words for words in commands(page))
+    return NEEDS_DATA in page.read_text("utf-8") or any(map(doc_runner.needs_data, commands(page)))
 
 
 def is_long(page):
@@ -61,6 +64,10 @@ def given(tmp_path_factory):
     assert run(["index", tower, "--items", items, "--out", index]) == 0
     users = log.unique("user_id", keep="last").select("user_id", "age_group", "gender", "city", "history")
     users.write_parquet(folder / "users.parquet")
+    clicks = simulate(900, users=40, items=30, seed=1)
+    clicks[:600].write_csv(folder / "clicks.csv")
+    clicks[600:].write_csv(folder / "clicks-of-today.csv")
+    clicks[600:].drop("liked").write_csv(folder / "rows.csv")
     return folder
 
 
@@ -85,6 +92,11 @@ def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeyp
     if GIVEN.search(page.read_text("utf-8")):
         shutil.copytree(request.getfixturevalue("given"), tmp_path, dirs_exist_ok=True)
     run_page(page, tmp_path, monkeypatch, slow=False)
+    if page == README:
+        assert Bundle.load(tmp_path / "bundle").about["recipe"]["settings"]["split"]["kind"] == "time"
+        scores = pl.read_csv(tmp_path / "scores.csv")
+        assert scores.height == 300
+        assert scores["prediction"].is_between(0, 1).all()
 
 
 @pytest.mark.slow
@@ -92,8 +104,8 @@ def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeyp
 def test_the_long_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
     """All of them, on real data where they need it."""
     if needs_data(page):
-        link_data(tmp_path, request.getfixturevalue("real_data"))
-    elif GIVEN.search(page.read_text("utf-8")):
+        monkeypatch.setenv("FIELDWISE_DATA", str(request.getfixturevalue("real_data")))
+    if GIVEN.search(page.read_text("utf-8")):
         shutil.copytree(request.getfixturevalue("given"), tmp_path, dirs_exist_ok=True)
     run_page(page, tmp_path, monkeypatch, slow=True)
 
@@ -108,6 +120,9 @@ def test_commands_within_sentences_exist():
         command, rest = (typer.main.get_command(app), words) if alone else resolve(words)[1:]
         known = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
         assert {word for word in rest if word.startswith("--")} <= {*known, "--help"}, (page, code)
+    for page in PAGES:
+        for words in re.findall(r"`make ([^`\n]+)`", prose(page)):
+            check_make(words.split(), page.name)
 
 
 def test_every_language_of_a_block_is_known():
@@ -144,7 +159,7 @@ def test_every_page_of_a_model_is_linked_from_the_index():
 
 
 def test_links_lead_somewhere(subtests):
-    for page in [*sorted(DOCS.rglob("*.md")), DOCS.parent / "README.md"]:
+    for page in PAGES:
         with subtests.test(page=page):
             for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
                 if "://" not in target and "reference/" not in target:  # those pages are made with the site

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import logging
 import math
 import subprocess
 import sys
@@ -80,10 +81,12 @@ def run_example(folder):
     return done.stdout
 
 
-def test_onnx_runs_elsewhere(tmp_path, onnx):
+def test_onnx_runs_elsewhere(tmp_path, onnx, caplog, capfd):
     """Every model's program is compared in models/test_onnx.py."""
     bundle = make(IntTower(embedding_dim=4, hidden=(5, 4), user_heads=2, item_heads=2, head_dim=3, cir_weight=0))
     assert export_bundle(bundle, tmp_path / "e") < 1e-5
+    assert caplog.record_tuples == []
+    assert capfd.readouterr() == ("", "")
     names = {"model.onnx", "samples.npz", "encoder.json", "schema.toml", "example.py", "export.json"}
     names |= {"encode.py", "labels.json"}
     assert {p.name for p in (tmp_path / "e").iterdir()} == names
@@ -154,6 +157,22 @@ def test_what_cannot_be_exported(tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError, match=r"pip install 'fieldwise\[onnx\]'"):
         export_bundle(make(AFM(embedding_dim=4, attention_dim=3)), tmp_path / "e")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_exporters_are_quiet(tmp_path, quick, monkeypatch, caplog):
+    loggers = [logging.getLogger(name) for name in ("torch", "torch.onnx", "torch.onnx.one", "onnxscript", "a.server")]
+    before = [logger.level for logger in loggers]
+    maker = export._MAKERS["onnx"]
+
+    def told(*given):
+        for logger in loggers:
+            logger.warning("of %s", logger.name)
+        return maker(*given)
+
+    monkeypatch.setitem(export._MAKERS, "onnx", told)
+    export_bundle(make(AFM(embedding_dim=4, attention_dim=3)), tmp_path / "e")
+    assert caplog.messages == ["of a.server"]
+    assert [logger.level for logger in loggers] == before
 
 
 def test_another_logit_is_no_export(tmp_path, quick, monkeypatch):

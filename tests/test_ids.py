@@ -8,8 +8,13 @@ import pytest
 
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.prepared import group_codes, prepare
-from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, PreparationSettings
-from fieldwise.data.prepare.split_settings import LeaveLastOutSplit, RandomSplit
+from fieldwise.data.prepare.settings import (
+    HistorySettings,
+    LeaveLastOutSplit,
+    NegativeSampling,
+    PreparationSettings,
+    RandomSplit,
+)
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.schema import Bag, Categorical, Label, Schema, Sequence
 from fieldwise.schema.ids import id_column, id_columns

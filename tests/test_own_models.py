@@ -154,7 +154,7 @@ def test_a_bundle_imports_nothing_that_it_names(module, tmp_path):
 
 
 def test_the_command_line_imports_what_it_is_told(module, capsys):
-    recipe = ["describe", "simulated/fm", "--set", f"model.name={module}:Mean", "--set", "model.width=2", "--no-cache"]
+    recipe = ["describe", "simulated/fm", "--set", f"model.name={module}:Mean", "--set", "model.width=2"]
     assert run(recipe) == 2
     assert f"fieldwise --import {module}:Mean" in capsys.readouterr().err
     assert run(["--import", f"{module}:Mean", *recipe]) == 0

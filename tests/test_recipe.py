@@ -1,18 +1,15 @@
 import dataclasses
-import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from fieldwise.data.prepare.settings import NegativeSampling
-from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit, TimeSplit
+from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling, RandomSplit, TimeSplit
 from fieldwise.data.read.public import PUBLIC_SETS
 from fieldwise.errors import ConfigError, FieldwiseError, SchemaError
 from fieldwise.models import AFM, FM, MODELS
 from fieldwise.models.build import build_network, model_from_dict, model_name, model_to_dict
-from fieldwise.runs.recipe import Recipe, load_recipe
-from fieldwise.runs.recipe_files import RECIPES, protocol_names, recipe_names
+from fieldwise.runs.recipe import RECIPES, Recipe, load_recipe, protocol_names, recipe_names
 
 SMALL = """
 seed = 3
@@ -96,18 +93,10 @@ def test_a_file_of_ones_own(file):
     assert recipe == load_recipe(str(file))
     assert recipe.name == str(file)
     assert recipe.model == AFM(attention_dim=4)
-    assert (recipe.split, recipe.negatives, recipe.seed, recipe.data.path) == (
-        RandomSplit(),
-        None,
-        3,
-        str(file.parent / "log.csv"),
-    )
-
-
-def test_a_byte_order_mark_is_no_fault(file):
-    plain = load_recipe(file)
-    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
-    assert load_recipe(file) == plain
+    assert (recipe.split, recipe.negatives, recipe.seed) == (RandomSplit(), None, 3)
+    assert recipe.data.path == str(file.parent / "log.csv")
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())  # a byte order mark is no fault
+    assert load_recipe(file) == recipe
 
 
 def test_extends_finds_recipes_of_the_package(file):
@@ -116,21 +105,6 @@ def test_extends_finds_recipes_of_the_package(file):
     assert own.schema == packaged.schema
     assert own.model.attention_dim == 5
     assert own.model.embedding_dim == packaged.model.embedding_dim
-
-
-def test_a_seed_must_be_one_that_every_library_takes(subtests):
-    for override in ["seed=-1", "data.seed=-1", f"seed={2**32}"]:
-        with (
-            subtests.test(override=override),
-            pytest.raises(ConfigError, match="seed must lie between 0 and 4294967295"),
-        ):
-            load_recipe("simulated/afm", [override])
-
-
-def test_a_number_must_be_finite(subtests):
-    for override in ["training.clip_norm=inf", "training.l2.p=nan", "model.embedding_std=inf"]:
-        with subtests.test(override=override), pytest.raises(ConfigError, match="must be finite, found"):
-            load_recipe("simulated/afm", [override])
 
 
 def test_extends_takes_a_file_with_or_without_its_suffix(file):
@@ -178,6 +152,7 @@ def test_extends_must_not_go_in_a_circle(file):
 
 def test_a_wrong_file_is_one_sentence(subtests, file):
     for text, error, sentence in [
+        ("description = '\xff'", ConfigError, "must be valid TOML in UTF-8"),
         ("[data\n", ConfigError, r"mine\.toml.*must be valid TOML in UTF-8"),
         ("a = " + "[" * 100_000, ConfigError, r"mine\.toml.*must be valid TOML in UTF-8: .*at most 50 levels"),
         ("a." * 100_000 + "a = 1", ConfigError, r"mine\.toml.*must be valid TOML in UTF-8: .*at most 50 levels"),
@@ -186,7 +161,7 @@ def test_a_wrong_file_is_one_sentence(subtests, file):
         (SMALL.replace("seed = 3", "sead = 3"), ConfigError, "has no setting 'sead': did you mean 'seed'"),
         (SMALL.replace("seed = 3", "seed = 'x'"), ConfigError, "seed must be of type int, found 'x'"),
         (SMALL.replace("[model]", "[modell]"), ConfigError, "no setting 'modell': did you mean 'model'"),
-        (SMALL.replace('"afm"', '"afmm"'), ConfigError, "name must be a known model, found 'afmm': did you mean 'afm'"),
+        (SMALL.replace('"afm"', '"afmm"'), ConfigError, "toml: model.name must be a known model.* mean 'afm'"),
         (SMALL.replace("attention_dim", "atention_dim"), ConfigError, "did you mean 'attention_dim'"),
         (SMALL.replace("label =", "labl ="), SchemaError, "did you mean 'label'"),
         (SMALL.replace('path = "log.csv"', ""), ConfigError, "give either name .* or path"),
@@ -196,21 +171,18 @@ def test_a_wrong_file_is_one_sentence(subtests, file):
         (SMALL + "[split]\nkind = 'rand'\n", ConfigError, "kind"),
     ]:
         with subtests.test(text=text, error=error, sentence=sentence):
-            file.write_text(text)
+            file.write_text(text, "latin-1")
             with pytest.raises(error, match=sentence) as caught:
                 load_recipe(file)
             assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_no_utf8(file):
-    file.write_bytes(b"description = '\xff'")
-    with pytest.raises(ConfigError, match="must be valid TOML in UTF-8"):
-        load_recipe(file)
-
-
-def test_a_recipe_that_is_not_there(subtests):
+def test_a_recipe_that_is_not_there(subtests, tmp_path):
+    (tmp_path / "schema.toml").write_text("fields = []")
     for source, sentence in [
+        (tmp_path, "a recipe must be a TOML file .*, found the folder"),
         ("simulated/afn", "no recipe is named 'simulated/afn': did you mean 'simulated/afm'"),
+        (tmp_path / "skema.toml", "skema.toml does not; check the path"),
         ("nowhere/none.toml", "a recipe file must exist: nowhere/none.toml does not"),
         ("simulated/_data", "no recipe is named"),
         ("", "no recipe is named ''"),
@@ -220,6 +192,8 @@ def test_a_recipe_that_is_not_there(subtests):
 
 
 # --set
+
+SEEDS = [("", -1), ("", 2**32), ("data.", -1), ("data_", -1)]
 
 
 def test_an_override_changes_one_setting(subtests, file):
@@ -266,11 +240,15 @@ def test_later_overrides_win_and_add_up():
 
 def test_a_wrong_override_is_one_sentence(subtests):
     for override, sentence in [
+        *((f"{key}seed={value}", "seed must lie between 0 and 4294967295") for key, value in SEEDS),
+        *((f"{key}=inf", "must be finite, found") for key in ("training.clip_norm", "training.l2.p")),
+        ("model.embedding_std=nan", "must be finite, found"),
         ("training.epochs", "a setting must be given as key=value, found 'training.epochs'"),
         ("=3", "a setting must be given as key=value, found '=3'"),
         ("trainin.epochs=3", "no setting 'trainin.epochs': did you mean 'training.epochs'"),
         ("training.epoch=3", "no setting 'training.epoch': did you mean 'training.epochs'[?] known: adagrad_"),
         ("training.embedding_dim=3", "no setting 'training.embedding_dim': did you mean 'model.embedding_dim'"),
+        ("epochs=3", "did you mean 'training.epochs'[?]"),
         ("learning_rat=3", "no setting 'learning_rat': did you mean 'training.learning_rate'"),
         ("modle.embeding_dim=3", "no setting 'modle.embeding_dim': did you mean 'model.embedding_dim'"),
         ("split.knd=time", "no setting 'split.knd': did you mean 'split.kind'"),
@@ -290,11 +268,9 @@ def test_a_wrong_override_is_one_sentence(subtests):
         ("a." * 100_000 + "a=1", "no setting 'a.a.a"),
     ]:
         with subtests.test(override=override[:99], sentence=sentence):
-            began = time.process_time()
             with pytest.raises(FieldwiseError, match=sentence) as caught:
                 load_recipe("simulated/afm", [override])
             assert "\n" not in str(caught.value)
-            assert time.process_time() - began < 5
 
 
 # Models by name
@@ -338,11 +314,6 @@ def test_a_schema_may_stand_in_a_file_of_its_own(file):
     assert load_recipe(parted).schema == whole.schema
 
 
-def test_a_training_setting_without_its_table_is_hinted_at():
-    with pytest.raises(ConfigError, match=r"did you mean 'training\.epochs'\?"):
-        load_recipe("simulated/afm", ["epochs=3"])
-
-
 def test_protocols_are_laid_over_a_recipe():
     assert protocol_names("movielens-1m") == ["leave-last-out", "random", "time"]
     recipe = load_recipe("movielens-1m/afm", protocol="time")
@@ -365,31 +336,14 @@ def test_a_recipe_of_ones_own_takes_the_protocols_of_its_data(tmp_path):
     assert load_recipe(tmp_path / "own.toml", protocol="leave-last-out").split.kind == "leave-last-out"
 
 
-@pytest.mark.parametrize(
-    ("name", "protocol", "sentence"),
-    [
-        (
-            "movielens-1m/afm",
-            "tmie",
-            "has no protocol 'tmie': did you mean 'time'? known: leave-last-out, random, time",
-        ),
-        ("frappe/afm", "time", "has no protocol 'time': the package has none for frappe"),
-    ],
-)
-def test_an_unknown_protocol_is_named(name, protocol, sentence):
-    with pytest.raises(ConfigError) as e:
-        load_recipe(name, protocol=protocol)
-    assert sentence in str(e.value)
+def test_an_unknown_protocol_is_named():
+    with pytest.raises(ConfigError, match=r"'tmie': did you mean 'time'\? known: leave-last-out, random, time"):
+        load_recipe("movielens-1m/afm", protocol="tmie")
+    with pytest.raises(ConfigError, match="has no protocol 'time': the package has none for frappe"):
+        load_recipe("frappe/afm", protocol="time")
 
 
 def test_rows_have_a_seed_of_their_own_where_asked():
     recipe = load_recipe("simulated/lr", ["seed=3"])
     assert (recipe.seed, recipe.rows_seed) == (3, 3)
     assert load_recipe("simulated/lr", ["seed=3", "data_seed=1"]).rows_seed == 1
-    with pytest.raises(ConfigError, match="data_seed must lie between"):
-        load_recipe("simulated/lr", ["data_seed=-1"])
-
-
-def test_a_folder_is_no_recipe(tmp_path):
-    with pytest.raises(ConfigError, match=r"a recipe must be a TOML file .*, found the folder"):
-        load_recipe(tmp_path)

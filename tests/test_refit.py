@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from fieldwise import FM, Bundle, Recommender, load_recipe, simulate
+from fieldwise.bundle.bundle import sample_rows
 from fieldwise.bundle.trained_rows import rows_trained
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.prepare.all_rows import encoded_together
+from fieldwise.data.prepare.prepared import encoded_together
 from fieldwise.errors import DataError
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.fitting import fit_recipe, refit_recipe
-from fieldwise.runs.pipeline import train_recipe
+from fieldwise.runs.identity import rows_of_run
+from fieldwise.runs.pipeline import evaluate_on_test, fit_again, fit_recipe, train_recipe
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.rows import rows_of_run
 from fieldwise.training.callbacks import Callback, OutOfTime
-from fieldwise.training.fit import fit
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 
@@ -76,13 +76,24 @@ def test_the_second_training_repeats_epochs_and_learning_rates_on_both_parts(pre
     first = fit_recipe(recipe(), prepared)
     rates = [one.learning_rate for one in first.result.history[: first.result.history.index(first.result.best) + 1]]
     assert len(set(rates)) > 1, "the case has a drop before its best evaluation"
-    again = refit_recipe(first, prepared)
+    again = fit_again(first, prepared.train, prepared.valid)
     assert again.refit is not None
     assert again.refit.rows == len(prepared.train.table) + len(prepared.valid.table)
     assert again.refit.epochs == pytest.approx(first.result.best.epoch, abs=0.05)
     assert again.result == first.result
     for name, weights in by_hand(first, prepared).state_dict().items():
-        torch.testing.assert_close(again.network.state_dict()[name], weights, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(again.bundle.network.state_dict()[name], weights, rtol=1e-4, atol=1e-5)
+
+
+def test_a_training_reads_no_raw_validation_rows_before_its_evaluation(prepared):
+    def read():
+        raise AssertionError("read")
+
+    unread = dataclasses.replace(prepared, valid=dataclasses.replace(prepared.valid, rows=read))
+    first = fit_recipe(recipe(), unread)
+    assert first.bundle.samples.is_empty()
+    done = evaluate_on_test(first, prepared, spent=0.0)
+    assert done.bundle.samples.equals(sample_rows(recipe().schema, prepared.valid.frame))
 
 
 def test_values_of_validation_rows_are_known_afterwards(prepared):
@@ -159,13 +170,12 @@ class _Stops(Callback):
 @pytest.mark.parametrize(("how", "stopped"), [(KeyboardInterrupt, "interrupted"), (OutOfTime, "time")])
 def test_a_broken_off_second_training_leaves_the_first_network(prepared, how, stopped):
     first = fit_recipe(recipe(), prepared)
-    kept = refit_recipe(first, prepared, [_Stops(how)])
-    assert kept.network is first.network
-    assert kept.encoder is first.encoder
+    kept = fit_again(first, prepared.train, prepared.valid, [_Stops(how)])
+    assert kept.bundle is first.bundle
     assert kept.refit is None
     assert kept.result.stopped == stopped
     interrupted = dataclasses.replace(first, result=dataclasses.replace(first.result, stopped="interrupted"))
-    assert refit_recipe(interrupted, prepared) == interrupted
+    assert fit_again(interrupted, prepared.train, prepared.valid) == interrupted
 
 
 def test_an_average_of_weights_is_kept_by_the_second_training_too(prepared):
@@ -173,8 +183,8 @@ def test_an_average_of_weights_is_kept_by_the_second_training_too(prepared):
     settings = TrainingSettings(average=0.9, batch_size=64, epochs=3, learning_rate=0.05, monitor="logloss")
     networks = [build_network(FM(embedding_dim=4), prepared.encoder.layout, 0, labels=1) for _ in range(2)]
     train, more = prepared.train.table, {"settings": settings, "objective": Objective(), "seed": 0}
-    first = fit(networks[0], train, prepared.valid.table, **more)
-    again = fit(networks[1], train, first, **more)
+    first = Training(networks[0], train, prepared.valid.table, **more).run()
+    again = Training(networks[1], train, first, **more).run()
     assert again.best.epoch == first.best.epoch
     for one, other in zip(*(n.state_dict().values() for n in networks), strict=True):
         assert torch.equal(one, other)

@@ -11,7 +11,7 @@ import torch
 from fieldwise import AFM, Bag, Categorical, Label, Numeric, Recommender, Schema, Sequence, TrainingSettings
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fitted import Vocabulary
+from fieldwise.data.encode.fitted_fields import Vocabulary
 from fieldwise.errors import DataError
 from fieldwise.models import MODELS, AutoInt
 from fieldwise.models.build import build_network

@@ -79,8 +79,7 @@ def test_the_tools_for_choosing(given: Schema | None) -> None:
     assert search.predict_proba(frame).shape == (len(y), 2)
 
 
-@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
-@pytest.mark.parametrize("kind", ["pandas", "array"])
+@pytest.mark.parametrize(("method", "kind"), [("sigmoid", "pandas"), ("isotonic", "array")])
 def test_probabilities_are_calibrated(method: str, kind: str) -> None:
     rows, y, schema = (LOG, LOG["liked"], SCHEMA) if kind == "pandas" else (X, Y, None)
     calibrated = CalibratedClassifierCV(Recommender(schema, LR(), training=QUICK), method=method, cv=2).fit(rows, y)

@@ -15,10 +15,10 @@ import torch
 
 from fieldwise.bundle import score_file as module
 from fieldwise.bundle.bundle import Bundle, sample_rows
-from fieldwise.bundle.score_file import Scoring, score_file, score_rows_of
+from fieldwise.bundle.score_file import score_file
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.read import sliced
-from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.read import chunked_table
+from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.data.reports import JsonReports
 from fieldwise.errors import ConfigError, DataError
@@ -91,7 +91,7 @@ def test_reports_are_told_all_rows(bundle: Bundle, rows: pl.DataFrame, tmp_path:
 
 @pytest.mark.usefixtures("_short_slices")
 def test_several_files_are_scored_in_the_order_of_their_names(subtests, bundle, rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(sliced, "_WHOLE", 1000)  # text is read in pieces, too
+    monkeypatch.setattr(chunked_table, "_WHOLE", 1000)  # text is read in pieces, too
     for kind in ("parquet", "arrow", "csv", "csv.gz"):
         with subtests.test(kind=kind):
             folder = tmp_path / kind
@@ -175,8 +175,7 @@ def test_bfloat16_multiplies_in_16_bits_and_float32_stays_as_it_was(bundle_of_au
     found = {}
     for precision in ("float32", "bfloat16"):
         path = tmp_path / f"{precision}.parquet"
-        how = Scoring(logit=True, precision=precision)
-        score_rows_of(bundle_of_autoint, tmp_path / "rows.parquet", path, how)
+        score_file(bundle_of_autoint, tmp_path / "rows.parquet", path, logit=True, precision=precision)
         found[precision] = as_table(path)["logit"].to_numpy()
     exact = bundle_of_autoint.score(rows)
     np.testing.assert_array_equal(found["float32"], exact)
@@ -189,7 +188,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import polars as pl
-from fieldwise.data.read.writing import TableWriter
+from fieldwise.data.read.tables import TableWriter
 with TableWriter(Path(sys.argv[1])) as writer:
     writer.add(pl.DataFrame({"score": [0.5]}))
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,9 +8,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.recipe import load_recipe
-from fieldwise.runs.recipe_files import recipe_names
-from fieldwise.runs.recipe_space import check_space, search_space, with_values
+from fieldwise.runs.recipe import check_space, load_recipe, recipe_names, search_space, with_values
 from fieldwise.runs.search_space import Choices, Range, default_space, parse_space
 
 

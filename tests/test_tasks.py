@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.prepare.labels import read_labels
-from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.read.simulation import simulate
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe

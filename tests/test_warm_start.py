@@ -259,19 +259,8 @@ def test_the_command_line_says_what_was_taken_and_warns(trained, tmp_path, capsy
     folder, settings, _ = trained
     sets = [word for s in [*settings, f"warm_start={folder}"] for word in ("--set", s)]
     for more, unkept in (("seed=0", None), ("seed=5", "test and validation"), ("split.valid=0.2", "validation")):
-        command = [
-            "train",
-            "simulated/afm",
-            "-q",
-            "--json",
-            "--out",
-            str(tmp_path / "b"),
-            "--overwrite",
-            *sets,
-            "--set",
-            more,
-        ]
-        assert run(command) == 0
+        out_of = ["--out", str(tmp_path / "b"), "--overwrite"]
+        assert run(["train", "simulated/afm", "-q", "--json", *out_of, *sets, "--set", more]) == 0
         out, err = capsys.readouterr()
         assert "warm start from fm: copied embedding.weight" in err
         assert ("warning" in err) == (unkept is not None)

@@ -7,16 +7,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.chaos.documents import documents
-from benchmarks.chaos.kills import kills
 from benchmarks.chaos.outcome import Outcome, table
 from benchmarks.chaos.replacement import replacement
 from benchmarks.chaos.stores import stores
 from benchmarks.chaos.target import CORES, prepare
-from benchmarks.chaos.writers import calibrations, saves, trainings
+from benchmarks.chaos.writers import saves, trainings
 from fieldwise.runs.environment import environment
 from fieldwise.storage.files import write_atomically
 
@@ -44,12 +43,7 @@ ATTACKS: dict[str, Attack] = {
     "documents": lambda at, size: [documents(at, size.count(3000, 14), size.seed, max(30, size.seconds(80)))],
     "replacement": lambda at, size: [replacement(at, size.seconds(20), size.seed)],
     "stores": lambda at, size: stores(at, size.seconds(8)),
-    "kills": lambda at, size: [kills(at, size.count(105, 7), size.seed)],
-    "writers": lambda at, size: [
-        saves(at, size.count(40, 4)),
-        calibrations(at, size.count(6, 3)),
-        trainings(at, size.count(4)),
-    ],
+    "writers": lambda at, size: [saves(at, size.count(40, 4)), trainings(at, size.count(4))],
 }
 
 
@@ -62,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cores": len(CORES),
         "environment": environment(),
-        "outcomes": [one.to_json() for one in found],
+        "outcomes": [asdict(one) for one in found],
     }
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -99,4 +93,5 @@ def parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ["FIELDWISE_CACHE"] = "off"
     sys.exit(main())

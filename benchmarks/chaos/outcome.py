@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from serving.commands import Running
@@ -30,10 +30,6 @@ class Outcome:
     late: list[str] = field(default_factory=list)
     left_out: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """All of it."""
-        return asdict(self)
-
 
 def judge(outcome: Outcome, witness: dict[str, Any], *, allowed: Iterable[str] = ("200",)) -> None:
     """Add what the honest clients saw, and the promises to them that were broken."""
@@ -57,15 +53,13 @@ def log_trouble(server: Running) -> str | None:
 
 def table(outcomes: list[Outcome]) -> str:
     """The report as text."""
-    lines = [f"{'attack':<28} {'tried':>7} {'/healthz p99':>12} {'honest rate':>11}  figures"]
+    lines = [f"{'attack':<28} {'tried':>7} {'/healthz p99':>12}  figures"]
     for one in outcomes:
         figures = dict(one.figures)
-        health, share = figures.pop("health_p99", None), figures.pop("share", None)
+        health = figures.pop("health_p99", None)
         shown = ", ".join(f"{name} {_text(value)}" for name, value in figures.items())
-        lines.append(
-            f"{one.name:<28} {one.tried:>7,} {'' if health is None else f'{health:.0f} ms':>12} "
-            f"{'' if share is None else f'{share:.0%}':>11}  {one.left_out or shown}"
-        )
+        probed = "" if health is None else f"{health:.0f} ms"
+        lines.append(f"{one.name:<28} {one.tried:>7,} {probed:>12}  {one.left_out or shown}")
         lines += [f"  BROKEN: {sentence}" for sentence in (*one.broken, *one.late)]
     return "\n".join(lines)
 

@@ -1,6 +1,5 @@
 """Bundles and the index replaced under load, and damaged ones put in their place: no honest request fails."""
 
-import os
 import random
 import shutil
 import threading
@@ -60,22 +59,27 @@ def replacement(folder: Path, seconds: float, seed: int) -> Outcome:
 
 
 def damage(folder: Path, rng: random.Random) -> None:
-    """Truncate, overwrite in place or remove a part, as `cp` or a failing disk does."""
+    """Remove a part, or put a truncated or overwritten one in its place: `serve` maps an index's files, so that nothing
+    may write into them."""
     files = [file for file in folder.iterdir() if file.is_file()]
     file, how = rng.choice(files), rng.choice(DAMAGES)
     if how == "removed":
         file.unlink()
-    elif how == "truncated":
-        os.truncate(file, rng.randrange(file.stat().st_size + 1))
+        return
+    content = bytearray(file.read_bytes())
+    place = rng.randrange(len(content) + 1)
+    if how == "truncated":
+        del content[place:]
     else:
-        with file.open("r+b") as opened:
-            opened.seek(rng.randrange(file.stat().st_size + 1))
-            opened.write(rng.randbytes(64))
+        content[place : place + 64] = rng.randbytes(64)
+    damaged = file.with_name(f".{file.name}.damaged")
+    damaged.write_bytes(content)
+    damaged.replace(file)
 
 
 def wait(server) -> dict:  # type: ignore[no-untyped-def,type-arg]
     """What the server says once it has settled; its watcher waits for two looks."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 90
     while True:
         ready = server.get("/readyz").json()
         if (ready["refused"] is None and ready["watcher"] == "ok") or time.monotonic() > until:

@@ -1,20 +1,16 @@
-"""Several writers of one bundle: threads and processes that save, `train --out` twice, a calibration over a save.
+"""Several writers of one bundle: processes that save, and `train --out` twice.
 
 `python -m benchmarks.chaos.writers save FOLDER SEED TIMES` saves one bundle so often, for the attack below.
 """
 
-import multiprocessing
-import os
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
 
-from serving.conftest import log, make
+from serving.conftest import make
 
 from benchmarks.chaos import ROOT
 from benchmarks.chaos.outcome import Outcome
@@ -25,8 +21,7 @@ SAVERS = 4
 SETTINGS = AFM(embedding_dim=4, attention_dim=3)
 SEEDS = ("1", "2")
 REFUSALS = ("only one training at a time can use", "holds a bundle already, which training would replace")
-WHEN = "while it fits", "before", "after"
-FITS = ("--set", "training.epochs=1", "--set", "data.rows=3000", "--threads", "1", "--no-cache", "--quiet")
+FITS = ("--set", "training.epochs=1", "--set", "data.rows=3000", "--quiet")
 
 
 def saves(folder: Path, count: int) -> Outcome:
@@ -107,93 +102,6 @@ def training_faults(ends: Mapping[str, tuple[int, str]], left: Sequence[str]) ->
         there = ", ".join(left) or "neither seed"
         faults.append(f"the bundle is that of {there}, and the training that ended well had {', '.join(won)}")
     return faults
-
-
-def calibrations(folder: Path, rounds: int) -> Outcome:
-    """`calibrate` while another bundle is saved, in turns before, while and after it fits.
-
-    Who saves while it fits makes it refuse; otherwise it calibrates the new bundle, or the new one takes its place.
-    """
-    one, ends_by = Outcome(name="calibrate against a save", tried=rounds), Counter[str]()
-    context = multiprocessing.get_context("forkserver")  # Python and PyTorch are started once
-    context.set_forkserver_preload([__name__, "fieldwise.cli.calibrate", "fieldwise.evaluation.calibration"])
-    rows, said = folder / "rows.parquet", folder / "said.txt"
-    log(400).with_columns(click=(log(400)["price"] > 0.5).cast(int)).write_parquet(rows)
-    first, second = make(SETTINGS), make(SETTINGS, seed=7)
-    for number in range(rounds):
-        place, when = folder / "calibrated", WHEN[number % len(WHEN)]
-        first.save(place)
-        if when == "before":
-            second.save(place)
-        fitting, go_on = context.Event(), context.Event()
-        child = context.Process(target=calibrate, args=(place, rows, said, fitting, go_on))
-        child.start()
-        while child.is_alive() and not fitting.wait(0.01):
-            pass
-        if when == "while it fits":
-            second.save(place)
-        go_on.set()
-        child.join(120)
-        if when == "after":
-            second.save(place)
-        after = Bundle.load(place)
-        calibrated = after.calibration is not None and bool(after.calibration)
-        status = -1 if child.exitcode is None else child.exitcode
-        fault = calibration_fault(when, status, said.read_text(), same_weights(after, second), calibrated)
-        one.broken += [] if fault is None else [fault]
-        ends_by[f"{'refused' if status else 'calibrated'}, saved {when}"] += 1
-    one.figures |= dict(ends_by)
-    return one
-
-
-def calibration_fault(when: str, status: int, said: str, is_new: bool, is_calibrated: bool) -> str | None:
-    """What is wrong after a calibration and a save; None if nothing is.
-
-    Args:
-        when: when the new bundle was saved.
-        status: exit status of the calibration.
-        said: its output.
-        is_new: whether the bundle that is there has the weights of the new one.
-        is_calibrated: whether it has a calibration.
-    """
-    if not is_new:
-        return f"a bundle saved {when} was replaced by a calibration of the old one"
-    raced = when == "while it fits"
-    if bool(status) != raced or ("was replaced by another process" in said) != raced:
-        return f"a bundle was saved {when}, and the calibration ended with {status}: {said[-500:]}"
-    if is_calibrated != (when == "before"):
-        return (
-            f"a bundle was saved {when}, and the one that is there {'has a' if is_calibrated else 'has no'} calibration"
-        )
-    return None
-
-
-def calibrate(place: Path, rows: Path, said: Path, fitting: Event, go_on: Event) -> None:
-    """`fieldwise calibrate`, which sets an event when it has read everything, and waits for another before it fits.
-
-    Args:
-        place: the bundle's folder.
-        rows: the table to calibrate on.
-        said: where its output is written.
-        fitting: set when everything is read.
-        go_on: waited for.
-    """
-    from fieldwise.cli import calibrate as command
-    from fieldwise.cli import main
-
-    with open(said, "wb") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    fitted = command._fitted
-
-    def waiting(*arguments: Any) -> Any:
-        fitting.set()
-        go_on.wait()
-        return fitted(*arguments)
-
-    command._fitted = waiting
-    sys.argv = ["fieldwise", "calibrate", str(place), "--method", "isotonic", "--data", str(rows)]
-    main()
 
 
 def same_weights(one: Bundle, other: Bundle) -> bool:

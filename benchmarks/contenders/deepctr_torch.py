@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks.case import Timed, steps_to_time
@@ -45,16 +44,15 @@ def build(log: Log, settings: dict[str, Any]) -> AFM:
 
 
 def epoch(options: dict[str, Any]) -> Timed:
-    """The steps of its `fit` on batches prepared in memory, or `fit` itself with its loader (`loader`)."""
+    """The steps of its `fit` on batches prepared in memory."""
     log = Log.open(options["log"])
     rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
     model = build(log, options["settings"])
-    inputs = {f"f{f}": np.ascontiguousarray(column) for f, column in enumerate(log.ids[:rows].T)}
-    targets, size = log.y[:rows], options["batch"]
-    x, y = torch.from_numpy(log.ids[:rows]), torch.from_numpy(targets)
+    x, y, size = torch.from_numpy(log.ids[:rows]), torch.from_numpy(log.y[:rows]), options["batch"]
     batches = [(x[start : start + size], y[start : start + size]) for start in range(0, rows, size)]
 
-    def steps() -> None:
+    def turn() -> dict[str, float]:
+        began = time.perf_counter()
         model.train()
         for ids, target in batches:
             predicted = model(ids.float()).squeeze(-1)
@@ -65,13 +63,6 @@ def epoch(options: dict[str, Any]) -> Timed:
             total.item()
             total.backward()
             model.optim.step()
-
-    def turn() -> dict[str, float]:
-        began = time.perf_counter()
-        if options.get("loader"):
-            model.fit(dict(inputs), targets, batch_size=size, epochs=1, verbose=0, shuffle=True)
-        else:
-            steps()
         return {"seconds": (time.perf_counter() - began) * share}
 
     return turn, {"parameters": sum(p.numel() for p in model.parameters() if p.requires_grad), "timed rows": rows}

@@ -1,6 +1,5 @@
 """fieldwise, scikit-learn's encoders, AFM as a plain PyTorch loop, and the machine's own speed."""
 
-import dataclasses
 import itertools
 import tempfile
 import time
@@ -30,7 +29,7 @@ from fieldwise.ops import use_ops
 from fieldwise.ops.devices import open_device
 from fieldwise.ops.native import NATIVE
 from fieldwise.schema import Categorical, Label, Numeric, Schema
-from fieldwise.training.fit import fit
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.precision import slow_bfloat16
 from fieldwise.training.settings import TrainingSettings
@@ -42,34 +41,25 @@ def epoch(options: dict[str, Any]) -> Timed:
     """The steps of an epoch of `fit`, including batch assembly and shuffling, as in its `seconds_per_epoch`."""
     log = Log.open(options["log"])
     rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
-    train, few = table(log.first(rows)), valid_table(log, 256)
-    settings = known_settings(
-        {"batch_size": options["batch"], "epochs": 1, "monitor": "logloss", **options.get("training", {})}
-    )
+    train, few = table(log, log.ids[:rows], log.y[:rows]), table(log, log.valid_ids[:256], log.valid_y[:256])
+    training = {"batch_size": options["batch"], "epochs": 1, "monitor": "logloss", **options.get("training", {})}
+    here = training.get("device", "cpu").split(":")[0]
+    if training.get("precision") == "bfloat16" and (slow := slow_bfloat16(here)):
+        raise NotAvailableError(slow)
+    settings = TrainingSettings(**training)
     network, device = build_network(model_from_dict(options["model"]), train.layout, 0), device_of(options)
 
     def turn() -> dict[str, float]:
         with use_ops(options.get("ops", "auto")):
-            result = fit(network, train, few, settings=settings, objective=Objective(), seed=0)
+            result = Training(network, train, few, settings=settings, objective=Objective(), seed=0).run()
         assert result.seconds_per_epoch is not None
         return {"seconds": result.seconds_per_epoch * share}
 
     return watched(turn, device), {"parameters": parameter_count(network), "timed rows": rows}
 
 
-def table(log: Log) -> EncodedTable:
-    """The training rows."""
-    return _table(log, log.ids, log.y)
-
-
-def valid_table(log: Log, rows: int | None = None) -> EncodedTable:
-    """The first validation rows (all for None), or the first training rows if there are no validation rows."""
-    if len(log.valid_y) == 0:
-        return _table(log, log.ids[: rows or 1000], log.y[: rows or 1000])
-    return _table(log, log.valid_ids[:rows], log.valid_y[:rows])
-
-
-def _table(log: Log, ids: np.ndarray, y: np.ndarray) -> EncodedTable:
+def table(log: Log, ids: np.ndarray, y: np.ndarray) -> EncodedTable:
+    """Rows of a log."""
     return EncodedTable(
         Layout.of_sizes(list(log.sizes)),
         (ids + log.offsets).astype(np.int32),
@@ -78,22 +68,6 @@ def _table(log: Log, ids: np.ndarray, y: np.ndarray) -> EncodedTable:
         np.zeros(1, np.int64),
         y,
     )
-
-
-def known_settings(wanted: Mapping[str, Any]) -> TrainingSettings:
-    """Training settings.
-
-    Errors:
-        NotAvailableError: this version does not support a setting, or this CPU would be a hundred times slower with it.
-    """
-    missing = set(wanted) - {f.name for f in dataclasses.fields(TrainingSettings)}
-    if missing:
-        raise NotAvailableError(f"this version has no training setting {', '.join(sorted(missing))}")
-    here = wanted.get("device", "cpu").split(":")[0]
-    slow = slow_bfloat16(here) if wanted.get("precision") == "bfloat16" else None
-    if slow:
-        raise NotAvailableError(slow)
-    return TrainingSettings(**wanted)
 
 
 def device_of(options: Mapping[str, Any]) -> torch.device:
@@ -124,11 +98,12 @@ def watched(turn: Callable[[], dict[str, float]], device: torch.device) -> Calla
 def parquet(options: dict[str, Any]) -> Timed:
     """`fieldwise predict`: a bundle and a Parquet file of raw values to a Parquet file of keys and scores."""
     bundle, data, out = (Path(options[name]) for name in ("bundle", "data", "out"))
-    how = {"threads": options["threads"], "precision": options.get("precision", "float32")}
-    wanted = predict.PredictOptions(bundle=bundle, data=data, out=out, reading=Reading(), **how)
+    precision = options.get("precision", "float32")
+    wanted = predict.PredictOptions(bundle=bundle, data=data, out=out, reading=Reading(), precision=precision)
 
     def turn() -> dict[str, float]:
         out.unlink(missing_ok=True)
+        torch.set_num_threads(options["threads"])
         began = time.perf_counter()
         with use_ops(options["ops"]):
             predict.run(wanted)
@@ -139,16 +114,6 @@ def parquet(options: dict[str, Any]) -> Timed:
 
     facts = Bundle.load(bundle).about
     return turn, {"rows": options["rows"], "parameters": facts["run"]["parameters"]}
-
-
-def encoding_by_fieldwise(options: dict[str, Any]) -> Timed:
-    """From a CSV file to an encoded table on disk."""
-    return _encoding(fieldwise_encode, options)
-
-
-def encoding_by_sklearn(options: dict[str, Any]) -> Timed:
-    """The same with pandas and scikit-learn."""
-    return _encoding(sklearn_encode, options)
 
 
 def fieldwise_encode(path: Path, folder: Path) -> int:
@@ -178,8 +143,9 @@ def sklearn_encode(path: Path, folder: Path) -> int:
     return len(frame)
 
 
-def _encoding(encode: Callable[[Path, Path], int], options: dict[str, Any]) -> Timed:
-    """A turn encodes the file into a fresh folder."""
+def encoding(options: dict[str, Any]) -> Timed:
+    """A turn encodes a CSV file into a fresh folder, with fieldwise or scikit-learn."""
+    encode = fieldwise_encode if options["by"] == "fieldwise" else sklearn_encode
     path, rows = Path(options["path"]), options["rows"]
 
     def turn() -> dict[str, float]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.defaults.baselines import BASELINE_FITS
 from benchmarks.defaults.page import body, page
-from benchmarks.defaults.runs import MODELS, Rows, Settings, applies, place_of, rows_of, run
+from benchmarks.defaults.runs import MODELS, Rows, applies, kept_run, rows_of
 from benchmarks.defaults.summary import summary
-from benchmarks.defaults.tables import COUNTED, TABLES
+from benchmarks.defaults.tables import TABLES
 from benchmarks.results import load, merge
 from fieldwise.storage.files import write_atomically
 
@@ -29,21 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.command == "show":
         names = [*options.tables, *(f"{name}@{options.max_rows}" for name in options.tables if options.max_rows)]
-        found = {name: summary(options.store, options.tag, options.against, name) for name in names}
+        found = {name: summary(options.store, options.tag, name) for name in names}
         print(body({name: one for name, one in found.items() if one is not None}))
         return 0
-    settings = Settings(
-        data_dir=options.data_dir,
-        store=options.store,
-        tag=options.tag,
-        defaults=options.defaults,
-        sets=tuple(options.sets),
-        max_rows=options.max_rows,
-        threads=options.threads,
-    )
     _note(f"tables: {', '.join(options.tables)}")
     for name in options.tables:
-        _run_table(name, options, settings)
+        _run_table(name, options)
     return 0
 
 
@@ -54,9 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     shows = commands.add_parser("show", help="print the results of a tag's runs")
     writes = commands.add_parser("write", help="write the page from the results, after merging a tag's runs into them")
     for command in (runs, shows, writes):
-        command.add_argument(
-            "--tables", type=names_of(TABLES), default=list(COUNTED), help=f"of {', '.join(TABLES)}; the twelve counted"
-        )
+        command.add_argument("--tables", type=names_of(TABLES), default=list(TABLES), help=", ".join(TABLES))
         default = None if command is writes else "now"
         command.add_argument("--tag", default=default, help="the name under which runs are stored")
         command.add_argument("--store", type=Path, default=STORE)
@@ -65,13 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     known = {**MODELS, **BASELINE_FITS}
     runs.add_argument("--models", type=names_of(known), default=list(known), help=", ".join(known))
     runs.add_argument("--seeds", type=int, default=3)
-    runs.add_argument("--defaults", choices=["data", "fixed"], help="`defaults` of the recipes")
     runs.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
     runs.add_argument("--data-dir", type=Path, default=Path(os.environ.get("FIELDWISE_DATA", "data")))
     runs.add_argument("--threads", type=int, default=1)
     runs.add_argument("--again", action="store_true", help="repeat runs that are in the store")
-    shows.add_argument("--against", help="another tag to compare with")
-    writes.add_argument("--against", default="before", help="the older tag")
     writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="the results file")
     writes.add_argument("--page", type=Path, default=PAGE)
     return found
@@ -90,29 +76,25 @@ def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
     return read
 
 
-def _run_table(name: str, options: argparse.Namespace, settings: Settings) -> None:
+def _run_table(name: str, options: argparse.Namespace) -> None:
+    words = {"folder": options.store, **{name: getattr(options, name) for name in ("tag", "sets", "threads", "again")}}
     rows: Rows | None = None
     for seed in range(options.seeds):
         if rows is None or TABLES[name].by_seed:
-            rows = rows_of(TABLES[name], seed, settings)
+            rows = rows_of(TABLES[name], seed, options.data_dir, options.max_rows)
         for model in options.models:
-            if not applies(model, rows.schema):
-                continue
-            place = place_of(rows, model, seed, settings)
-            if not options.again and place.get() is not None:
-                continue
-            found = run(rows, model, seed, settings)
-            place.put(found)
-            test = found.about["test"]
-            _note(
-                f"{rows.name} {model} seed {seed}: AUC {test['auc']:.4f}, logloss {test['logloss']:.4f}, "
-                f"ECE {test['ece']:.4f}, {found.about['seconds']:.1f} s"
-            )
+            found = kept_run(rows, model, seed, **words) if applies(model, rows.schema) else None
+            if found is not None:
+                test = found["test"]
+                _note(
+                    f"{rows.name} {model} seed {seed}: AUC {test['auc']:.4f}, logloss {test['logloss']:.4f}, "
+                    f"ECE {test['ece']:.4f}, {found['seconds']:.1f} s"
+                )
 
 
 def _write(options: argparse.Namespace) -> None:
     for name in options.tables if options.tag else ():
-        found = summary(options.store, options.tag, options.against, name)
+        found = summary(options.store, options.tag, name)
         if found is None:
             _note(f"{name}: no runs of {options.tag}")
         else:

@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.published.trees import features
+from fieldwise.automatic.trees import features
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.table import EncodedTable
 from fieldwise.evaluation import logloss_from_logits
@@ -22,7 +22,6 @@ __all__ = ["BASELINE_FITS", "CHOICES", "Fit", "constant", "one_hot", "scikit_lea
 
 CHOICES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 STEPS = 1000
-BAG_VALUES = 1000
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def scikit_learn(prepared: Prepared, schema: Schema, threads: int) -> Fit:
 def trees(prepared: Prepared, schema: Schema, threads: int) -> Fit:
     """LightGBM with its defaults: 100 trees, no early stopping; categories as its own categorical features."""
     parts = (prepared.train, prepared.valid, prepared.test)
-    (x, categories), (valid, _), (test, _) = (features(part, schema, most=BAG_VALUES) for part in parts)
+    (x, categories), (valid, _), (test, _) = (features(part, schema) for part in parts)
     began = time.perf_counter()
     data = lightgbm.Dataset(x, prepared.train.main, categorical_feature=categories, params={"verbosity": -1})
     quiet = {"objective": "binary", "verbosity": -1, "num_threads": threads, "seed": 0}

@@ -1,8 +1,10 @@
 """One run: a model with default settings, or a baseline, on a table with a seed."""
 
 import dataclasses
+import hashlib
 import time
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,48 +13,23 @@ import numpy as np
 import torch
 
 from benchmarks.defaults.baselines import BASELINE_FITS, Fit
-from benchmarks.defaults.store import BASELINES, Found, Place, data_digest
 from benchmarks.defaults.tables import DevTable, corrected
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.models import parameter_count
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.environment import environment
-from fieldwise.runs.fitting import fit_recipe
-from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.recipe_files import setting_path
+from fieldwise.runs.pipeline import fit_recipe
+from fieldwise.runs.recipe import Recipe, setting_path
+from fieldwise.runs.records import RunRecord, Store
 from fieldwise.schema import Schema
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.result import result_to_plain
 
-__all__ = ["MODELS", "Rows", "Settings", "applies", "place_of", "recipe_for", "rows_of", "run"]
+__all__ = ["MODELS", "Rows", "applies", "kept_run", "key_of", "recipe_for", "rows_of", "store_of"]
 
 MODELS = {name: name for name in ("lr", "fm", "afm", "autoint", "inttower")} | {"autoint-plus": "autoint+"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Options of runs.
-
-    Args:
-        data_dir: the folder of public data sets.
-        store: the folder of runs.
-        tag: the name under which runs are stored.
-        defaults: `data` or `fixed`, as in a recipe; the recipe's own default if not given.
-        sets: additional settings, such as `training.batch_size=64`, to try rules.
-        max_rows: maximum rows of the raw table, sampled once at random.
-        threads: threads of PyTorch and LightGBM.
-    """
-
-    data_dir: Path
-    store: Path
-    tag: str
-    defaults: str | None = None
-    sets: tuple[str, ...] = ()
-    max_rows: int | None = None
-    threads: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,17 +43,31 @@ class Rows:
     digest: str
 
 
-def rows_of(table: DevTable, seed: int, settings: Settings) -> Rows:
-    """The table's rows for a seed; tables that are not resampled for each seed use the rows of seed 0."""
+def rows_of(table: DevTable, seed: int, data_dir: Path, max_rows: int | None = None) -> Rows:
+    """The table's rows for a seed, at most `max_rows` of its raw ones, sampled at random.
+
+    Tables that are not resampled for each seed use the rows of seed 0.
+    """
     data_seed = seed if table.by_seed else 0
-    frame, name = table.read(settings.data_dir, data_seed), table.name
-    if settings.max_rows is not None and frame.height > settings.max_rows:
-        some = np.random.default_rng(0).choice(frame.height, settings.max_rows, replace=False)
-        frame, name = frame[np.sort(some)], f"{name}@{settings.max_rows}"
-    schema = corrected(frame, table.corrections)
+    frame, name = table.read(data_dir, data_seed), table.name
+    if max_rows is not None and frame.height > max_rows:
+        some = np.random.default_rng(0).choice(frame.height, max_rows, replace=False)
+        frame, name = frame[np.sort(some)], f"{name}@{max_rows}"
+    schema = corrected(frame, table)
     recipe = dataclasses.replace(_recipe(table, schema, "lr", {}), data_seed=data_seed)
-    prepared = prepare_recipe(recipe, settings.data_dir, frame)
+    prepared = prepare_recipe(recipe, data_dir, frame)
     return Rows(table=table, name=name, schema=schema, prepared=prepared, digest=data_digest(prepared))
+
+
+def data_digest(prepared: Prepared) -> str:
+    """A short digest of the encoded rows and labels of all parts."""
+    found = hashlib.sha256()
+    for part in (prepared.train, prepared.valid, prepared.test):
+        table = part.table
+        for array in (table.ids, table.values, table.bag_ids, table.bag_offsets, part.main):
+            found.update(np.ascontiguousarray(array).tobytes())
+    found.update(repr([(f.kind, f.offset, f.rows, f.pooling) for f in prepared.encoder.layout.fields]).encode())
+    return found.hexdigest()[:12]
 
 
 def applies(model: str, schema: Schema) -> bool:
@@ -84,12 +75,10 @@ def applies(model: str, schema: Schema) -> bool:
     return model != "inttower" or {"user", "item"} <= {f.role for f in schema.fields}
 
 
-def recipe_for(rows: Rows, model: str, seed: int, settings: Settings) -> Recipe:
-    """A minimal recipe: data, schema, split, and the model's name."""
+def recipe_for(rows: Rows, model: str, seed: int, sets: Sequence[str] = ()) -> Recipe:
+    """A minimal recipe: data, schema, split, and the model's name; and settings as KEY=VALUE, to try rules."""
     over: dict[str, Any] = {}
-    if settings.defaults is not None:
-        over["defaults"] = settings.defaults
-    for text in settings.sets:
+    for text in sets:
         _set(over, text)
     recipe = _recipe(rows.table, rows.schema, MODELS[model], over)
     return dataclasses.replace(recipe, seed=seed, data_seed=seed if rows.table.by_seed else 0)
@@ -113,23 +102,32 @@ def _set(over: dict[str, Any], text: str) -> None:
         over[last] = value
 
 
-def place_of(rows: Rows, model: str, seed: int, settings: Settings) -> Place:
-    """The path of a run; a baseline depends only on the seed of its rows."""
-    if model in BASELINE_FITS:
-        return Place(settings.store, BASELINES, rows.name, f"{model}-{rows.digest}")
-    return Place(settings.store, settings.tag, rows.name, f"{model}-{seed}")
+def store_of(folder: Path, tag: str, model: str) -> Store:
+    """The runs of a tag; those of baselines, which depend on their rows alone, are those of all tags."""
+    return Store(folder / ("baselines" if model in BASELINE_FITS else tag))
 
 
-def run(rows: Rows, model: str, seed: int, settings: Settings) -> Found:
-    """Train and score once."""
-    torch.set_num_threads(settings.threads)
+def key_of(table: str, model: str, which: int | str) -> str:
+    """The key of a run by its seed, of a baseline by the digest of its rows."""
+    return f"{table}-{model}-{which}"
+
+
+def kept_run(
+    rows: Rows, model: str, seed: int, *, folder: Path, tag: str, sets: Sequence[str], threads: int, again: bool
+) -> RunRecord | None:
+    """Train, score once and store the run; None if it is in the store and not wanted again."""
+    store = store_of(folder, tag, model)
+    key = key_of(rows.name, model, rows.digest if model in BASELINE_FITS else seed)
+    if not again and store.get(key) is not None:
+        return None
+    torch.set_num_threads(threads)
     prepared = rows.prepared
     about: dict[str, Any] = {"table": rows.name, "model": model, "seed": seed, "data": rows.digest}
     if model in BASELINE_FITS:
-        fit = BASELINE_FITS[model](prepared, rows.schema, settings.threads)
+        fit = BASELINE_FITS[model](prepared, rows.schema, threads)
         about |= {"seconds": fit.seconds, "chosen": fit.about}
     else:
-        fit, more = _network(recipe_for(rows, model, seed, settings), prepared)
+        fit, more = _network(recipe_for(rows, model, seed, sets), prepared)
         about |= more
     y = np.asarray(prepared.test.main, dtype=np.float64)
     y_valid = np.asarray(prepared.valid.main, dtype=np.float64)
@@ -141,10 +139,10 @@ def run(rows: Rows, model: str, seed: int, settings: Settings) -> Found:
         "base_rate": float(prepared.train.main.mean()),
         "fields": len(prepared.encoder.layout.fields),
         "embedding_rows": prepared.encoder.layout.num_rows,
-        "settings": {"defaults": settings.defaults, "sets": list(settings.sets)},
+        "sets": list(sets),
         "environment": environment(),
     }
-    return Found(about, y, fit.test)
+    return store.put(key, about, y, fit.test)
 
 
 def _network(recipe: Recipe, prepared: Prepared) -> tuple[Fit, dict[str, Any]]:
@@ -153,14 +151,15 @@ def _network(recipe: Recipe, prepared: Prepared) -> tuple[Fit, dict[str, Any]]:
     cpu = time.process_time() - began
     result = fitted.result
     valid, test = (
-        score_batches(fitted.network, part.table.batches(SCORING_BATCH)) for part in (prepared.valid, prepared.test)
+        score_batches(fitted.bundle.network, part.table.batches(SCORING_BATCH))
+        for part in (prepared.valid, prepared.test)
     )
     more = {
         "seconds": result.seconds,
         "cpu_seconds": cpu,
         "epochs": result.epochs,
         "best_epoch": result.best.epoch,
-        "parameters": parameter_count(fitted.network),
+        "parameters": fitted.parameters,
         "history": result_to_plain(result)["history"],
         "recipe": fitted.recipe.to_dict(),
         "chosen_by_rule": to_plain(fitted.chosen),

@@ -13,13 +13,12 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.infer.schema import infer_schema
-from fieldwise.data.prepare.settings import NegativeSampling
-from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit, SplitSettings
+from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling, RandomSplit, SplitSettings
 from fieldwise.data.read.public import PUBLIC_SETS
-from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.read.simulation import simulate
 from fieldwise.schema import Categorical, Label, Role, Schema
 
-__all__ = ["COUNTED", "TABLES", "Corrections", "DevTable", "corrected"]
+__all__ = ["TABLES", "DevTable", "corrected"]
 
 CENSUS = """
 age class_worker det_ind_code det_occ_code education wage_per_hour hs_college marital_stat major_ind_code
@@ -35,10 +34,12 @@ CENSUS_NUMBERS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corrections:
-    """What a user corrects in an inferred schema.
+class DevTable:
+    """One table, and what a user corrects in its inferred schema.
 
     Args:
+        about: description for the page.
+        read: function that returns the raw rows, from the folder of data sets and a seed.
         label: the label with its rule.
         leave_out: columns that are not fields.
         categorical: columns whose numbers are ids.
@@ -46,8 +47,13 @@ class Corrections:
         time: the column that orders rows.
         group: the column of the user.
         keys: columns that identify a row.
+        rows: number of rows used for development, if there are additional test rows; else all rows are used.
+        by_seed: whether every seed has its own rows; otherwise all seeds have the same rows.
     """
 
+    name: str
+    about: str
+    read: Callable[[Path, int], pl.DataFrame]
     label: Label
     leave_out: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
@@ -56,33 +62,14 @@ class Corrections:
     time: str | None = None
     group: str | None = None
     keys: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class DevTable:
-    """One table.
-
-    Args:
-        about: description for the page.
-        read: function that returns the raw rows, from the folder of data sets and a seed.
-        rows: number of rows used for development, if there are additional test rows; else all rows are used.
-        counted: whether it is one of the twelve tables.
-        by_seed: whether every seed has its own rows; otherwise all seeds have the same rows.
-    """
-
-    name: str
-    about: str
-    read: Callable[[Path, int], pl.DataFrame]
-    corrections: Corrections
     split: SplitSettings = field(default_factory=lambda: RandomSplit(valid=0.1, test=0.2))
     rows: int | None = None
     negatives: NegativeSampling | None = None
-    counted: bool = True
     by_seed: bool = False
 
 
-def corrected(frame: pl.DataFrame, by: Corrections) -> Schema:
-    """The inferred schema of the table with the corrections applied."""
+def corrected(frame: pl.DataFrame, by: DevTable) -> Schema:
+    """The inferred schema of a table's rows with its corrections applied."""
     taken = frame.drop([c for c in by.leave_out if c in frame.columns])
     guess = infer_schema(taken, label=by.label.column).schema
     fields = []
@@ -107,30 +94,27 @@ def _ratings(data_dir: Path) -> pl.DataFrame:
     return _public("movielens-1m", data_dir).filter(pl.col("rating") != 3)
 
 
-def _stretch(rows: int | None, more: int) -> Callable[[Path, int], pl.DataFrame]:
+def _by_time(rows: int, more: int) -> Callable[[Path, int], pl.DataFrame]:
     """Consecutive ratings in time order, from a position sampled once (seed 0); the `more` after them are test rows.
 
-    The last tenth of the `rows` are the validation rows. With all ratings, a tenth validates and a fifth tests.
+    The last tenth of the `rows` are the validation rows.
     """
 
     def read(data_dir: Path, _: int) -> pl.DataFrame:
         frame = _ratings(data_dir).sort("timestamp", maintain_order=True)
-        table, tests = (frame.height * 8 // 10, frame.height - frame.height * 8 // 10) if rows is None else (rows, more)
-        first = int(np.random.default_rng([0, table]).integers(0, frame.height - table - tests + 1))
-        parts = np.repeat(["train", "valid", "test"], [table - table // 10, table // 10, tests])
-        return frame.slice(first, table + tests).with_columns(part=pl.Series(parts))
+        first = int(np.random.default_rng([0, rows]).integers(0, frame.height - rows - more + 1))
+        parts = np.repeat(["train", "valid", "test"], [rows - rows // 10, rows // 10, more])
+        return frame.slice(first, rows + more).with_columns(part=pl.Series(parts))
 
     return read
 
 
-def _drawn(rows: int | None, more: int) -> Callable[[Path, int], pl.DataFrame]:
+def _at_random(rows: int, more: int) -> Callable[[Path, int], pl.DataFrame]:
     """Ratings sampled once (seed 0) from all, in the file's order: `rows` for the table and `more` test rows."""
 
     def read(data_dir: Path, _: int) -> pl.DataFrame:
-        frame = _ratings(data_dir)
-        table, tests = (frame.height * 8 // 10, frame.height - frame.height * 8 // 10) if rows is None else (rows, more)
-        rng = np.random.default_rng([0, table])
-        return _parted(frame[np.sort(rng.choice(frame.height, table + tests, replace=False))], tests, rng)
+        frame, rng = _ratings(data_dir), np.random.default_rng([0, rows])
+        return _parted(frame[np.sort(rng.choice(frame.height, rows + more, replace=False))], more, rng)
 
     return read
 
@@ -149,23 +133,6 @@ def _census(data_dir: Path) -> pl.DataFrame:
     return frame.with_columns(pl.col(name).cast(pl.Float64) for name in CENSUS_NUMBERS)
 
 
-_SIMULATED = Corrections(
-    label=Label("liked"),
-    leave_out=("title", "true_probability", "part"),
-    time="timestamp",
-    group="user_id",
-    keys=("user_id", "item_id", "timestamp"),
-)
-_MOVIES = Corrections(
-    label=Label("rating", positive_above=3, drop_values=(3,)),
-    leave_out=("title", "user_order", "split", "part"),
-    roles={"release_year": "item"},
-    time="timestamp",
-    group="user_id",
-    keys=("user_id", "movie_id"),
-)
-
-
 _PART = ColumnSplit(column="part", valid_share=0.1)
 
 
@@ -178,108 +145,99 @@ def _simulated(name: str, rows: int, more: int) -> DevTable:
         about=f"simulated log: {rows:,} rows and {more:,} test rows sampled from one log, with other samples for each "
         "seed",
         read=read,
-        corrections=_SIMULATED,
+        label=Label("liked"),
+        leave_out=("title", "true_probability", "part"),
+        time="timestamp",
+        group="user_id",
+        keys=("user_id", "item_id", "timestamp"),
         split=_PART,
         rows=rows,
         by_seed=True,
     )
 
 
-def _movies(name: str, how: str, rows: int | None, more: int = 0, *, counted: bool = True) -> DevTable:
-    by_time = how == "time"
-    if rows is None:
-        about = f"all ratings, a fifth as test rows, by {how}"
-    elif by_time:
+def _movies(name: str, rows: int, more: int, *, by_time: bool) -> DevTable:
+    if by_time:
         about = f"{rows:,} consecutive ratings, and the next {more:,} as test rows"
     else:
         about = f"{rows:,} ratings sampled at random, and {more:,} others as test rows"
     return DevTable(
         name=name,
         about=f"MovieLens-1M with ids: {about}",
-        read=(_stretch if by_time else _drawn)(rows, more),
-        corrections=_MOVIES,
+        read=(_by_time if by_time else _at_random)(rows, more),
+        label=Label("rating", positive_above=3, drop_values=(3,)),
+        leave_out=("title", "user_order", "split", "part"),
+        roles={"release_year": "item"},
+        time="timestamp",
+        group="user_id",
+        keys=("user_id", "movie_id"),
         split=ColumnSplit(column="part") if by_time else _PART,
         rows=rows,
-        counted=counted,
     )
 
 
 _ALL = (
     _simulated("sim-1k", 1_000, 10_000),
-    _movies("ml1m-time-1k", "time", 1_000, 5_000, counted=False),
-    _movies("ml1m-random-1k", "random", 1_000, 20_000),
+    _movies("ml1m-random-1k", 1_000, 20_000, by_time=False),
     _simulated("sim-10k", 10_000, 10_000),
-    _movies("ml1m-time-10k", "time", 10_000, 5_000),
-    _movies("ml1m-random-10k", "random", 10_000, 20_000, counted=False),
+    _movies("ml1m-time-10k", 10_000, 5_000, by_time=True),
     DevTable(
         name="criteo",
         about="Criteo's sample of 10,000 rows, random split",
         read=_set("criteo-sample"),
-        corrections=Corrections(label=Label("label"), everything="context"),
+        label=Label("label"),
+        everything="context",
     ),
     DevTable(
         name="avazu",
         about="Avazu's sample of 15,000 rows, random split",
         read=_set("avazu-sample"),
-        corrections=Corrections(
-            label=Label("click"),
-            categorical=tuple(f"C{k}" for k in range(14, 22)),
-            everything="context",
-        ),
+        label=Label("click"),
+        categorical=tuple(f"C{k}" for k in range(14, 22)),
+        everything="context",
     ),
     DevTable(
         name="adult",
         about="UCI Adult, the official test rows",
         read=_set("adult"),
-        corrections=Corrections(
-            label=Label("income", positive_values=(">50K",)), leave_out=("split",), everything="context"
-        ),
+        label=Label("income", positive_values=(">50K",)),
+        leave_out=("split",),
+        everything="context",
         split=ColumnSplit(column="split", valid_share=0.1),
     ),
     DevTable(
         name="book-crossing",
         about="Book-Crossing's ratings above 7, random split",
         read=_set("book-crossing"),
-        corrections=Corrections(
-            label=Label("rating", positive_above=7),
-            leave_out=("isbn", "title"),
-            roles={"year": "item"},
-            group="user_id",
-            keys=("user_id", "book_id"),
-        ),
+        label=Label("rating", positive_above=7),
+        leave_out=("isbn", "title"),
+        roles={"year": "item"},
+        group="user_id",
+        keys=("user_id", "book_id"),
     ),
     DevTable(
         name="census-income",
         about="Census-Income (KDD), its test file, income above 50,000, random split",
         read=lambda data_dir, _: _census(data_dir),
-        corrections=Corrections(
-            label=Label("income_50k", positive_values=("50000+.",)),
-            leave_out=("instance_weight",),
-            everything="context",
-        ),
+        label=Label("income_50k", positive_values=("50000+.",)),
+        leave_out=("instance_weight",),
+        everything="context",
     ),
-    _movies("ml1m-time-100k", "time", 100_000, 20_000),
-    _movies("ml1m-random-100k", "random", 100_000, 20_000, counted=False),
+    _movies("ml1m-time-100k", 100_000, 20_000, by_time=True),
     _simulated("sim-120k", 120_000, 20_000),
     DevTable(
         name="frappe",
         about="Frappe, the published split, with two sampled negatives per positive in the training rows",
         read=_set("frappe"),
-        corrections=Corrections(
-            label=Label("label", positive_values=(1,)),
-            leave_out=("split",),
-            categorical=("city",),
-            roles={"country": "context", "city": "context", "cost": "context"},
-            group="user",
-            keys=("user", "item"),
-        ),
+        label=Label("label", positive_values=(1,)),
+        leave_out=("split",),
+        categorical=("city",),
+        roles={"country": "context", "city": "context", "cost": "context"},
+        group="user",
+        keys=("user", "item"),
         split=ColumnSplit(column="split"),
         negatives=NegativeSampling(user="user", item="item", per_positive=2, parts=("train",), only_where_missing=True),
     ),
-    _movies("ml1m-time", "time", None, counted=False),
-    _movies("ml1m-random", "random", None, counted=False),
 )
 TABLES: dict[str, DevTable] = {table.name: table for table in _ALL}
-"""All tables by name, from the smallest to the largest."""
-COUNTED: tuple[str, ...] = tuple(table.name for table in _ALL if table.counted)
-"""The twelve by which the defaults are judged."""
+"""The twelve tables by which the defaults are judged, from the smallest to the largest."""

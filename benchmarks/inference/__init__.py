@@ -1,1 +1,1 @@
-"""How often a table is read as its maker meant it: tables with planted answers, and public ones under other names."""
+"""How often a table is read as its maker meant it: tables with planted answers (tests/data/test_infer.py)."""

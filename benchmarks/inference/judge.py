@@ -1,8 +1,7 @@
 """What `infer_schema` makes of a table, against what its columns mean."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any
 
 from benchmarks.inference.tables import Table
 from benchmarks.inference.worlds import Column
@@ -10,71 +9,42 @@ from fieldwise.data.infer.schema import Inference, infer_schema
 from fieldwise.errors import FieldwiseError
 from fieldwise.schema import Label
 
-__all__ = ["Verdict", "judged", "summary"]
+__all__ = ["judged"]
 
 KINDS = {"categorical": "category", "numeric": "number", "bag": "bag", "sequence": "bag"}
-Side = Literal["user", "item"]
-SIDES: tuple[Side, ...] = ("user", "item")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """How a table was read.
+def judged(table: Table) -> dict[str, Any]:
+    """How a table is read without options, or where it is not, with its label given.
 
-    Args:
-        name: the file's stem.
-        columns: how many it has.
-        unread: why it was not read without options, if it was not.
-        wrong: by column, what is wrong; every column if it was not read with its label given either.
-        checked: the wrong columns with a `CHECK`.
-        ids: by side, whether the right column was found, for those sides that have one.
-        extra: ids found where there are none.
+    `unread` is why it was not read without options, `wrong` says by column what is wrong, and `ids` by side whether the
+    right column was found, for those sides that have one.
     """
-
-    name: str
-    columns: int
-    unread: str = ""
-    wrong: dict[str, str] = field(default_factory=dict)
-    checked: frozenset[str] = frozenset()
-    ids: dict[str, bool] = field(default_factory=dict)
-    extra: tuple[str, ...] = ()
-
-
-def judged(table: Table) -> Verdict:
-    """How a table is read without options, or where it is not, with its label given."""
-    name, count, unread, guess = table.path.stem, len(table.columns), "", None
+    unread, guess = "", None
     for label in (None, *table.named("label")):
         try:
             guess = infer_schema(table.path, label=label)
             break
         except FieldwiseError as e:
             unread = unread or str(e)
-    planted = [side for side in SIDES if table.ids(side)]
-    if guess is None:
-        wrong = dict.fromkeys(table.columns, "not read")
-        return Verdict(name=name, columns=count, unread=unread, wrong=wrong, ids=dict.fromkeys(planted, False))
-    wrong = dict(_wrong(table, guess))
-    found = {side: getattr(guess.schema, side) for side in SIDES}
-    return Verdict(
-        name=name,
-        columns=count,
-        unread=unread,
-        wrong={column: f"{what} ({guess.notes.get(column, '')})" for column, what in wrong.items()},
-        checked=frozenset(wrong.keys() & guess.doubts.keys()),
-        ids={side: found[side] in table.ids(side) for side in planted},
-        extra=tuple(f"{side} {found[side]!r}" for side in SIDES if found[side] and side not in planted),
-    )
+    sides = {side: table.ids(side) for side in ("user", "item")}
+    return {
+        "name": table.path.stem,
+        "columns": len(table.columns),
+        "unread": unread,
+        "wrong": dict.fromkeys(table.columns, "not read") if guess is None else dict(_wrong(table, guess)),
+        "ids": {s: guess is not None and getattr(guess.schema, s) in right for s, right in sides.items() if right},
+    }
 
 
 def _wrong(table: Table, guess: Inference) -> Iterator[tuple[str, str]]:
     """Columns that are not read as they are meant, each with what it was read as."""
     schema = guess.schema
     fields = {f.column: f for f in schema.fields}
-    only_positives = getattr(guess, "only_positives", False)
     for name, column in table.columns.items():
         kind = KINDS[fields[name].kind] if name in fields else "omitted"
         kind = "time" if name == schema.time else kind
-        kind = "label" if name == schema.label.column and not only_positives else kind
+        kind = "label" if name == schema.label.column and not guess.only_positives else kind
         if column.check:
             if name not in guess.doubts:
                 yield name, f"{kind} without CHECK"
@@ -103,17 +73,3 @@ def _is_positive(label: Label, cell: object) -> bool:
     if label.positive_above is not None:
         return isinstance(cell, (int, float)) and cell > label.positive_above
     return cell in (label.positive_values or (1,))
-
-
-def summary(verdicts: Iterable[Verdict]) -> dict[str, tuple[int, int]]:
-    """Each figure as right of all."""
-    found = list(verdicts)
-    ids = [right for verdict in found for right in verdict.ids.values()]
-    wrong = sum(len(verdict.wrong) for verdict in found if "not read" not in verdict.wrong.values())
-    columns = sum(verdict.columns for verdict in found)
-    return {
-        "read without options": (sum(not verdict.unread for verdict in found), len(found)),
-        "columns right": (columns - sum(len(verdict.wrong) for verdict in found), columns),
-        "ids found": (sum(ids), len(ids)),
-        "CHECK on a wrong column": (sum(len(verdict.checked) for verdict in found), wrong),
-    }

@@ -6,16 +6,16 @@ marks a column that may be taken as the id of its side. `+label` is a second lab
 """
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from benchmarks.inference.worlds import FORMS, Column, World, labels, times
+from benchmarks.inference.worlds import OMITTED, Column, World, labels, made, times
 
-__all__ = ["Table", "planted", "written"]
+__all__ = ["Table", "planted"]
 
 ROLES = {"user", "item", "context"}
 IDS = {"int", "seq", "hex", "uuid", "prefixed", "handle", "email", "isbn", "name"}
@@ -44,10 +44,10 @@ def planted(folder: Path, *, anonymous: bool = False, only: str = "") -> Iterato
     lines = TABLES.read_text().splitlines()
     for head, body in zip(lines[::2], lines[1::2], strict=True):
         if only in head:
-            yield _made(head, body, folder, anonymous)
+            yield _written(head, body, folder, anonymous)
 
 
-def _made(head: str, body: str, folder: Path, anonymous: bool) -> Table:
+def _written(head: str, body: str, folder: Path, anonymous: bool) -> Table:
     name, _, facts = head.partition(": ")
     _, language, size, rate, file = facts.split(", ")
     rows, users, items = map(int, size.split("x"))
@@ -61,11 +61,6 @@ def _made(head: str, body: str, folder: Path, anonymous: bool) -> Table:
     if seed % 3 == 0 and users:  # a log that is kept by user
         order = np.argsort(w.index["user"], kind="stable")
         columns = [replace(column, cells=column.cells[order]) for column in columns]
-    return written(folder, name, file, columns)
-
-
-def written(folder: Path, name: str, file: str, columns: Sequence[Column]) -> Table:
-    """A table of these columns, written to a file: `csv` with its separator, or `parquet`."""
     suffix, _, mark = file.partition(" ")
     path = folder / f"{name}.{suffix}"
     frame = pl.DataFrame({column.name: column.cells for column in columns})
@@ -77,7 +72,6 @@ def written(folder: Path, name: str, file: str, columns: Sequence[Column]) -> Ta
 
 
 def _column(w: World, header: str, words: list[str]) -> Column:
-    cells: pl.Series
     form, *given = words
     if form == "time":
         week = given[0] == "week"
@@ -96,9 +90,9 @@ def _column(w: World, header: str, words: list[str]) -> Column:
     broken = next((int(word[1:]) for word in given if word[0] == "!"), 0)
     named = given[-2:] == ["as", "ID"]
     given = [word for word in given[: -2 if named else None] if word[0] not in "~!"]
-    cells, kinds = FORMS[how](w, side, *given)
+    cells, kinds = made(w, side, how, given)
     if how in IDS and side == "row":
-        kinds = {"omitted"}  # another value in every row
+        kinds = OMITTED  # another value in every row
     if gaps or broken:
         cells = _damaged(w, cells, gaps, broken)
     roles = {side} if w.given[side] else {"context"} if side == "row" and any(w.given.values()) else ROLES

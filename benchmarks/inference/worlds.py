@@ -7,14 +7,15 @@ fieldwise infers a schema.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-__all__ = ["FORMS", "Column", "World", "labels", "times"]
+__all__ = ["Column", "World", "labels", "made", "times"]
 
-CATEGORY, NUMBER, OMITTED = {"category"}, {"number"}, {"omitted"}
-EITHER = {"category", "number"}
+CATEGORY, NUMBER, OMITTED = frozenset({"category"}), frozenset({"number"}), frozenset({"omitted"})
+EITHER = CATEGORY | NUMBER
 START = 1_690_000_000  # July 2023
 DAY = 86_400
 LETTERS = {
@@ -94,9 +95,9 @@ class World:
         drawn = self.traits[side][:, self.rng.integers(3)] + noise * self.rng.standard_normal(n)
         return drawn / np.hypot(1, noise)
 
-    def of(self, side: str, values: Sequence[object] | np.ndarray) -> pl.Series:
-        """The values of entities, by row."""
-        return pl.Series(values)[self.index[side]]
+    def each(self, side: str, make: Callable[[int], str]) -> list[str]:
+        """A value of every entity."""
+        return [make(number) for number in range(self.sizes[side])]
 
     def word(self, syllables: int) -> str:
         consonants, vowels = LETTERS.get(self.language, LATIN)
@@ -119,237 +120,134 @@ class World:
         return self.rng.permutation(count)[np.minimum(place, count - 1)]
 
 
-Made = tuple[pl.Series, set[str]]
-FORMS: dict[str, Callable[..., Made]] = {}
-
-
-def form(make: Callable[..., Made]) -> Callable[..., Made]:
-    """A form of a column of an entity, by the function's name."""
-    FORMS[make.__name__.rstrip("_")] = make
-    return make
-
-
 def spaced(w: World, count: int) -> np.ndarray:
     """Different integers with gaps, in no order."""
     return w.rng.permutation(np.cumsum(w.rng.integers(1, 40, count)) + 10 ** int(w.rng.integers(3, 7)))
 
 
-@form
-def int_(w: World, side: str) -> Made:
-    return w.of(side, spaced(w, w.sizes[side])), CATEGORY
+def uuid(text: str) -> str:
+    """32 digits as a UUID."""
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-@form
-def seq(w: World, side: str) -> Made:
-    return w.of(side, w.rng.permutation(w.sizes[side]) + 1), CATEGORY
-
-
-@form
-def hex_(w: World, side: str, length: str = "12") -> Made:
-    return w.of(side, [w.rng.bytes(8).hex()[: int(length)] for _ in range(w.sizes[side])]), CATEGORY
-
-
-@form
-def uuid(w: World, side: str) -> Made:
-    drawn = [w.rng.bytes(16).hex() for _ in range(w.sizes[side])]
-    return w.of(side, [f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}" for h in drawn]), CATEGORY
-
-
-@form
-def prefixed(w: World, side: str, prefix: str = "A-") -> Made:
-    return w.of(side, [f"{prefix}{n}" for n in spaced(w, w.sizes[side])]), CATEGORY
-
-
-@form
-def handle(w: World, side: str) -> Made:
+def handles(w: World, side: str) -> list[str]:
+    """Names that people choose; one that is taken gets a number."""
     names = [f"{w.word(2)}{w.word(1)}".lower() + (str(k % 100) if k % 3 else "") for k in range(w.sizes[side])]
-    return w.of(side, [name if names.index(name) == k else f"{name}_{k}" for k, name in enumerate(names)]), CATEGORY
+    return [name if names.index(name) == k else f"{name}_{k}" for k, name in enumerate(names)]
 
 
-@form
-def email(w: World, side: str) -> Made:
-    return w.of(side, [f"{w.rng.bytes(4).hex()}@mail{n % 5}.example" for n in range(w.sizes[side])]), CATEGORY
+def chosen(w: World, side: str, names: Sequence[object] | np.ndarray) -> np.ndarray:
+    """One of these values for each entity, a few of them frequent."""
+    return np.array(names)[w.ranked(side, len(names))]
 
 
-@form
-def name(w: World, side: str) -> Made:
-    return w.of(side, w.words(w.sizes[side])), CATEGORY
-
-
-@form
-def hashes(w: World, side: str, count: str) -> Made:
-    """Hashed words with a long tail."""
-    drawn = np.array([w.rng.bytes(4).hex() for _ in range(int(count))])
-    return w.of(side, drawn[w.ranked(side, int(count))]), CATEGORY
-
-
-@form
-def isbn(w: World, side: str) -> Made:
-    return w.of(side, [f"978{n:09d}X" for n in spaced(w, w.sizes[side])]), CATEGORY
-
-
-@form
-def title(w: World, side: str) -> Made:
-    drawn = [f"{w.word(2)} {w.word(3)} {w.word(1)}".strip() for _ in range(w.sizes[side])]
-    return w.of(side, drawn), CATEGORY | OMITTED
-
-
-@form
-def text(w: World, side: str) -> Made:
+def texts(w: World, side: str) -> list[str]:
+    """Sentences of 5 to 24 words."""
     vocabulary = np.array(w.words(400))
     lengths = w.rng.integers(5, 25, w.sizes[side])
-    return w.of(side, [" ".join(w.rng.choice(vocabulary, n)) + "." for n in lengths]), OMITTED
+    return [" ".join(w.rng.choice(vocabulary, n)) + "." for n in lengths]
 
 
-@form
-def url(w: World, side: str) -> Made:
-    return w.of(side, [f"https://cdn.example/{w.rng.bytes(5).hex()}.jpg" for _ in range(w.sizes[side])]), OMITTED
-
-
-@form
-def words(w: World, side: str, count: str, *given: str) -> Made:
-    names = np.array(given or w.words(int(count)))
-    return w.of(side, names[w.ranked(side, len(names))]), CATEGORY
-
-
-@form
-def code(w: World, side: str, count: str) -> Made:
-    return w.of(side, spaced(w, int(count))[w.ranked(side, int(count))]), CATEGORY
-
-
-@form
-def zip_(w: World, side: str) -> Made:
-    codes = [f"{n:05d}" for n in w.rng.choice(99_999, 150, replace=False)]
-    return w.of(side, np.array(codes)[w.ranked(side, 150)]), CATEGORY
-
-
-@form
-def small(w: World, side: str, count: str) -> Made:
-    return w.of(side, w.ranked(side, int(count)) + 1), EITHER
-
-
-@form
-def flag(w: World, side: str, yes: str = "1", no: str = "0") -> Made:
-    on = w.of(side, w.trait(side) > 0.4)
-    return (on.cast(pl.Int64) if yes == "1" else pl.Series(np.where(on, yes, no))), EITHER if yes == "1" else CATEGORY
-
-
-@form
-def bool_(w: World, side: str) -> Made:
-    return w.of(side, w.trait(side) > 0.4), CATEGORY
-
-
-@form
-def age(w: World, side: str) -> Made:
-    return w.of(side, np.clip(38 + 13 * w.trait(side), 16, 90).astype(int)), NUMBER
-
-
-@form
-def count(w: World, side: str, mean: str = "20") -> Made:
-    return w.of(side, np.floor(float(mean) * np.exp(1.1 * w.trait(side)) / 1.8).astype(int)), NUMBER
-
-
-@form
-def few(w: World, side: str) -> Made:
-    return w.of(side, w.rng.poisson(np.exp(0.5 * w.trait(side)))), NUMBER
-
-
-@form
-def money(w: World, side: str, median: str = "20") -> Made:
-    return w.of(side, (float(median) * np.exp(0.7 * w.trait(side))).round(2)), NUMBER
-
-
-@form
-def comma(w: World, side: str, median: str = "20") -> Made:
+def commas(w: World, side: str, median: str) -> list[str]:
+    """Amounts as 1.234,56."""
     amounts = float(median) * np.exp(0.9 * w.trait(side))
-    return w.of(side, [f"{x:,.2f}".translate(str.maketrans(",.", ".,")) for x in amounts]), NUMBER
+    return [f"{x:,.2f}".translate(str.maketrans(",.", ".,")) for x in amounts]
 
 
-@form
-def real(w: World, side: str, mean: str = "0", spread: str = "1", digits: str = "4") -> Made:
-    return w.of(side, (float(mean) + float(spread) * w.trait(side)).round(int(digits))), NUMBER
-
-
-@form
-def whole(w: World, side: str, mean: str, spread: str) -> Made:
-    return w.of(side, np.maximum(0, float(mean) + float(spread) * w.trait(side)).astype(int)), NUMBER
-
-
-@form
-def year(w: World, side: str, last: str = "2023", back: str = "40") -> Made:
-    return w.of(side, int(last) - (int(back) * np.abs(w.trait(side)) / 3).astype(int)), EITHER
-
-
-@form
-def bag(w: World, side: str, separator: str, count: str) -> Made:
+def bags(w: World, side: str, separator: str, count: str) -> list[str]:
+    """One to four different words."""
     names, mark = w.words(int(count)), {"comma": ", ", "semicolon": ";", "pipe": "|", "slash": "/"}[separator]
     first = w.ranked(side, len(names))
     drawn = [dict.fromkeys([k, *w.rng.choice(len(names), w.rng.integers(0, 4))]) for k in first]
-    return w.of(side, [mark.join(names[k] for k in kept) for kept in drawn]), {"bag"}
+    return [mark.join(names[k] for k in kept) for kept in drawn]
 
 
-@form
-def date(w: World, side: str, first: str = "1950", last: str = "2005") -> Made:
+def dates(w: World, side: str, first: str, last: str) -> list[str]:
+    """Days of the years from `first` up to `last`."""
     days = w.rng.integers((int(first) - 1970) * 365, (int(last) - 1970) * 365, w.sizes[side])
-    return w.of(side, [str(day) for day in np.array(days, dtype="datetime64[D]")]), OMITTED
+    return [str(day) for day in np.array(days, dtype="datetime64[D]")]
 
 
-@form
-def mean(w: World, side: str, top: str = "5") -> Made:
-    """What a site shows as an entity's rating, from all who rated it."""
-    shown = np.clip(float(top) * (0.7 + 0.12 * w.traits[side][:, 0]), 1, float(top))
-    return w.of(side, shown.round(1)), NUMBER | OMITTED
-
-
-@form
-def constant(w: World, _: str, value: str = "web") -> Made:
-    return pl.Series([value] * w.rows), OMITTED
-
-
-@form
-def empty(w: World, _: str) -> Made:
-    return pl.Series([None] * w.rows, dtype=pl.String), OMITTED
-
-
-@form
-def number(w: World, _: str) -> Made:
-    """The number of the row."""
-    return pl.Series(np.arange(w.rows) + int(w.rng.integers(1, 10**6))), OMITTED
-
-
-@form
-def leak(w: World, _: str) -> Made:
-    """An amount that is known where the label is positive alone."""
-    return pl.Series(np.exp(3 + w.rng.standard_normal(w.rows)).round(2)).set(pl.Series(~w.y), None), OMITTED
-
-
-@form
-def part(w: World, _: str, *names: str) -> Made:
-    return pl.Series(w.rng.choice(names or ("train", "valid", "test"), w.rows, p=(0.8, 0.1, 0.1))), OMITTED
-
-
-@form
-def session(w: World, _: str) -> Made:
+def sessions(w: World) -> np.ndarray:
     """The visit of a user: another one after half a day."""
     visits = w.index["user"].astype(np.int64) * 10**6 + w.seconds // (DAY // 2)
-    return pl.Series(90_000 + 7 * np.unique(visits, return_inverse=True)[1]), CATEGORY | OMITTED
+    return 90_000 + 7 * np.unique(visits, return_inverse=True)[1]
 
 
-@form
-def hour(w: World, _: str) -> Made:
-    return pl.Series((w.seconds % DAY) // 3600), EITHER
+Kinds = frozenset[str]
+ENTITY: dict[str, tuple[Kinds, Callable[..., Any]]] = {
+    "int": (CATEGORY, lambda w, side: spaced(w, w.sizes[side])),
+    "seq": (CATEGORY, lambda w, side: w.rng.permutation(w.sizes[side]) + 1),
+    "hex": (CATEGORY, lambda w, side, length="12": w.each(side, lambda _: w.rng.bytes(8).hex()[: int(length)])),
+    "uuid": (CATEGORY, lambda w, side: w.each(side, lambda _: uuid(w.rng.bytes(16).hex()))),
+    "prefixed": (CATEGORY, lambda w, side, prefix: [f"{prefix}{n}" for n in spaced(w, w.sizes[side])]),
+    "handle": (CATEGORY, handles),
+    "email": (CATEGORY, lambda w, side: w.each(side, lambda n: f"{w.rng.bytes(4).hex()}@mail{n % 5}.example")),
+    "name": (CATEGORY, lambda w, side: w.words(w.sizes[side])),
+    "isbn": (CATEGORY, lambda w, side: [f"978{n:09d}X" for n in spaced(w, w.sizes[side])]),
+    "hashes": (CATEGORY, lambda w, side, n: chosen(w, side, [w.rng.bytes(4).hex() for _ in range(int(n))])),
+    "words": (CATEGORY, lambda w, side, count, *given: chosen(w, side, given or w.words(int(count)))),
+    "code": (CATEGORY, lambda w, side, count: chosen(w, side, spaced(w, int(count)))),
+    "zip": (CATEGORY, lambda w, side: chosen(w, side, [f"{n:05d}" for n in w.rng.choice(99_999, 150, replace=False)])),
+    "bool": (CATEGORY, lambda w, side: w.trait(side) > 0.4),
+    "choice": (CATEGORY, lambda w, side, yes, no: np.where(w.trait(side) > 0.4, yes, no)),
+    "flag": (EITHER, lambda w, side: (w.trait(side) > 0.4).astype(int)),
+    "small": (EITHER, lambda w, side, count: w.ranked(side, int(count)) + 1),
+    "year": (
+        EITHER,
+        lambda w, side, last="2023", back="40": int(last) - (int(back) * np.abs(w.trait(side)) / 3).astype(int),
+    ),
+    "age": (NUMBER, lambda w, side: np.clip(38 + 13 * w.trait(side), 16, 90).astype(int)),
+    "count": (NUMBER, lambda w, side, mean="20": np.floor(float(mean) * np.exp(1.1 * w.trait(side)) / 1.8).astype(int)),
+    "few": (NUMBER, lambda w, side: w.rng.poisson(np.exp(0.5 * w.trait(side)))),
+    "money": (NUMBER, lambda w, side, median="20": (float(median) * np.exp(0.7 * w.trait(side))).round(2)),
+    "comma": (NUMBER, commas),
+    "real": (
+        NUMBER,
+        lambda w, side, mean, spread, digits: (float(mean) + float(spread) * w.trait(side)).round(int(digits)),
+    ),
+    "whole": (
+        NUMBER,
+        lambda w, side, mean, spread: np.maximum(0, float(mean) + float(spread) * w.trait(side)).astype(int),
+    ),
+    "mean": (  # what a site shows as an entity's rating, from all who rated it
+        NUMBER | OMITTED,
+        lambda w, side, top="5": np.clip(float(top) * (0.7 + 0.12 * w.traits[side][:, 0]), 1, float(top)).round(1),
+    ),
+    "title": (CATEGORY | OMITTED, lambda w, side: w.each(side, lambda _: f"{w.word(2)} {w.word(3)} {w.word(1)}")),
+    "bag": (frozenset({"bag"}), bags),
+    "text": (OMITTED, texts),
+    "url": (OMITTED, lambda w, side: w.each(side, lambda _: f"https://cdn.example/{w.rng.bytes(5).hex()}.jpg")),
+    "date": (OMITTED, dates),
+}
+"""Forms of columns of an entity: the right kinds, and the value of each entity."""
+ROW: dict[str, tuple[Kinds, Callable[..., Any]]] = {
+    "session": (CATEGORY | OMITTED, sessions),
+    "weekday": (CATEGORY, lambda w, *names: np.array(names)[(w.seconds // DAY + 3) % 7]),
+    "hour": (EITHER, lambda w: (w.seconds % DAY) // 3600),
+    "rank": (EITHER, lambda w, last="10": w.rng.integers(1, int(last) + 1, w.rows)),  # the position in a list
+    "constant": (OMITTED, lambda w: ["web"] * w.rows),
+    "empty": (OMITTED, lambda w: pl.Series([None] * w.rows, dtype=pl.String)),
+    "number": (OMITTED, lambda w: np.arange(w.rows) + int(w.rng.integers(1, 10**6))),  # of the row
+    "part": (
+        OMITTED,
+        lambda w, *names: w.rng.choice(names or ("train", "valid", "test"), w.rows, p=(0.8, 0.1, 0.1)),
+    ),
+    "leak": (  # an amount that is known where the label is positive alone
+        OMITTED,
+        lambda w: pl.Series(np.exp(3 + w.rng.standard_normal(w.rows)).round(2)).set(pl.Series(~w.y), None),
+    ),
+}
+"""Forms of columns of rows: the right kinds, and the cells."""
 
 
-@form
-def weekday(w: World, _: str, *names: str) -> Made:
-    days = (w.seconds // DAY + 3) % 7
-    return (pl.Series(np.array(names)[days]), CATEGORY) if names else (pl.Series(days), EITHER)
-
-
-@form
-def rank(w: World, _: str, last: str = "10") -> Made:
-    """The position in a list."""
-    return pl.Series(w.rng.integers(1, int(last) + 1, w.rows)), EITHER
+def made(w: World, side: str, form: str, given: Sequence[str]) -> tuple[pl.Series, Kinds]:
+    """The cells of a column in a form, and the right kinds."""
+    if form in ROW:
+        kinds, make = ROW[form]
+        return pl.Series(make(w, *given)), kinds
+    kinds, make = ENTITY[form]
+    return pl.Series(make(w, side, *given))[w.index[side]], kinds
 
 
 def times(w: World, how: str) -> pl.Series:
@@ -359,8 +257,6 @@ def times(w: World, how: str) -> pl.Series:
         return pl.Series(w.seconds * (1000 if how == "ms" else 1))
     if how == "typed":
         return moments
-    if how == "week":
-        return moments.dt.strftime("Week %-V, %a")
     forms = {
         "iso": "%Y-%m-%d %H:%M:%S",
         "z": "%Y-%m-%dT%H:%M:%SZ",
@@ -368,12 +264,11 @@ def times(w: World, how: str) -> pl.Series:
         "dmy": "%d.%m.%Y %H:%M",
         "slash": "%d/%m/%Y",
         "mdy": "%m/%d/%Y %I:%M %p",
-        "name": "%d %b %Y",
-        "zh": "%Y年%m月%d日",
+        "ymdh": "%Y%m%d%H",
+        "week": "Week %-V, %a",
     }
-    if how in forms:
-        return moments.dt.strftime(forms[how])
-    return moments.dt.strftime({"ymd": "%Y%m%d", "ymdh": "%Y%m%d%H"}[how]).cast(pl.Int64)
+    found = moments.dt.strftime(forms[how])
+    return found.cast(pl.Int64) if how == "ymdh" else found
 
 
 def labels(w: World, how: str, *given: str) -> tuple[pl.Series, Iterable[object], Iterable[object]]:

@@ -12,8 +12,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.large import kills, run
-from benchmarks.large.log import write_log
+from polars import CompatLevel
+from pyarrow.parquet import ParquetWriter
+
+from benchmarks.criteo import blocks
+from benchmarks.large import run
 from benchmarks.large.run import MODELS
 
 BUILD = Path("build/large")
@@ -28,13 +31,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make(options: argparse.Namespace) -> int:
-    """The command `make`."""
-    found = write_log(options.out, options.rows, seed=options.seed, files=options.files)
-    rate = found["rows"] / max(found["seconds"], 1e-9)
-    print(
-        f"{found['rows']:,} rows in {found['files']} files, {found['bytes'] / 1e6:,.0f} MB, written to {options.out} "
-        f"in {found['seconds']:.1f} s: {rate:,.0f} rows/s"
-    )
+    """The command `make`: a new folder of files part-000.parquet and so on, of nearly equal numbers of rows."""
+    rows, files = options.rows, options.files
+    if not 0 < files <= rows:
+        sys.exit(f"each file needs a row: found {rows} rows and {files} files")
+    options.out.mkdir(parents=True)
+    ends = [rows * (k + 1) // files for k in range(files)]
+    writer, done = None, 0
+    for block in blocks(rows, options.seed):
+        while block.height:
+            piece = block.head(ends[0] - done).to_arrow(compat_level=CompatLevel.oldest())
+            if writer is None:
+                path = options.out / f"part-{files - len(ends):03}.parquet"
+                writer = ParquetWriter(path, piece.schema, store_schema=False)
+            writer.write_table(piece)
+            block, done = block.slice(piece.num_rows), done + piece.num_rows
+            if done == ends[0]:
+                writer.close()
+                writer, ends = None, ends[1:]
+    size = sum(path.stat().st_size for path in options.out.iterdir())
+    print(f"{rows:,} rows in {files} files, {size / 1e6:,.0f} MB, written to {options.out}")
     return 0
 
 
@@ -51,30 +67,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--files", type=int, default=1, metavar="K")
     made.set_defaults(run=make)
 
-    runs = _on_a_log(commands, "run", "train with the command line and all defaults, and measure", run.run)
-    runs.add_argument("--epochs", type=int, help="at most; until early stopping if omitted")
-    runs.add_argument("--set", action="append", metavar="KEY=VALUE", help="a setting of training; may be repeated")
-    runs.add_argument("--keep", action="store_true", help="keep the bundle and the cache in the work folder")
-
-    killed = _on_a_log(commands, "kills", "kill -9 at random moments, and compare what comes out in the end", kills.run)
-    killed.add_argument("--what", choices=("preparation", "training"), required=True)
-    killed.add_argument("--times", type=int, default=50)
-    killed.add_argument("--seed", type=int, default=0)
-    return found
-
-
-def _on_a_log(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, told: str, run: object
-) -> argparse.ArgumentParser:
-    """A command that measures something on a log."""
-    found: argparse.ArgumentParser = commands.add_parser(name, help=told)
-    found.add_argument("--data", type=Path, required=True, metavar="DIR", help="what `make` wrote")
-    found.add_argument("--memory", metavar="SIZE", help="such as 2GB: `data.memory`")
-    found.add_argument("--model", choices=MODELS, default="fm")
-    found.add_argument("--threads", type=int, default=2)
-    found.add_argument("--work", type=Path, default=BUILD / "work", metavar="DIR", help="for all that is written")
-    found.add_argument("--json", type=Path, default=BUILD / "results.jsonl", metavar="FILE", help="added to")
-    found.set_defaults(run=run)
+    runs = commands.add_parser("run", help="train with the command line and all defaults, and measure")
+    runs.add_argument("--data", type=Path, required=True, metavar="DIR", help="what `make` wrote")
+    runs.add_argument("--memory", metavar="SIZE", help="such as 2GB: `data.memory`")
+    runs.add_argument("--model", choices=MODELS, default="fm")
+    runs.add_argument("--threads", type=int, default=2)
+    runs.add_argument("--processes", type=int, default=1, help="that share the training, and the threads")
+    runs.add_argument("--set", action="append", metavar="KEY=VALUE", help="a setting of `train`; may be repeated")
+    runs.add_argument("--work", type=Path, default=BUILD / "work", metavar="DIR", help="for all that is written")
+    runs.add_argument("--json", type=Path, default=BUILD / "results.jsonl", metavar="FILE", help="added to")
+    runs.set_defaults(run=run.run)
     return found
 
 

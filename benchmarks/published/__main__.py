@@ -10,11 +10,11 @@ from typing import Any
 from benchmarks.published.page import page
 from benchmarks.published.tables import Table, read_tables
 from benchmarks.published.trees import tree_runs
-from benchmarks.results import load, merge
+from benchmarks.results import environments, load, merge
 from fieldwise.runs.fits import RunContext, recorded_runs
 from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.records import Record, Store
+from fieldwise.runs.records import RunRecord, Store
 from fieldwise.storage.cache import default_cache
 from fieldwise.storage.files import write_atomically
 from fieldwise.training.progress import progress_for
@@ -84,7 +84,7 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
     board = boards[0].to_plain()
     for line in board["lines"]:
         del line["runs"]  # folders of one machine
-        line["commits"] = environment(runs[line["recipe"]])["commits"]
+        line["commits"] = environments(runs[line["recipe"]])["commit"]
     records = [record for records in runs.values() for record in records]
     draws = {}
     for row in table.rows:
@@ -93,10 +93,10 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
         name, found = row.name, drawn_runs(row.load(table.protocol), seeds, given)
         draws[name] = {m: [[r.about["test"][m] for r in of_draw] for of_draw in found] for m in table.metrics}
         records += [record for of_draw in found for record in of_draw]
-    return {"board": board, "environment": environment(records), **({"draws": draws} if draws else {})}
+    return {"board": board, "environment": environments(records), **({"draws": draws} if draws else {})}
 
 
-def drawn_runs(recipe: Recipe, seeds: Sequence[int], given: Mapping[str, Any]) -> list[list[Record]]:
+def drawn_runs(recipe: Recipe, seeds: Sequence[int], given: Mapping[str, Any]) -> list[list[RunRecord]]:
     """Runs of a recipe with every seed, for every sample of its negatives."""
     drawn = [dataclasses.replace(recipe, data_seed=draw) for draw in range(DRAWS)]
     return [recorded_runs([one], seeds, **given)[recipe.name] for one in drawn]
@@ -104,12 +104,6 @@ def drawn_runs(recipe: Recipe, seeds: Sequence[int], given: Mapping[str, Any]) -
 
 def note(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
-
-
-def environment(records: Sequence[Record]) -> dict[str, list[str]]:
-    """The distinct dates, machines and commits of runs."""
-    names = {"dates": "date", "machines": "machine", "commits": "commit"}
-    return {plural: sorted({str(r.about["environment"][name]) for r in records}) for plural, name in names.items()}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Writes docs/results.md from the results file; only published figures in it are typed by hand."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from benchmarks.page import grid
 from benchmarks.published.tables import Row, Table
 from fieldwise.evaluation.registry import METRICS, shown_name
 
@@ -17,7 +18,7 @@ missing runs of a table. The name in a row's brackets is its recipe, and
 
 <!-- not run: pattern -->
 ```sh
-fieldwise compare RECIPE --seeds 3 --data-dir data
+fieldwise compare RECIPE --seeds 3
 ```
 
 repeats only that row (with the table's `--protocol`, if it has one).
@@ -50,15 +51,15 @@ def _section(table: Table, found: Mapping[str, Any]) -> str:
     by_row = all("commits" in line for line in lines.values())  # older results have commits only for the whole table
     head += ["commit"] if by_row else []
     out = [f"## {table.title}", "", " ".join(table.about.split()), ""]
-    out += ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-    out += [_row(row, lines[row.name], table, some_published, by_row) for row in rows]
+    cells = [_row(row, lines[row.name], table, some_published, by_row) for row in rows]
+    out += grid(head, "l" + "r" * (len(head) - 1), cells)
     out += ["", _provenance(table, found), ""]
     if found.get("draws"):
         out += [*_draws(table, found["draws"]), ""]
     return "\n".join(out)
 
 
-def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool, by_row: bool) -> str:
+def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool, by_row: bool) -> list[str]:
     cells = [f"{row.model}{_recipe(row)}"]
     for metric in table.metrics:
         ours, published = line["metrics"][metric], row.published.get(metric)
@@ -74,31 +75,30 @@ def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool, 
         gain = against["estimate"]
         cells += [f"{gain['value']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]", _p(gain["p"])]
     cells += [f"{line['parameters']:,}", f"{line['epochs']:.1f}", f"{line['seconds']:.0f}"]
-    cells += [", ".join(line["commits"])] if by_row else []
-    return "| " + " | ".join(cells) + " |"
+    return cells + ([", ".join(line["commits"])] if by_row else [])
 
 
 def _p(value: float) -> str:
     return f"{value:.2g}" if value >= 1e-4 else "<.0001"
 
 
-def _draws(table: Table, found: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> Iterator[str]:
+def _draws(table: Table, found: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> list[str]:
     """The effect of sampling negatives again: the standard deviation of the means, and the one expected from seeds."""
     draws = ", ".join(f"`{draw}`" for draw in range(len(next(iter(next(iter(found.values())).values())))))
-    yield (
+    text = (
         f"With negatives sampled again, by `--set data_seed=` {draws}: the means over seeds, their standard deviation "
         "between samples, and the standard deviation of such means that the variance between seeds explains."
     )
-    yield ""
-    yield "| recipe | metric | means by sample | standard deviation | explained by seeds |"
-    yield "|---|---|---|---:|---:|"
+    rows = []
     for recipe, metrics in found.items():
         for metric in table.metrics:
             values = np.array(metrics[metric])  # [draws, seeds]
             means = ", ".join(f"{value:.4f}" for value in values.mean(axis=1))
             seeds = np.sqrt(values.var(axis=1, ddof=1).mean() / values.shape[1]) if values.shape[1] > 1 else np.nan
             between = values.mean(axis=1).std(ddof=1)
-            yield f"| `{recipe}` | {shown_name(metric)} | {means} | {between:.5f} | {seeds:.5f} |"
+            rows.append((f"`{recipe}`", shown_name(metric), means, f"{between:.5f}", f"{seeds:.5f}"))
+    head = ("recipe", "metric", "means by sample", "standard deviation", "explained by seeds")
+    return [text, "", *grid(head, "lllrr", rows)]
 
 
 def _recipe(row: Row) -> str:
@@ -116,7 +116,7 @@ def _provenance(table: Table, found: Mapping[str, Any]) -> str:
     )
     protocol = f", protocol `{table.protocol}`" if table.protocol else ""
     return (
-        f"{bold}{board['rows']:,} test rows{protocol}, {seeds} seeds; {', '.join(where['dates'])}, commit "
-        f"{', '.join(where['commits'])}, {', '.join(where['machines'])}. To repeat the table: "
+        f"{bold}{board['rows']:,} test rows{protocol}, {seeds} seeds; {', '.join(where['date'])}, commit "
+        f"{', '.join(where['commit'])}, {', '.join(where['machine'])}. To repeat the table: "
         f"`python -m benchmarks.published run {table.name} --data-dir data`."
     )

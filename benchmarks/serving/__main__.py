@@ -9,12 +9,12 @@ import statistics
 import subprocess
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 
 from benchmarks.serving.prepare import prepare
@@ -117,15 +117,15 @@ def serving(name: str, options: argparse.Namespace) -> Iterator[int]:
     command = [sys.executable, "-m", "benchmarks.serving.plain", str(folder), str(port), str(options.threads)]
     if name == "fieldwise":
         own = ["autoint", "--prerank", "inttower", "--index", "index", "--users", "users.parquet"]
-        own += ["--port", str(port), "--threads", str(options.threads), *options.serve]
+        own += ["--port", str(port), *options.serve]
         command = [sys.executable, "-m", "fieldwise", "serve", *own]
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environ = {**os.environ, "PYTHONPATH": paths, "OMP_WAIT_POLICY": "PASSIVE"}
+    environ = {**os.environ, "PYTHONPATH": paths, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(options.threads)}
     with subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.DEVNULL) as process:
         try:
             for _ in range(600):
-                with contextlib.suppress(OSError):
-                    urllib.request.urlopen(f"http://127.0.0.1:{port}/openapi.json")
+                with contextlib.suppress(httpx.TransportError):
+                    httpx.get(f"http://127.0.0.1:{port}/openapi.json")
                     break
                 if process.poll() is not None:
                     sys.exit(f"the {name} server did not start: {' '.join(command)}")
@@ -162,11 +162,9 @@ def processor(pid: int) -> tuple[float, float]:
 
 def answer(port: int, folder: Path) -> list[tuple[str, float]]:
     """Ids and predictions in the response to the first request."""
-    body = json.dumps(json.loads((folder / "bodies.json").read_text("utf-8"))[0]).encode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/recommend", body, {"content-type": "application/json"}
-    )
-    return [(item["id"], item["prediction"]) for item in json.load(urllib.request.urlopen(request))["items"]]
+    body = json.loads((folder / "bodies.json").read_text("utf-8"))[0]
+    found = httpx.post(f"http://127.0.0.1:{port}/v1/recommend", json=body).json()
+    return [(item["id"], item["prediction"]) for item in found["items"]]
 
 
 def same_answers(ours: list[tuple[str, float]], theirs: list[tuple[str, float]]) -> bool:

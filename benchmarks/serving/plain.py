@@ -17,10 +17,9 @@ from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
 from fieldwise import Bundle
-from fieldwise.data.encode.row import encode_row
+from fieldwise.data.encode.encoder import encode_row
 from fieldwise.ops import use_ops
-from fieldwise.scoring.candidates import joined
-from fieldwise.scoring.request import split_columns
+from fieldwise.scoring.candidates import joined, split_columns
 from fieldwise.serving.index import open_index
 
 

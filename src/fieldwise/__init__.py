@@ -20,13 +20,12 @@ from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.version import __version__
 
 if TYPE_CHECKING:
-    from fieldwise.automatic import auto
+    from fieldwise.automatic.run import auto
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.encode.encoder import Encoder
     from fieldwise.data.infer.schema import infer_schema
-    from fieldwise.data.prepare.settings import NegativeSampling
-    from fieldwise.data.prepare.split_settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, TimeSplit
-    from fieldwise.data.read.simulated.log import simulate
+    from fieldwise.data.prepare.settings import ColumnSplit, LeaveLastOutSplit, NegativeSampling, RandomSplit, TimeSplit
+    from fieldwise.data.read.simulation import simulate
     from fieldwise.data.read.tables import as_table
     from fieldwise.estimator.recommender import Recommender
     from fieldwise.layout import Batch, Layout
@@ -58,8 +57,7 @@ if TYPE_CHECKING:
     from fieldwise.models.own import register_model, settings_of
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
-    from fieldwise.runs.recipe import Recipe, load_recipe
-    from fieldwise.runs.recipe_files import recipe_names
+    from fieldwise.runs.recipe import Recipe, load_recipe, recipe_names
     from fieldwise.scoring.recommend import Catalogue
     from fieldwise.training.callbacks import Callback
     from fieldwise.training.settings import TrainingSettings
@@ -128,61 +126,37 @@ __all__ = [
     "train_recipe",
 ]
 
-_LAZY = {
-    "HOFM": "fieldwise.models",
-    "FwFM": "fieldwise.models",
-    "FFM": "fieldwise.models",
-    "NFM": "fieldwise.models",
-    "DeepCrossing": "fieldwise.models",
-    "WideDeep": "fieldwise.models",
-    "DeepFM": "fieldwise.models",
-    "DCN": "fieldwise.models",
-    "DCNv2": "fieldwise.models",
-    "XDeepFM": "fieldwise.models",
-    "FiBiNET": "fieldwise.models",
-    "FinalMLP": "fieldwise.models",
-    "FinalNet": "fieldwise.models",
-    "DIN": "fieldwise.models",
-    "DSSM": "fieldwise.models",
-    "DAT": "fieldwise.models",
-    "COLD": "fieldwise.models",
-    "AFM": "fieldwise.models",
-    "AutoInt": "fieldwise.models",
-    "AutoIntPlus": "fieldwise.models",
-    "Batch": "fieldwise.layout",
-    "Bundle": "fieldwise.bundle.bundle",
-    "Callback": "fieldwise.training.callbacks",
-    "Catalogue": "fieldwise.scoring.recommend",
-    "ColumnSplit": "fieldwise.data.prepare.split_settings",
-    "Encoder": "fieldwise.data.encode.encoder",
-    "FM": "fieldwise.models",
-    "IntTower": "fieldwise.models",
-    "LR": "fieldwise.models",
-    "Layout": "fieldwise.layout",
-    "LeaveLastOutSplit": "fieldwise.data.prepare.split_settings",
-    "NegativeSampling": "fieldwise.data.prepare.settings",
-    "RandomSplit": "fieldwise.data.prepare.split_settings",
-    "Recipe": "fieldwise.runs.recipe",
-    "Recommender": "fieldwise.estimator.recommender",
-    "TimeSplit": "fieldwise.data.prepare.split_settings",
-    "TrainingSettings": "fieldwise.training.settings",
-    "as_table": "fieldwise.data.read.tables",
-    "auto": "fieldwise.automatic",
-    "infer_schema": "fieldwise.data.infer.schema",
-    "load_recipe": "fieldwise.runs.recipe",
-    "prepare_recipe": "fieldwise.runs.data",
-    "recipe_names": "fieldwise.runs.recipe_files",
-    "register_model": "fieldwise.models.own",
-    "settings_of": "fieldwise.models.own",
-    "simulate": "fieldwise.data.read.simulated.log",
-    "train_recipe": "fieldwise.runs.pipeline",
+_HOMES = {  # by module, the names that are imported when they are asked for; all others are of `fieldwise.models`
+    "fieldwise.automatic.run": ("auto",),
+    "fieldwise.bundle.bundle": ("Bundle",),
+    "fieldwise.data.encode.encoder": ("Encoder",),
+    "fieldwise.data.infer.schema": ("infer_schema",),
+    "fieldwise.data.prepare.settings": (
+        "ColumnSplit",
+        "LeaveLastOutSplit",
+        "NegativeSampling",
+        "RandomSplit",
+        "TimeSplit",
+    ),
+    "fieldwise.data.read.simulation": ("simulate",),
+    "fieldwise.data.read.tables": ("as_table",),
+    "fieldwise.estimator.recommender": ("Recommender",),
+    "fieldwise.layout": ("Batch", "Layout"),
+    "fieldwise.models.own": ("register_model", "settings_of"),
+    "fieldwise.runs.data": ("prepare_recipe",),
+    "fieldwise.runs.pipeline": ("train_recipe",),
+    "fieldwise.runs.recipe": ("Recipe", "load_recipe", "recipe_names"),
+    "fieldwise.scoring.recommend": ("Catalogue",),
+    "fieldwise.training.callbacks": ("Callback",),
+    "fieldwise.training.settings": ("TrainingSettings",),
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LAZY:
+    if name not in __all__:
         raise AttributeError(f"module 'fieldwise' has no attribute {name!r}")
-    value: object = getattr(import_module(_LAZY[name]), name)
+    home = next((module for module, names in _HOMES.items() if name in names), "fieldwise.models")
+    value: object = getattr(import_module(home), name)
     globals()[name] = value
     return value
 

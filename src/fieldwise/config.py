@@ -40,10 +40,18 @@ REMOVED = {
         ("model.pair_dropout", "model.attention_dropout", "model.pooled_dropout"),
         "AFM's `dropout` acts where its `variant` says (docs/models/afm.md)",
     ),
-    **dict.fromkeys(
-        ("model.start_of_p", "model.start_of_h", "model.start_of_b"),
-        "AFM's `variant` chooses the initial values (docs/models/afm.md)",
-    ),
+    **{
+        f"model.{name}": f"{model}'s `variant` chooses it (docs/models/{model.lower()}.md)"
+        for model, names in {
+            "AFM": "start_of_p start_of_h start_of_b",
+            "AutoInt": "relu_on_projections projection_bias residual norm_epsilon output_projection output_relu "
+            "field_vectors",
+            "DIN": "scale interest_product",
+            "IntTower": "levels light_se_bias head_bias cir_reads",
+            "xDeepFM": "split_half cin_activation cin_bias cin_output_bias",
+        }.items()
+        for name in names.split()
+    },
 }
 """Settings that are gone, by dotted name, with what to use instead: the end of the error that names them."""
 LOCAL = {"local": True}
@@ -178,7 +186,7 @@ def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> A
         return _convert_union(value, args, path, error)
     if origin is tuple:
         return _convert_tuple(value, args, path, error)
-    if origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, Any]):
+    if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise error(f"{path} must be a table of settings, found {value!r}")
         return {str(k): _convert(v, args[1], f"{path}.{k}", error) for k, v in value.items()}
@@ -191,9 +199,7 @@ def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> A
             raise error(f"{path} must be a number below 1e308, found {str(value)[:8]}…") from None
     if hint is float and isinstance(value, float) and not math.isfinite(value):
         raise error(f"{path} must be finite, found {value}")
-    if isinstance(value, bool) and hint is not bool:
-        raise error(f"{path} must be of type {hint.__name__}, found {value!r}")
-    if not isinstance(value, hint):
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise error(f"{path} must be of type {hint.__name__}, found {value!r}")
     return value
 
@@ -205,7 +211,7 @@ def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[Fie
     if len(options) == 1:
         return _convert(value, options[0], path, error)
     dataclass_options: list[Any] = [a for a in options if dataclasses.is_dataclass(a)]
-    classes = {_kind_of(a): a for a in dataclass_options}
+    classes = {str(a.kind): a for a in dataclass_options}
     if classes and isinstance(value, Mapping):
         kind = value.get("kind")
         if not isinstance(kind, str) or kind not in classes:
@@ -236,13 +242,6 @@ def _convert_tuple(value: Any, args: tuple[Any, ...], path: str, error: type[Fie
     if len(value) != len(args):
         raise error(f"{path} must hold {len(args)} values, found {len(value)}")
     return tuple(_convert(v, a, f"{path}[{i}]", error) for i, (v, a) in enumerate(zip(value, args, strict=True)))
-
-
-def _kind_of(cls: Any) -> str:
-    for f in dataclasses.fields(cls):
-        if f.name == "kind":
-            return str(f.default)
-    raise TypeError(f"{cls} has no field 'kind'")
 
 
 def toml_tables(text: str) -> dict[str, Any]:

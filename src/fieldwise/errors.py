@@ -22,6 +22,7 @@ __all__ = [
     "MissingExtraError",
     "SchemaError",
     "TrainingError",
+    "first_line",
 ]
 
 
@@ -55,3 +56,12 @@ class LostProcessError(FieldwiseError):
 
 class MissingExtraError(FieldwiseError, ImportError):
     """An optional dependency is missing; the message gives the command that installs it."""
+
+
+def first_line(error: BaseException) -> str:
+    r"""The first line of an error's text, or the name of its class.
+
+    >>> first_line(OSError("no disk\nat all")), first_line(KeyboardInterrupt())
+    ('no disk', 'KeyboardInterrupt')
+    """
+    return (str(error).splitlines() or [type(error).__name__])[0]

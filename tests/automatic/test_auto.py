@@ -13,10 +13,12 @@ from sklearn.metrics import log_loss, mean_squared_error, roc_auc_score
 
 import fieldwise
 from fieldwise import Bundle, Categorical, ConfigError, DataError, Label, Numeric, Schema, load_recipe
-from fieldwise.automatic import AutoSettings, models, run_auto
-from fieldwise.automatic.budget import Until
-from fieldwise.automatic.candidates import Candidate, calibrated
-from fieldwise.data.prepare.split_settings import ColumnSplit
+from fieldwise.automatic import trials
+from fieldwise.automatic.budget import Deadline
+from fieldwise.automatic.run import run_auto
+from fieldwise.automatic.settings import AutoSettings
+from fieldwise.automatic.trials import Trial, calibrated
+from fieldwise.data.prepare.settings import ColumnSplit
 from fieldwise.evaluation.calibration import Platt
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.pipeline import train_recipe
@@ -60,25 +62,23 @@ def test_the_audit_is_said_and_heeded(made):
     assert loud[0].endswith("give minutes_watched as keep")
     for column in ("country", "row_id"):
         assert any(f"column '{column}'" in line for line in said)
-    assert any(
-        line.startswith("split into 1,600 train, 200 valid, 200 test rows: the latest rows by 'timestamp'")
-        for line in said
-    )
+    split = "split into 1,600 train, 200 valid, 200 test rows: the latest rows by 'timestamp'"
+    assert any(line.startswith(split) for line in said)
 
 
 def test_the_figures_are_those_of_the_bundle_on_the_latest_rows(made, log):
     result, _, folder = made
     test = log.sort("timestamp").tail(200)
     y, p = test["liked"].to_numpy(), Bundle.load(folder / "out" / "bundle").predict(test)
-    line = result.board.chosen
-    assert result.board.rows == 200
+    line = result.chosen
+    assert result.test_rows == 200
     assert line.metrics["auc"].value == pytest.approx(roc_auc_score(y, p))
     assert line.metrics["logloss"].value == pytest.approx(log_loss(y, p), rel=1e-6)
     rate = log.sort("timestamp").head(1600)["liked"].mean()
-    guess = result.board.line("constant")
+    guess = result.line("constant")
     assert guess.metrics["logloss"].value == pytest.approx(log_loss(y, np.full(200, rate)))
     assert not line.against, "it has learned from more rows than the baselines"
-    judged = result.board.judged
+    judged = result.judged
     gained = judged.against["constant"]["logloss"]
     assert gained.value == pytest.approx(judged.metrics["logloss"].value - guess.metrics["logloss"].value)
     assert gained.low < gained.value < gained.high
@@ -86,30 +86,22 @@ def test_the_figures_are_those_of_the_bundle_on_the_latest_rows(made, log):
 
 def test_the_choice_is_by_validation_rows_among_networks(made):
     result, _, _ = made
-    board = result.board
-    networks = [line for line in board.lines if line.model not in ("constant", "LightGBM")]
+    networks = [line for line in result.lines if line.model not in ("constant", "LightGBM")]
     least = min(line.valid for line in networks)
-    assert board.chosen in networks
-    assert board.chosen.valid < least + 0.01
-    assert {"constant", "LR", "FM", "LightGBM"} <= {line.model for line in board.lines}
-    assert [line.metrics["logloss"].value for line in board.lines] == sorted(
-        line.metrics["logloss"].value for line in board.lines
-    )
+    assert result.chosen in networks
+    assert result.chosen.valid < least + 0.01
+    assert {"constant", "LR", "FM", "LightGBM"} <= {line.model for line in result.lines}
+    losses = [line.metrics["logloss"].value for line in result.lines]
+    assert losses == sorted(losses)
 
 
 def test_the_folder_holds_everything_and_the_recipe_repeats_the_model(made):
     result, _, folder = made
     out = folder / "out"
-    assert {p.name for p in out.iterdir()} == {
-        "schema.toml",
-        "recipe.toml",
-        "leaderboard.json",
-        "leaderboard.md",
-        "bundle",
-        "report.html",
-    }
+    names = {"schema.toml", "recipe.toml", "leaderboard.json", "leaderboard.md", "bundle", "report.html"}
+    assert {p.name for p in out.iterdir()} == names
     assert Schema.from_toml(out / "schema.toml") == result.schema
-    assert json.loads((out / "leaderboard.json").read_text())["chosen"] == result.board.chosen.model
+    assert json.loads((out / "leaderboard.json").read_text())["chosen"] == result.chosen.model
     assert "| constant |" in (out / "leaderboard.md").read_text()
     assert "<html" in (out / "report.html").read_text()[:200]
     assert [p.name for p in folder.iterdir() if p.is_dir()] == ["out"], "no partial folder is left"
@@ -124,12 +116,12 @@ def test_the_folder_holds_everything_and_the_recipe_repeats_the_model(made):
 def test_the_leaderboard_is_a_frame_and_the_result_reads_well(made):
     result, _, _ = made
     frame = result.leaderboard
-    assert frame["model"].to_list() == [line.model for line in result.board.lines]
+    assert frame["model"].to_list() == [line.model for line in result.lines]
     assert frame["chosen"].sum() == 1
     assert {"auc", "auc_low", "auc_high", "logloss_less_lr", "logloss_less_constant_high"} <= set(frame.columns)
     text = repr(result)
     assert text.startswith("model ")
-    assert f"{result.board.judged.model} against a constant: " in text
+    assert f"{result.judged.model} against a constant: " in text
     assert "200 test rows were evaluated once" in " ".join(text.split())
 
 
@@ -140,7 +132,7 @@ def test_the_simplest_is_chosen_unless_another_is_significantly_better():
 
     def candidate(title, z):
         loss = float(np.logaddexp(0, np.where(y > 0, -z, z)).mean())
-        return Candidate(title=title, valid=z, value=loss, fitted=object())
+        return Trial(raw=None, title=title, valid=z, value=loss, trained=object())
 
     simple = rng.normal(0, 1, 400) + (2 * y - 1)
 
@@ -156,31 +148,27 @@ def test_the_simplest_is_chosen_unless_another_is_significantly_better():
     gained = [errors(z) for z in others]
     assert any(0.5 < e < 0.95 for e in gained)
     assert any(1.05 < e < 3 for e in gained)
-    tried = models.Tried.__new__(models.Tried)
-    tried.problem = problem
+    tried = trials.Trials.__new__(trials.Trials)
+    tried.task = problem
     for other, e in zip(others, gained, strict=True):
         chosen = "AFM" if e > 1 else "LR"
-        tried.candidates = [Candidate(title="constant", valid=y * 0.0, value=0.7), candidate("LR", simple)]
-        tried.candidates.append(candidate("AFM", other))
+        tried.trials = [Trial(raw=None, title="constant", valid=y * 0.0, value=0.7), candidate("LR", simple)]
+        tried.trials.append(candidate("AFM", other))
         assert tried.networks[0].title == ("AFM" if e > 0 else "LR")
         assert tried.chosen.title == chosen
-        tried.candidates.insert(1, tried.candidates.pop())  # AFM was trained first
+        tried.trials.insert(1, tried.trials.pop())  # AFM was trained first
         assert tried.chosen.title == chosen
 
 
 @pytest.mark.usefixtures("few_models")
 def test_test_labels_have_no_say_in_anything_but_the_figures(log):
     last = log["timestamp"].sort()[-200]
-    other = log.with_columns(
-        liked=pl.when(pl.col("timestamp") >= last).then(1 - pl.col("liked")).otherwise(pl.col("liked"))
-    )
-    one, two = run(log), run(other)
+    flipped = pl.when(pl.col("timestamp") >= last).then(1 - pl.col("liked")).otherwise(pl.col("liked"))
+    one, two = run(log), run(log.with_columns(liked=flipped))
     assert one.recipe == two.recipe
-    assert [(line.model, line.valid) for line in sorted(one.board.lines, key=lambda line: line.model)] == [
-        (line.model, line.valid) for line in sorted(two.board.lines, key=lambda line: line.model)
-    ]
+    assert {line.model: line.valid for line in one.lines} == {line.model: line.valid for line in two.lines}
     np.testing.assert_array_equal(one.best.score(log), two.best.score(log))
-    assert one.board.chosen.metrics["auc"].value == pytest.approx(1 - two.board.chosen.metrics["auc"].value)
+    assert one.chosen.metrics["auc"].value == pytest.approx(1 - two.chosen.metrics["auc"].value)
 
 
 @pytest.mark.usefixtures("few_models")
@@ -192,7 +180,7 @@ def test_a_kept_column_stays_and_a_schema_of_ones_own_is_audited_too(log):
     assert any(line.startswith("LEFT OUT: column 'minutes_watched'") for line in said)
     kept = run(log, schema=schema, keep=["minutes_watched"])
     assert "minutes_watched" in kept.schema.columns
-    assert kept.board.chosen.metrics["auc"].value > 0.99
+    assert kept.chosen.metrics["auc"].value > 0.99
     with pytest.raises(ConfigError, match="keep must name a column that a field reads, found 'nope'"):
         run(log, keep=["nope"])
 
@@ -203,7 +191,7 @@ def test_a_number_is_predicted_too_and_the_constant_is_its_mean(log):
     result = run(log, schema=schema, keep=["item_id"])
     test = log.sort("timestamp").tail(200)
     y, mean = test["length"].to_numpy(), log.sort("timestamp").head(1600)["length"].mean()
-    line, guess = result.board.chosen, result.board.line("constant")
+    line, guess = result.chosen, result.line("constant")
     assert line.metrics["rmse"].value == pytest.approx(mean_squared_error(y, result.best.predict(test)) ** 0.5)
     assert guess.metrics["rmse"].value == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)))
     assert line.calibration_error is None
@@ -211,30 +199,25 @@ def test_a_number_is_predicted_too_and_the_constant_is_its_mean(log):
 
 
 @pytest.mark.usefixtures("few_models")
-def test_what_does_not_fit_into_the_minutes_is_left_out_and_said(log, monkeypatch):
-    monkeypatch.setattr(models, "seconds_of", lambda *_: 1e6)
+def test_what_does_not_fit_into_the_minutes_or_is_not_installed_is_left_out_and_said(log, monkeypatch):
+    monkeypatch.setattr(trials, "seconds_of", lambda *_: 1e6)
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
     said: list[str] = []
     result = run(log, said)
-    assert set(result.skipped) == {"FM"}
+    assert set(result.skipped) == {"FM", "LightGBM"}
+    assert result.skipped["LightGBM"] == "trees need LightGBM: pip install 'fieldwise[lightgbm]'"
+    assert result.line("LightGBM") is None
     assert "an epoch takes about 1e+06 s, too long for the" in result.skipped["FM"]
-    assert result.board.line("FM") is None
+    assert result.line("FM") is None
     assert any(line.startswith("FM is left out: an epoch takes about") for line in said)
     assert any("FM was left out" in sentence for sentence in result.sentences())
 
 
 @pytest.mark.usefixtures("few_models")
 def test_a_training_out_of_time_ends_at_its_best(log, monkeypatch):
-    monkeypatch.setattr(models, "Until", lambda _: Until(0.0))
+    monkeypatch.setattr(trials, "Deadline", lambda _: Deadline(0.0))
     result = run(log)
-    assert {line.stopped for line in result.board.lines if line.model in ("LR", "FM")} == {"time"}
-
-
-@pytest.mark.usefixtures("few_models")
-def test_without_lightgbm_the_rest_goes_on_and_says_so(log, monkeypatch):
-    monkeypatch.setitem(sys.modules, "lightgbm", None)
-    result = run(log)
-    assert result.skipped["LightGBM"] == "trees need LightGBM: pip install 'fieldwise[lightgbm]'"
-    assert result.board.line("LightGBM") is None
+    assert {line.stopped for line in result.lines if line.model in ("LR", "FM")} == {"time"}
 
 
 @pytest.mark.usefixtures("few_models")
@@ -242,12 +225,12 @@ def test_ctrl_c_keeps_what_there_is(log, monkeypatch, tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(models, "seconds_of", interrupt)
+    monkeypatch.setattr(trials, "seconds_of", interrupt)
     result = run(log, out=tmp_path / "out")
     assert result.interrupted
-    assert result.board.chosen.model == "LR"
+    assert result.chosen.model == "LR"
     Bundle.load(tmp_path / "out" / "bundle")
-    monkeypatch.setattr(models, "fit_one", interrupt)
+    monkeypatch.setattr(trials, "fit_one", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(log)
 
@@ -260,14 +243,14 @@ def test_a_former_result_is_replaced_only_when_asked(log, tmp_path, monkeypatch)
     run(log, said, out=out)
     assert any("there is no time left for the report: `fieldwise report" in line for line in said)
     first = (out / "leaderboard.json").read_bytes()
-    with pytest.raises(ConfigError, match="holds the result of an earlier run: give again"):
+    with pytest.raises(ConfigError, match="holds the result of an earlier run: give overwrite"):
         run(log, out=out)
     assert (out / "leaderboard.json").read_bytes() == first
     (out / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match=r"holds .notes\.txt. too: move it away first"):
-        run(log, out=out, again=True, seed=1)
+        run(log, out=out, overwrite=True, seed=1)
     (out / "notes.txt").unlink()
-    run(log, out=out, again=True, seed=1)
+    run(log, out=out, overwrite=True, seed=1)
     assert (out / "leaderboard.json").read_bytes() != first
     # A table from memory is written too, so that the recipe finds it.
     recipe = load_recipe(out / "recipe.toml")
@@ -276,7 +259,7 @@ def test_a_former_result_is_replaced_only_when_asked(log, tmp_path, monkeypatch)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
     with pytest.raises(ConfigError, match="needs a folder of its own"):
-        run(log, out=tmp_path / "mine", again=True)
+        run(log, out=tmp_path / "mine", overwrite=True)
 
 
 @pytest.mark.usefixtures("few_models")
@@ -288,10 +271,8 @@ def test_without_a_time_rows_are_split_at_random_and_that_is_reported(log):
     said.clear()
     one_day = log.with_columns(timestamp=pl.lit(7))
     run(one_day, said, schema=SCHEMA)
-    assert any(
-        "split at random: a split by 'timestamp' is not possible: a time split needs at least 3 different times" in line
-        for line in said
-    )
+    why = "a split by 'timestamp' is not possible: a time split needs at least 3 different times"
+    assert any(f"split at random: {why}" in line for line in said)
 
 
 @pytest.mark.usefixtures("few_models")
@@ -303,7 +284,7 @@ def test_a_column_can_name_the_parts(log):
     assert "split into 1,600 train, 200 valid, 200 test rows: as requested" in said
     test = named.filter(pl.col("part") == "test")
     loss = log_loss(test["liked"].to_numpy(), result.best.predict(test))
-    assert result.board.chosen.metrics["logloss"].value == pytest.approx(loss, rel=1e-6)
+    assert result.chosen.metrics["logloss"].value == pytest.approx(loss, rel=1e-6)
     with pytest.raises(DataError, match="'nope'"):
         run(named, split=ColumnSplit(column="nope"))
 
@@ -317,17 +298,12 @@ def test_in_python_nothing_is_written_without_a_folder(log, tmp_path, monkeypatc
     assert len(result.best.predict(log.tail(3))) == 3
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"minutes": 0}, "minutes must be above 0"),
-        ({"minutes": float("nan")}, "minutes must be above 0"),
-        ({"seed": -1}, "seed must lie between 0"),
-    ],
-)
-def test_settings_out_of_range(settings, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        AutoSettings(**settings)
+def test_settings_out_of_range():
+    for minutes in (0, float("nan")):
+        with pytest.raises(ConfigError, match="minutes must be above 0"):
+            AutoSettings(minutes=minutes)
+    with pytest.raises(ConfigError, match="seed must lie between 0"):
+        AutoSettings(seed=-1)
 
 
 def test_too_few_rows_of_a_class_are_one_sentence(log):
@@ -339,7 +315,7 @@ def test_too_few_rows_of_a_class_are_one_sentence(log):
 @pytest.mark.usefixtures("few_models")
 def test_a_calibrated_bundle_has_figures_of_before_and_after(log, monkeypatch):
     line = Platt(slope=0.5, intercept=0.1)
-    monkeypatch.setattr("fieldwise.automatic.candidates.calibrated", lambda _, z, **__: (line.logit(z), line))
+    monkeypatch.setattr("fieldwise.automatic.trials.calibrated", lambda _, z, **__: (line.logit(z), line))
     result = run(log)
     test = log.sort("timestamp").tail(200)
     y, z = test["liked"].to_numpy(), result.best.score(test)
@@ -348,7 +324,7 @@ def test_a_calibrated_bundle_has_figures_of_before_and_after(log, monkeypatch):
     figures = record["figures"]["test rows"]["liked"]
     assert figures["before"]["logloss"] == pytest.approx(log_loss(y, 1 / (1 + np.exp(-z))), rel=1e-5)
     assert figures["after"]["logloss"] == pytest.approx(log_loss(y, result.best.predict(test)), rel=1e-5)
-    assert figures["after"]["logloss"] == pytest.approx(result.board.chosen.metrics["logloss"].value)
+    assert figures["after"]["logloss"] == pytest.approx(result.chosen.metrics["logloss"].value)
     said = f"test logloss {figures['before']['logloss']:.4f} without it, {figures['after']['logloss']:.4f} with it"
     assert any(said in sentence for sentence in result.sentences())
 
@@ -367,10 +343,10 @@ def test_a_calibration_is_kept_only_where_it_helps_rows_that_it_did_not_see():
 
 def test_the_bundle_has_learned_training_and_validation_rows(made):
     result, _, _ = made
-    line, judged = result.board.chosen, result.board.judged
+    line, judged = result.chosen, result.judged
     assert line.model == f"{judged.model}, all rows"
     assert line.all_rows
-    assert [other.model for other in result.board.lines if other.all_rows] == [line.model]
+    assert [other.model for other in result.lines if other.all_rows] == [line.model]
     assert result.best.about["run"]["refit"]["rows"] == 1800
     assert line.valid == judged.valid
     text = " ".join(repr(result).split())
@@ -379,19 +355,19 @@ def test_the_bundle_has_learned_training_and_validation_rows(made):
 
 def test_a_run_that_took_all_its_epochs_is_a_warning(made):
     result, _, _ = made
-    lines = tuple(dataclasses.replace(one, stopped="epochs", epochs=100) for one in result.board.lines)
-    ended = dataclasses.replace(result, board=dataclasses.replace(result.board, lines=lines)).sentences()
-    said = f"{result.board.judged.model} ended after all its 100 epochs, and more may improve it"
+    lines = tuple(dataclasses.replace(one, stopped="epochs", epochs=100) for one in result.lines)
+    ended = dataclasses.replace(result, lines=lines).sentences()
+    said = f"{result.judged.model} ended after all its 100 epochs, and more may improve it"
     assert any(one.startswith(said) for one in ended)
 
 
 @pytest.mark.usefixtures("few_models")
 def test_without_time_for_it_the_bundle_is_of_the_training_rows(log, monkeypatch):
-    monkeypatch.setattr("fieldwise.automatic.models.seconds_on_all", lambda one: 1e6 if one.title == "LR" else 0.0)
-    monkeypatch.setattr("fieldwise.automatic.models.Tried.chosen", property(lambda tried: tried.candidates[1]))
+    monkeypatch.setattr("fieldwise.automatic.trials.seconds_on_all", lambda one: 1e6 if one.title == "LR" else 0.0)
+    monkeypatch.setattr("fieldwise.automatic.trials.Trials.chosen", property(lambda tried: tried.trials[1]))
     said: list[str] = []
     result = run_auto(log, AutoSettings(label="liked", minutes=1), said.append)
-    assert result.board.chosen is result.board.judged
+    assert result.chosen is result.judged
     assert "refit" not in result.best.about["run"]
     assert not result.recipe.training.refit
     assert any("LR is not trained again on training and validation rows: that takes about" in words for words in said)

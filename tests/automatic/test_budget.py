@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fieldwise.automatic import budget
-from fieldwise.automatic.budget import Clock, Hopeless, Probe, Trial, Until, admitted, allotted
+from fieldwise.automatic.budget import Clock, Deadline, Probe, PrunedTrial, TrialDeadline, admitted, allotted
 from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.result import Evaluation
 
@@ -33,7 +33,7 @@ def test_a_clock_counts_from_its_beginning():
 
 
 def test_until_ends_a_training_at_its_time_and_not_before(now):
-    until = Until(10)
+    until = Deadline(10)
     now[0] = 109.9
     until.on_step(STEP)
     now[0] = 110.0
@@ -87,12 +87,12 @@ def test_a_model_gets_its_share_or_what_it_usually_needs_where_the_others_keep_t
 
 def test_a_trial_that_falls_behind_is_broken_off_from_half_of_the_others_best_on():
     other = [evaluated(1, 0.70), evaluated(2, 0.60), evaluated(3, 0.50), evaluated(4, 0.45), evaluated(5, 0.47)]
-    trial = Trial(1000, other, "logloss")
+    trial = TrialDeadline(1000, other, "logloss")
     trial.on_evaluation(evaluated(1, 0.90), better=True)  # before half of the best epoch, 4
     trial.on_evaluation(evaluated(2, 0.606), better=True)  # within a hundredth of .60
     trial.on_evaluation(evaluated(3, 0.504), better=True)
-    with pytest.raises(Hopeless):
+    with pytest.raises(PrunedTrial):
         trial.on_evaluation(evaluated(4, 0.50), better=True)
-    ahead = Trial(1000, other, "logloss")
+    ahead = TrialDeadline(1000, other, "logloss")
     for epoch in range(1, 7):
         ahead.on_evaluation(evaluated(epoch, 0.45), better=True)

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fieldwise.automatic import models
+from fieldwise.automatic import trials
 from fieldwise.automatic.budget import Clock
-from fieldwise.automatic.candidates import TITLES, Candidate, seconds_on_all
+from fieldwise.automatic.trials import TITLES, Trial, seconds_on_all
 
 COSTS = {"lr": 0.5, "fm": 1.0, "afm": 1.0, "finalmlp": 1.0}
 
@@ -18,23 +18,23 @@ class Run:
         self.now, self.said, self.allowed, self.trials = 0.0, [], {}, 0
         self.problem = SimpleNamespace(metric="logloss", settings={"seed": 0})
         self.seconds, self.clock = seconds, Clock(budget, lambda: self.now)
-        patch.setattr(models, "constant", lambda _: Candidate(title="constant", valid=None, value=9.0))
-        patch.setattr(models, "recipes_for", lambda *_: {name: name for name in seconds})
-        patch.setattr(models, "fit_one", self.fit)
-        patch.setattr(models, "seconds_of", lambda recipe, _: COSTS[recipe])
-        patch.setattr(models, "Until", lambda seconds: seconds)
-        patch.setattr(models, "_trees", lambda *_: None)
-        patch.setattr(models, "_search", self.search)
-        patch.setattr(models, "_train_again", lambda _: None)
-        self.tried = models.try_models(self.problem, "x", self.clock, reserve=0.0, note=self.said.append)
+        patch.setattr(trials, "constant", lambda _: Trial(raw=None, title="constant", valid=None, value=9.0))
+        patch.setattr(trials, "recipes_for", lambda *_: {name: name for name in seconds})
+        patch.setattr(trials, "fit_one", self.fit)
+        patch.setattr(trials, "seconds_of", lambda recipe, _: COSTS[recipe])
+        patch.setattr(trials, "Deadline", lambda seconds: seconds)
+        patch.setattr(trials, "_trees", lambda *_: None)
+        patch.setattr(trials, "_search", self.search)
+        patch.setattr(trials, "_train_again", lambda _: None)
+        self.tried = trials.try_models(self.problem, "x", self.clock, reserve=0.0, note=self.said.append)
 
     def fit(self, title, recipe, problem, allowed):
         taken = min(self.seconds[recipe], allowed)
         self.allowed[recipe], self.now = allowed, self.now + taken
         result = SimpleNamespace(seconds=taken, best=SimpleNamespace(epoch=1), epochs=1)
         value = 1.0 - 0.1 * len(self.allowed)  # each model is better than those before it
-        fitted = SimpleNamespace(result=result)
-        return Candidate(title=title, valid=None, value=value, seconds=taken, fitted=fitted, stopped="time")
+        trained = SimpleNamespace(result=result)
+        return Trial(raw=None, title=title, valid=None, value=value, seconds=taken, trained=trained, stopped="time")
 
     def search(self, tried):
         best = tried.networks[:2]
@@ -64,7 +64,7 @@ def test_time_that_holds_a_trial_is_kept(monkeypatch):
 
 
 def test_nothing_is_kept_where_the_best_could_not_be_trained_again(monkeypatch):
-    monkeypatch.setattr(models, "DEFAULTS_SHARE", 0.9)
+    monkeypatch.setattr(trials, "DEFAULTS_SHARE", 0.9)
     none = Run(monkeypatch, {"lr": 1.0, "fm": 90.0, "afm": 90.0, "finalmlp": 90.0}, budget=100.0)
     # 9.9 s are kept, but training FM again would take 1.4 * 29.7 + 2 s.
     assert none.allowed["fm"] == pytest.approx(29.7)

@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import Bag, Categorical, Label, MissingExtraError, Numeric, RandomSplit, Schema, Sequence
-from fieldwise.automatic.trees import features, fit_trees, left_out, load_lightgbm
+from fieldwise.automatic.trees import features, fit_trees, left_out
 from fieldwise.data.prepare.prepared import prepare
 
 FIELDS = (Categorical("a"), Numeric("x", encoding="quantile"), Bag("tags"), Sequence("past"), Categorical("b"))
@@ -57,7 +57,7 @@ def test_features_are_codes_numbers_and_a_column_a_tag(prepared, schema):
 
 
 def test_trees_learn_and_stop_at_the_best_of_the_validation_rows(prepared, schema):
-    trees = fit_trees(prepared.train, prepared.valid, schema, label=schema.label, seed=0)
+    trees = fit_trees(prepared.train, prepared.valid, schema, seed=0)
     assert trees.stopped == "patience"
     assert roc_auc_score(prepared.test.main, trees.score(prepared.test, schema)) > 0.8
     x, y = features(prepared.valid, schema)[0], prepared.valid.main
@@ -71,19 +71,16 @@ def test_trees_learn_and_stop_at_the_best_of_the_validation_rows(prepared, schem
 
 
 def test_the_same_seed_gives_the_same_trees(prepared, schema):
-    scores = [
-        fit_trees(prepared.train, prepared.valid, schema, label=schema.label, seed=3).score(prepared.test, schema)
-        for _ in range(2)
-    ]
+    scores = [fit_trees(prepared.train, prepared.valid, schema, seed=3).score(prepared.test, schema) for _ in range(2)]
     np.testing.assert_array_equal(*scores)
 
 
 def test_without_time_there_is_one_tree(prepared, schema):
-    trees = fit_trees(prepared.train, prepared.valid, schema, label=schema.label, seed=0, seconds=0)
+    trees = fit_trees(prepared.train, prepared.valid, schema, seed=0, seconds=0)
     assert (trees.stopped, trees.trees) == ("time", 1)
 
 
-def test_an_absent_package_is_one_sentence(monkeypatch):
+def test_an_absent_package_is_one_sentence(monkeypatch, prepared, schema):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     with pytest.raises(MissingExtraError, match=r"trees need LightGBM: pip install 'fieldwise\[lightgbm\]'"):
-        load_lightgbm()
+        fit_trees(prepared.train, prepared.valid, schema, seed=0)

@@ -1,4 +1,4 @@
-"""LightGBM beside the recipes: what it reads, how it is chosen, that its runs are kept."""
+"""LightGBM beside the recipes: how it is chosen, that its runs are kept."""
 
 from pathlib import Path
 
@@ -8,61 +8,9 @@ import pytest
 from benchmarks.published import trees
 from sklearn.metrics import roc_auc_score
 
-from fieldwise import Bag, Categorical, Label, Numeric, Schema
-from fieldwise.data.prepare.prepared import prepare
-from fieldwise.data.prepare.split_settings import RandomSplit
-from fieldwise.errors import ConfigError
 from fieldwise.runs.fits import RunContext
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import Store
-
-SCHEMA = Schema(
-    fields=(
-        Categorical("colour"),
-        Numeric("size", encoding="uniform", bins=3),
-        Bag("tags", separator="|"),
-        Bag("moods", separator="|"),
-        Numeric("weight"),
-    ),
-    label=Label("y"),
-)
-
-
-def prepared(schema=SCHEMA, rows=40):
-    rng = np.random.default_rng(0)
-    frame = pl.DataFrame(
-        {
-            "colour": rng.choice(["red", "green"], rows),
-            "size": rng.normal(size=rows),
-            "tags": rng.choice(["a", "a|b", "b|c|b", None], rows),
-            "moods": rng.choice(["x", "y|x", "y"], rows),
-            "weight": [None, *rng.normal(size=rows - 1)],
-            "y": np.arange(rows) % 2,
-        }
-    )
-    return prepare(frame, schema, split=RandomSplit(valid=0.2, test=0.2), seed=0)
-
-
-def test_what_trees_read():
-    part = prepared().train
-    x, categories = trees.features(part, SCHEMA)
-    assert categories == [0]
-    colours = part.frame["colour"].to_list()
-    assert all((x[i, 0] == x[j, 0]) == (colours[i] == colours[j]) for i in range(len(x)) for j in range(len(x)))
-    np.testing.assert_array_equal(x[:, 1], part.frame["size"])  # not its bin
-    np.testing.assert_array_equal(x[:, -1], part.frame["weight"].cast(float).to_numpy())  # absent ones as NaN
-    bags = x[:, 2:-1]
-    used = bags[:, bags.any(axis=0)]
-    for name, letters in (("tags", "abc"), ("moods", "xy")):
-        for letter in letters:
-            counts = [0 if text is None else text.split("|").count(letter) for text in part.frame[name].to_list()]
-            assert any(np.array_equal(column, counts) for column in used.T), letter
-
-
-def test_a_bag_of_many_values_is_refused(monkeypatch):
-    monkeypatch.setattr(trees, "MOST_BAG_VALUES", 2)
-    with pytest.raises(ConfigError, match=r"a bag of at most 2 values has a column each, found \d in 'tags'"):
-        trees.features(prepared().train, SCHEMA)
 
 
 def write(path: Path, *, test_labels: str = "true") -> Path:
@@ -159,6 +107,6 @@ def test_runs_are_kept_and_made_anew_where_something_differs(tmp_path, runs, mon
     assert {r.about["benchmark"] for r in again} == {"renamed"}
     with pytest.raises(TypeError):  # trained
         runs(table, choices=(SEEING,))
-    monkeypatch.setattr(trees, "FORMAT", 2)
+    monkeypatch.setattr(trees, "FORMAT", 3)
     with pytest.raises(TypeError):
         runs(table)

@@ -1,5 +1,6 @@
 """A user's own log, a recipe for it, and one trained bundle that the tests of the commands share."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -82,5 +83,29 @@ def fieldwise(capsys):
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err
         return code, out, err
+
+    return call
+
+
+@pytest.fixture
+def done(fieldwise):
+    """Run a command that must succeed: standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[str, str]:
+        code, out, err = fieldwise(*arguments)
+        assert code == 0, err
+        return out, err
+
+    return call
+
+
+@pytest.fixture
+def as_json(done):
+    """The object that a command prints with --json; it succeeds and says nothing else."""
+
+    def call(*arguments: object) -> Any:
+        out, err = done(*arguments, "--json")
+        assert err == ""
+        return json.loads(out)
 
     return call

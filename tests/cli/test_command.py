@@ -1,21 +1,19 @@
-"""One pattern for all commands: options are fields of a dataclass, and `run` takes nothing else."""
+"""One pattern for all commands: options are parameters of a function, or fields of a dataclass among them."""
 
 import dataclasses
-import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, get_type_hints
+from typing import Annotated
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from fieldwise.cli import options
-from fieldwise.cli.app import COMMANDS
 from fieldwise.cli.command import as_command
 from fieldwise.cli.options import Reading
-from fieldwise.cli.serve_options import LogReading
 from fieldwise.errors import ConfigError
 from fieldwise.version import __version__
 
@@ -48,13 +46,6 @@ def made(*arguments):
     return given, result
 
 
-def test_options_keep_their_order_and_groups_stand_at_their_place():
-    def run(options: Outer) -> None:
-        raise AssertionError(options)
-
-    assert list(inspect.signature(as_command(run)).parameters) == ["name", "first", "depth", "width", "last", "verbose"]
-
-
 def test_every_option_arrives_in_its_field():
     given, _ = made("x", "--last", "--width", "7", "--first", "0.25", "--depth", "9")
     assert given == [Outer(name="x", first=0.25, inner=Inner(depth=9, width=7), last=True)]
@@ -66,29 +57,26 @@ def test_what_is_required_is_asked_for_and_help_is_of_run():
     assert (given, result.exit_code) == ([], 2)
     shown = made("--help")[1].output
     assert "Say nothing." in shown
-    assert shown.index("--first") < shown.index("--depth") < shown.index("--last")
-
-
-def test_every_command_follows_the_pattern(subtests):
-    for command, module in {name: one for of in COMMANDS.values() for name, one in of.items()}.items():
-        with subtests.test(command=command):
-            (kind,) = (hint for name, hint in get_type_hints(module.run).items() if name != "return")
-            assert dataclasses.is_dataclass(kind)
-            assert kind.__dataclass_params__.frozen
-            assert all(one.kw_only for one in dataclasses.fields(kind))
-            assert kind.__name__ == command.title().replace("-", "") + "Options"
+    names = "--first", "--depth", "--width", "--last", "--verbose"
+    assert [name for name in re.findall(r"--\w+", shown) if name in names] == list(names), "groups stand at their place"
 
 
 def test_how_a_text_file_is_read():
-    assert Reading(columns=" user, item ").names == ["user", "item"]
-    assert (Reading().names, Reading().given, LogReading().given) == (None, False, False)
-    assert Reading(separator=";").given
-    assert LogReading(encoding="latin-1").given
-    with pytest.raises(
-        ConfigError, match="--columns must name every column of the file, separated by commas, found 'a,,b'"
-    ):
-        Reading(columns="a,,b")
-    assert Reading(separator=";", columns="a,b").options() == ["--separator", ";", "--columns", "a,b"]
+    usual = {"separator": None, "encoding": "utf-8", "columns": None}
+    assert Reading().arguments == usual
+    assert Reading(read=["columns= user, item "]).arguments == {**usual, "columns": ["user", "item"]}
+    found = Reading(read=[r"separator=\t", "encoding=latin-1"])
+    assert found.arguments == {**usual, "separator": "\t", "encoding": "latin-1"}
+    assert found.options() == ["--read", r"separator=\t", "--read", "encoding=latin-1"]
+    for text, said in {
+        "columns=a,,b": "--read columns=... must name every column of the file, separated by commas, found 'a,,b'",
+        "separater=;": "must be KEY=VALUE with a known key, found 'separater=;': did you mean 'separator'?",
+        "encoding": "must be KEY=VALUE with a known key, found 'encoding'",
+    }.items():
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            Reading(read=[text])
+    with pytest.raises(ConfigError, match="--read applies to --data, which is not given"):
+        found.check_used("--data", None)
 
 
 def test_further_processes_of_a_command_run_no_code_of_the_working_directory(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from cli.test_bad_input import refused, with_cell
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.cli.explain_tables import _strongest_attention
+from fieldwise.cli.explain import _print_attention
 from fieldwise.explain import effects
 
 
@@ -18,10 +18,8 @@ def table(tmp_path, log):
     return tmp_path / "rows.csv"
 
 
-def test_a_row_as_json(fieldwise, bundle, log, table):
-    code, out, err = fieldwise("explain", bundle, "--data", table, "--row", 3, "--json")
-    assert (code, err) == (0, "")
-    found = json.loads(out)
+def test_a_row_as_json(as_json, bundle, log, table):
+    found = as_json("explain", bundle, "--data", table, "--row", 3)
     score = Bundle.load(bundle).score(log)[3]
     assert found["score"] == pytest.approx(score, rel=1e-6)
     assert found["base"] + sum(f["contribution"] for f in found["fields"]) == pytest.approx(score, abs=1e-5)
@@ -40,40 +38,37 @@ def test_a_row_to_read(fieldwise, bundle, table):
     assert second.startswith("probability 0.")
     assert "(exact terms)" in out
     assert "pairs, the first 2 of 6" in out
-    assert out.count(" x ") == 4  # two pairs, by names and by values
+    assert out.count(" × ") == 4  # two pairs, by names and by values
 
 
-def test_directions_of_cheap_and_dear(fieldwise, bundle, log, table):
+def test_directions_of_cheap_and_dear(fieldwise, done, bundle, log, table):
     expected = effects(Bundle.load(bundle))
     for which in (("--row", 0), ("--rows", 50)):
-        code, out, _ = fieldwise("explain", bundle, "--data", table, *which)
-        assert code == 0
+        out = done("explain", bundle, "--data", table, *which)[0]
         lines = out.split("directions, the mean prediction")[1].splitlines()[2:]
         assert [line.split()[0] for line in lines[: len(expected)]] == [one["field"] for one in expected]
         found = json.loads(fieldwise("explain", bundle, "--data", table, *which, "--json")[1])["effects"]
         assert found == expected
 
 
-def test_uniform_attention_is_a_sentence():
-    text = _strongest_attention(np.full((2, 1, 6, 6), 0.1677), list("abcdef"), 10)
+def test_uniform_attention_is_a_sentence(capsys):
+    _print_attention(np.full((2, 1, 6, 6), 0.1677), list("abcdef"), 10)
+    text = capsys.readouterr().out
     assert text.strip().startswith("attention is uniform: all weights are within 10 % of the equal ones, 0.1667")
 
 
-def test_a_set_of_rows(fieldwise, bundle, table):
-    code, out, err = fieldwise("explain", bundle, "--data", table, "--rows", 50, "--faithfulness")
-    assert code == 0
-    assert err.startswith("50 of 400 rows sampled, seed 0 (use --rows for more)\nnext, ")
+def test_a_set_of_rows(done, bundle, table):
+    out, err = done("explain", bundle, "--data", table, "--rows", 50, "--faithfulness")
+    assert err.startswith("50 of 400 rows sampled (use --rows for more)\nnext, ")
     assert out.startswith("click: 50 rows, mean score ")
-    assert "user x item" in out
+    assert "user × item" in out
     order = [line.split()[0] for line in out.split("faithfulness:")[1].splitlines()[2:] if line.strip()]
     assert sorted(order) == ["occlusion", "random", "terms"]
     assert order[-1] == "random"
 
 
-def test_a_set_as_json(fieldwise, bundle, table):
-    code, out, err = fieldwise("explain", bundle, "--data", table, "--json", "--faithfulness")
-    assert (code, err) == (0, "")
-    found = json.loads(out)
+def test_a_set_as_json(as_json, bundle, table):
+    found = as_json("explain", bundle, "--data", table, "--faithfulness")
     assert found["rows"] == 400
     strengths = [pair["strength"] for pair in found["pairs"]]
     assert strengths == sorted(strengths, reverse=True)
@@ -83,7 +78,7 @@ def test_a_set_as_json(fieldwise, bundle, table):
     assert "planted_pairs" not in found
 
 
-def test_other_models_have_their_own_parts(fieldwise, recipe, table):
+def test_other_models_have_their_own_parts(done, recipe, table):
     text = recipe.read_text()
     for model, settings, words in (
         ("autoint", "layers = 1", ("attention is uniform: all weights",)),
@@ -95,19 +90,17 @@ def test_other_models_have_their_own_parts(fieldwise, recipe, table):
         ("deepfm", "hidden = [4]", ("integrated gradients",)),
     ):
         recipe.write_text(text.replace('name = "fm"', f'name = "{model}"\n{settings}'))
-        assert fieldwise("train", recipe, "--out", model, "--quiet", "--json")[0] == 0
+        done("train", recipe, "--out", model, "--quiet", "--json")
         for which in (("--row", 1), ("--rows", 20)):
-            code, out, _ = fieldwise("explain", model, "--data", table, *which, "--top", 3)
-            assert code == 0
+            out = done("explain", model, "--data", table, *which, "--top", 3)[0]
             assert all(word in out for word in words)
 
 
-def test_the_simulated_logs_pairs_are_counted(fieldwise, tmp_path):
-    assert fieldwise("data", "simulate", "--rows", 600, "--out", "log.csv")[0] == 0
+def test_the_simulated_logs_pairs_are_counted(fieldwise, done, tmp_path):
+    done("data", "simulate", "--rows", 600, "--out", "log.csv")
     short = "--set", "data.rows=2000", "--set", "training.epochs=1"
-    assert fieldwise("train", "simulated/fm", "--out", "b", "--quiet", "--json", *short)[0] == 0
-    code, out, _ = fieldwise("explain", "b", "--data", "log.csv", "--rows", 20, "--json")
-    assert code == 0
+    done("train", "simulated/fm", "--out", "b", "--quiet", "--json", *short)
+    out = done("explain", "b", "--data", "log.csv", "--rows", 20, "--json")[0]
     assert json.loads(out)["planted_pairs"]["of"] == 5
     assert "planted pairs among the first 5: " in fieldwise("explain", "b", "--data", "log.csv", "--rows", 20)[1]
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from cli.test_bad_input import refused
 from recipe_text import recipe_text
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli import run
-from fieldwise.cli.listening import Listening
-from fieldwise.cli.serve_options import LogReading, ServeOptions
-from fieldwise.cli.serve_sources import read_tables
+from fieldwise.cli.options import Reading
+from fieldwise.cli.serve import ServeOptions
+from fieldwise.cli.serve_sources import Loader
 from fieldwise.errors import ConfigError
 from fieldwise.schema.ids import id_columns
 from fieldwise.scoring.recommend import Catalogue, recommend
@@ -44,41 +45,41 @@ def trained(request, tmp_path_factory) -> tuple[Path, Path, str, str]:
         split="time",
     )
     (folder / "r.toml").write_text(text)
-    assert run(["train", str(folder / "r.toml"), "--out", str(folder / "b"), "--quiet", "--json", "--no-cache"]) == 0
+    assert run(["train", str(folder / "r.toml"), "--out", str(folder / "b"), "--quiet", "--json"]) == 0
     return folder / "b", folder / "log.csv", user, item
 
 
 def served(bundle: Path, log: Path, **options):
     """The columns of users and of items that a server takes of a log."""
-    asked = ServeOptions(bundle=bundle, log=log, reading=LogReading(), listening=Listening(), **options)
-    tables = read_tables(asked, [Bundle.load(bundle).schema])
-    assert tables.log.column == tables.users.column
-    return tables.users.column, tables.item_id
+    asked = ServeOptions(bundle=bundle, log=log, reading=Reading(), **options)
+    load = Loader(asked)
+    assert load.log.column == load.users.column
+    return load.users.column, load.item_id
+
+
+def test_evaluation_and_report_give_one_answer(fieldwise, done, trained):
+    bundle, _, user, item = trained
+    code, out, err = fieldwise("evaluate", bundle, "--ranking", "--keep-seen")
+    assert (code, f"ranking by {user} and {item}: " in out) == (0, True), err
+
+    done("report", bundle, "--out", "r.html", "--quiet")
+    page = Path("r.html").read_text()
+    assert f"Users ({user}) by their training rows" in page
+    assert f"Items ({item}) by their training rows" in page
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["", "given"])
-def test_all_commands_give_one_answer(fieldwise, trained, given):
+def test_what_serves_gives_one_answer(done, trained, given):
     bundle, log, user, item = trained
     other_user, other_item = OTHERS
-    by = {"--user": other_user, "--item": other_item} if given else {}
-    words = [word for pair in by.items() for word in pair]
     expected = OTHERS if given else (user, item)
-
-    code, out, err = fieldwise("evaluate", bundle, "--ranking", "--keep-seen", "--no-cache", *words)
-    assert (code, f"ranking by {expected[0]} and {expected[1]}: " in out) == (0, True), err
-
-    assert fieldwise("report", bundle, "--out", "r.html", "--quiet", "--no-cache", *words)[0] == 0
-    page = Path("r.html").read_text()
-    assert f"Users ({expected[0]}) by their training rows" in page
-    assert f"Items ({expected[1]}) by their training rows" in page
-
     options = {"user_id": other_user, "item_id": other_item} if given else {}
     assert served(bundle, log, **options) == expected
 
     table = pl.read_csv(log)
     table.unique(item).write_csv("items.csv")
     asked = ("--id", other_item) if given else ()
-    assert fieldwise("index", bundle, "--items", "items.csv", "--out", "ix", "--json", *asked)[0] == 0
+    done("index", bundle, "--items", "items.csv", "--out", "ix", "--json", *asked)
     assert json.loads(Path("ix/index.json").read_text())["id_column"] == expected[1]
 
     catalogue = Catalogue(user=other_user, item=other_item) if given else None
@@ -112,6 +113,7 @@ def test_only_the_rule_takes_another_column(fieldwise, trained):
         recommend(Bundle.load(bundle), table.rename({user: "user"}), users=[1])
     text = (log.parent / "r.toml").read_text().replace(f'user = "{user}"', f'user = "{user}m"')
     Path("r.toml").write_text(text)
-    code, _, err = fieldwise("train", "r.toml", "--out", "b", "--quiet")
-    assert code != 0
-    assert f"the schema's user must be in the table: '{user}m' is not; did you mean '{user}'" in err
+    refused(
+        fieldwise("train", "r.toml", "--out", "b", "--quiet"),
+        f"the schema's user must be in the table: '{user}m' is not; did you mean '{user}'",
+    )

@@ -35,11 +35,10 @@ def test_the_package_logs_by_python_and_sets_nothing_up(caplog):
     assert [level for _, level, _ in said] == ["INFO", "DEBUG", "DEBUG", "INFO"]
 
 
-def test_v_shows_more_and_q_less(fieldwise, recipe):
+def test_v_shows_more_and_q_less(done, recipe):
     lines = {}
     for options in ((), ("-v",), ("-vv",), ("-v", "-q")):
-        code, _, err = fieldwise("train", recipe, "--out", "b", "--overwrite", *options)
-        assert code == 0, err
+        err = done("train", recipe, "--out", "b", "--overwrite", *options)[1]
         lines[options] = [line for line in err.splitlines() if line.startswith("fieldwise.training.fit: ")]
     assert not lines[()]
     assert not lines["-v", "-q"]

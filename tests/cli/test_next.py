@@ -34,28 +34,26 @@ def check_parses(words: list[str]) -> None:
     parser.make_context(name, rest, resilient_parsing=False)
 
 
-def test_what_predicts_is_explained_and_what_is_explained_reported(fieldwise, bundle, log):
+def test_what_predicts_is_explained_and_what_is_explained_reported(fieldwise, done, bundle, log):
     log.write_csv("a log.csv", separator=";")
-    reading = ("--data", "a log.csv", "--separator", ";")
+    reading = ("--data", "a log.csv", "--read", "separator=;")
     _, _, err = fieldwise("predict", bundle, *reading, "--out", "p.csv")
-    assert suggested(err) == ["explain", str(bundle), "--data", "a log.csv", "--row", "0", "--separator", ";"]
-    code, _, err = fieldwise(*suggested(err))
-    assert code == 0
+    assert suggested(err) == ["explain", str(bundle), "--data", "a log.csv", "--row", "0", "--read", "separator=;"]
+    err = done(*suggested(err))[1]
     assert suggested(err) == ["report", str(bundle)]
     check_parses(suggested(err))
     _, out, err = fieldwise("evaluate", bundle, *reading)
     assert "next" not in out
     assert suggested(err)[0] == "explain"
-    assert fieldwise(*suggested(err))[0] == 0
+    done(*suggested(err))
     assert "next" not in fieldwise("evaluate", bundle, *reading, "--json")[2]
 
 
-def test_training_leads_to_a_report_and_a_description_to_training(fieldwise, recipe, monkeypatch):
+def test_training_leads_to_a_report_and_a_description_to_training(fieldwise, done, recipe, monkeypatch):
     _, _, err = fieldwise("describe", recipe, "--set", "training.epochs=1")
     train = suggested(err)
     assert train == ["train", str(recipe), "--set", "training.epochs=1"]
-    code, _, err = fieldwise(*train, "--out", "a bundle")
-    assert code == 0
+    err = done(*train, "--out", "a bundle")[1]
     assert suggested(err) == ["report", "a bundle"]
     serve = suggested("\n".join(err.splitlines()[:-1]))
     assert serve[:3] == ["serve", "a bundle", "--log"]
@@ -66,7 +64,7 @@ def test_training_leads_to_a_report_and_a_description_to_training(fieldwise, rec
     monkeypatch.setattr(next_module, "find_spec", lambda _: None)  # without the extra that writes reports
     _, _, err = fieldwise(*train, "--out", "a bundle", "--overwrite")
     assert suggested(err) == ["evaluate", "a bundle"]
-    assert fieldwise(*suggested(err))[0] == 0
+    done(*suggested(err))
 
 
 def test_a_comparison_leads_to_a_search(fieldwise, recipe):
@@ -77,14 +75,14 @@ def test_a_comparison_leads_to_a_search(fieldwise, recipe):
     check_parses(suggested(err))
 
 
-def test_commands_about_data_lead_to_commands_on_them(fieldwise):
+def test_commands_about_data_lead_to_commands_on_them(fieldwise, done):
     _, _, err = fieldwise("recipes")
     check_parses(suggested(err))
     _, _, err = fieldwise("data", "list")
     assert suggested(err)[:2] == ["data", "fetch"]
     check_parses(suggested(err))
     _, _, err = fieldwise("data", "simulate", "--out", "log.csv", "--rows", 200)
-    assert fieldwise(*suggested(err))[0] == 0
+    done(*suggested(err))
 
 
 def test_the_command_is_what_starts_this_installation(tmp_path, monkeypatch):

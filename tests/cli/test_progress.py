@@ -3,16 +3,16 @@
 import json
 
 import pytest
+from cli.test_bad_input import refused
 
 
 def told(err):
     return [json.loads(line) for line in err.splitlines() if line.startswith("{")]
 
 
-def test_train_tells_its_phases(fieldwise, recipe):
+def test_train_tells_its_phases(done, recipe):
     words = "--progress", "json", "--json", "--set", "training.linear_start=false"  # else it ends as a mean with LR
-    code, out, err = fieldwise("train", recipe, "--out", "b", *words)
-    assert code == 0, err
+    out, err = done("train", recipe, "--out", "b", *words)
     lines = told(err)
     last = {(one["phase"], one.get("epoch")): one for one in lines if "rows" in one}  # a slow machine says more
     assert list(last) == [("preparation", None), ("training", 1), ("training", 2), ("evaluation", None)]
@@ -25,25 +25,20 @@ def test_train_tells_its_phases(fieldwise, recipe):
     assert "train loss" not in err, "no lines for people"
 
 
-def test_predict_tells_its_rows(fieldwise, recipe):
-    assert fieldwise("train", recipe, "--out", "b", "--quiet")[0] == 0
-    code, _, err = fieldwise("predict", "b", "--data", "log.csv", "--out", "scores.csv", "--progress", "json")
-    assert code == 0, err
+def test_predict_tells_its_rows(done, bundle, recipe):
+    err = done("predict", bundle, "--data", "log.csv", "--out", "scores.csv", "--progress", "json")[1]
     last = told(err)[-1]
     assert (last["phase"], last["rows"], last["rows_total"]) == ("prediction", 400, 400)
 
 
 def test_another_word_is_refused(fieldwise, recipe):
-    code, _, err = fieldwise("train", recipe, "--progress", "xml")
-    assert code == 2
-    assert "--progress must be text or json, found 'xml'" in err
+    refused(fieldwise("train", recipe, "--progress", "xml"), "--progress must be text or json, found 'xml'")
 
 
-def test_a_tracker_gets_the_runs_of_train_and_compare(fieldwise, recipe, tmp_path):
+def test_a_tracker_gets_the_runs_of_train_and_compare(done, recipe, tmp_path):
     pytest.importorskip("tensorboard")
-    assert fieldwise("train", recipe, "--out", "b", "--quiet", "--tracker", "tensorboard")[0] == 0
-    code, _, err = fieldwise("compare", recipe, "--seeds", "1", "--quiet", "--tracker", "tensorboard")
-    assert code == 0, err
+    done("train", recipe, "--out", "b", "--quiet", "--tracker", "tensorboard")
+    done("compare", recipe, "--seeds", "1", "--quiet", "--tracker", "tensorboard")
     runs = sorted(path.parent.name for path in (tmp_path / "tensorboard").glob("*/events.out.tfevents*"))
     assert len(runs) == 2
     assert "seed-0" in runs[1] or "seed-0" in runs[0]

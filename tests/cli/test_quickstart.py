@@ -1,6 +1,5 @@
 """From an empty folder to a page in one command; what the terminal shows is what the page recommends."""
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -9,21 +8,19 @@ from cli.test_bad_input import refused
 from forked import Command
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.cli import demo_runs
-from fieldwise.cli import quickstart as module
+from fieldwise.cli import demo
 from fieldwise.cli.next import command
 
 SMALL = ("data.rows=600", "data.users=20", "data.items=60", "training.epochs=1", "training.batch_size=256")
 BEFORE = f"""
-import dataclasses
-from fieldwise.cli import demo_runs
-demo_runs.QUICK = dataclasses.replace(demo_runs.QUICK, settings={SMALL!r})
+from fieldwise.cli import demo
+demo.QUICK = demo.QUICK._replace(settings={SMALL!r})
 """
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(demo_runs, "QUICK", dataclasses.replace(demo_runs.QUICK, settings=SMALL))
+    monkeypatch.setattr(demo, "QUICK", demo.QUICK._replace(settings=SMALL))
 
 
 def test_one_command_serves_what_it_printed():
@@ -47,9 +44,8 @@ def test_one_command_serves_what_it_printed():
     assert Bundle.load(Path("q") / user[2]).about["run"]["recipe"] == f"simulated/{user[2]}"
 
 
-def test_without_serving_it_names_the_command_that_does(fieldwise, small):
-    code, out, err = fieldwise("quickstart", "--no-serve", "--out", "a folder", "--quiet")
-    assert code == 0
+def test_without_serving_it_names_the_command_that_does(done, small):
+    out, err = done("quickstart", "--no-serve", "--out", "a folder", "--quiet")
     best = re.search(r"by simulated/(\S+) \(best", out)
     assert best
     words = command("serve", Path("a folder") / best[1], "--log", Path("a folder") / "log.parquet")
@@ -59,6 +55,6 @@ def test_without_serving_it_names_the_command_that_does(fieldwise, small):
 
 
 def test_without_the_extra_it_says_so_before_any_work(fieldwise, monkeypatch):
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
-    monkeypatch.setattr(demo_runs, "train_demo", lambda *_: pytest.fail("work was begun"))
+    monkeypatch.setattr(demo, "find_spec", lambda _: None)
+    monkeypatch.setattr(demo, "_train", lambda *_, **__: pytest.fail("work was begun"))
     refused(fieldwise("quickstart"), "the page needs uvicorn: pip install 'fieldwise[serve]'", "--no-serve")

@@ -5,14 +5,10 @@ import polars as pl
 from fieldwise.bundle.bundle import Bundle
 
 
-def test_everybody_gets_items_in_a_file_as_in_python(fieldwise, recipe, log, tmp_path):
-    assert fieldwise("train", recipe, "--out", "b", "--quiet")[0] == 0
+def test_everybody_gets_items_in_a_file_as_in_python(done, bundle, log, tmp_path):
     newcomer = log.head(3).with_columns(pl.lit("new").alias("user"), pl.lit("i9").alias("item"))
     pl.concat([log, newcomer]).write_csv("later.csv")
-    code, out, err = fieldwise(
-        "recommend", "b", "--log", "later.csv", "--n", "3", "--out", "top.parquet", "--keep-seen"
-    )
-    assert code == 0, err
+    out, err = done("recommend", bundle, "--log", "later.csv", "--k", "3", "--out", "top.parquet", "--keep-seen")
     assert out == ""
     found = pl.read_parquet(tmp_path / "top.parquet")
     assert found.columns == ["user", "item", "rank", "score", "source"]
@@ -21,12 +17,8 @@ def test_everybody_gets_items_in_a_file_as_in_python(fieldwise, recipe, log, tmp
         "1 whom it does not know by popularity"
     ) in err
     assert found.filter(pl.col("source") == "popularity")["user"].unique().to_list() == ["new"]
-    expected = Bundle.load("b").recommend(log="later.csv", n=3, exclude_seen=False)
+    expected = Bundle.load(bundle).recommend(log="later.csv", n=3, exclude_seen=False)
     assert found.equals(expected)
-    code, _, err = fieldwise("recommend", "b", "--log", "later.csv", "--out", "u.csv", "--user", "u1", "--user", "x")
-    assert code == 0, err
+    err = done("recommend", bundle, "--log", "later.csv", "--out", "u.csv", "--user", "u1", "--user", "x")[1]
     own = pl.read_csv(tmp_path / "u.csv")
     assert own["user"].unique(maintain_order=True).to_list() == ["u1", "x"]
-    code, _, err = fieldwise("recommend", "b", "--log", "later.csv", "--out", "u.csv", "--user-id", "usr")
-    assert code == 2
-    assert "--user-id must be a column of the table, found 'usr': did you mean 'user'?" in err

@@ -4,6 +4,9 @@ import shutil
 
 import polars as pl
 import pytest
+from cli.conftest import make_log, write_recipe
+
+from fieldwise.cli import run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
@@ -21,19 +24,20 @@ def browser():
         found.close()
 
 
-@pytest.fixture
-def report(fieldwise, recipe, log, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
     """Two runs, one with attention; a value of the data is a script, another one long."""
-    monkeypatch.setattr("fieldwise.report.measures.REPLICATES", (50, 50))
+    folder = tmp_path_factory.mktemp("report")
     values = {"i0": "<script>alert(1)</script>", "i1": "a value " * 30, "i2": "x" * 200}
-    log.with_columns(item=pl.col("item").replace(values)).write_csv(tmp_path / "log.csv")
-    text = recipe.read_text()
-    for name, model in (("fm", 'name = "fm"'), ("int", 'name = "autoint"\nlayers = 2\nheads = 2\n#')):
-        recipe.write_text(text.replace('name = "fm"\nembedding_dim = 4', model + "\nembedding_dim = 4"))
-        assert fieldwise("train", recipe, "--out", name, "--quiet", "--json")[0] == 0
-    ask = "--slice", "item", "--slice", "price", "--out", "r.html", "--quiet"
-    assert fieldwise("report", "fm", "int", *ask)[0] == 0
-    return tmp_path / "r.html"
+    make_log().with_columns(pl.col("item").replace(values)).write_csv(folder / "log.csv")
+    for name, model in (("fm", {}), ("int", {"name": "autoint", "layers": 2, "heads": 2})):
+        write_recipe(folder / "mine.toml", **model)
+        assert run(["train", str(folder / "mine.toml"), "--out", str(folder / name), "--quiet", "--json"]) == 0
+    ask = "--slice", "item", "--slice", "price", "--out", str(folder / "r.html"), "--quiet"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("fieldwise.report.metrics.REPLICATES", (50, 50))
+        assert run(["report", str(folder / "fm"), str(folder / "int"), *ask]) == 0
+    return folder / "r.html"
 
 
 def test_it_asks_for_nothing_says_nothing_and_fits(browser, report):

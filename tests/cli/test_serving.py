@@ -38,7 +38,8 @@ def test_build_update_change_and_remove(fieldwise, trained, items):
     code, out, err = fieldwise(*build, "--storage", "int8")
     assert code == 0
     assert err.startswith("items are identified by the column 'item' (change it with --id)\nnext, ")
-    assert err.endswith(f"{command('serve', '--prerank', trained, '--index', 'ix')}\n")
+    log = trained.parent / "log.csv"
+    assert err.endswith(f"{command('serve', '--prerank', trained, '--index', 'ix', '--log', log)}\n")
     assert "7 items in ix, int8" in out
     assert "7 new, 0 changed, 0 removed, 0 unchanged" in out
     found = json.loads(fieldwise(*build, "--json")[1])
@@ -60,7 +61,7 @@ def test_what_a_cascade_loses(fieldwise, trained, bundle, items, log):
     measure = "evaluate-cascade", trained, bundle, "--index", "ix", "--data", "rows.csv", "--k", 3, "--prerank", 5
     code, out, err = fieldwise(*measure, "--rows", 20, "--json")
     assert code == 0
-    assert err == "20 of 400 rows sampled as contexts, seed 0 (use --rows for more)\n"
+    assert err == "20 of 400 rows sampled as contexts (use --rows for more)\n"
     found = json.loads(out)
     assert (found["contexts"], found["items"], found["k"]) == (20, 7, 3)
     assert 0 <= found["recall"] <= 1
@@ -74,7 +75,7 @@ def test_what_a_cascade_loses(fieldwise, trained, bundle, items, log):
 def test_tables_without_a_header(fieldwise, trained, bundle, items, log):
     def bare(table, name):
         table.write_csv(name, include_header=False)
-        return "--columns", ",".join(table.columns)
+        return "--read", "columns=" + ",".join(table.columns)
 
     rows, catalogue = bare(log, "bare.csv"), bare(items, "bare-items.csv")
     log.write_csv("rows.csv")
@@ -125,7 +126,7 @@ def test_what_is_refused(fieldwise, trained, bundle, items, log):
     refused(fieldwise(*measure, "--index", "nothing"), "nothing is not an index")
     refused(fieldwise(*measure, "--index", "ix", "--k", 10, "--prerank", 5), "found k 10 and prerank 5")
     refused(
-        fieldwise("evaluate-cascade", bundle, bundle, "--index", "ix", "--data", "rows.csv"), "belongs to the model"
+        fieldwise("evaluate-cascade", bundle, bundle, "--index", "ix", "--data", "rows.csv"), "must be the IntTower"
     )
 
 
@@ -145,7 +146,7 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
     refused(fieldwise("serve", "nothing"), "nothing is not a bundle")
     refused(fieldwise("serve", bundle, "--prerank", trained), "give --index, --items, or a --log")
     refused(fieldwise("serve", bundle, "--index", "items.csv"), "--index is for", "give --prerank")
-    refused(fieldwise("serve", bundle, "--columns", "user,item"), "apply to --log, which is not given")
+    refused(fieldwise("serve", bundle, "--read", "columns=user,item"), "applies to --log, which is not given")
     refused(fieldwise("serve", bundle, "--exclude-seen"), "--exclude-seen needs a log", "give --log")
     refused(
         fieldwise("serve", bundle, "--prerank", trained, "--items", "redis://h/0"), "an index is built from a table"
@@ -155,12 +156,14 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
     refused(fieldwise("serve", bundle, "--users", "items.csv"), named, "give --user-id")
     wrong = "--user-id must be a column of the table, found 'who': known: item"
     refused(fieldwise("serve", bundle, "--users", "items.csv", "--user-id", "who"), wrong)
+    items.vstack(items).write_csv("twice.csv")
+    assert fieldwise("serve", bundle, "--items", "twice.csv")[2].count("every id must be present and unique") == 1
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         refused(fieldwise("serve", bundle, "--port", taken.getsockname()[1]), "cannot listen on 127.0.0.1:")
     assert fieldwise("index", trained, "--items", "items.csv", "--out", "ix")[0] == 0
-    refused(fieldwise("serve", bundle, "--prerank", bundle, "--index", "ix"), "belongs to the model")
+    refused(fieldwise("serve", bundle, "--prerank", bundle, "--index", "ix"), "--prerank must be an IntTower, found")
 
 
 def test_export(fieldwise, bundle):

@@ -82,14 +82,14 @@ def test_the_command_serves_from_stores(fieldwise, bundle, users, items, redis, 
     addresses = {"FIELDWISE_USERS": redis.url("users"), "FIELDWISE_ITEMS": postgres.url("items")}
     for file, url, column in zip(("users.csv", "items.parquet"), addresses.values(), ("user", "item"), strict=True):
         assert fieldwise("store", "load", file, "--to", url, "--id", column)[0] == 0
-    options = ["--user-id", "user", "--item-id", "item", "--store-timeout", "1", "--port", "0"]
+    options = ["--user-id", "user", "--item-id", "item", "--store-timeout", "30", "--port", "0"]
     started = Command("serve", bundle, *options, **addresses)
     try:
         place = started.heard(r"http://\S+")
         rows = [{"user": "u1", "item": item} for item in items["item"]]
-        for _ in range(1000):
+        for _ in range(5000):
             try:
-                answer = httpx.post(f"{place[0]}/v1/predict", json={"rows": rows}, timeout=20)
+                answer = httpx.post(f"{place[0]}/v1/predict", json={"rows": rows}, timeout=90)
                 break
             except httpx.ConnectError:
                 time.sleep(0.02)

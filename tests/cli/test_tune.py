@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cli.test_bad_input import refused
 
 from fieldwise.runs.recipe import load_recipe
 
@@ -15,7 +16,7 @@ def tuned(recipe):
 
 
 def test_a_search_for_people(fieldwise, tuned):
-    code, out, err = fieldwise("tune", tuned, "--trials", 3, "--final-seeds", 2, "--quiet", "--no-cache")
+    code, out, err = fieldwise("tune", tuned, "--trials", 3, "--seeds", 2, "--quiet")
     assert (code, err) == (0, "")
     assert "best logloss on validation rows" in out
     assert "This study evaluated only these settings on the test rows, after the search." in out
@@ -26,7 +27,7 @@ def test_a_search_for_people(fieldwise, tuned):
 
 
 def test_a_search_that_goes_on_after_its_test_evaluation_says_so(fieldwise, tuned):
-    ask = ("tune", tuned, "--final-seeds", 1, "--no-cache", "--quiet")
+    ask = ("tune", tuned, "--seeds", 1, "--quiet")
     assert "on the test rows, after the search." in fieldwise(*ask, "--trials", 1)[1]
     for _ in range(2):
         code, out, err = fieldwise(*ask, "--trials", 6)
@@ -34,25 +35,20 @@ def test_a_search_that_goes_on_after_its_test_evaluation_says_so(fieldwise, tune
         went_on = "after 1 trials; the search then went on to 6 trials, and they are still the best." in out
         assert went_on or "2 settings have been evaluated on them by now" in out
     (record,) = Path("runs/tune").glob("*.test.json")
-    told = fieldwise("tune", tuned, "--final-seeds", 1, "--no-cache", "--trials", 2)[2]
+    told = fieldwise("tune", tuned, "--seeds", 1, "--trials", 2)[2]
     assert "6 trials, more than the 2 requested" in told
-    for damage in ("{", "[" * 100_000, "[{}]", '{"a": 1}', "[]", "[1]"):
-        record.write_text(damage)
-        code, out, err = fieldwise(*ask, "--trials", 6)
-        assert (code, out) == (2, "")
-        assert err.startswith(f"fieldwise: the record of test evaluations {record} is damaged (")
-        assert len(err.splitlines()) == 1
+    for damage in (b"{", b"[" * 100_000, b"[{}]", b'{"a": 1}', b"[]", b"[1]", b'[{"trial": "\xff"}]'):
+        record.write_bytes(damage)
+        refused(fieldwise(*ask, "--trials", 6), f"fieldwise: the record of test evaluations {record} is damaged (")
 
 
-def test_json_and_a_recipe_to_train(fieldwise, tuned):
-    code, out, _ = fieldwise("tune", tuned, "--trials", 2, "--final-seeds", 1, "--quiet", "--no-cache", "--json")
-    found = json.loads(out)
-    assert code == 0
+def test_json_and_a_recipe_to_train(done, tuned):
+    found = json.loads(done("tune", tuned, "--trials", 2, "--seeds", 1, "--quiet", "--json")[0])
     assert sum(found["trials"].values()) == 2
     assert load_recipe(found["recipe_file"]).model.embedding_dim == found["values"]["model.embedding_dim"]
     assert [run["seed"] for run in found["runs"]] == [0]
-    code, out, _ = fieldwise("train", found["recipe_file"], "--seed", 0, "--quiet", "--no-cache", "--json")
-    assert json.loads(out)["valid"]["logloss"] == pytest.approx(found["value"], abs=1e-9)
+    trained = json.loads(done("train", found["recipe_file"], "--seed", 0, "--quiet", "--json")[0])
+    assert trained["valid"]["logloss"] == pytest.approx(found["value"], abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +64,4 @@ def test_json_and_a_recipe_to_train(fieldwise, tuned):
 )
 def test_a_wrong_space_is_one_sentence(fieldwise, recipe, search, sentence):
     recipe.write_text(recipe.read_text() + f"\n[search]\n{search}\n")
-    code, _, err = fieldwise("tune", recipe, "--trials", 1, "--quiet", "--no-cache")
-    assert code == 2
-    assert sentence in err
-    assert len(err.splitlines()) == 1
+    refused(fieldwise("tune", recipe, "--trials", 1, "--quiet"), sentence)

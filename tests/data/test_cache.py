@@ -3,23 +3,28 @@
 import dataclasses
 import json
 import os
+import tempfile
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
+from pieces_lab import assert_equal
 
-from fieldwise.data.prepare.prepared import Prepared
-from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.prepare.row_fingerprints import digest_rows
+from fieldwise.data.read.chunks import table_bytes
+from fieldwise.data.read.simulation import simulate
+from fieldwise.data.read.tables import as_table
+from fieldwise.errors import FieldwiseError
 from fieldwise.runs.data import _data_files, prepare_recipe
-from fieldwise.runs.identity import rows_digest, same_rows
+from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.recipe import Recipe, load_recipe
+from fieldwise.storage.artifact import seal
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
-from fieldwise.storage.checksums import SummedFile, word_sums
-from fieldwise.storage.digest import digest_rows, first_rows_digest
-from fieldwise.storage.writer import seal
+from fieldwise.storage.checksums import WordSums, word_sums
 
 
 @pytest.fixture
@@ -38,26 +43,15 @@ def recipe(tmp_path: Path) -> Recipe:
     return load_recipe("simulated/afm", [f"data.path={tmp_path / 'log.csv'}"])
 
 
-def assert_same(a: Prepared, b: Prepared) -> None:
-    assert (a.encoder, a.counts, a.unseen) == (b.encoder, b.counts, b.unseen)
-    for name in PARTS:
-        one, other = getattr(a, name), getattr(b, name)
-        assert one.frame.equals(other.frame)
-        assert one.frame.schema == other.frame.schema
-        for array in ("ids", "values", "bag_ids", "bag_offsets", "y"):
-            np.testing.assert_array_equal(getattr(one.table, array), getattr(other.table, array), strict=True)
-        np.testing.assert_array_equal(one.group, other.group)
-
-
 def test_the_second_run_reads_what_the_first_kept(
     cache: Cache, recipe: Recipe, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = prepare_recipe(recipe, Path(), cache=cache)
     assert said == []
-    monkeypatch.setattr("fieldwise.runs.data.prepare", lambda *_, **__: pytest.fail("made again"))
+    monkeypatch.setattr("fieldwise.runs.data.Preparation.run", lambda *_, **__: pytest.fail("made again"))
     second = prepare_recipe(recipe, Path(), cache=cache)
-    assert_same(first, second)
-    assert_same(first, prepare_recipe(dataclasses.replace(recipe, name="other"), Path(), cache=cache))
+    assert_equal(first, second)
+    assert_equal(first, prepare_recipe(dataclasses.replace(recipe, name="other"), Path(), cache=cache))
     assert [line.startswith("read from the cache: ") for line in said] == [True, True]
     assert rows_digest(second.test.frame, recipe.schema) == rows_digest(first.test.frame, recipe.schema)
 
@@ -71,19 +65,19 @@ def test_whatever_changes_the_data_is_another_entry(cache: Cache, recipe: Recipe
     ]
     for k, other in enumerate(changed, start=2):
         prepared = prepare_recipe(other, Path(), cache=cache)
-        assert_same(prepared, prepare_recipe(other, Path()))
+        assert_equal(prepared, prepare_recipe(other, Path()))
         assert len(cache.entries()) == k
     path = tmp_path / "log.csv"
     moment = path.stat().st_mtime_ns
     path.write_bytes(path.read_bytes().replace(b"Mon", b"Tue"))  # as long as before
     os.utime(path, ns=(moment, moment))
-    assert_same(prepare_recipe(recipe, Path(), cache=cache), prepare_recipe(recipe, Path()))
+    assert_equal(prepare_recipe(recipe, Path(), cache=cache), prepare_recipe(recipe, Path()))
     assert len(cache.entries()) == 5
 
 
 def test_another_code_is_another_entry(cache: Cache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare_recipe(recipe, Path(), cache=cache)
-    monkeypatch.setattr("fieldwise.data.prepare.files._code_digest", lambda: "other code")
+    monkeypatch.setattr("fieldwise.runs.data._code_digest", lambda: "other code")
     prepare_recipe(recipe, Path(), cache=cache)
     assert len(cache.entries()) == 2
 
@@ -103,7 +97,7 @@ def test_a_damaged_entry_is_told_and_made_again(
             else:
                 changed = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
                 file.write_bytes(content[:-9] if how == "cut" else changed)
-            assert_same(prepare_recipe(recipe, Path(), cache=cache), first)
+            assert_equal(prepare_recipe(recipe, Path(), cache=cache), first)
             if name != ABOUT:
                 assert "is damaged" in said[0]
                 assert len(said) == 1
@@ -158,6 +152,30 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
     assert cache.entries() == []
 
 
+@pytest.mark.parametrize("other", [False, True])
+def test_mapped_rows_on_another_disk_take_no_room_of_the_cache(
+    other: bool, cache: Cache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded = 4 * 600 * 14  # bytes: 14 cells, numbers and labels in each row
+    free = table_bytes(as_table(Path(recipe.data.path or ""))) + 1.5 * encoded
+    device = -1 if other else Path(tempfile.gettempdir()).stat().st_dev
+    monkeypatch.setattr(
+        "fieldwise.runs.data._existing", lambda _: SimpleNamespace(stat=lambda: SimpleNamespace(st_dev=device))
+    )
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    prepare_recipe(recipe, Path(), cache=cache)
+    assert len(cache.entries()) == other
+
+
+def test_rows_of_a_given_table_are_no_lines_of_the_recipes_file(recipe: Recipe) -> None:
+    frame = as_table(Path(recipe.data.path or ""))
+    label = recipe.schema.labels[0].column
+    with pytest.raises(FieldwiseError) as told:
+        prepare_recipe(recipe, Path(), frame.with_columns(pl.lit(None, pl.Int64).alias(label)))
+    assert "row 0" in str(told.value)
+    assert "log.csv" not in str(told.value)
+
+
 def test_what_breaks_off_leaves_nothing(cache: Cache, said: list[str]) -> None:
     def breaks(folder: Path) -> None:
         (folder / "half").write_bytes(b"1")
@@ -202,13 +220,17 @@ def test_two_processes_may_keep_the_same(cache: Cache) -> None:
     assert [p.name for p in cache.folder.iterdir()] == ["k"]
 
 
-def test_an_entry_whose_removal_breaks_off_is_no_entry(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_whose_removal_breaks_off_is_no_entry(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache.put("k", "a thing", write(5))
-    monkeypatch.setattr("fieldwise.storage.cache.shutil.rmtree", lambda *_, **__: None)  # killed there
+    killed = tmp_path / "kept" / ".fieldwise-scratch.abcd1234"
+    killed.mkdir()
+    monkeypatch.setattr("fieldwise.storage.cache.scratch_folder", lambda _: nullcontext(killed))
     cache.clear()
     monkeypatch.undo()
     (left,) = cache.folder.iterdir()
-    assert left.name.startswith(".k.")
+    assert left == killed
     assert cache.get("k", lambda folder: folder) is None
     cache.put("k", "made again", write(5))
     assert [entry.title for entry in cache.entries()] == ["made again"]
@@ -216,7 +238,8 @@ def test_an_entry_whose_removal_breaks_off_is_no_entry(cache: Cache, monkeypatch
 
 def test_clear_removes_entries_and_parts_and_nothing_else(cache: Cache) -> None:
     cache.put("k", "a thing", write(5))
-    (cache.folder / ".l.0123.part").mkdir()
+    (cache.folder / ".fieldwise-scratch.abcd1234").mkdir()
+    os.utime(cache.folder / ".fieldwise-scratch.abcd1234", (0, 0))
     (cache.folder / "mine").mkdir()
     assert [entry.title for entry in cache.clear()] == ["a thing"]
     assert [p.name for p in cache.folder.iterdir()] == ["mine"]
@@ -273,21 +296,15 @@ def test_other_rows_have_another_digest(subtests):
     ]:
         with subtests.test(other=other):
             assert digest_rows(other) != digest_rows(ROWS)
-
-
-def test_text_does_not_flow_from_cell_to_cell() -> None:
     one, other = (pl.DataFrame({"t": cells}) for cells in (["ab", "c"], ["a", "bc"]))
-    assert digest_rows(one) != digest_rows(other)
+    assert digest_rows(one) != digest_rows(other), "text does not flow from cell to cell"
 
 
-def test_digests_of_older_bundles_are_still_understood() -> None:
+def test_the_same_rows_are_those_of_a_digest() -> None:
     recipe = load_recipe("simulated/afm")
     frame = simulate(50, users=5, items=4)
-    columns = dict.fromkeys([*recipe.schema.keys, *recipe.schema.columns, recipe.schema.label.column])
-    for digest in (rows_digest(frame, recipe.schema), first_rows_digest(frame.select(*columns))):
-        assert same_rows(digest, frame, recipe.schema)
-        assert not same_rows(digest, frame[::-1], recipe.schema)
-    assert not same_rows(None, frame, recipe.schema)
+    assert rows_digest(frame, recipe.schema) == rows_digest(frame.clone(), recipe.schema)
+    assert rows_digest(frame, recipe.schema) != rows_digest(frame[::-1], recipe.schema)
 
 
 def test_word_sums_tell_damage(subtests, tmp_path):
@@ -297,12 +314,11 @@ def test_word_sums_tell_damage(subtests, tmp_path):
             path = tmp_path / "f"
             path.write_bytes(content.tobytes())
             found = word_sums(path)
-            with path.open("wb") as file:
-                summed, start = SummedFile(file), 0
-                for length in [5, 2**20, 7, 2**21 - 12, size]:
-                    summed.write(content[start : start + length])
-                    start += length
-            assert summed.sums() == found
+            sums, start = WordSums(), 0
+            for length in [5, 2**20, 7, 2**21 - 12, size]:
+                sums.update(content[start : start + length])
+                start += length
+            assert sums.hexdigest() == found
             for at in {0, size // 2, size - 1} if size else set():
                 content[at] ^= 1
                 path.write_bytes(content.tobytes())

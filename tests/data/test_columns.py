@@ -1,4 +1,4 @@
-"""Columns against plain Python: one value has one text, faults name their row, hashes are the published FNV-1a."""
+"""Columns as text, numbers, lists and codes, against plain Python; the table of integer keys against a dict."""
 
 import datetime
 import re
@@ -11,8 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise.data.encode.columns import WHITE, as_list, as_number, as_text, cell_list, cell_text, stable_hash
+from fieldwise.data.encode import encoder as encoder_module
+from fieldwise.data.encode.columns import WHITE, as_list, as_number, as_text, cell_list, cell_text, coded, stable_hash
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.fitted_fields import MULTIPLIER, Vocabulary, single_cells
 from fieldwise.errors import DataError
+from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.storage import threads
 
 SRC = Path(__file__).parents[2] / "src" / "fieldwise"
 
@@ -24,25 +29,10 @@ def fnv1a(text: str) -> int:
     return value
 
 
-def test_one_id_has_one_text_whatever_its_type(subtests):
-    for column in [["12"], [12], [12.0], [Decimal("12.00")], [Decimal("12")]]:
-        with subtests.test(column=column):
-            assert as_text(pl.Series(column)).to_list() == ["12"]
-            assert as_list(pl.Series(column), "|").to_list() == [["12"]]
-            assert as_list(pl.Series([column]), "|").to_list() == [["12"]]
-
-
 def test_every_width_of_number_gives_the_same_text(subtests):
     for dtype in [pl.Int8, pl.UInt8, pl.Int32, pl.UInt64, pl.Float32, pl.Float64]:
         with subtests.test(dtype=dtype):
             assert as_text(pl.Series([0, 7, 100, None], dtype=dtype)).to_list() == ["0", "7", "100", None]
-
-
-def test_large_ids_stay_apart_as_integers_and_as_floats(subtests):
-    for value in [2**24, 2**24 + 1, 2**31 + 1, 2**53 - 1]:
-        with subtests.test(value=value):
-            assert as_text(pl.Series([value, value - 1])).to_list() == [str(value), str(value - 1)]
-            assert as_text(pl.Series([float(value), float(value - 1)])).to_list() == [str(value), str(value - 1)]
 
 
 def test_absent_values_become_null() -> None:
@@ -51,11 +41,6 @@ def test_absent_values_become_null() -> None:
     assert as_text(pl.Series(["", "a", None], dtype=pl.Categorical)).to_list() == [None, "a", None]
     assert as_text(pl.Series([None, None])).to_list() == [None, None]
     assert as_text(pl.Series([-0.0])).to_list() == ["0"]
-
-
-def test_booleans_are_lower_case_in_cells_and_in_lists() -> None:
-    assert as_text(pl.Series([True, False, None])).to_list() == ["true", "false", None]
-    assert as_list(pl.Series([[True], [False, None]]), "|").to_list() == [["true"], ["false"]]
 
 
 def test_the_name_of_the_column_stays() -> None:
@@ -132,14 +117,6 @@ def test_lists_of_lists_are_refused() -> None:
         as_list(pl.Series("x", [[[1]]]), "|")
 
 
-def test_hash_is_the_published_fnv1a(subtests: pytest.Subtests) -> None:
-    for text, published in [("", 0xCBF29CE484222325), ("a", 0xAF63DC4C8601EC8C), ("foobar", 0x85944171F73967E8)]:
-        with subtests.test(text=text, published=published):
-            assert fnv1a(text) == published
-            for buckets in (1, 7, 2**31, 2**62):
-                assert stable_hash(pl.Series([text]), buckets).tolist() == [published % buckets]
-
-
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8)), st.integers(1, 2**40))
 def test_hash_equals_a_plain_loop(texts: list[str], buckets: int) -> None:
     found = stable_hash(pl.Series(texts, dtype=pl.String), buckets)
@@ -187,3 +164,139 @@ def test_cells_become_text_and_lists_in_one_place():
     repeated = re.compile(r"str\(\w+\)\.lower\(\)|split\(\w*\.?separator")
     found = {path.relative_to(SRC).as_posix() for path in SRC.rglob("*.py") if repeated.search(path.read_text())}
     assert found == {"data/encode/columns.py", "bundle/standalone.py"}, "an export runs without the package"
+
+
+COLUMNS = [
+    pl.Series(["a", "", None, "b", "a", " a"]),
+    pl.Series(["b", None, "a"], dtype=pl.Categorical),
+    pl.Series([3, None, -7, 3]),
+    pl.Series([2**62, None, -(2**63), 2**63 - 1]),
+    pl.Series([-(2**63), -(2**63) + 1]),
+    pl.Series([*range(-3500, 3500, 14), None, -3500]),  # a lookup table some seven times as long as the column
+    pl.Series([*range(-4500, 4500, 18), None, -4500]),  # nine times
+    pl.Series([-128, 127, None], dtype=pl.Int8),
+    pl.Series([2**64 - 1, 2**64 - 2, None], dtype=pl.UInt64),
+    pl.Series([0.0, -0.0, 1.0, 2.5, float("nan"), None, 1e300, float("inf")]),
+    pl.Series([True, None, False]),
+    pl.Series([datetime.date(2026, 1, 2), None]),
+    pl.Series(["1.10", "1.1", None]).cast(pl.Decimal(10, 2)),
+    pl.Series([None, None]),
+    pl.Series([], dtype=pl.Int64),
+    pl.Series([], dtype=pl.String),
+]
+
+
+def test_codes_stand_for_the_cells_texts(subtests):
+    for column in COLUMNS:
+        with subtests.test(column=column):
+            cells, reference = coded(column), as_text(column).to_list()
+            texts = [*cells.texts.to_list(), None]
+            assert [texts[code] for code in cells.codes] == reference
+            assert len(set(texts)) == len(texts)
+            assert dict(zip(texts, cells.counts().tolist(), strict=False)) == {
+                t: reference.count(t) for t in texts[:-1]
+            }
+            assert cells.look_up(np.arange(10, 10 + len(texts) - 1, dtype=np.int32), -1).tolist() == [
+                -1 if text is None else 10 + texts.index(text) for text in reference
+            ]
+
+
+def test_a_column_of_lists_is_refused() -> None:
+    with pytest.raises(DataError, match="a cell must hold one value: column 'l' is of type List"):
+        coded(pl.Series("l", [[1]]))
+
+
+SCHEMA = Schema(
+    fields=(
+        Categorical("word", min_count=2),
+        Categorical("number"),
+        Categorical("hashed", column="word", hash_buckets=5),
+        Numeric("x"),
+        Numeric("bins", column="x", encoding="quantile", bins=3),
+        Bag("tags"),
+        Sequence("seen", shares="number", max_length=2),
+    ),
+    label=Label("y"),
+)
+
+
+def dirty(rows: int, seed: int) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+
+    def pick(values: list[object]) -> list[object]:
+        return [values[k] for k in rng.integers(0, len(values), rows)]
+
+    return pl.DataFrame(
+        {
+            "word": pick(["a", "b", "", " b", None, "12", "é"]),
+            "number": pick([1, 2, 3, None, 2**40]),
+            "x": pick([0.5, -1.0, None, 3.0, 2.0]),
+            "tags": pick(["p|q", "", None, "q| r|", "p"]),
+            "seen": pick([[1, 2, 3], [], None, [7], [None, 2]]),
+        }
+    )
+
+
+@pytest.mark.parametrize("few", [0, 10**9], ids=["threads", "one thread"])
+def test_threads_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    train, other = dirty(300, 0), dirty(200, 1)
+    reference = Encoder.fit(train, SCHEMA)
+    expected = reference.transform(train), reference.transform(other)
+    monkeypatch.setattr(threads, "FEW_ROWS", few)
+    monkeypatch.setattr(encoder_module, "BLOCK", 64)
+    encoder, table = Encoder.fit_transform(train, SCHEMA)
+    assert encoder == reference == Encoder.fit(train, SCHEMA)
+    for found, rows in zip((table, encoder.transform(other)), expected, strict=True):
+        for name in ("ids", "values", "bag_ids", "bag_offsets"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(rows, name), strict=True)
+    table, at = expected[1], {f.name: f.offset + 1 for f in reference.layout.fields}
+    cells = np.split(table.bag_ids, table.bag_offsets[1:-1])  # tags and seen of each row
+    assert encoder.unseen_in(table) == {
+        "word": (table.ids[:, 0] == at["word"]).mean(),
+        "number": (table.ids[:, 1] == at["number"]).mean(),
+        "tags": (np.concatenate(cells[::2]) == at["tags"]).mean(),
+        "seen": (np.concatenate(cells[1::2]) == at["seen"]).mean(),
+    }
+
+
+def test_of_several_bad_fields_the_first_is_named_by_threads_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "FEW_ROWS", 0)
+    schema = Schema(fields=(Categorical("ok"), Numeric("bad"), Numeric("worse")), label=Label("y"))
+    frame = pl.DataFrame({"ok": ["a"], "bad": ["x"], "worse": ["y"]})
+    for call in (Encoder.fit, Encoder.fit_transform):
+        with pytest.raises(DataError, match="column 'bad'"):
+            call(frame, schema)
+
+
+def test_keys_that_begin_at_one_place_are_all_found() -> None:
+    # The place is the top of key * MULTIPLIER modulo 2**64: small products k share the place 0.
+    inverse = pow(int(MULTIPLIER), -1, 2**64)
+    keys = np.array([k * inverse % 2**64 for k in range(40)], dtype=np.uint64).view(np.int64)
+    fitted = Vocabulary(values=tuple(map(str, keys[:30].tolist())))
+    assert single_cells(Categorical("c"), fitted, pl.Series(keys)).ids.tolist() == [*range(2, 32), *[1] * 10]
+
+
+VALUES = ("7", "-3", "007", "+5", "1.0", "x", "", "9223372036854775807", "9223372036854775808", "12", "0", "-0")
+KINDS = [pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_integers_have_the_ids_of_their_texts(kind: type[pl.DataType]) -> None:
+    cells = [7, 5, 12, 0, 1, None, 100, 8, 7]
+    cells += [] if kind in (pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64) else [-3, -5]
+    cells += [2**63 - 1, 2**62] if kind in (pl.Int64, pl.UInt64) else []
+    cells += [2**63, 2**64 - 1] if kind == pl.UInt64 else []
+    column = pl.Series("c", cells, dtype=kind)
+    place = {value: row for row, value in enumerate(VALUES, 2)} | {None: 0}
+    wanted = [place.get(None if cell is None else str(cell), 1) for cell in cells]
+    assert single_cells(Categorical("c"), Vocabulary(values=VALUES), column).ids.tolist() == wanted
+
+
+def test_many_unfamiliar_integers_are_unknown() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.choice(2**31, 5000, replace=False)
+    cells = rng.choice(np.concatenate([values[:4000], rng.integers(0, 2**31, 4000)]), 20_000)
+    place = {int(value): row for row, value in enumerate(values, 2)}
+    fitted = Vocabulary(values=tuple(map(str, values)))
+    column = pl.Series("c", cells.astype(np.int64))
+    assert single_cells(Categorical("c"), fitted, column).ids.tolist() == [place.get(int(cell), 1) for cell in cells]

@@ -11,8 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.row import encode_row
+from fieldwise.data.encode.encoder import Encoder, encode_row
 from fieldwise.errors import DataError
 
 SCHEMA = Schema(

@@ -1,4 +1,4 @@
-"""Batches against a plain row-by-row assembly over every mixture of fields; saving against a crash at each step."""
+"""Encoded tables: batches, files and targets."""
 
 import dataclasses
 import json
@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -15,12 +15,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fieldwise.data import table as table_module
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.table import TABLE, EncodedTable
+from fieldwise.data.table import TABLE, EncodedTable, deviations, mean_target
 from fieldwise.errors import DataError
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.storage.artifact import Artifact
+from fieldwise.training import oov_dropout
+from fieldwise.training.oov_dropout import row_counts
 
 Cell = int | tuple[int, float] | list[int]  # an id; an id and a number; a bag's ids
 Row = list[Cell]
@@ -246,10 +249,6 @@ def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
         encoded().save(tmp_path / "file" / "t")
 
 
-def damage_nothing_there(folder: Path) -> None:
-    shutil.rmtree(folder)
-
-
 def array_file(folder: Path, name: str) -> Path:
     return next(folder.glob(f"{name}.*.npy"))
 
@@ -268,57 +267,33 @@ def replace(folder: Path, name: str, array: np.ndarray) -> None:
     rewrite(folder, lambda about: about["files"][name].update(TABLE.entry(path)))
 
 
-def damage_absent_array(folder: Path) -> None:
-    array_file(folder, "ids").unlink()
-
-
-def damage_cut_short(folder: Path) -> None:
-    path = array_file(folder, "ids")
+def cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
 
 
-def damage_no_json(folder: Path) -> None:
-    (folder / "table.json").write_text("{")
-
-
-def damage_not_a_mapping(folder: Path) -> None:
-    (folder / "table.json").write_text("[]")
-
-
-def damage_newer_format(folder: Path) -> None:
-    rewrite(folder, lambda about: about.update(format=99))
-
-
-def damage_no_layout(folder: Path) -> None:
-    rewrite(folder, lambda about: about.pop("layout"))
-
-
-def damage_changed(folder: Path) -> None:
-    path = folder / "table.json"
+def change_text(path: Path) -> None:
     path.write_text(path.read_text().replace('"rows": 50', '"rows": 51'))
-
-
-def damage_other_rows(folder: Path) -> None:
-    replace(folder, "y", np.zeros(3, dtype=np.float32))
-
-
-def damage_pickle_inside(folder: Path) -> None:
-    replace(folder, "ids", np.array([{}], dtype=object))
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (damage_nothing_there, "is not an encoded table: it has no table.json"),
-        (damage_absent_array, r"is damaged: ids\..*npy cannot be read: No such file"),
-        (damage_cut_short, r"is damaged: ids\..*npy does not match its checksum or size"),
-        (damage_no_json, "is damaged: table.json cannot be read"),
-        (damage_changed, "is damaged: table.json does not match its checksum"),
-        (damage_pickle_inside, "cannot be read: .*Python objects in dtype; encode the data again"),
-        (damage_not_a_mapping, "is damaged: table.json has no format number"),
-        (damage_newer_format, "has format 99, but this fieldwise .* reads up to format 2: install a newer fieldwise"),
-        (damage_no_layout, "cannot be read: .*layout"),
-        (damage_other_rows, "different numbers of rows"),
+        (shutil.rmtree, "is not an encoded table: it has no table.json"),
+        (lambda at: array_file(at, "ids").unlink(), r"is damaged: ids\..*npy cannot be read: No such file"),
+        (lambda at: cut_short(array_file(at, "ids")), r"is damaged: ids\..*npy does not match its checksum or size"),
+        (lambda at: (at / "table.json").write_text("{"), "is damaged: table.json cannot be read"),
+        (lambda at: change_text(at / "table.json"), "is damaged: table.json does not match its checksum"),
+        (
+            lambda at: replace(at, "ids", np.array([{}], dtype=object)),
+            "cannot be read: .*Python objects in dtype; encode",
+        ),
+        (lambda at: (at / "table.json").write_text("[]"), "is damaged: table.json has no format number"),
+        (
+            lambda at: rewrite(at, lambda it: it.update(format=99)),
+            "has format 99, but .* up to format 2: install a newer",
+        ),
+        (lambda at: rewrite(at, lambda it: it.pop("layout")), "cannot be read: .*layout"),
+        (lambda at: replace(at, "y", np.zeros(3, dtype=np.float32)), "different numbers of rows"),
     ],
 )
 def test_a_damaged_table_is_refused(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
@@ -344,3 +319,54 @@ def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -
     few = order[:20]
     assert calls_of(lambda: table.batch(order)) == calls_of(lambda: table.batch(few))
     assert calls_of(lambda: table.batch(slice(0, 200_000))) == calls_of(lambda: table.batch(slice(0, 20)))
+
+
+@pytest.mark.parametrize("rows", [1, 6, 7, 8, 50])
+def test_slices_give_what_all_rows_give(rows, monkeypatch):
+    draws = np.random.default_rng(rows)
+    y, weight = draws.normal(3.0, 2.0, (rows, 2)).astype(np.float32), draws.gamma(1.0, size=rows).astype(np.float32)
+    ids = draws.integers(0, 9, (rows, 2)).astype(np.int32)
+    table = EncodedTable(Layout.of_sizes([5, 4]), ids, y[:, :0], ids[:, 0], np.arange(rows + 1))
+    expected = np.bincount(ids.ravel(), minlength=9) + np.bincount(ids[:, 0], minlength=9)
+    for size in (7, 1000):
+        monkeypatch.setattr(table_module, "SLICE_ROWS", size)
+        assert mean_target(y[:, 0], scale=2.0) == pytest.approx(y[:, 0].astype(float).mean() / 2, rel=1e-12)
+        assert mean_target(y[:, 1], weight) == pytest.approx(
+            np.average(y[:, 1].astype(float), weights=weight), rel=1e-6
+        )
+        assert deviations(y) == pytest.approx(y.astype(float).std(axis=0), rel=1e-12, abs=1e-12)
+        assert row_counts(table).tolist() == expected.tolist()
+
+
+class Recorded(np.ndarray):
+    """An array that records the blocks read from it."""
+
+    blocks: ClassVar[list[np.ndarray]] = []
+
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        self.blocks.append(np.asarray(found))
+        return np.asarray(found)
+
+    def __iter__(self):
+        return (self[k] for k in range(len(self)))
+
+
+@pytest.mark.parametrize("fields", [1, 41])
+def test_rows_of_the_embedding_table_are_counted_in_one_pass(fields, monkeypatch):
+    monkeypatch.setattr(oov_dropout, "COUNTED_IDS", 300)
+    monkeypatch.setattr(Recorded, "blocks", [])
+    ids = np.random.default_rng(fields).integers(0, 3 * fields, (1000, fields)).astype(np.int32)
+    table = EncodedTable(
+        Layout.of_sizes([3] * fields),
+        ids.view(Recorded),
+        np.zeros((1000, 0), np.float32),
+        np.zeros(0, np.int32),
+        np.zeros(1, np.int64),
+    )
+    assert row_counts(table).tolist() == np.bincount(ids.ravel(), minlength=3 * fields).tolist()
+    assert len(Recorded.blocks) > 1
+    assert max(block.size for block in Recorded.blocks) <= 300
+    starts = [block.__array_interface__["data"][0] for block in Recorded.blocks]
+    ends = [start + block.nbytes for start, block in zip(starts, Recorded.blocks, strict=True)]
+    assert starts == [ids.__array_interface__["data"][0], *ends[:-1]]

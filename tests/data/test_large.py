@@ -10,19 +10,16 @@ import polars as pl
 import pytest
 from pieces_lab import assert_equal
 
-from fieldwise.data.prepare.files import prepared_sums
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.one_file import TextFormat
-from fieldwise.data.read.pieces import Bounds
-from fieldwise.data.read.simulated.log import simulate
-from fieldwise.data.read.source import open_files
-from fieldwise.data.read.tables import as_table, write_table
-from fieldwise.data.reports import NoReports
+from fieldwise.data.read.chunks import Bounds
+from fieldwise.data.read.delimited import TextFormat
+from fieldwise.data.read.simulation import simulate
+from fieldwise.data.read.tables import as_table, open_files, write_table
+from fieldwise.data.reports import Reports
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
-from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.data import large_table, prepare_recipe
 from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.large import large_table
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.storage.cache import ENTRY, Cache
 
@@ -63,11 +60,8 @@ def test_little_memory_changes_nothing(log: Path, whole: Prepared, cache: Cache,
     assert found.train.bound is not None
     assert found.train.bound.piece < len(found.train.table)
     entry = ENTRY.open(cache.entries()[0].folder)
-    sums = prepared_sums(entry.folder)
-    assert set(sums) == {part for part in entry.parts if "/" in part and not part.endswith(".json")}
-    for part in entry.parts:  # the checksums that were made while it was written
-        assert entry.path(part).stat().st_size
-    assert any(part.startswith("train.rows/rows-") for part in sums)
+    assert all(entry.path(part).stat().st_size for part in entry.parts)
+    assert any(part.startswith("train.rows/rows-") for part in entry.parts)
     assert_equal(found, whole)
     assert [p.name for p in cache.folder.iterdir() if not p.name.startswith(".making")] == [
         cache.entries()[0].folder.name
@@ -89,7 +83,9 @@ def test_an_interrupted_preparation_goes_on(
     log: Path, whole: Prepared, cache: Cache, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("fieldwise.data.prepare.stages.group_codes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "fieldwise.data.prepare.prepared.group_codes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
     assert cache.entries() == []
@@ -101,7 +97,7 @@ def full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("last", ["fieldwise.data.prepare.files.write_atomically", "fieldwise.storage.cache.seal"])
+@pytest.mark.parametrize("last", ["fieldwise.data.prepare.prepared.write_facts", "fieldwise.storage.cache.seal"])
 def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
     last: str, log: Path, whole: Prepared, cache: Cache, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +106,7 @@ def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
         try:
             assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)  # without an entry
         except OSError:
-            assert "write_atomically" in last
+            assert "write_facts" in last
         else:
             assert any(line.startswith("not stored in the cache: ") for line in said)
     assert cache.entries() == []
@@ -118,7 +114,7 @@ def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
     rows = {path: path.stat().st_ino for path in left.glob("*/*.npy")}
     free = sum(path.stat().st_size for path in left.rglob("*") if path.is_file()) // 2
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))  # too little for all
-    monkeypatch.setattr("fieldwise.data.prepare.stages.divide", lambda *_: pytest.fail("rows are divided again"))
+    monkeypatch.setattr("fieldwise.data.prepare.prepared.split_table", lambda *_: pytest.fail("rows are divided again"))
     assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
     entry = cache.entries()[0].folder
     assert {entry / path.relative_to(left): inode for path, inode in rows.items()} == {
@@ -131,7 +127,7 @@ def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
 def test_clearing_the_cache_removes_interrupted_preparations(
     log: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fieldwise.data.prepare.stages.Encoder.fit", lambda *_, **__: pytest.fail("as if killed"))
+    monkeypatch.setattr("fieldwise.data.prepare.prepared.Encoder.fit", lambda *_, **__: pytest.fail("as if killed"))
     with pytest.raises(pytest.fail.Exception):
         prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
     assert list((cache.folder / ".making").iterdir())
@@ -141,7 +137,7 @@ def test_clearing_the_cache_removes_interrupted_preparations(
 
 def test_a_disk_without_room_is_told_before_work(log: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**6))
-    monkeypatch.setattr("fieldwise.runs.large.open_files", lambda *_, **__: pytest.fail("work was begun"))
+    monkeypatch.setattr("fieldwise.runs.data.open_files", lambda *_, **__: pytest.fail("work was begun"))
     with pytest.raises(DataError, match=r"needs some \d\d MB of disk, and .* has 1 MB free"):
         prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
 
@@ -169,13 +165,24 @@ def test_rows_too_wide_for_the_memory_name_the_least_that_works(
     assert load_recipe("simulated/afm", ["data.memory=1e9"]).data.memory_bytes == 10**9
 
 
+def test_an_entry_whose_rows_are_too_wide_for_less_memory_stays(tmp_path: Path, cache: Cache, said: list[str]) -> None:
+    simulate(2_000, users=30, items=20).with_columns(wide=pl.lit("x" * 10_000)).write_parquet(
+        tmp_path / "wide.parquet", row_group_size=100
+    )
+    prepare_recipe(recipe(tmp_path / "wide.parquet", "900MB"), Path(), cache=cache)
+    with pytest.raises(DataError, match=r"data.memory must hold a piece"):
+        prepare_recipe(recipe(tmp_path / "wide.parquet", "64MB"), Path(), cache=cache)
+    assert len(cache.entries()) == 1
+    assert not any("is damaged" in line for line in said)
+
+
 def test_without_pyarrow_only_a_stated_memory_is_an_error(
     log: Path, whole: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> None:
         raise MissingExtraError("pip install 'fieldwise[large]'")
 
-    monkeypatch.setattr("fieldwise.runs.large.arrow_library", missing)
+    monkeypatch.setattr("fieldwise.runs.data.arrow_library", missing)
     monkeypatch.setattr("fieldwise.runs.data_settings.available_memory", lambda: 10**7)
     assert_equal(prepare_recipe(recipe(log), Path()), whole)
     with pytest.raises(MissingExtraError, match="large"):
@@ -188,7 +195,7 @@ def test_the_memory_of_text_is_told_by_its_first_rows(tmp_path: Path, monkeypatc
     for name in ("log.csv", "log.csv.gz"):
         write_table(rows, tmp_path / name)
     text, packed = ((tmp_path / name).stat().st_size for name in ("log.csv", "log.csv.gz"))
-    monkeypatch.setattr("fieldwise.runs.large.PACKED", text / packed)
+    monkeypatch.setattr("fieldwise.runs.data.PACKED", text / packed)
     size = as_table(tmp_path / "log.csv").estimated_size()
     for name in ("log.csv", "log.csv.gz"):
         for memory, large in ((5 * size, True), (7 * size, False)):  # preparing takes some six times the rows
@@ -223,7 +230,7 @@ def test_rows_that_are_read_again_for_their_types_are_told(tmp_path: Path) -> No
     assert told.done == {"reading rows": 200_001, "reading rows again": 200_001}
 
 
-class Told(NoReports):
+class Told(Reports):
     """Keeps what it is told."""
 
     def __init__(self) -> None:

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pieces_lab import assert_equal, assert_equal_parts
 
-from fieldwise.data.prepare.labels import read_label, read_labels
-from fieldwise.data.prepare.prepared import Part, Prepared, encode_parts, group_codes, prepare
-from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings
-from fieldwise.data.prepare.split_settings import ColumnSplit, RandomSplit, TimeSplit
+from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.prepared import Part, Preparation, Prepared, group_codes, prepare
+from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling, PreparationSettings, RandomSplit, TimeSplit
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
@@ -51,21 +51,6 @@ def ratings(rows: int = 400, seed: int = 0) -> pl.DataFrame:
             "part": rng.choice(["train", "valid", "test"], rows, p=[0.6, 0.2, 0.2]),
         }
     )
-
-
-def assert_same_part(a: Part, b: Part) -> None:
-    assert a.frame.equals(b.frame)
-    for name in ("ids", "values", "bag_ids", "bag_offsets", "y"):
-        np.testing.assert_array_equal(getattr(a.table, name), getattr(b.table, name), strict=True)
-    np.testing.assert_array_equal(a.group, b.group)
-
-
-def assert_same(a: Prepared, b: Prepared) -> None:
-    assert a.encoder == b.encoder
-    assert a.counts == b.counts
-    assert a.unseen == b.unseen
-    for name in PARTS:
-        assert_same_part(getattr(a, name), getattr(b, name))
 
 
 def test_rows_targets_groups_and_counts_equal_plain_filters() -> None:
@@ -114,7 +99,7 @@ def test_the_encoder_sees_training_rows_only(seed: int, part: str) -> None:
     assert before.encoder == after.encoder
     for name in PARTS:
         if name != part:
-            assert_same_part(getattr(before, name), getattr(after, name))
+            assert_equal_parts(getattr(before, name), getattr(after, name))
 
 
 @pytest.mark.parametrize("split", [BY_PART, RandomSplit()])
@@ -125,8 +110,8 @@ def test_labels_of_test_rows_change_nothing_else(split: ColumnSplit | RandomSpli
     flipped = frame.with_columns(rating=pl.when(inside).then(6 - pl.col("rating")).otherwise(pl.col("rating")))
     after = prepare(flipped, SCHEMA, split=split, seed=3)
     assert before.encoder == after.encoder
-    assert_same_part(before.train, after.train)
-    assert_same_part(before.valid, after.valid)
+    assert_equal_parts(before.train, after.train)
+    assert_equal_parts(before.valid, after.valid)
     np.testing.assert_array_equal(after.test.y, 1 - before.test.y)
     np.testing.assert_array_equal(after.test.table.ids, before.test.table.ids)
 
@@ -155,11 +140,14 @@ def ask(*parts: str, **options: object) -> NegativeSampling:
     return NegativeSampling(user="user", item="item", per_positive=2, parts=parts, **options)
 
 
+def drawn_for(frame: pl.DataFrame, *parts: str, schema: Schema = CLICKS, **options: object) -> Prepared:
+    add = PreparationSettings(negatives=ask(*parts, **options))
+    return prepare(frame, schema, split=BY_PART, seed=0, add=add)
+
+
 def test_negatives_are_added_where_they_are_missing_only() -> None:
     frame = implicit(negatives_in=("valid", "test"))
-    prepared = prepare(
-        frame, CLICKS, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS, only_where_missing=True))
-    )
+    prepared = drawn_for(frame, *PARTS, only_where_missing=True)
     positives = frame.filter(part="train").height
     assert prepared.counts["negatives_drawn"] == 2 * positives
     assert prepared.counts["train_rows"] == 3 * positives == len(prepared.train.table)
@@ -175,24 +163,18 @@ def test_negatives_are_added_where_they_are_missing_only() -> None:
 
 def test_negatives_go_to_every_part_that_is_named() -> None:
     frame = implicit(negatives_in=("test",))
-    prepared = prepare(frame, CLICKS, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
+    prepared = drawn_for(frame, *PARTS)
     assert prepared.counts["negatives_drawn"] == 2 * frame.filter(used=1).height
     for name in PARTS:
         assert int(getattr(prepared, name).y.sum()) == frame.filter(part=name, used=1).height
-    untouched = prepare(
-        implicit(negatives_in=("valid", "test")),
-        CLICKS,
-        split=BY_PART,
-        seed=0,
-        add=PreparationSettings(negatives=ask("train")),
-    )
+    untouched = drawn_for(implicit(negatives_in=("valid", "test")), "train")
     assert untouched.counts["valid_rows"] == 2 * frame.filter(part="valid").height
 
 
 def test_negatives_of_a_squared_loss_take_the_labels_least_value() -> None:
     frame = implicit(negatives_in=("valid", "test")).with_columns(used=pl.col("used") * 2.0 - 1)
     schema = Schema(fields=CLICKS.fields, label=Label("used", task="regression", range=(-1, 1)))
-    prepared = prepare(frame, schema, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask("train")))
+    prepared = drawn_for(frame, "train", schema=schema)
     assert sorted(set(prepared.train.main.tolist())) == [-1.0, 1.0]
 
 
@@ -204,13 +186,7 @@ def test_negatives_of_other_labels() -> None:
         (pl.lit(5), Label("used", positive_above=3)),
     ):
         schema = Schema(fields=CLICKS.fields, label=label)
-        prepared = prepare(
-            frame.with_columns(used=column),
-            schema,
-            split=BY_PART,
-            seed=0,
-            add=PreparationSettings(negatives=ask(*PARTS)),
-        )
+        prepared = drawn_for(frame.with_columns(used=column), *PARTS, schema=schema)
         assert prepared.train.y.mean() == pytest.approx(1 / 3)
 
 
@@ -221,13 +197,7 @@ def test_negatives_that_the_rule_calls_positive_or_drops_are_refused() -> None:
         (Label("used", drop_values=(0,)), "must not be dropped: 0 in column 'used' is among the drop_values"),
     ):
         with pytest.raises(DataError, match=message):
-            prepare(
-                frame,
-                Schema(fields=CLICKS.fields, label=label),
-                split=BY_PART,
-                seed=0,
-                add=PreparationSettings(negatives=ask(*PARTS)),
-            )
+            drawn_for(frame, *PARTS, schema=Schema(fields=CLICKS.fields, label=label))
 
 
 @pytest.mark.parametrize("negatives", [None, ask(*PARTS)])
@@ -237,27 +207,30 @@ def test_the_seed_fixes_everything(negatives: NegativeSampling | None) -> None:
         prepare(frame, schema, split=RandomSplit(), seed=s, add=PreparationSettings(negatives=negatives))
         for s in (5, 5, 6)
     )
-    assert_same(first, again)
+    assert_equal(first, again)
     assert not first.train.frame.equals(other.train.frame)
 
 
 def test_parts_of_ones_own() -> None:
     frame = ratings()
     parts = {name: read_label(frame.filter(part=name), SCHEMA.label) for name in ("train", "valid")}
-    encoded = encode_parts(parts, SCHEMA, seed=0)
+    preparation = Preparation(schema=SCHEMA, split=BY_PART, seed=0)
+    complete, counts = preparation.derived(parts)
+    encoder, encoded, _ = preparation.encode(complete)
     whole = prepare(frame, SCHEMA, split=BY_PART, seed=0)
-    assert set(encoded.parts) == {"train", "valid"}
-    assert encoded.encoder == whole.encoder
-    assert_same_part(encoded.parts["train"], whole.train)
-    assert_same_part(encoded.parts["valid"], whole.valid)
-    assert encoded.counts == {"train_rows": whole.counts["train_rows"], "valid_rows": whole.counts["valid_rows"]}
+    assert set(encoded) == {"train", "valid"}
+    assert encoder == whole.encoder
+    assert_equal_parts(encoded["train"], whole.train)
+    assert_equal_parts(encoded["valid"], whole.valid)
+    assert counts == {"train_rows": whole.counts["train_rows"], "valid_rows": whole.counts["valid_rows"]}
 
 
 def test_parts_without_a_test_get_negatives_too() -> None:
     frame = implicit()
     parts = {name: read_label(frame.filter(part=name), CLICKS.label) for name in ("train", "valid")}
-    encoded = encode_parts(parts, CLICKS, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
-    assert encoded.counts["negatives_drawn"] == 2 * sum(part.frame.height for part in parts.values())
+    add = PreparationSettings(negatives=ask(*PARTS))
+    _, counts = Preparation(schema=CLICKS, split=BY_PART, seed=0, add=add).derived(parts)
+    assert counts["negatives_drawn"] == 2 * sum(part.frame.height for part in parts.values())
 
 
 def test_groups_are_equal_where_their_text_is() -> None:
@@ -288,15 +261,6 @@ def test_columns_that_the_schema_names_must_be_there(subtests: pytest.Subtests) 
             frame = ratings().with_columns(time=pl.int_range(400))
             with pytest.raises(SchemaError, match=f"schema's {what} must be in the table: '{column}' .*mean '{near}'"):
                 prepare(frame, dataclasses.replace(SCHEMA, **setting), split=BY_PART, seed=0)
-
-
-def test_labels_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    monkeypatch.setattr(
-        "fieldwise.data.prepare.parts.read_labels", lambda *a, **more: calls.append(a) or read_labels(*a, **more)
-    )
-    prepare(ratings(), SCHEMA, split=BY_PART, seed=0)
-    assert len(calls) == 1
 
 
 def test_a_part_of_one_class_is_named() -> None:
@@ -360,10 +324,12 @@ def test_a_time_split_trains_on_the_past() -> None:
 
 def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -> None:
     """A table a hundred times as long makes as many calls."""
+    hashed = Categorical("hashed", column="genres", hash_buckets=8)
+    schema = dataclasses.replace(SCHEMA, fields=(*SCHEMA.fields, hashed))
     short = ratings(500)
     long = pl.concat([short] * 100)
-    prepare(short, SCHEMA, split=BY_PART, seed=0)
-    few, many = (calls_of(lambda f=f: prepare(f, SCHEMA, split=BY_PART, seed=0)) for f in (short, long))
+    prepare(short, schema, split=BY_PART, seed=0)
+    few, many = (calls_of(lambda f=f: prepare(f, schema, split=BY_PART, seed=0)) for f in (short, long))
     assert few == many
 
 
@@ -403,7 +369,7 @@ def test_a_sampled_negative_is_negative_for_every_label() -> None:
     bought = Label("bought")
     stars = Label("stars", name="liked", positive_above=3)
     schema = Schema(fields=CLICKS.fields, label=CLICKS.label, more_labels=(bought, stars))
-    prepared = prepare(frame, schema, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
+    prepared = drawn_for(frame, *PARTS, schema=schema)
     drawn = prepared.train.frame.filter(used=0)
     positives = frame.filter(part="train").height
     assert drawn.height == 2 * positives
@@ -411,7 +377,7 @@ def test_a_sampled_negative_is_negative_for_every_label() -> None:
     np.testing.assert_array_equal(prepared.train.y[positives:], np.zeros((2 * positives, 3)))
     assert prepared.train.y[:positives, 0].all()
     assert prepared.train.y[:positives, 1].tolist() == frame.filter(part="train")["bought"].to_list()
-    plain = prepare(frame, CLICKS, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
+    plain = drawn_for(frame, *PARTS)
     assert drawn.drop("bought", "stars").equals(plain.train.frame.filter(used=0).drop("bought", "stars"))
 
 
@@ -420,10 +386,10 @@ def test_negatives_that_no_label_can_call_negative_are_refused() -> None:
     minutes = Label("minutes", task="regression")
     schema = Schema(fields=CLICKS.fields, label=CLICKS.label, more_labels=(minutes,))
     with pytest.raises(ConfigError, match="negative for every label, but the label 'minutes' is a regression"):
-        prepare(frame, schema, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
+        drawn_for(frame, *PARTS, schema=schema)
     dropped = dataclasses.replace(schema, more_labels=(Label("minutes", positive_above=1, drop_values=(0,)),))
     with pytest.raises(DataError, match="must not be dropped: 0 in column 'minutes' is among the drop_values of label"):
-        prepare(frame, dropped, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
+        drawn_for(frame, *PARTS, schema=dropped)
     always = dataclasses.replace(schema, more_labels=(Label("minutes", positive_above=-1),))
     with pytest.raises(DataError, match="a sampled negative must not be positive: 0 in column 'minutes'"):
-        prepare(frame, always, split=BY_PART, seed=0, add=PreparationSettings(negatives=ask(*PARTS)))
+        drawn_for(frame, *PARTS, schema=always)

@@ -7,8 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
-from fieldwise.data.read.simulated.log import simulate
-from fieldwise.data.read.simulated.planted import (
+from fieldwise.data.read.simulation import (
     AGE_GROUPS,
     CITIES,
     DECADES,
@@ -17,6 +16,7 @@ from fieldwise.data.read.simulated.planted import (
     Strengths,
     planted_interactions,
     planted_tables,
+    simulate,
 )
 from fieldwise.errors import ConfigError
 
@@ -113,19 +113,8 @@ def test_tables_are_centred_and_of_the_given_strength() -> None:
 
 
 def test_a_linear_model_stays_clearly_below_the_best(log: pl.DataFrame) -> None:
-    names = [
-        "user_id",
-        "age_group",
-        "gender",
-        "city",
-        "item_id",
-        "genres",
-        "release_decade",
-        "hour",
-        "weekday",
-        "device",
-    ]
-    x = OneHotEncoder(handle_unknown="ignore").fit_transform(log.select(names).to_numpy())
+    features = log.drop("title", "length", "history", "timestamp", "liked", "true_probability")
+    x = OneHotEncoder(handle_unknown="ignore").fit_transform(features.to_numpy())
     y, probability = log["liked"].to_numpy(), log["true_probability"].to_numpy()
     test = np.random.default_rng(0).random(len(y)) < 0.2
     linear = LogisticRegression(C=0.3, max_iter=300, tol=1e-3).fit(x[~test], y[~test])

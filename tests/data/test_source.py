@@ -1,4 +1,4 @@
-"""Tables from files, folders and patterns, in memory and in mapped pieces: always what `as_table` gives."""
+"""Tables of many files, larger than memory, in slices, and samples of them."""
 
 import datetime as dt
 import gzip
@@ -18,18 +18,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from fieldwise.data.prepare.files import Inputs
-from fieldwise.data.read import sliced, source
-from fieldwise.data.read.bytesource import open_source
-from fieldwise.data.read.delimited import infer_types, read_delimited
-from fieldwise.data.read.mapped import RowsWriter, map_rows
-from fieldwise.data.read.one_file import TextFormat
-from fieldwise.data.read.pieces import Bounds, binary_pieces
-from fieldwise.data.read.sliced import SlicedTable
-from fieldwise.data.read.source import open_files, open_table
-from fieldwise.data.read.tables import as_table
-from fieldwise.data.read.whole import whole_table
-from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.data.infer.schema import infer_schema
+from fieldwise.data.read import chunked_table, tables
+from fieldwise.data.read.arrow_files import RowsWriter, map_rows
+from fieldwise.data.read.chunked_table import RowSampler, SlicedTable, sample_table
+from fieldwise.data.read.chunks import Bounds, binary_chunks
+from fieldwise.data.read.delimited import TextFormat, TextTypes, read_delimited
+from fieldwise.data.read.lines import naming_lines
+from fieldwise.data.read.tables import as_table, open_files, open_table, whole_table
+from fieldwise.data.read.text_stream import ByteSource
+from fieldwise.errors import DataError, MissingExtraError, SchemaError
+from fieldwise.runs.data import Inputs
 
 pa = pytest.importorskip("pyarrow")
 
@@ -44,13 +43,12 @@ def zst(content: bytes) -> bytes:
 def test_a_whole_table_beyond_its_memory_is_mapped_and_equal(tmp_path: Path) -> None:
     rows = pl.DataFrame({"n": range(50_000), "text": [f"t{k % 7}" for k in range(50_000)]})
     rows.write_parquet(tmp_path / "log.parquet", row_group_size=5000)
-    with mock.patch("fieldwise.data.read.whole.open_table", wraps=open_table) as opened:
+    with mock.patch("fieldwise.data.read.tables.open_table", wraps=open_table) as opened:
         assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
-        assert opened.call_args.kwargs["memory"] == 100_000
         assert_frame_equal(whole_table(tmp_path / "log.parquet"), rows)  # small
-        with mock.patch("fieldwise.data.read.whole.arrow_library", side_effect=MissingExtraError("none")):
+        with mock.patch("fieldwise.data.read.tables.arrow_library", side_effect=MissingExtraError("none")):
             assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
-    assert opened.call_count == 1
+    assert [call.kwargs.get("memory") for call in opened.call_args_list] == [100_000, None, None]
 
 
 def in_pieces(files: list[Path], folder: Path, rows: int, size: int = 1, text: TextFormat | None = None):
@@ -66,11 +64,11 @@ def test_parquet_is_read_by_row_groups_if_they_are_small(group: int, tmp_path: P
     path = tmp_path / "log.parquet"
     rows.write_parquet(path, row_group_size=group)
     bounds = Bounds(memory=1_000_000, piece_bytes=10_000)  # 8 such pieces have some 5,000 rows
-    found = list(binary_pieces(path, bounds, ["n"]))
+    found = list(binary_chunks(path, bounds, ["n"]))
     assert_frame_equal(pl.concat(found), rows.select("n"))
     assert 1 < len(found) < 40 * max(1, group // 1_000)
     assert all(piece.height % 1_000 == 0 for piece in found) == (group == 1_000)
-    short = list(binary_pieces(path, replace(bounds, piece_rows=300), ["n", "x"]))
+    short = list(binary_chunks(path, replace(bounds, piece_rows=300), ["n", "x"]))
     assert max(piece.height for piece in short) <= 300
     assert_frame_equal(pl.concat(short), rows)
 
@@ -189,8 +187,8 @@ def whole(contents: list[bytes], folder: Path) -> pl.DataFrame:
     for k, content in enumerate(contents):
         path = folder / f"whole{k}.csv"
         path.write_bytes(content)
-        frames.append(read_delimited(open_source(path), separator=",", infer=False))
-    return infer_types(pl.concat(frames))
+        frames.append(read_delimited(ByteSource(path=path), separator=","))
+    return TextTypes().add(pl.concat(frames))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -209,7 +207,7 @@ def test_text_in_pieces_is_the_text_as_a_whole(tmp_path, contents, size, packing
         assert found.write_csv() == expected.write_csv(), "-0.0 too"
         if len(files) == 1:
             assert_frame_equal(as_table(files[0]), expected)
-        with mock.patch.object(sliced, "_WHOLE", -1):
+        with mock.patch.object(chunked_table, "_WHOLE", -1):
             table = SlicedTable(folder / f"[0-9].csv{packing}")
         assert (table.empty.schema, table.count()) == (expected.schema, expected.height)
         parts = list(table.slices(expected.columns[::-1], 2))
@@ -220,29 +218,50 @@ def test_text_in_pieces_is_the_text_as_a_whole(tmp_path, contents, size, packing
 BROKEN = [
     (b"a,b\n1,2\n3\n4,5\n6,7\n", "line 3 has 1;"),
     (b"a,b\n1,2\n3,4,5\n6,7\n", "line 3 has 3;"),
+    (b"a,b\n1,2\n3,4,\n", "line 3 has 3;"),
+    (b"a,b\n1,2\n3,4,", "line 3 has 3;"),
+    (b"a,b\n1,2\n3", "line 3 has 1;"),
+    (b"a,b\n1\n2,3,", "line 2 has 1;"),
     (b"a,b\n1,2\n\n3,4\n", "line 3 has 0;"),
+    (b"a,b\r\n1,2\r\n\r\n3,4\r\n", "line 3 has 0;"),
     (b"a,b\n1,2\n3,4\n\n\r\n\n5,6\n", "line 4 has 0;"),
-    (b'a,b\nx,1\n3,"z" w\n5,6\n', "line 3 "),
-    (b'a,b\nx,1\n3,"z w\n4,5\n6,7\n', "line 3 "),
-    (b"a,b\nok,1\nok,1\nx\xe9,2\nok,1\n", "line 4 holds the byte 0xe9"),
+    (b"\n\na,b\n1,2\n3\n", "line 5 has 1;"),
+    (b'a,b\n"1,5","x\ny"\n3\n', "line 4 has 1;"),
+    (b'a,b\n",,,",1\n2\n', "line 3 has 1;"),
+    (b'a,b\nx,1\n3,"z" w\n5,6\n', "quotes must .*line 3 "),
+    (b'a,b\nx,1\n3,"z w\n4,5\n6,7\n', "quotes must .*line 3 "),
+    (b'a,b\nx"y,2\n3,z" w\n', "quotes must .*line 2 "),
+    (b'a,"b\nx,1\n', "quotes must .*line 1 "),
+    (b'a,b"\nx,1\n', "quotes must .*line 1 "),
+    (b"a,b\nok,1\nok,1\nx\xe9,2\nok,1\n", "line 4 holds the byte 0xe9.*encoding='iso-8859-1'"),
+    (b"a,b\nx\x93,2\n", "line 2 holds the byte 0x93.*encoding='cp1252'"),
+    (b"a\xe9,b\nx,2\n", "line 1 holds the byte 0xe9"),
+    ("a,b\nü,2\n".encode("utf-16"), "encoding='utf-16'"),
     (b"", "is empty"),
     (b"\n\n", "is empty"),
     (b"a;b\n1;2\n3\n", "line 3 has 1;"),
-    (b"a,a\n1,2\n", "repeats 'a'"),
+    (b"a,a\n1,2\n", "header of .* repeats 'a'"),
+    (b"a,b\r1,2\r", "bare CR"),
 ]
 
 
-def test_errors_in_pieces_name_file_and_line(subtests, tmp_path):
+def test_errors_name_file_and_line(subtests, tmp_path):
     for content, message in BROKEN:
         with subtests.test(content=content, message=message):
             (tmp_path / "0.csv").write_bytes(b"a,b\n1,2\n3,4\n")
             for name, packed in (("1.csv", content), ("1.csv.gz", gzip.compress(content)), ("1.csv.zst", zst(content))):
                 path = tmp_path / name
                 path.write_bytes(packed)
+                with pytest.raises(DataError, match=message) as e:
+                    as_table(path)
+                assert str(path) in str(e.value)
                 for size in (1, 9, 1000):
                     with pytest.raises(DataError, match=message) as e:
                         in_pieces([tmp_path / "0.csv", path], tmp_path / "scratch", 1, size)
                     assert name in str(e.value)
+    (tmp_path / "3.csv").write_bytes(b'"a\nb",c\n1,2\n1\n')
+    with pytest.raises(DataError, match=r"3\.csv line 4 has 1;"):
+        as_table(tmp_path / "3.csv")
 
 
 def told(folder: Path, **more) -> str:
@@ -295,21 +314,29 @@ def test_what_is_no_table_of_files_is_said(tmp_path):
     assert open_table(folder / "*.parquet").rows() == [(1,)]
     (folder / "README.md").rename(folder / "c.parquet")
     assert open_table(folder / "[ab].parquet").rows() == [(1,)]
-    with pytest.raises(DataError, match=r"c\.parquet is empty: a Parquet file was expected"):
-        open_table(folder / "*.parquet")
+    assert "c.parquet is empty: a Parquet file was expected" in told(folder / "*.parquet")
     (folder / "c.parquet").write_bytes((folder / "a.parquet").read_bytes()[:-20])
-    with pytest.raises(DataError, match=r"c\.parquet is not a whole Parquet file"):
-        open_table(folder / "*.parquet")
+    assert "c.parquet is not a whole Parquet file" in told(folder / "*.parquet")
     (folder / "below").mkdir()
     assert "must hold files alone, but below is a folder: give a pattern such as" in told(folder)
     assert "**/*.parquet'" in told(folder)
     (folder / "below" / "x.csv.gz").touch()
     assert "**/*.csv.gz'" in told(folder)
     (folder / "below" / "x.csv.gz").unlink()
-    with pytest.raises(DataError, match=r"no file matches the pattern .*\*\.arrow"):
-        open_table(folder / "*.arrow")
+    assert "no file matches the pattern" in told(folder / "*.arrow")
     (folder / "[x].csv").write_text("n\n7\n")
     assert open_table(folder / "[x].csv").rows() == [(7,)], "a file's own name comes before a pattern"
+
+
+def after_reading(monkeypatch, change):
+    """Have files changed when all of their rows have been read."""
+    real = tables.raw_pieces
+
+    def changing(*args):
+        yield from real(*args)
+        change()
+
+    monkeypatch.setattr(tables, "raw_pieces", changing)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "libfm"])
@@ -318,14 +345,7 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, monkeypatch, su
     for name in ("a", "b"):
         path = tmp_path / f"{name}.{suffix}"
         path.write_text(rows[suffix]) if suffix in rows else pl.DataFrame({"n": [1, 2]}).write_parquet(path)
-    real = source.raw_pieces
-
-    def changing(*args):
-        yield from real(*args)
-        with path.open("ab") as file:
-            file.write(b"3\n")
-
-    monkeypatch.setattr(source, "raw_pieces", changing)
+    after_reading(monkeypatch, lambda: path.write_bytes(path.read_bytes() + b"3\n"))
     with pytest.raises(DataError, match=rf"b\.{suffix} has changed while it was read"):
         open_table(tmp_path)
 
@@ -343,7 +363,7 @@ def test_a_memory_too_small_for_one_piece_says_what_is_needed(tmp_path):
 MEMORY = """
 import sys, tempfile, threading, time
 from pathlib import Path
-from fieldwise.data.read.source import open_table
+from fieldwise.data.read.tables import open_table
 
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
@@ -405,15 +425,87 @@ def test_without_pyarrow_only_tables_that_do_not_fit_are_refused(tmp_path, monke
 def test_a_file_whose_content_is_the_same_has_not_changed(tmp_path, monkeypatch, change):
     for name in ("a", "b"):
         pl.DataFrame({"n": [1, 2]}).write_csv(tmp_path / f"{name}.csv")
-    real = source.raw_pieces
-
-    def changing(*args):
-        yield from real(*args)
-        for name in ("a", "b"):
-            path = tmp_path / f"{name}.csv"
-            os.link(path, tmp_path / f"{name}.link") if change == "link" else path.chmod(0o600)
-
-    monkeypatch.setattr(source, "raw_pieces", changing)
+    path = tmp_path / "a.csv"
+    after_reading(monkeypatch, lambda: os.link(path, tmp_path / "a.link") if change == "link" else path.chmod(0o600))
     inputs = Inputs.of({"a": tmp_path / "a.csv"})
     assert open_table(tmp_path)["n"].to_list() == [1, 2, 1, 2]
     assert inputs.unchanged({"a": tmp_path / "a.csv"})
+
+
+@pytest.fixture
+def _small(monkeypatch):
+    monkeypatch.setattr(chunked_table, "WHOLE", 1000)
+    monkeypatch.setattr(chunked_table, "MOST_ROWS", 3000)
+
+
+def drawn(rows: int, most: int, piece: int, seed: int) -> np.ndarray:
+    sampler = RowSampler(most, seed)
+    for start in range(0, rows, piece):
+        sampler.add(pl.DataFrame({"n": np.arange(start, min(start + piece, rows))}))
+    frame, numbers = sampler.finish()
+    assert frame["n"].to_list() == numbers.tolist()
+    assert sampler.rows == rows
+    return numbers
+
+
+def test_a_sample_does_not_depend_on_the_pieces_and_is_uniform():
+    first = drawn(20_000, 500, 7_000, seed=3)
+    assert len(first) == 500
+    assert np.all(np.diff(first) > 0)
+    for piece in (300, 20_000):
+        np.testing.assert_array_equal(drawn(20_000, 500, piece, seed=3), first)
+    assert len(np.intersect1d(drawn(20_000, 500, 7_000, seed=4), first)) < 50
+    np.testing.assert_array_equal(drawn(300, 500, 7, seed=3), np.arange(300))
+    counts = sum(np.bincount(drawn(1000, 100, 1000, seed) // 100, minlength=10) for seed in range(100))
+    assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000), "a tenth of the rows gives a tenth of the sample"
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_schema_of_a_large_table_is_that_of_all_its_rows(tmp_path, suffix):
+    rng = np.random.default_rng(0)
+    rows = 30_000
+    frame = pl.DataFrame(
+        {
+            "user_id": rng.integers(0, 15_000, rows),  # nine of ten differ in a sample, less than half in all
+            "event_id": [f"e{k}" for k in rng.permutation(rows)],
+            "query": [f"q{k}" for k in rng.integers(0, 15_000, rows)],
+            "day": rng.choice(["mon", "tue", "wed"], rows),
+            "code": ["1"] * (rows - 1) + ["x"],
+            "click": rng.integers(0, 2, rows),
+        }
+    )
+    for k, part in enumerate(frame.iter_slices(11_000)):
+        path = tmp_path / f"{k}.{suffix}"
+        part.write_csv(path) if suffix == "csv" else part.write_parquet(path)
+    sample = sample_table(tmp_path)
+    assert (sample.rows, sample.frame.height) == (rows, 3000)
+    assert sample.frame.schema == frame.schema, "types are those of all rows"
+    assert sample.frame.equals(frame[sample.kept])
+    assert {k // 10_000 for k in sample.kept.tolist()} == {0, 1, 2}
+    found, expected = infer_schema(tmp_path), infer_schema(frame)
+    assert [(f.name, f.kind) for f in found.schema.fields] == [
+        ("user_id", "categorical"),
+        ("query", "categorical"),
+        ("day", "categorical"),
+    ]
+    assert found.schema.fields == tuple(f for f in expected.schema.fields if f.name != "code")
+    assert found.notes["event_id"].startswith("omitted: nearly every cell is different")
+    assert found.to_toml().startswith(
+        "# Inferred from 3,000 of 30,000 rows, drawn at random from all files: check and correct it."
+    )
+
+
+@pytest.mark.usefixtures("_small")
+def test_errors_name_the_rows_of_the_whole_table(tmp_path):
+    rows = 30_000
+    frame = pl.DataFrame(
+        {"x": [f"v{k % 7}" for k in range(rows)], "click": [None if k >= 20_000 else k % 2 for k in range(rows)]}
+    )
+    frame.head(15_000).write_csv(tmp_path / "a.csv")
+    frame.tail(15_000).write_csv(tmp_path / "b.csv")
+    with pytest.raises(SchemaError) as e, naming_lines(tmp_path):
+        infer_schema(tmp_path)
+    first = int(sample_table(tmp_path).kept.searchsorted(20_000))
+    number = int(sample_table(tmp_path).kept[first])
+    assert f"line {number - 15_000 + 2} of {tmp_path / 'b.csv'}" in str(e.value)

@@ -1,7 +1,9 @@
-"""Preparation in stages: equal to preparation at once, and goes on after a kill at any moment."""
+"""Preparation in stages, in chunks and on an engine: equal to preparation at once, and goes on after a kill."""
 
 import dataclasses
+import errno
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,27 +11,42 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from pieces_lab import CASES, ONE_LABEL, assert_equal, log, prepared, rows_of
+from engines import HereEngine
+from pieces_lab import CASES, ONE_LABEL, SCHEMA, assert_equal, log, prepared, rows_of
 
-from fieldwise.data.prepare.files import read_prepared
-from fieldwise.data.prepare.parts import Plan
-from fieldwise.data.prepare.prepared import prepare
-from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.prepare.split_settings import TimeSplit
-from fieldwise.data.prepare.stages import Stages
-from fieldwise.data.read.mapped import MappedRows, RowsWriter
-from fieldwise.data.reports import NoReports
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.fit_field import TextCounts, count_column, quantile_edges
+from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.prepare.ordering import order_values
+from fieldwise.data.prepare.prepared import (
+    Preparation,
+    counted_files,
+    encode_file,
+    is_begun,
+    link_results,
+    prepare,
+    read_prepared,
+)
+from fieldwise.data.prepare.settings import PARTS, ColumnSplit, LeaveLastOutSplit, RandomSplit, TimeSplit
+from fieldwise.data.read.arrow_files import MappedRows, RowsWriter
+from fieldwise.data.reports import Reports
+from fieldwise.distributed.engine import answered, done_here
+from fieldwise.errors import DataError
+from fieldwise.schema import Categorical, Label, Numeric, Schema
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 pytest.importorskip("pyarrow")
 
 
-def stages(folder: Path, case: str = "random") -> Stages:
+def staged(folder: Path, case: str = "random", **more: Any) -> Preparation:
     schema, split, add = CASES[case]
-    return Stages(folder=folder, plan=Plan(schema=schema, split=split, seed=3, add=add))
+    settings = {"schema": schema, "split": split, "seed": 3, "add": add, "folder": folder, "piece": lambda _: 101}
+    return Preparation(**{**settings, **more})
 
 
 def run(folder: Path, case: str = "random") -> None:
-    stages(folder, case).run(lambda _: MappedRows(frame=rows_of(case)), lambda _: 101)
+    found = staged(folder, case).run(lambda _: MappedRows(frame=rows_of(case)))
+    assert_equal(found, read_prepared(folder))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -38,7 +55,7 @@ def test_stages_give_what_is_prepared_at_once(case: str, tmp_path: Path) -> None
     run(tmp_path / "made", case)
     assert_equal(read_prepared(tmp_path / "made"), prepared(case))
     (tmp_path / "kept").mkdir()
-    Stages.link(tmp_path / "made", tmp_path / "kept")
+    link_results(tmp_path / "made", tmp_path / "kept")
     assert_equal(read_prepared(tmp_path / "kept"), prepared(case))
     kept = {path.name for path in (tmp_path / "kept").iterdir()}
     assert kept == {"encoder.json", "prepared.json"} | {
@@ -58,7 +75,7 @@ def test_a_preparation_killed_at_any_rename_goes_on(
     case = "time" if files else "random"
 
     def run(folder: Path) -> None:
-        stages(folder, case).run(in_files(rows, 100) if files else lambda _: MappedRows(frame=rows), lambda _: 101)
+        staged(folder, case).run(in_files(rows, 100) if files else lambda _: MappedRows(frame=rows))
 
     replace, renames, stop = os.replace, 0, 0
 
@@ -91,12 +108,20 @@ def test_finished_stages_are_not_done_again(tmp_path: Path, monkeypatch: pytest.
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("fieldwise.data.prepare.stages.Encoder.fit", killed)
+        patch.setattr("fieldwise.data.prepare.prepared.Encoder.fit", killed)
         with pytest.raises(Killed):
             run(tmp_path)
-    assert Stages.begun(tmp_path)
-    stages(tmp_path).run(lambda _: pytest.fail("the rows were read again"), lambda _: 101)
-    assert_equal(read_prepared(tmp_path), prepared("random"))
+    assert is_begun(tmp_path)
+    assert_equal(staged(tmp_path).run(lambda _: pytest.fail("the rows were read again")), prepared("random"))
+
+
+def test_a_stage_that_cannot_be_flushed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("fieldwise.data.prepare.prepared.sync_tree", full)
+    with pytest.raises(DataError, match="the disk is full: cannot write"):
+        run(tmp_path)
 
 
 def whole_label() -> pl.DataFrame:
@@ -116,24 +141,21 @@ def in_files(rows: pl.DataFrame, rows_per_file: int) -> Callable[[Path], MappedR
 
 @pytest.mark.parametrize("case", CASES)
 def test_rows_that_lie_in_files_are_prepared_alike(case: str, tmp_path: Path) -> None:
-    stages(tmp_path, case).run(in_files(rows_of(case), 7), lambda _: 101)
-    assert_equal(read_prepared(tmp_path), prepared(case))
+    assert_equal(staged(tmp_path, case).run(in_files(rows_of(case), 7)), prepared(case))
 
 
 def test_files_of_one_part_are_moved_and_not_written_again(tmp_path: Path) -> None:
     schema, split = dataclasses.replace(ONE_LABEL, keys=()), TimeSplit(valid=0.2, test=0.2)
     rows = log().sort("day", maintain_order=True)
     wanted = prepare(rows, schema, split=split, seed=3)
-    plan, files = Plan(schema=schema, split=split, seed=3), {}
+    files = {}
 
     def source(folder: Path) -> MappedRows:
         table = in_files(rows, 50)(folder)
         files.update({file.path.stat().st_ino: file for file in table.files})
         return table
 
-    Stages(folder=tmp_path, plan=plan).run(source, lambda _: 33)
-    found = read_prepared(tmp_path)
-    assert_equal(found, wanted)
+    assert_equal(staged(tmp_path, "time", schema=schema, split=split, piece=lambda _: 33).run(source), wanted)
     ends = np.cumsum([0, *(wanted.counts[f"{name}_rows"] for name in PARTS)])
     kept = [path.stat().st_ino for name in PARTS for path in sorted((tmp_path / f"{name}.rows").iterdir())]
     whole = [i for i, file in files.items() if not any(file.first < end < file.end for end in ends)]
@@ -143,12 +165,12 @@ def test_files_of_one_part_are_moved_and_not_written_again(tmp_path: Path) -> No
 
 def test_a_system_that_moves_no_mapped_file_copies_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RowsWriter, "take", lambda *_: False)
-    stages(tmp_path, "time").run(in_files(whole_label(), 50), lambda _: 33)
     schema, split, add = CASES["time"]
-    assert_equal(read_prepared(tmp_path), prepare(whole_label(), schema, split=split, seed=3, add=add))
+    found = staged(tmp_path, "time", piece=lambda _: 33).run(in_files(whole_label(), 50))
+    assert_equal(found, prepare(whole_label(), schema, split=split, seed=3, add=add))
 
 
-class Phases(NoReports):
+class Phases(Reports):
     """Remembers the phases with a number of rows, and how many of them were counted."""
 
     def __init__(self) -> None:
@@ -165,8 +187,190 @@ class Phases(NoReports):
 def test_every_phase_counts_all_of_its_rows(case: str, tmp_path: Path) -> None:
     told = Phases()
     source = in_files(whole_label(), 100) if case == "files" else lambda _: MappedRows(frame=rows_of(case))
-    made = stages(tmp_path, "time" if case == "files" else case)
-    dataclasses.replace(made, reports=told).run(source, lambda _: 101)
+    staged(tmp_path, "time" if case == "files" else case, reports=told).run(source)
     counted = [(rows, done) for _, rows, done in told.phases if rows is not None]
     assert len(counted) == 5
     assert all(rows == done for rows, done in counted), told.phases
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rating": None}, r"1 of 900 rows have none in column 'rating', the first is row 700 "),
+        ({"text_price": "dear"}, r"column 'text_price' .* holds the text 'dear' in row 700 "),
+        ({"day": None}, r"column 'day' holds None in row 700 "),
+        ({"minutes": float("inf")}, r"'minutes' holds inf in row 700 "),
+        ({"part": "else"}, r"column 'part' holds 'else' in row 700 "),
+        ({"user": None}, r"column 'user' has none in row 700 "),
+    ],
+)
+def test_errors_count_the_rows_of_the_whole_table(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    ((column, value),) = change.items()
+    rows = log().with_row_index("n")
+    rows = rows.with_columns(pl.when(pl.col("n") == 700).then(pl.lit(value)).otherwise(pl.col(column)).alias(column))
+    split = {"part": ColumnSplit(column="part", valid_share=0.2), "user": LeaveLastOutSplit(), "day": TimeSplit()}.get(
+        column, RandomSplit()
+    )
+    schema = dataclasses.replace(SCHEMA, label=Label("rating", positive_above=3))
+    with pytest.raises(DataError, match=message):
+        prepare(rows, schema, split=split, seed=0)
+    pieces = Preparation(schema=schema, split=split, seed=0, folder=tmp_path, piece=lambda _: 64)
+    with pytest.raises(DataError, match=message):
+        pieces.run(lambda _: MappedRows(frame=rows))
+
+
+@pytest.mark.parametrize("form", [str, int])
+def test_counts_in_files_are_those_in_memory(form: Callable[[int], str | int], tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    texts = [form(k) for k in draw.zipf(1.2, 5_000) % 3_000]
+    held, moved = TextCounts(IN_MEMORY), TextCounts(Scratch(tmp_path), most=100)
+    for start in range(0, len(texts), 50):
+        found, counts = np.unique(texts[start : start + 50], return_counts=True)
+        for one in (held, moved):
+            one.add(pl.Series(found), counts)
+    assert any(tmp_path.rglob("*.arrow"))
+    every, number = np.unique(texts, return_counts=True)
+    for one in (held, moved):
+        kept, rare = one.at_least(3)
+        assert kept.schema["text"] == (pl.String if form is str else pl.Int64)
+        assert not one.at_least(10_000)[0].height
+        assert dict(kept.rows()) == {t: n for t, n in zip(every, number, strict=True) if n >= 3}
+        assert rare == (number < 3).sum()
+
+
+def test_quantiles_with_point_masses_are_numpys_of_the_rest() -> None:
+    draw = np.random.default_rng(0)
+    number = np.concatenate([np.zeros(500), np.full(300, 9.5), draw.normal(size=200)])
+    draw.shuffle(number)
+    rest = number[(number != 0) & (number != 9.5)]
+    above = np.min(number[number > 0])
+    wanted = np.concatenate([[0, 9.5, above], np.quantile(rest, np.linspace(0, 1, 4)[1:-1])])
+    np.testing.assert_array_equal(np.sort(quantile_edges(number, 5, IN_MEMORY, point_masses=True)), np.sort(wanted))
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full, raising=False)
+    with pytest.raises(DataError, match="the disk is full: cannot write"):
+        Scratch(tmp_path, piece=10).empty(100, np.int64)
+
+
+def test_a_long_vocabulary_finds_texts_by_their_hashes() -> None:
+    values = tuple(f"v{k * 7919:x}" for k in range(60_000))
+    draw = np.random.default_rng(0)
+    texts = [values[k] if k < len(values) else f"new {k}" for k in draw.integers(0, 70_000, 5_000)]
+    texts[7:9] = [None, ""]
+    vocabulary = Vocabulary(values=values)
+    assert vocabulary.ids(pl.Series(texts)).tolist() == vocabulary.ids_of(texts).tolist()
+    assert vocabulary.ids(pl.Series(texts)).dtype == np.int32
+    assert "_hashes" in vars(vocabulary)
+
+
+def test_times_of_text_with_a_format_are_read_in_pieces(tmp_path: Path) -> None:
+    days = [f"{1 + k % 28:02}.{1 + k % 12:02}.2026" for k in np.random.default_rng(0).integers(0, 300, 500)]
+    frame = pl.DataFrame({"day": days})
+    whole = order_values(frame, "day", "time", "%d.%m.%Y")
+    found = order_values(frame, "day", "time", "%d.%m.%Y", Scratch(tmp_path, piece=64))
+    np.testing.assert_array_equal(found, whole, strict=True)
+    broken = frame.with_columns(day=pl.when(pl.int_range(pl.len()) == 300).then(pl.lit("soon")).otherwise("day"))
+    with pytest.raises(DataError, match="holds 'soon' in row 300 "):
+        order_values(broken, "day", "time", "%d.%m.%Y", Scratch(tmp_path, piece=64))
+
+
+def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    column = pl.Series("price", [3.0, None, -8.0, 1e30])
+    kept: dict[str, list[float]] = {"none": [], "log": [], "minmax": [3.0, -8.0, 1e30], "standard": [3.0, -8.0, 1e30]}
+    for transform, numbers in kept.items():
+        with subtests.test(transform=transform):
+            field = Numeric("price", transform=transform)
+            counted = count_column(field, column)
+            assert (counted.rows, counted.present) == (4, 3)
+            assert counted.values.get_column("number").to_list() == numbers
+            schema, pieces = Schema(fields=(field,), label=Label("rating")), Scratch(tmp_path, piece=2)
+            rows = column.to_frame()
+            assert Encoder.fit(rows, schema, scratch=pieces) == Encoder.fit(rows, schema)
+            with pytest.raises(DataError, match=r"column 'price' .* is null or empty in all 4 training rows"):
+                Encoder.fit(rows.clear(4), schema, scratch=pieces)
+
+
+@pytest.fixture
+def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RowsWriter.__init__, "__kwdefaults__", {"gather": 1})
+
+
+@pytest.mark.usefixtures("_small_files")
+@pytest.mark.parametrize("case", CASES)
+def test_an_engine_prepares_the_same_rows(case: str, tmp_path: Path) -> None:
+    here = HereEngine()
+    assert_equal(staged(tmp_path, case, engine=here).run(lambda _: MappedRows(frame=rows_of(case))), prepared(case))
+    done = Counter(here.done)
+    assert done["count_file"] > 3
+    assert done["encode_file"] >= done["count_file"] + len(PARTS) - 1
+
+
+def spread(frame: pl.DataFrame, folder: Path, rows: int = 50) -> MappedRows:
+    writer = RowsWriter(folder / "rows")
+    for piece in frame.iter_slices(rows):
+        writer.add(piece)
+    return MappedRows.of(writer.finish())
+
+
+def scratch(folder: Path) -> Scratch:
+    (folder / "work").mkdir()
+    return Scratch(folder / "work", piece=40)
+
+
+ONE = Schema(fields=(Categorical("kind"), Numeric("price")), label=Label("rating"))
+
+
+@pytest.mark.usefixtures("_small_files")
+def test_an_error_names_the_row_of_the_whole_table(tmp_path: Path) -> None:
+    frame = log().with_columns(price=pl.Series(["1"] * 777 + ["much"] + ["2"] * 122))
+    rows, place = spread(frame, tmp_path), scratch(tmp_path)
+    with pytest.raises(DataError) as expected:
+        Encoder.fit(frame, ONE)
+    with pytest.raises(DataError) as found:
+        Encoder.fit(frame, ONE, scratch=place, counted=counted_files(rows, ONE, HereEngine(), place))
+    assert "in row 777 (counting from 0)" in str(found.value)
+    assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.usefixtures("_small_files")
+def test_a_column_without_values_is_refused_as_by_one_process(tmp_path: Path) -> None:
+    frame = log().with_columns(kind=pl.lit(None, pl.String))
+    with pytest.raises(DataError) as expected:
+        Encoder.fit(frame, ONE)
+    place = scratch(tmp_path)
+    with pytest.raises(DataError) as found:
+        Encoder.fit(frame, ONE, counted=counted_files(spread(frame, tmp_path), ONE, HereEngine(), place))
+    assert str(found.value) == str(expected.value)
+
+
+def warned(given: object) -> dict[str, int]:
+    import warnings
+
+    warnings.warn("the header looks like a row", stacklevel=1)
+    return {}
+
+
+def test_warnings_come_back() -> None:
+    with pytest.warns(UserWarning, match="the header looks like a row"):
+        answered(done_here(warned, "{}"))
+
+
+def test_an_encoder_that_was_replaced_is_not_used(tmp_path: Path) -> None:
+    frame = log()
+    rows = spread(frame, tmp_path)
+    path = tmp_path / "encoder.json"
+    path.write_text(Encoder.fit(frame, ONE).to_json())
+    given = {
+        "rows": str(rows.files[0].path),
+        "first": 0,
+        "encoder": str(path),
+        "digest": "0" * 64,
+        "to": str(tmp_path / "e"),
+    }
+    with pytest.raises(DataError, match="must hold the encoder that was fitted"):
+        encode_file(given)

@@ -1,4 +1,4 @@
-"""Tables in and out, every kind of file and every way for delimited text to be broken."""
+"""Reading tables: files and frames, numbers with separators, vectors, libFM."""
 
 import gzip
 import math
@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 import warnings
+from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -15,9 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from fieldwise.data.read.sliced import SlicedTable
-from fieldwise.data.read.tables import as_table, write_table
-from fieldwise.errors import DataError
+from fieldwise.data.encode.columns import as_number, as_text, number_formats, plain_numbers
+from fieldwise.data.infer.schema import infer_schema
+from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.read.chunked_table import SlicedTable
+from fieldwise.data.read.chunks import Bounds
+from fieldwise.data.read.delimited import TextFormat
+from fieldwise.data.read.libfm import read_libfm
+from fieldwise.data.read.tables import as_table, raw_pieces, write_table
+from fieldwise.data.read.text_stream import ByteSource
+from fieldwise.data.read.vectors import MOST_POSITIONS
+from fieldwise.errors import DataError, SchemaError
+from fieldwise.schema import Categorical, Label, Numeric, Schema
 
 FRAME = pl.DataFrame(
     {"id": [1, 2, None], "x": [0.5, None, -1e10], "zip": ["01234", "98765", None], "text": ['a,"b"', "c\nd", "é\t;"]}
@@ -85,65 +96,6 @@ def test_a_late_row_changes_the_type_not_the_outcome(tmp_path: Path) -> None:
     frame = as_table(path)
     assert frame.dtypes == [pl.Float64, pl.String, pl.String]
     assert frame.row(-1) == (1.5, "word", "04")
-
-
-def test_a_ragged_line_is_named(subtests, tmp_path):
-    for content, line, found in [
-        (b"a,b,c\n1,2,3\n4,5\n6,7,8\n", 3, 2),
-        (b"a,b,c\n1,2,3\n4,5,6,7\n6,7,8\n", 3, 4),
-        (b"a,b,c\n1,2,3\n4,5,6,\n", 3, 4),
-        (b"a,b,c\n1,2,3\n4,5,6,", 3, 4),
-        (b"a,b,c\n1,2,3\n4,5", 3, 2),
-        (b"a,b\n1\n2,3,", 2, 1),
-        (b"a,b\r\n1,2\r\n\r\n3,4\r\n", 3, 0),
-        (b"\n\na,b\n1,2\n3\n", 5, 1),
-        (b'a,b\n"1,5","x\ny"\n3\n', 4, 1),
-        (b'"a\nb",c\n1,2\n1\n', 4, 1),
-        (b'a,b\n",,,",1\n2\n', 3, 1),
-    ]:
-        with subtests.test(content=content, line=line, found=found):
-            path = tmp_path / "t.csv"
-            path.write_bytes(content)
-            with pytest.raises(DataError, match=re.escape(f"{path} line {line} has {found};")):
-                as_table(path)
-            packed = tmp_path / "t.csv.gz"
-            packed.write_bytes(gzip.compress(content))
-            with pytest.raises(DataError, match=re.escape(f"{packed} line {line} has {found};")):
-                as_table(packed)
-
-
-def test_a_broken_quote_is_named(subtests, tmp_path):
-    for content, line in [
-        (b'a,b\nx,1\n3,"z" w\n', 3),
-        (b'a,"b\nx,1\n', 1),
-        (b'a,b"\nx,1\n', 1),
-        (b'a,b\nx,2\n3,"z w\n4,5\n', 3),
-        (b'a,b\nx"y,2\n3,z" w\n', 2),
-    ]:
-        with subtests.test(content=content, line=line):
-            path = tmp_path / "t.csv"
-            path.write_bytes(content)
-            with pytest.raises(DataError, match=f"quotes must .*line {line} "):
-                as_table(path)
-
-
-def test_other_faults_of_delimited_text(subtests, tmp_path):
-    for content, message in [
-        (b"", "is empty"),
-        (b"\n\n", "is empty"),
-        (b"a,a,b\n1,2,3\n", "header of .* repeats 'a'"),
-        (b"a,b\r1,2\r", "bare CR"),
-        (b"a,b\nok,1\nx\xe9,2\n", "line 3 holds the byte 0xe9.*encoding='iso-8859-1'"),
-        (b"a,b\nx\x93,2\n", "line 2 holds the byte 0x93.*encoding='cp1252'"),
-        (b"a\xe9,b\nx,2\n", "line 1 holds the byte 0xe9"),
-        ("a,b\nü,2\n".encode("utf-16"), "encoding='utf-16'"),
-    ]:
-        with subtests.test(content=content, message=message):
-            path = tmp_path / "t.csv"
-            path.write_bytes(content)
-            with pytest.raises(DataError, match=message) as e:
-                as_table(path)
-            assert "t.csv" in str(e.value)
 
 
 def test_faults_of_files(tmp_path: Path) -> None:
@@ -290,7 +242,6 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 import pandas
-from fieldwise.data.read.sliced import SlicedTable
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import MissingExtraError
 try:
@@ -343,3 +294,230 @@ def test_dicts_of_lists_and_lists_of_dicts_are_tables(subtests):
     ]:
         with subtests.test(data=data), pytest.raises(DataError, match=message):
             as_table(data)
+
+
+def test_numbers_as_people_write_them(subtests):
+    for form, cells, numbers in [
+        ("1.234,5", ["1.234,5", "12,25", "7", "-1.234.567", "1234,5"], [1234.5, 12.25, 7, -1234567, 1234.5]),
+        ("1,234.5", ["1,234.5", "12.25", "+7", "1,234,567"], [1234.5, 12.25, 7, 1234567]),
+        ("1 234,5", ["1 234,5", "1\u00a0234", "1\u202f234,5", "0,5"], [1234.5, 1234, 1234.5, 0.5]),
+        ("1'234.5", ["1'234.5", "1\u2019234", "0.5"], [1234.5, 1234, 0.5]),
+    ]:
+        with subtests.test(form=form, cells=cells, numbers=numbers):
+            found = as_number(pl.Series([*cells, None, " "]), "column 'x'", form=form).to_list()
+            assert found == [*numbers, None, None]
+            assert form in number_formats(pl.Series(cells))
+
+
+def test_what_does_not_fit_the_format_is_an_error(subtests):
+    for form, cell in [
+        ("1.234,5", "1.5"),
+        ("1.234,5", "12.34,5"),
+        ("1,234.5", "1,23"),
+        ("1,234.5", "x"),
+        ("1 234,5", "1 23"),
+    ]:
+        with subtests.test(form=form, cell=cell):
+            assert plain_numbers(pl.Series([cell]), form).item() == "?"
+            with pytest.raises(
+                DataError, match=rf"holds the text '{cell}' in row 1 .*change the field's number_format"
+            ):
+                as_number(pl.Series(["7", cell]), "column 'x'", form=form)
+
+
+def test_plain_numbers_and_words_have_no_format() -> None:
+    for cells in (["1.5", "2"], ["x", "1,5"], [None], ["1,5", "1.5"]):
+        assert number_formats(pl.Series(cells, dtype=pl.String)) == []
+
+
+def test_text_without_its_format_is_told_the_format() -> None:
+    with pytest.raises(DataError, match=r"number_format = '1\.234,5' and in number_format = '1 234,5': set it"):
+        as_number(pl.Series(["1,5", "2,25"]), "column 'x'")
+    with pytest.raises(SchemaError, match="number_format must be one of"):
+        Numeric("x", number_format=",")
+    with pytest.raises(SchemaError, match="number_format must be one of"):
+        Label("x", number_format=",")
+
+
+def with_label(n: int = 200, **columns: object) -> pl.DataFrame:
+    return pl.DataFrame({"shop": [k % 5 for k in range(n)], **columns, "label": [k % 2 for k in range(n)]})
+
+
+def test_infer_finds_the_format_or_asks() -> None:
+    guess = infer_schema(with_label(price=[f"{k},{k % 9}5" for k in range(200)]))
+    assert guess.schema.fields[1] == Numeric(
+        "price", role="item", encoding="quantile", transform="none", bins=8, point_masses=True, number_format="1.234,5"
+    )
+    assert Schema.from_toml(guess.to_toml()) == guess.schema
+    asked = infer_schema(with_label(price=[f"{k},{k + 100}" for k in range(1, 201)]))
+    assert [f.name for f in asked.schema.fields] == ["shop"]
+    assert "'1,101' is a number with either a thousands separator or a decimal comma" in asked.doubts["price"]
+    assert "# CHECK: column 'price' is omitted" in asked.to_toml()
+
+
+def test_a_label_with_decimal_commas() -> None:
+    frame = pl.DataFrame({"x": [1, 2, 1, 2], "rating": ["4,5", "3,0", "2,5", "5,0"]})
+    label = infer_schema(frame).schema.label
+    assert label == Label("rating", positive_above=3, number_format="1.234,5")
+    rows = read_label(frame, label)
+    assert (rows.main.tolist(), rows.dropped) == ([1, 0, 0, 1], 0)
+
+
+def test_durations_are_seconds() -> None:
+    column = pl.Series("d", [timedelta(seconds=90), timedelta(milliseconds=500), None])
+    assert as_number(column, "d").to_list() == [90, 0.5, None]
+    assert as_text(column).to_list() == ["90", "0.5", None]
+    guess = infer_schema(with_label(stay=[timedelta(seconds=k) for k in range(200)]))
+    assert (guess.schema.fields[1].name, guess.schema.fields[1].kind) == ("stay", "numeric")
+
+
+def vectors(n: int = 200, size: int = 3) -> np.ndarray:
+    return np.random.default_rng(0).random((n, size)).round(3)
+
+
+@pytest.mark.parametrize("kind", [pl.List(pl.Float64), pl.List(pl.Float32), pl.Array(pl.Float64, 3)])
+def test_a_vector_becomes_a_column_a_position(kind, tmp_path: Path) -> None:
+    frame = with_label(embedding=pl.Series(vectors().tolist(), dtype=kind))
+    table = as_table(frame)
+    assert table.columns == ["shop", "embedding", "label", "embedding[0]", "embedding[1]", "embedding[2]"]
+    np.testing.assert_allclose(table.select(table.columns[3:]).to_numpy(), vectors(), rtol=1e-6)
+    assert isinstance(table.schema["embedding"], pl.List)
+    frame.write_parquet(tmp_path / "t.parquet")
+    sliced = SlicedTable(tmp_path / "t.parquet")
+    assert sliced.empty.columns == table.columns
+    parts = pl.concat(list(sliced.slices(["embedding[2]", "shop"], 64)))
+    assert parts.equals(table.select("embedding[2]", "shop"))
+    schema = infer_schema(frame).schema
+    assert [(f.name, f.kind) for f in schema.fields][1:] == [(f"embedding[{k}]", "numeric") for k in range(3)]
+
+
+def test_a_slice_whose_vectors_differ_in_length_is_an_error(tmp_path: Path) -> None:
+    cells = [[0.5, 1.0]] * 150 + [[0.5]]
+    pl.DataFrame({"v": cells}).write_parquet(tmp_path / "t.parquet")
+    with pytest.raises(DataError):
+        list(SlicedTable(tmp_path / "t.parquet").slices(["v[1]"], 64))
+
+
+@pytest.mark.parametrize(
+    ("cells", "why"),
+    [
+        ([[0.5] * (MOST_POSITIONS + 1)] * 200, "a vector of 65 numbers; at most 64 can become fields"),
+        ([[0.5] * (1 + k % 3) for k in range(200)], "neither categories nor of equal length"),
+        ([f"[{k}, {k + 1}]" for k in range(200)], "lists written as text"),
+    ],
+)
+def test_lists_that_are_no_field_are_said(cells, why) -> None:
+    guess = infer_schema(with_label(v=cells))
+    assert [f.name for f in guess.schema.fields] == ["shop"]
+    assert why in guess.notes["v"]
+
+
+def test_fixed_size_lists_of_whole_numbers_are_bags() -> None:
+    frame = with_label(tags=pl.Series([[k % 4, k % 3] for k in range(200)], dtype=pl.Array(pl.Int64, 2)))
+    assert infer_schema(frame).schema.fields[1].kind == "bag"
+
+
+def test_the_parts_of_a_vector_are_of_one_side() -> None:
+    rng = np.random.default_rng(0)
+    item = rng.integers(0, 20, 400)
+    frame = pl.DataFrame({"item_id": item, "v": vectors(20)[item].tolist(), "label": rng.integers(0, 2, 400)})
+    assert [f.role for f in infer_schema(frame).schema.fields] == ["item"] * 4
+
+
+def test_a_categorical_of_durations_can_be_encoded() -> None:
+    from fieldwise.data.encode.encoder import Encoder
+
+    schema = Schema(fields=(Categorical("d"),), label=Label("y"))
+    frame = pl.DataFrame({"d": [timedelta(minutes=1), timedelta(minutes=2)]})
+    assert Encoder.fit(frame, schema).transform(frame).ids.ravel().tolist() == [3, 2]  # as texts, 120 comes first
+
+
+LINES = ["1 0:1 12:0.5", "-1 3:1", "0.25", "+2e1  7:-1.5e-3 8:.5 "]
+
+
+def test_lines_become_rows(subtests, tmp_path):
+    for last in [True, False]:
+        for packed in [False, True]:
+            for end in ["\n", "\r\n"]:
+                with subtests.test(last=last, packed=packed, end=end):
+                    content = (end.join(LINES) + (end if last else "")).encode()
+                    path = tmp_path / ("t.libfm.gz" if packed else "t.libfm")
+                    path.write_bytes(gzip.compress(content) if packed else content)
+                    frame = read_libfm(ByteSource(path=path))
+                    assert frame.schema == {
+                        "label": pl.Float64,
+                        "ids": pl.List(pl.Int64),
+                        "values": pl.List(pl.Float64),
+                    }
+                    # The plain reference, a row at a time.
+                    rows = []
+                    for line in LINES:
+                        label, *pairs = line.split()
+                        split = [pair.split(":") for pair in pairs]
+                        rows.append((float(label), [int(i) for i, _ in split], [float(v) for _, v in split]))
+                    assert frame.rows() == rows
+                    assert as_table(path).equals(frame)
+
+
+def lines(rows: list[tuple[int, list[tuple[int, float]]]]) -> str:
+    return "".join(f"{y} {' '.join(f'{i}:{v:g}' for i, v in pairs)}\n" for y, pairs in rows)
+
+
+def test_one_id_a_row_of_each_range_is_a_column(subtests, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    users, items, hours = rng.integers(0, 40, 90), rng.integers(40, 60, 90), rng.integers(60, 63, 90)
+    prices = rng.random(90).round(3)
+    triples = list(zip(users, items, hours, strict=True))
+    fields = {"f1_id": users, "f2_id": items, "f3_id": hours}
+    numbers = [(1, [(7, p), (i, 1.0)]) for p, i in zip(prices, items, strict=True)]
+    for name, rows, expected in [
+        ("fields", [(1, [(int(i), 1.0) for i in ids]) for ids in triples], fields),
+        ("descending", [(1, [(int(i), 1.0) for i in ids[::-1]]) for ids in triples],
+         {"f1_id": hours, "f2_id": items, "f3_id": users}),
+        ("with a number", numbers, {"f1_id": [7] * 90, "f2_id": items, "f1_value": prices, "f2_value": [1.0] * 90}),
+        ("in no order", [(1, [(int(i), 1.0) for i in rng.permutation(ids)]) for ids in triples], None),
+        ("of two lengths", [(1, [(int(i), 1.0) for i in ids[: 2 + (k < 80)]]) for k, ids in enumerate(triples)], None),
+    ]:  # fmt: skip
+        for suffix in ("libfm", "libsvm", "svm"):
+            with subtests.test(name=name, suffix=suffix):
+                path = tmp_path / f"t.{suffix}"
+                path.write_text(lines(rows))
+                found = as_table(path)
+                if expected is None:
+                    assert found.columns == ["label", "ids", "values"]
+                else:
+                    assert_frame_equal(found, pl.DataFrame({"label": [1.0] * 90, **expected}))
+                pieces = [frame for _, frame in raw_pieces([path], TextFormat(), Bounds(piece_bytes=100))]
+                assert len(pieces) > 5
+                assert_frame_equal(pl.concat(pieces), found)
+
+
+def test_a_malformed_line_is_named(subtests, tmp_path):
+    for bad, message in [
+        ("1 2", "go on with id:value: {} line 2 holds '2'"),
+        ("1 2:1:1", "line 2 holds '2:1:1'"),
+        ("1 -2:1", "line 2 holds '-2:1'"),
+        ("1 a:1", "line 2 holds 'a:1'"),
+        ("1 2:x", "line 2 holds '2:x'"),
+        ("x 2:1", "begin with a number: {} line 2 holds 'x'"),
+        (" 1 2:1", "begin with a number: {} line 2 holds ''"),
+        ("1\t2:1", "line 2 holds"),
+        ("", "line 2 is blank"),
+        ("1 99999999999999999999:1", "fit in 64 bits: {} line 2"),
+    ]:
+        with subtests.test(bad=bad, message=message):
+            path = tmp_path / "t.libfm"
+            path.write_text(f"1 0:1\n{bad}\n1 1:1\n")
+            with pytest.raises(DataError, match=re.escape(message.format(path))):
+                read_libfm(ByteSource(path=path))
+
+
+def test_empty_and_wrongly_encoded_files(tmp_path: Path) -> None:
+    path = tmp_path / "t.libfm"
+    for content in (b"", b"\n\n"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="is empty"):
+            read_libfm(ByteSource(path=path))
+    path.write_bytes(b"1 0:1\n1 \xe9:1\n")
+    with pytest.raises(DataError, match="line 2 holds the byte 0xe9"):
+        read_libfm(ByteSource(path=path))

@@ -222,6 +222,7 @@ print(json.dumps({"mib": most - before, "total": total}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells anonymous memory")
 def test_the_memory_of_a_mapped_table_is_that_of_two_windows(tmp_path):
     rows, fields, window = 600_000, 40, 16_384
@@ -273,6 +274,7 @@ print(*found, memory_mib())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps freed arrays")
 def test_memory_does_not_grow_with_the_number_of_windows(tmp_path):
     command = [sys.executable, "-c", GROWTH, str(tmp_path / "table")]

@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks import cases
 from benchmarks.__main__ import main
 from benchmarks.case import Settings
-from benchmarks.page import page
 from benchmarks.worker import Process
 
 
@@ -42,10 +41,3 @@ def test_every_contender_of_this_environment_runs_on_the_device(case, name, tmp_
 def test_without_a_gpu_it_is_one_sentence():
     with pytest.raises(SystemExit, match="the cases of a GPU need one that PyTorch can use"):
         main(["run", "gpu"])
-
-
-def test_the_page_says_that_nothing_was_measured_on_a_gpu_until_it_was():
-    case = {"title": "A", "about": "B.", "contenders": [], "targets": [], "measures": ["seconds"]}
-    case |= {"date": "", "commit": "", "machine": "", "threads": 1, "repeats": 1, "size": "tiny", "command": ""}
-    assert "never measured on one" in page({"cases": {"afm-epoch": case}})
-    assert "never measured on one" not in page({"cases": {"gpu-afm-epoch": case}})

@@ -85,6 +85,7 @@ def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fiel
     assert shares[1] == pytest.approx(shares[0], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_auto_trains_on_the_device(fieldwise, name, device, tmp_path):
     code, _, err = fieldwise("auto", "log.csv", "--minutes", 0.1, "--out", "found", "--json", "--device", name)
     assert code == 0, err
@@ -134,9 +135,10 @@ def test_a_word_that_names_no_device_is_refused(fieldwise, arguments):
     assert err == "fieldwise: --device must be auto, cpu, cuda, cuda:N or mps, found 'the first GPU'\n"
 
 
+@pytest.mark.slow
 def test_tune_searches_on_the_device(fieldwise, name, device, tmp_path):
     pytest.importorskip("optuna")
-    given = ("tune", "mine.toml", "--trials", 1, "--final-seeds", 1, "--store", "studies", "--json", "--device", name)
+    given = ("tune", "mine.toml", "--trials", 1, "--seeds", 1, "--store", "studies", "--json", "--device", name)
     code, out, err = fieldwise(*given)
     assert code == 0, err
     record = json.loads((tmp_path / json.loads(out)["runs"][0]["folder"] / "record.json").read_text())

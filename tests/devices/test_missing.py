@@ -34,6 +34,6 @@ def test_a_run_begins_with_what_is_missing(monkeypatch):
     monkeypatch.setattr(backends, "NATIVE", Native(None, "none", False, "no native library: not built"))
     with pytest.warns(UserWarning, match="many times slower: no native library"):
         Training(
-            network=FM(embedding_dim=2).build(layout), train=rows, valid=rows, settings=TrainingSettings(),
+            network=FM(embedding_dim=2).build(layout), train=rows, valid=rows, settings=TrainingSettings(epochs=1),
             objective=Objective(task="regression"), seed=0,
-        )  # fmt: skip
+        ).run()  # fmt: skip

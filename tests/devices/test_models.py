@@ -9,7 +9,7 @@ from parity.reference import FIRST, REFERENCES, hardest
 
 from fieldwise.models.build import build_network
 from fieldwise.ops import use_ops
-from fieldwise.training.forward import HasAuxiliaryLoss
+from fieldwise.training.step import HasAuxiliaryLoss
 
 ROWS = 6
 

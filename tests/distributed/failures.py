@@ -6,16 +6,16 @@ import signal
 import torch
 from distributed.shared_runs import tables
 
-from fieldwise.distributed.process_group import ProcessGroup, current_group
-from fieldwise.errors import ConfigError, DataError, LostProcessError
-from fieldwise.layers.batch_norm import normalize_over_processes
+from fieldwise.distributed.process_group import ProcessGroup, current_group, explained_loss
+from fieldwise.errors import ConfigError, LostProcessError
+from fieldwise.layers.batch_norm import GlobalBatchNorm, normalize_over_processes
 from fieldwise.models import FM
 from fieldwise.training.callbacks import Callback, TrainingStep
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
+from fieldwise.training.parallel import check_own_gpu, check_same_on_all_ranks
 from fieldwise.training.result import Evaluation
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.sync import check_own_gpu
 
 
 def _group() -> ProcessGroup:
@@ -27,22 +27,11 @@ def _group() -> ProcessGroup:
 def _found(call) -> str:
     """The sentence that a process ends with."""
     try:
-        call()
+        with explained_loss(_group().size):
+            call()
     except (LostProcessError, ConfigError) as e:
         return str(e)
     return ""
-
-
-def error(rank: int) -> str | None:
-    """Process 1 finds a damaged file, and the others wait for it in vain."""
-    group = _group()
-    if rank != 1:
-        return _found(lambda: group.all_reduce(torch.ones(3)))
-    try:
-        with group.reporting_failure():
-            raise DataError("the file is damaged")
-    except DataError:
-        os._exit(0)  # as a process ends: its connections are closed
 
 
 def killed(rank: int) -> str:
@@ -57,13 +46,20 @@ def killed(rank: int) -> str:
 def different(rank: int) -> str:
     """Process 1 has another learning rate and other rows."""
     facts = {"training": {"learning_rate": 0.01 if rank == 1 else 0.001}, "training rows": f"rows2:{rank == 1}"}
-    return _found(lambda: _group().check_same_on_all_ranks(facts))
+    return _found(lambda: check_same_on_all_ranks(_group(), facts))
 
 
 def unsuitable(_: int) -> str:
     """A layer that normalizes over the rows that it is given."""
     network = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm2d(3))
     return _found(lambda: normalize_over_processes(network))
+
+
+def half(rank: int) -> list:
+    """Rows of 16 bits, whose statistics are not."""
+    layer = GlobalBatchNorm(1).train()
+    found = layer(torch.full((2, 1), float(rank), dtype=torch.bfloat16))
+    return [str(found.dtype), layer.running_mean.item()]
 
 
 class _Late(Callback):
@@ -105,15 +101,13 @@ def exchanged(rank: int) -> list:
     """Values, rows of different number, and a place where one process of the machine goes first."""
     group = _group()
     with group.local_main_first("order"):
-        seen = group.store.add("order", 1)
+        seen = torch.distributed.distributed_c10d._get_default_store().add("order", 1)
     rows = torch.full((rank, 2), float(rank))
     lengths = group.all_gather_lengths(rank)
-    collected = group.gather_v(rows, lengths)
     return [
         group.broadcast_object({"from": rank}),
         group.all_gather_object([rank] * rank),
         group.all_gather_v(rows, lengths).tolist(),
-        None if collected is None else collected.tolist(),
         seen if rank == 0 else None,
         group.all_reduce(torch.tensor([rank])).item(),
     ]

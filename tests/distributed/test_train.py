@@ -55,7 +55,13 @@ def test_two_processes_save_the_bundle_of_one(capsys):
 
 
 @pytest.mark.slow
-def test_torchrun_starts_the_same_training():
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of PyTorch's launcher
+def test_torchrun_starts_the_same_training(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    before = dict(os.environ)
+    assert run(["train", *SMALL, "--set", "training.batch_size=1", "--quiet", "--processes", "2"]) == 2
+    assert dict(os.environ) == before, "a caller's environment is as before"
     done = fieldwise("train", *SMALL, "--out", "two", "--quiet", "--processes", "2")
     assert done.returncode == 0, done.stderr
     done = fieldwise("train", *SMALL, "--out", "run", "--quiet", starter=(*TORCHRUN, "-m", "fieldwise"))
@@ -81,7 +87,7 @@ def test_an_error_is_one_sentence_of_one_process(arguments, sentence):
 
 
 def test_a_thousand_processes_are_refused_before_any_is_started(monkeypatch):
-    monkeypatch.setattr("fieldwise.distributed.launcher.launch", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr("fieldwise.cli.processes.launch", lambda *_: pytest.fail("processes were started"))
     monkeypatch.setattr("fieldwise.cli.processes.available_cores", lambda: 3)
     with pytest.raises(ConfigError, match="--processes may be at most 12 on this machine, which has 3 cores, found 13"):
         launch_processes(13)
@@ -97,7 +103,7 @@ def test_a_signal_ends_a_process_that_waits_for_the_others_to_meet(number):
             "LOCAL_RANK": "1",
             "WORLD_SIZE": "2",
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
+            "MASTER_PORT": f"{port}",
         }
         command = [sys.executable, "-m", "fieldwise", "train", *SMALL, "--out", "never", "--quiet"]
         with subprocess.Popen(command, env={**os.environ, **place}, stderr=subprocess.DEVNULL) as process:
@@ -144,8 +150,8 @@ def ranks_of(parent: int) -> dict[int, int]:
     return found
 
 
-def broken_off(out: str, number: int, seconds: float, whom: int | None, epochs: int = 6) -> tuple[int, str, float]:
-    """A training that gets a signal after its first checkpoint: exit code, errors, seconds until all have ended."""
+def broken_off(out: str, number: int, seconds: float, whom: int | None, epochs: int = 6) -> tuple[int, str]:
+    """A training that gets a signal after its first checkpoint: exit code and errors, once all have ended."""
     command = [sys.executable, "-m", "fieldwise", "train", *LONG, "--set", f"training.epochs={epochs}"]
     command += ["--set", f"training.patience={epochs}", "--out", out, "--quiet", "--processes", "2"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as parent:
@@ -153,15 +159,11 @@ def broken_off(out: str, number: int, seconds: float, whom: int | None, epochs: 
             time.sleep(0.01)
         time.sleep(seconds)
         ranks = ranks_of(parent.pid)
-        at = time.monotonic()
         if parent.poll() is None:
             os.kill(parent.pid if whom is None else ranks.get(whom, parent.pid), number)
-        assert parent.stderr is not None
-        errors = parent.stderr.read()
-        parent.wait(timeout=120)
-        took = time.monotonic() - at
+        _, errors = parent.communicate(timeout=120)
     assert not [pid for pid in ranks.values() if Path(f"/proc/{pid}").exists()]
-    return parent.returncode, errors, took
+    return parent.returncode, errors
 
 
 @pytest.mark.slow
@@ -172,8 +174,7 @@ def test_kills_of_each_process_lose_nothing():
     assert fieldwise("train", *LONG, "--out", "whole", "--quiet", "--processes", "2").returncode == 0
     whole, draws = Bundle.load(Path("whole")).digest, random.Random(seed)
     for attempt in range(kills):
-        code, errors, took = broken_off(f"b{attempt}", signal.SIGKILL, draws.uniform(0, 2), attempt % 2)
-        assert took < 60
+        code, errors = broken_off(f"b{attempt}", signal.SIGKILL, draws.uniform(0, 2), attempt % 2)
         if code:
             assert code == 1
             assert f"process {attempt % 2} of 2 was ended by signal 9" in errors
@@ -203,7 +204,7 @@ def test_a_restart_of_torchrun_after_a_lost_process_is_equal_to_the_bit(lost):
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 @pytest.mark.parametrize("whom", [None, 0, 1])
 def test_a_signal_ends_all_processes_after_the_same_step(whom):
-    code, errors, _ = broken_off("b", signal.SIGTERM, 0.2, whom, epochs=200)
+    code, errors = broken_off("b", signal.SIGTERM, 0.2, whom, epochs=200)
     assert code in (-signal.SIGTERM, 130, 1), errors
     assert "the same command resumes it" in errors
     assert "Traceback" not in errors

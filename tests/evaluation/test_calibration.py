@@ -21,8 +21,8 @@ from fieldwise.evaluation.calibration import (
     fit_isotonic,
     fit_platt,
     reliability,
+    wilson,
 )
-from fieldwise.evaluation.reliability import wilson
 
 
 def rows(n=4000, slope=0.4, intercept=-1.0, seed=0):

@@ -1,14 +1,11 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.special import expit
 from sklearn import metrics as sk
 
 from fieldwise import evaluation as ours
 from fieldwise.errors import DataError
-from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.evaluation.reliability import reliability
+from fieldwise.evaluation.calibration import calibration_error, reliability
 
 
 def labelled(seed, rows, rate):
@@ -76,23 +73,6 @@ def test_logloss_from_logits_stays_exact_where_probabilities_saturate():
     assert ours.logloss_from_logits([1, 0], [1e300, -1e300]) == 0.0
 
 
-def test_normalized_entropy_by_hand():
-    # Two positives of five: the entropy of .4. Two rows at .5, three at .2.
-    y, p = [1, 1, 0, 0, 0], [0.5, 0.2, 0.5, 0.2, 0.2]
-    loss = -(np.log(0.5) + np.log(0.2) + np.log(0.5) + 2 * np.log(0.8)) / 5
-    entropy = -(0.4 * np.log(0.4) + 0.6 * np.log(0.6))
-    logit = np.log(np.array(p) / (1 - np.array(p)))
-    assert ours.normalized_entropy_from_logits(y, logit) == pytest.approx(loss / entropy, rel=1e-12)
-
-
-@given(st.integers(2, 500), st.data())
-def test_saying_the_mean_rate_has_normalized_entropy_one(rows, data):
-    positives = data.draw(st.integers(1, rows - 1))
-    y = np.arange(rows) < positives
-    logit = np.full(rows, np.log(positives / (rows - positives)))
-    assert ours.normalized_entropy_from_logits(y, logit) == pytest.approx(1.0, rel=1e-9)
-
-
 def test_sigmoid_agrees_with_scipy_and_does_not_overflow():
     logit = np.array([-1e300, -800.0, -30.0, 0.0, 1e-9, 30.0, 800.0, 1e300])
     assert ours.sigmoid(logit) == pytest.approx(expit(logit), rel=1e-13, abs=0)
@@ -137,19 +117,6 @@ def test_float32_logits_are_summed_in_float64():
     logit = np.full(rows, 0.1, dtype=np.float32)
     exact = (np.logaddexp(0, -np.float64(logit[0])) + np.logaddexp(0, np.float64(logit[0]))) / 2
     assert ours.binary_metrics(y, logit)["logloss"] == pytest.approx(exact, rel=1e-13)
-
-
-def test_a_whole_split_is_not_the_mean_of_its_batches():
-    # Each batch ranks its own rows perfectly; between the batches half of the pairs are won.
-    y = np.array([0, 1, 0, 1])
-    logit = np.array([-4.0, -3.0, 3.0, 4.0])
-    batches = [ours.auc(y[b : b + 2], logit[b : b + 2]) for b in (0, 2)]
-    assert np.mean(batches) == 1.0
-    assert ours.binary_metrics(y, logit)["auc"] == 0.75
-    uneven = ([0, 3], [3, 4])
-    errors = np.array([1.0, 1.0, 1.0, 3.0])
-    assert ours.rmse(np.zeros(4), errors) == pytest.approx(np.sqrt(3.0))
-    assert np.mean([ours.rmse(np.zeros(b - a), errors[a:b]) for a, b in uneven]) == 2.0
 
 
 BINARY = [
@@ -209,3 +176,11 @@ def test_public_names_are_pinned():
         "GroupAUC", "auc", "binary_metrics", "group_auc", "logloss_from_logits", "mae",
         "normalized_entropy_from_logits", "regression_metrics", "rmse", "sigmoid",
     ]  # fmt: skip
+
+
+def test_without_a_group_of_both_classes_the_other_metrics_stand():
+    plain = ours.binary_metrics([0, 1, 1], [-1.0, 0.5, 2.0])
+    grouped = ours.binary_metrics([0, 1, 1], [-1.0, 0.5, 2.0], group=[1, 2, 3])
+    assert grouped == {**plain, "gauc_groups": 0}
+    with pytest.raises(DataError, match="every row needs a group"):
+        ours.binary_metrics([0, 1, 1], [-1.0, 0.5, 2.0], group=[1, np.nan, 3])

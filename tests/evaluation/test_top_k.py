@@ -9,15 +9,6 @@ from fieldwise.evaluation.bootstrap import estimate, resampled_means
 from fieldwise.evaluation.top_k import places, top_k_metrics
 
 
-def test_three_users_by_hand():
-    # u0 liked two items, placed 1 and 4; u1 one, placed 2; u2 three, placed 4, 5 and 6. The first three count.
-    found = top_k_metrics([1, 4, 2, 4, 5, 6], [0, 0, 1, 2, 2, 2], users=3, k=3)
-    assert found["hr"].tolist() == [1, 1, 0]
-    assert found["recall"].tolist() == [0.5, 1, 0]
-    ideal_of_two = 1 + 1 / np.log2(3)
-    assert found["ndcg"] == pytest.approx([1 / ideal_of_two, 1 / np.log2(3), 0])
-
-
 def test_ndcg_is_scikit_learns(subtests):
     for k in [1, 5, 40, 100]:
         with subtests.test(k=k):

@@ -10,16 +10,15 @@ import pytest
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.prepare.prepared import prepare
-from fieldwise.data.prepare.split_settings import ColumnSplit
+from fieldwise.data.prepare.settings import ColumnSplit
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.top_k import top_k_metrics
 from fieldwise.models import AFM
 from fieldwise.models.build import build_network
 from fieldwise.runs import fits as module
 from fieldwise.runs.fits import RunContext, recorded_runs
-from fieldwise.runs.ranking import RankingTask, rank_items
-from fieldwise.runs.ranking_board import POPULARITY, ranking_boards
-from fieldwise.runs.ranking_settings import RankingSettings, check_ranking
+from fieldwise.runs.leaderboard import POPULARITY, ranking_boards
+from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, rank_items
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.records import Store
 
@@ -106,7 +105,7 @@ def by_hand(log, score, *, keep_seen=False, k=3):
 
 @pytest.mark.parametrize("keep_seen", [False, True])
 def test_all_items_are_ranked_as_by_plain_loops(log, prepared, bundle, keep_seen):
-    task = RankingTask.of(prepared, SCHEMA, RankingSettings(keep_seen=keep_seen))
+    task = RankingTask(prepared, SCHEMA, RankingSettings(keep_seen=keep_seen))
     ranked = rank_items(bundle, task)
     expected = by_hand(log, bundle.score, keep_seen=keep_seen)
     assert task.users == len(expected) > 5
@@ -116,7 +115,7 @@ def test_all_items_are_ranked_as_by_plain_loops(log, prepared, bundle, keep_seen
 
 
 def test_popularity_counts_liked_training_rows(log, prepared):
-    task = RankingTask.of(prepared, SCHEMA, RankingSettings())
+    task = RankingTask(prepared, SCHEMA, RankingSettings())
     likes = dict(log.filter(part="train", liked=1).group_by("item").len().iter_rows())
     assert task.likes.tolist() == [likes.get(item, 0) for item in task.items["item"]]
     # The order that ties are drawn in, put below the counts.
@@ -135,19 +134,17 @@ def test_a_case_by_hand():
     ]  # fmt: skip
     frame = pl.DataFrame(rows, schema=["part", "user", "item", "liked"], orient="row")
     schema = Schema(fields=(Categorical("user", role="user"), Categorical("item", role="item")), label=Label("liked"))
-    task = RankingTask.of(prepare(frame, schema, split=ColumnSplit(column="part"), seed=0), schema, RankingSettings())
+    task = RankingTask(prepare(frame, schema, split=ColumnSplit(column="part"), seed=0), schema, RankingSettings())
     # v liked a before, w liked nothing in the test: u is left, with b, for c was liked before.
     assert (task.users, task.all_users, task.liked_before, task.items.height) == (1, 1, 2, 3)
     assert task.by_popularity().tolist() == [2]
-    words = (
-        "ranking by user and item: 1 users, all 3 items, without those the user liked in training and validation rows"
-    )
-    assert task.sentence() == f"{words} (2 test positives among them)"
+    words = "1 users, all 3 items, without those the user liked in training and validation rows"
+    assert task.sentence() == f"ranking by user and item: {words} (2 test positives among them, left out too)"
 
 
 def test_sampled_items_are_none_that_the_user_liked(log, prepared, bundle):
     settings = RankingSettings(candidates=4, users=5, seed=3)
-    task, again = (RankingTask.of(prepared, SCHEMA, settings) for _ in range(2))
+    task, again = (RankingTask(prepared, SCHEMA, settings) for _ in range(2))
     assert task.users == 5 < task.all_users
     names = task.items["item"].to_list()
     liked = log.filter(liked=1)
@@ -160,18 +157,18 @@ def test_sampled_items_are_none_that_the_user_liked(log, prepared, bundle):
         assert not {names[row] for row in drawn[-1]} & set(liked.filter(user=user)["item"])
         assert rows.tolist() == again.candidates(number).tolist()
     assert len({tuple(one) for one in drawn}) > 1
-    whole = rank_items(bundle, RankingTask.of(prepared, SCHEMA, dataclasses.replace(settings, candidates=100)))
-    every = rank_items(bundle, RankingTask.of(prepared, SCHEMA, dataclasses.replace(settings, candidates=None)))
+    whole = rank_items(bundle, RankingTask(prepared, SCHEMA, dataclasses.replace(settings, candidates=100)))
+    every = rank_items(bundle, RankingTask(prepared, SCHEMA, dataclasses.replace(settings, candidates=None)))
     assert whole.place.tolist() == every.place.tolist()  # more than there are: all of them
     assert (rank_items(bundle, task).place <= every.place).all()
 
 
 def test_equal_scores_favour_nobody(prepared):
     """Ties in the order of items would place the first always first."""
-    task = RankingTask.of(prepared, SCHEMA, RankingSettings())
+    task = RankingTask(prepared, SCHEMA, RankingSettings())
     places = []
     for seed in range(60):
-        other = dataclasses.replace(task, settings=RankingSettings(seed=seed))
+        other = RankingTask(prepared, SCHEMA, RankingSettings(seed=seed))
         places.append(other.ranks(lambda _, rows: np.zeros(len(rows))).mean())
     sizes = [len(task.candidates(number)) for number in range(task.users)]
     assert np.mean(places) == pytest.approx((np.mean(sizes) + 1) / 2, rel=0.1)
@@ -182,7 +179,7 @@ def test_rows_without_an_id_are_nobodys(log):
         item=pl.when(pl.col("item") == "i3").then(None).otherwise("item"),
         user=pl.when(pl.col("user") == "u1").then(None).otherwise("user"),
     )
-    task = RankingTask.of(prepare(gone, SCHEMA, split=ColumnSplit(column="part"), seed=0), SCHEMA, RankingSettings())
+    task = RankingTask(prepare(gone, SCHEMA, split=ColumnSplit(column="part"), seed=0), SCHEMA, RankingSettings())
     assert "i3" not in task.items["item"].to_list()
     assert task.items.height == 30
     assert task.contexts["user"].null_count() == 0
@@ -204,26 +201,21 @@ def test_columns_that_are_not_named(log):
     fields = (SCHEMA.fields[2], SCHEMA.fields[4])
     schema = Schema(fields=fields, label=Label("liked"))
     prepared = prepare(log, schema, split=ColumnSplit(column="part"), seed=0)
-    with pytest.raises(
-        ConfigError, match="needs a column of user ids, which the schema does not have: set user = COLUMN"
-    ):
-        RankingTask.of(prepared, schema, RankingSettings())
-    assert RankingTask.of(prepared, schema, RankingSettings(user="user", item="item")).items.height == 31
-    with pytest.raises(ConfigError, match="must be two different columns, found 'user' for both"):
-        RankingTask.of(prepared, schema, RankingSettings(user="user", item="user"))
-    with pytest.raises(ConfigError, match="--item must be a column of the table, found 'itme'"):
-        RankingTask.of(prepared, schema, RankingSettings(user="user", item="itme"))
+    with pytest.raises(ConfigError, match="a column of user ids, which the schema does not have: set user = COLUMN"):
+        RankingTask(prepared, schema, RankingSettings())
+    said = dataclasses.replace(schema, user="user", item="item")
+    assert RankingTask(prepared, said, RankingSettings()).items.height == 31
 
 
 def test_nothing_left_to_find(log):
     frame = log.with_columns(item=pl.lit("i0"), user=pl.lit("u0"), liked=pl.int_range(pl.len()) % 2)
     prepared = prepare(frame, SCHEMA, split=ColumnSplit(column="part"), seed=0)
     with pytest.raises(DataError, match="all 1 were liked before: --keep-seen ranks them too"):
-        RankingTask.of(prepared, SCHEMA, RankingSettings())
+        RankingTask(prepared, SCHEMA, RankingSettings())
 
 
 def test_a_board_has_means_of_users_and_paired_differences(prepared, bundle):
-    task = RankingTask.of(prepared, SCHEMA, RankingSettings())
+    task = RankingTask(prepared, SCHEMA, RankingSettings())
     ranked = rank_items(bundle, task)
     best = dataclasses.replace(ranked, place=np.concatenate([np.arange(n) + 1 for n in np.bincount(ranked.user)]))
     (board,) = ranking_boards({"random": [ranked, ranked], "best": [best, best]}, k=5)
@@ -267,26 +259,9 @@ def test_rankings_are_kept_with_their_run_and_made_once(folder, monkeypatch):
 
 
 def test_a_task_that_cannot_be_is_refused_before_any_training(folder, monkeypatch):
-    text = (
-        (folder / "fm.toml")
-        .read_text()
-        .replace('label = { column = "click" }', 'label = { column = "click", task = "regression" }')
-    )
+    text = (folder / "fm.toml").read_text().replace('column = "click" }', 'column = "click", task = "regression" }')
     (folder / "number.toml").write_text(text)
+    options = {"store": Store(Path("s")), "context": RunContext(data_dir=Path("none"))}
     monkeypatch.setattr(module, "train_recipe", lambda *_: pytest.fail("trained"))
     with pytest.raises(ConfigError, match=r"number\.toml: ranking needs a binary label, but 'click' is a number"):
-        recorded_runs(
-            [load_recipe("number.toml")],
-            [0],
-            ranking=RankingSettings(),
-            store=Store(Path("s")),
-            context=RunContext(data_dir=Path("none")),
-        )
-    with pytest.raises(ConfigError, match=r"fm\.toml seed 0: --item must be a column of the table, found 'film'"):
-        recorded_runs(
-            [load_recipe("fm.toml")],
-            [0],
-            ranking=RankingSettings(item="film"),
-            store=Store(Path("s")),
-            context=RunContext(data_dir=Path("none")),
-        )
+        recorded_runs([load_recipe("number.toml")], [0], ranking=RankingSettings(), **options)

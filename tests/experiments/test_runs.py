@@ -23,6 +23,10 @@ DATA = Path("none")
 HERE = RunContext(data_dir=DATA)
 
 
+def kept_runs(recipes, seeds=(0,), store="store", context=HERE, **options):
+    return recorded_runs(recipes, seeds, store=Store(Path(store)), context=context, **options)
+
+
 @pytest.fixture
 def counted(monkeypatch):
     """The runs that were really trained."""
@@ -37,8 +41,7 @@ def counted(monkeypatch):
 
 
 def test_a_record_is_the_run_itself(recipes):
-    store = Store(Path("store"))
-    found = recorded_runs(recipes, [3], store=store, context=HERE)
+    found = kept_runs(recipes, [3])
     recipe = with_seed(recipes[1], 3)
     run = train_recipe(recipe, prepare_recipe(recipe, DATA))
     record = found["fm.toml"][0]
@@ -50,24 +53,22 @@ def test_a_record_is_the_run_itself(recipes):
 
 
 def test_seeds_share_their_rows_and_differ_in_weights(recipes):
-    first, second = recorded_runs(recipes[1:], [0, 1], store=Store(Path("store")), context=HERE)["fm.toml"]
+    first, second = kept_runs(recipes[1:], [0, 1])["fm.toml"]
     assert (first.test_rows[0] == second.test_rows[0]).all()
     assert (first.test_rows[1] != second.test_rows[1]).any()
 
 
 def test_what_is_there_is_not_run_again(recipes, counted):
-    store = Store(Path("store"))
-    first = recorded_runs(recipes, range(2), store=store, context=HERE)
+    first = kept_runs(recipes, range(2))
     assert counted == [("lr.toml", 0), ("lr.toml", 1), ("fm.toml", 0), ("fm.toml", 1)]
-    again = recorded_runs(recipes, range(3), store=store, context=HERE)
+    again = kept_runs(recipes, range(3))
     assert counted[4:] == [("lr.toml", 2), ("fm.toml", 2)]
     assert again["fm.toml"][0].about == first["fm.toml"][0].about
-    recorded_runs(recipes[:1], range(1), store=store, context=HERE, again=True)
+    kept_runs(recipes[:1], range(1), again=True)
     assert counted[6:] == [("lr.toml", 0)]
 
 
 def test_an_interrupted_comparison_keeps_what_was_done(recipes, counted, monkeypatch):
-    store = Store(Path("store"))
     real = module.train_recipe
 
     def stops(recipe, prepared, *more):
@@ -77,9 +78,9 @@ def test_an_interrupted_comparison_keeps_what_was_done(recipes, counted, monkeyp
 
     monkeypatch.setattr(module, "train_recipe", stops)
     with pytest.raises(KeyboardInterrupt):
-        recorded_runs(recipes, range(2), store=store, context=HERE)
+        kept_runs(recipes, range(2))
     monkeypatch.setattr(module, "train_recipe", real)
-    recorded_runs(recipes, range(2), store=store, context=HERE)
+    kept_runs(recipes, range(2))
     assert counted == [("lr.toml", 0), ("lr.toml", 1), ("fm.toml", 0), ("fm.toml", 1)]
 
 
@@ -106,14 +107,14 @@ def test_the_key_knows_settings_seeds_and_data_alone(folder, recipes):
 
 def test_a_damaged_run_is_told(recipes):
     store = Store(Path("store"))
-    record = recorded_runs(recipes[:1], [0], store=store, context=HERE)["lr.toml"][0]
+    record = kept_runs(recipes[:1])["lr.toml"][0]
     rows = next(record.folder.glob("test.*.npz"))
     rows.write_bytes(rows.read_bytes()[:-5] + b"12345")
     with pytest.raises(DataError, match="does not match its checksum"):
         _ = store.get(record.folder.name).test_rows
     (record.folder / "record.json").write_text("{")
     with pytest.raises(DataError, match="cannot be read"):
-        recorded_runs(recipes[:1], [0], store=store, context=HERE)
+        kept_runs(recipes[:1])
 
 
 def test_two_files_of_one_form_are_two_data_sets(folder):
@@ -124,9 +125,7 @@ def test_two_files_of_one_form_are_two_data_sets(folder):
     log = pl.read_csv("log.csv")
     log.write_csv("a/log.csv")
     log.with_columns(click=1 - pl.col("click")).write_csv("b/log.csv")
-    found = recorded_runs(
-        [load_recipe("a/a.toml"), load_recipe("b/b.toml")], [0], store=Store(Path("store")), context=HERE
-    )
+    found = kept_runs([load_recipe("a/a.toml"), load_recipe("b/b.toml")])
     first, second = (found[f"{name}/{name}.toml"][0] for name in ("a", "b"))
     assert (first.test_rows[0] == 1 - second.test_rows[0]).all()
     assert len(leaderboards(found, replicates=10)) == 2
@@ -146,19 +145,16 @@ def test_other_rows_of_equal_labels_are_another_table(folder):
     )
     for name in ("one", "two"):
         (folder / f"{name}.toml").write_text(split.replace("PART", name))
-    found = recorded_runs(
-        [load_recipe(f"{name}.toml") for name in ("one", "two")], [0], store=Store(Path("store")), context=HERE
-    )
+    found = kept_runs([load_recipe(f"{name}.toml") for name in ("one", "two")])
     labels = [found[f"{name}.toml"][0].test_rows[0] for name in ("one", "two")]
     assert (labels[0] == labels[1]).all()
     assert len(leaderboards(found, replicates=10)) == 2
 
 
 def test_todays_words_are_those_of_a_table(recipes, folder):
-    store = Store(Path("store"))
-    recorded_runs(recipes[:1], [0], store=store, context=HERE)
+    kept_runs(recipes[:1])
     (folder / "lr.toml").write_text((folder / "lr.toml").read_text().replace("clicks", "visits"))
-    found = recorded_runs([load_recipe("lr.toml")], range(2), store=store, context=HERE)
+    found = kept_runs([load_recipe("lr.toml")], range(2))
     assert [board.protocol for board in leaderboards(found, replicates=10)] == ["visits"]
 
 
@@ -170,9 +166,7 @@ def test_another_bundle_to_start_from_is_another_run(folder):
     def score():
         recipe = load_recipe("fm.toml", ["warm_start=start"])
         notes = []
-        record = recorded_runs(
-            [recipe], [0], store=Store(Path("store")), context=RunContext(data_dir=DATA, note=notes.append)
-        )
+        record = kept_runs([recipe], [0], context=RunContext(data_dir=DATA, note=notes.append))
         return record["fm.toml"][0].test_rows[1], notes
 
     bundle(0.05)
@@ -185,7 +179,7 @@ def test_another_bundle_to_start_from_is_another_run(folder):
 def test_a_store_that_cannot_be_one_is_told_first(recipes, counted):
     Path("store").write_text("a file")
     with pytest.raises(DataError, match="runs need a writable folder"):
-        recorded_runs(recipes, [0], store=Store(Path("store")), context=HERE)
+        kept_runs(recipes)
     assert counted == []
 
 
@@ -203,9 +197,7 @@ def _one_process(folder, results):
         return real(recipe, prepared, *more)
 
     module.train_recipe = train
-    found = recorded_runs(
-        recipes, range(3), store=Store(Path("store")), context=RunContext(data_dir=DATA, note=lines.append)
-    )
+    found = kept_runs(recipes, range(3), context=RunContext(data_dir=DATA, note=lines.append))
     results.put((made, [record.about["test"]["auc"] for records in found.values() for record in records]))
 
 
@@ -226,11 +218,11 @@ def test_processes_share_the_work(folder):
 
 def test_one_name_twice_is_refused(recipes):
     with pytest.raises(ConfigError, match=r"'lr.toml' twice"):
-        recorded_runs([recipes[0], recipes[0]], [0], store=Store(Path("store")), context=HERE)
+        kept_runs([recipes[0], recipes[0]])
 
 
 def test_records_are_json_without_rows_of_the_data(recipes):
-    record = recorded_runs(recipes[:1], [0], store=Store(Path("store")), context=HERE)["lr.toml"][0]
+    record = kept_runs(recipes[:1])["lr.toml"][0]
     text = (record.folder / "record.json").read_text()
     assert json.loads(text)["recipe"] == "lr.toml"
     assert str(Path.cwd()) not in json.dumps({**json.loads(text), "settings": None})
@@ -239,14 +231,12 @@ def test_records_are_json_without_rows_of_the_data(recipes):
 def test_the_run_in_progress_of_a_comparison_is_resumed(recipes):
     whole, rest = Steps(), Steps()
     context = replace(HERE, callbacks=lambda _: [whole])
-    wanted = recorded_runs(recipes[1:], [0], store=Store(Path("whole")), context=context)["fm.toml"][0]
+    wanted = kept_runs(recipes[1:], [0], store="whole", context=context)["fm.toml"][0]
     stop, said = 2 * whole.done // 3, []
     with pytest.raises(KeyboardInterrupt):
-        recorded_runs(
-            recipes[1:], [0], store=Store(Path("store")), context=replace(HERE, callbacks=lambda _: [Steps(stop)])
-        )
+        kept_runs(recipes[1:], [0], context=replace(HERE, callbacks=lambda _: [Steps(stop)]))
     context = replace(HERE, callbacks=lambda _: [rest], note=said.append)
-    found = recorded_runs(recipes[1:], [0], store=Store(Path("store")), context=context)["fm.toml"][0]
+    found = kept_runs(recipes[1:], [0], context=context)["fm.toml"][0]
     assert rest.done == whole.done - stop
     assert any("fm.toml seed 0: " in sentence and "resumes the unfinished run" in sentence for sentence in said), said
     assert found.about["test"] == wanted.about["test"]

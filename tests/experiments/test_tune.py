@@ -10,7 +10,7 @@ import pytest
 from counted_steps import Steps
 
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.runs import recipe_space as space_module
+from fieldwise.runs import recipe as space_module
 from fieldwise.runs import tune as module
 from fieldwise.runs.fits import RunContext
 from fieldwise.runs.recipe import load_recipe
@@ -32,9 +32,17 @@ def recipe(folder, monkeypatch):
     return load_recipe("tuned.toml")
 
 
+def edited(old, new):
+    """The recipe after a change of its file."""
+    text = Path("tuned.toml").read_text()
+    assert old in text
+    Path("tuned.toml").write_text(text.replace(old, new))
+    return load_recipe("tuned.toml")
+
+
 def search(recipe, trials=8, **options):
     context = RunContext(data_dir=DATA, **options)
-    return tune(recipe, trials=trials, store=Path("tune"), context=context, final_seeds=1)
+    return tune(recipe, trials=trials, store=Path("tune"), context=context, seed=0, final_seeds=1)
 
 
 def test_it_finds_what_trains_and_writes_a_recipe_of_it(recipe):
@@ -106,10 +114,9 @@ def test_the_evaluations_on_the_test_rows_are_counted(recipe):
     assert [one["after_trials"] for one in evaluations] == [2, 14]
 
 
-def test_hopeless_trials_are_broken_off(recipe, folder):
-    text = Path("tuned.toml").read_text().replace("epochs = 2", "epochs = 8\npatience = 9")
-    Path("tuned.toml").write_text(text)
-    found = search(load_recipe("tuned.toml"), trials=25)
+@pytest.mark.usefixtures("recipe")
+def test_hopeless_trials_are_broken_off():
+    found = search(edited("epochs = 2", "epochs = 8\npatience = 9"), trials=25)
     assert found.trials["pruned"] > 0
 
 
@@ -130,30 +137,23 @@ def test_ctrl_c_keeps_the_ended_trials(recipe, monkeypatch):
     assert found.trials["complete"] + found.trials.get("pruned", 0) == 4  # the broken one is made up for
 
 
-def test_settings_that_cannot_be_are_failures_and_no_end(recipe, folder):
-    text = Path("tuned.toml").read_text().replace("[search]", '[search]\n"training.batch_size" = { choices = [64] }')
-    Path("tuned.toml").write_text(text)
+def test_settings_that_cannot_be_are_failures_and_no_end(recipe, monkeypatch):
+    recipe = edited("[search]", '[search]\n"training.batch_size" = { choices = [64] }')
 
     def fails(one, prepared, progress, unfinished):
         raise ConfigError("these two do not go together")
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "fit_recipe", fails)
-        notes = []
-        with pytest.raises(
-            ConfigError, match=r"no trial of .* was completed: the last one failed: these two do not go"
-        ):
-            search(load_recipe("tuned.toml"), trials=2, note=notes.append)
-        assert "trial 1 failed: these two do not go together" in notes
+    monkeypatch.setattr(module, "fit_recipe", fails)
+    notes = []
+    with pytest.raises(ConfigError, match=r"no trial of .* was completed: the last one failed: these two do not go"):
+        search(recipe, trials=2, note=notes.append)
+    assert "trial 1 failed: these two do not go together" in notes
 
 
 def test_a_parameter_that_the_model_has_not_stops_the_search_at_once(recipe):
-    text = (
-        Path("tuned.toml").read_text().replace("[search]", '[search]\n"training.l2.nosuch" = { low = 0.1, high = 1.0 }')
-    )
-    Path("tuned.toml").write_text(text)
+    recipe = edited("[search]", '[search]\n"training.l2.nosuch" = { low = 0.1, high = 1.0 }')
     with pytest.raises(ConfigError, match="l2 names parameter 'nosuch'"):
-        search(load_recipe("tuned.toml"), trials=2)
+        search(recipe, trials=2)
     assert not list(Path("tune").glob("*.toml"))
 
 
@@ -237,7 +237,7 @@ def test_a_damaged_study_is_one_sentence(recipe):
 
 def one_trial(recipe, place, steps, said):
     context = RunContext(data_dir=DATA, callbacks=lambda _: [steps], note=said.append)
-    return tune(recipe, trials=1, store=Path(place), context=context, final_seeds=1)
+    return tune(recipe, trials=1, store=Path(place), context=context, seed=0, final_seeds=1)
 
 
 def test_an_interrupted_trial_is_resumed(recipe):

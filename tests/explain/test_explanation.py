@@ -12,7 +12,7 @@ from fieldwise import Label
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
 from fieldwise.explain import Subject, explain
-from fieldwise.explain.values import field_values
+from fieldwise.explain.subject import field_values
 from fieldwise.models import AFM, DIN, FM, LR, AutoIntPlus, IntTower
 
 USUAL = {

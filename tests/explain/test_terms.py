@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwise.explain.terms import terms_of
+from fieldwise.explain.subject import terms_of
 from fieldwise.models import AFM, FM, LR, AutoInt, AutoIntPlus, DeepFM, IntTower
+from fieldwise.models.fm import FMNetwork
 
 MODELS = {
     "lr": LR(),
@@ -37,6 +38,16 @@ def test_terms_add_up_to_the_score(subtests, make, rows):
             assert all(term.dtype == np.float64 for term in terms.added.values())
 
 
+def test_a_network_that_adds_to_another_ones_score_has_no_terms_of_it(make, rows):
+    class More(FMNetwork):
+        def forward(self, batch):
+            return super().forward(batch) + 1
+
+    bundle = make(FM(embedding_dim=3))
+    network = More(FM(embedding_dim=3), bundle.encoder.layout)
+    assert not terms_of(network, bundle.encoder.transform(rows)).added
+
+
 def test_no_rows_have_no_terms(subtests, make, rows):
     for name in MODELS:
         with subtests.test(name=name):
@@ -50,7 +61,7 @@ def test_many_rows_are_those_of_few(make, rows, monkeypatch):
     bundle = make(MODELS["inttower"])
     table = bundle.encoder.transform(rows)
     whole = terms_of(bundle.network, table)
-    monkeypatch.setattr("fieldwise.explain.terms.ROWS", 5)
+    monkeypatch.setattr("fieldwise.explain.subject.ROWS", 5)
     parts = terms_of(bundle.network, table)
     for name, term in whole.added.items():
         np.testing.assert_allclose(parts.added[name], term, rtol=1e-5, atol=1e-6)

@@ -18,33 +18,6 @@ def fill(cin, *weights, biases=()):
     return cin
 
 
-# Two fields, D = 2: x1 = (1, 2), x2 = (3, -1).
-X = torch.tensor([[[1.0, 2.0], [3.0, -1.0]]], dtype=torch.float64)
-FIRST = [[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, -1.0]]]  # [j][i]: for j = 1, (x1 x1, x1 x2 -> map 1, map 2)
-SECOND = [[[1.0], [1.0]], [[0.0], [0.5]]]
-
-
-def test_one_layer_by_hand():
-    # Map 1: x1*x1 + 2 x1*x2 = (1, 4) + 2 (3, -2) = (7, 0). Map 2: x2*x1 - x2*x2 = (3, -2) - (9, 1) = (-6, -3).
-    assert fill(CIN(2, (2,)), FIRST)(X).tolist() == [[7.0, -9.0]]
-    # ReLU acts on entries, before the sum over D.
-    assert fill(CIN(2, (2,), activation="relu"), FIRST)(X).tolist() == [[7.0, 0.0]]
-    # A bias is added to every entry of D: (8, 1) and (-4, -1).
-    assert fill(CIN(2, (2,), bias=True), FIRST, biases=([1.0, 2.0],))(X).tolist() == [[9.0, -5.0]]
-    assert fill(CIN(2, (2,), bias=True, activation="relu"), FIRST, biases=([1.0, 4.0],))(X).tolist() == [[9.0, 1.0]]
-
-
-def test_the_second_layer_crosses_maps_with_fields():
-    # (map 1 + map 2) * x1 + 0.5 map 2 * x2 = (1, -3) * (1, 2) + 0.5 (-18, 3) = (1, -6) + (-9, 1.5): -12.5 in all.
-    assert fill(CIN(2, (2, 1)), FIRST, SECOND)(X).tolist() == [[7.0, -9.0, -12.5]]
-
-
-def test_the_first_half_goes_on_and_the_second_is_output():
-    # Map 1 alone goes on: (7, 0) * x1 + 0.5 (7, 0) * x2 = (7, 0) + (10.5, 0). Map 2 alone is output.
-    cin = fill(CIN(2, (2, 1), split_half=True), FIRST, [[[1.0]], [[0.5]]])
-    assert cin(X).tolist() == [[-9.0, 17.5]]
-
-
 def test_the_last_layer_is_never_halved():
     halved, whole = CIN(3, (5,), split_half=True), CIN(3, (5,))
     halved.load_state_dict(whole.state_dict())

@@ -1,6 +1,5 @@
 import itertools
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,46 +14,12 @@ def fill(layer, **values):
     return layer
 
 
-def double(*rows):
-    return torch.tensor(rows, dtype=torch.float64)
-
-
 def random(layer):
     layer.double()
     with torch.no_grad():
         for p in layer.parameters():
             p.copy_(torch.randn_like(p))
     return layer
-
-
-def test_a_vector_layer_by_hand():
-    layer = fill(CrossVector(2), weight=[2.0, -1.0], bias=[0.5, 0.25])
-    # x . w = 6 - 4 = 2; x0 times 2 = (2, -6); plus b and x.
-    assert layer(double([1.0, -3.0]), double([3.0, 4.0])).tolist() == [[2 + 0.5 + 3, -6 + 0.25 + 4]]
-
-
-def test_a_matrix_layer_by_hand():
-    layer = fill(CrossMatrix(2), weight=[[1.0, 2.0], [0.0, -1.0]], bias=[0.5, 0.25])
-    # W x + b = (3 + 8 + 0.5, -4 + 0.25); times x0 = (11.5, 11.25); plus x.
-    assert layer(double([1.0, -3.0]), double([3.0, 4.0])).tolist() == [[14.5, 15.25]]
-
-
-def test_a_mixture_by_hand():
-    """N = 2, R = 1, K = 2, g = ReLU."""
-    layer = fill(
-        CrossMixture(2, rank=1, experts=2, activation="relu", gate="sigmoid"),
-        U=[[[1.0], [2.0]], [[-1.0], [1.0]]],
-        V=[[[1.0], [1.0]], [[1.0], [-1.0]]],
-        C=[[[3.0]], [[1.0]]],
-        bias=[0.5, 0.25],
-        **{"gate.weight": [[0.0, 0.0], [np.log(3.0), 0.0]]},
-    )
-    x0, x = double([2.0, 10.0]), double([1.0, 4.0])
-    # Gates: sigmoid(0) = 1/2, sigmoid(log 3) = 3/4. First expert: relu(1 + 4) = 5, relu(3 * 5) = 15, U gives (15, 30).
-    # Second: relu(1 - 4) = 0, so (0, 0). The bias is in both: (1/2 + 3/4) (0.5, 0.25).
-    torch.testing.assert_close(layer.gates(x), double([0.5, 0.75]))
-    expected = double([2 * (7.5 + 0.625) + 1, 10 * (15 + 0.3125) + 4])
-    torch.testing.assert_close(layer(x0, x), expected)
 
 
 def test_equal_rows_of_w_are_dcns_layer_with_its_bias_inside():

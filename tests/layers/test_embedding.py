@@ -1,9 +1,13 @@
+"""Embeddings: one gather where there are categories alone, and a table of chosen fields; parity has their sums."""
+
+import itertools
+
 import pytest
 import torch
-from torch import Tensor
+from parity import lab
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fieldwise.layers import FieldEmbedding, FirstOrder
+from fieldwise.layers import FieldEmbedding, SubsetEmbedding
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.ops import use_ops
 
@@ -24,7 +28,6 @@ MIXED = Layout(
         _field("words", "bag", 9, 2, "sum"),
     )
 )
-TABLE = torch.arange(22.0).view(11, 2)
 BATCH = Batch(
     ids=torch.tensor([[3, 8], [4, 8]]),
     values=torch.tensor([[0.5], [-2.0]]),
@@ -32,48 +35,6 @@ BATCH = Batch(
     bag_segments=torch.tensor([0, 0, 1, 1, 2, 2, 4]),
     bag_weights=torch.tensor([1.0, 1.0, 0.5, 0.5, 1.0, 1.0, 1.0]),
 )
-
-
-def _with(layout, table, dim=2):
-    embedding = FieldEmbedding(layout, dim)
-    embedding.weight.data.copy_(table)
-    return embedding
-
-
-def test_a_mixed_row_by_hand():
-    x = _with(MIXED, TABLE)(BATCH)
-    assert x[0].tolist() == [[4.0, 5.0], [6.0, 7.0], [12.0, 13.0], [8.0, 8.5], [38.0, 40.0]]
-    # The second row's tags and words are empty, and its price is negative.
-    assert x[1].tolist() == [[0.0, 0.0], [8.0, 9.0], [12.0, 13.0], [-32.0, -34.0], [0.0, 0.0]]
-
-
-def test_max_of_negative_numbers_stays_negative():
-    x = _with(MIXED, -TABLE - 1)(BATCH)
-    assert x[0, 0].tolist() == [-1.0, -2.0]
-    assert x[1, 0].tolist() == [0.0, 0.0]
-
-
-def test_first_order_sums_weights_times_values():
-    first = FirstOrder(MIXED)
-    first.embedding.weight.data.copy_(torch.arange(11.0).view(11, 1))
-    first.bias.data.fill_(100)
-    assert first(BATCH).tolist() == [100 + 2 + 3 + 6 + 4 + 19, 100 + 0 + 4 + 6 - 16 + 0]
-    assert FirstOrder(MIXED, bias=False).bias is None
-
-
-def test_gradients_by_finite_differences():
-    embedding = FieldEmbedding(MIXED, 2).double()
-
-    def forward(weight: Tensor) -> Tensor:
-        return torch.func.functional_call(embedding, {"weight": weight}, (BATCH,))
-
-    torch.manual_seed(0)
-    assert torch.autograd.gradcheck(forward, torch.randn(11, 2, dtype=torch.float64, requires_grad=True))
-
-
-def test_a_missing_number_contributes_nothing():
-    zero = BATCH._replace(values=torch.zeros(2, 1))
-    assert _with(MIXED, TABLE)(zero)[:, 3].abs().sum() == 0
 
 
 class _Recorder(TorchDispatchMode):
@@ -96,16 +57,6 @@ def test_categories_alone_are_one_gather(dtype):
     assert torch.equal(x, embedding.weight[batch.ids.long()])
 
 
-def test_bags_alone_and_no_row():
-    layout = Layout((_field("a", "bag", 0, 2, "sum"), _field("b", "bag", 2, 2, "mean")))
-    embedding = _with(layout, TABLE[:4])
-    ids = torch.empty(2, 0, dtype=torch.int64)
-    batch = Batch(ids, torch.empty(2, 0), torch.tensor([0, 1, 3]), torch.tensor([0, 0, 3]), torch.ones(3))
-    assert embedding(batch).tolist() == [[[2.0, 4.0], [0.0, 0.0]], [[0.0, 0.0], [6.0, 7.0]]]
-    empty = Batch(ids[:0], torch.empty(0, 0), NO_IDS, NO_IDS, NO_VALUES)
-    assert embedding(empty).shape == (0, 2, 2)
-
-
 def test_values_follow_the_tables_type():
     assert FieldEmbedding(MIXED, 2).double()(BATCH).dtype == torch.float64
 
@@ -115,3 +66,54 @@ def test_the_table_starts_with_the_asked_deviation():
     weight = FieldEmbedding(Layout.of_sizes([5000]), 10, std=1e-4).weight.detach()
     assert float(weight.std()) == pytest.approx(1e-4, rel=0.02)
     assert float(weight.mean()) == pytest.approx(0, abs=1e-5)
+
+
+CHOICES = [
+    (name, names)
+    for name, layout in lab.LAYOUTS.items()
+    for size in (1, 2, layout.num_fields)
+    for names in itertools.islice(itertools.permutations([f.name for f in layout.fields], size), 0, 12, 6)
+]
+
+
+def test_it_is_the_shared_table_cut_to_the_chosen_fields(subtests):
+    """With the same rows, the result equals that of a table of all fields at the chosen positions."""
+    for layout, names in CHOICES:
+        with subtests.test(layout=layout, names=names):
+            layout = lab.LAYOUTS[layout]
+            places = [[f.name for f in layout.fields].index(name) for name in names]
+            whole, own = FieldEmbedding(layout, 3).double(), SubsetEmbedding(layout, names, 3).double()
+            spans = dict.fromkeys((layout.fields[i].offset, layout.fields[i].rows) for i in places)
+            with torch.no_grad():
+                own.weight.copy_(torch.cat([whole.weight[start : start + rows] for start, rows in spans]))
+            for rows in (0, 1, 6):
+                batch = lab.random_batch(layout, rows)
+                torch.testing.assert_close(own(batch), whole(batch)[:, places])
+
+
+def test_its_rows_are_those_of_the_chosen_fields_alone():
+    layout = Layout.of_sizes([3, 40, 5])
+    assert SubsetEmbedding(layout, ("field_2", "field_0"), 2).weight.shape == (8, 2)
+
+
+def test_a_history_brings_the_rows_that_it_shares_once():
+    layout = lab.LAYOUTS["history"]  # f2 is a history of values of f1, which has 6 rows
+    assert SubsetEmbedding(layout, ("f2",), 2).weight.shape == (6, 2)
+    assert SubsetEmbedding(layout, ("f1", "f2"), 2).weight.shape == (6, 2)
+
+
+def test_only_chosen_fields_train_it():
+    """Values of a bag that is not chosen are looked up, but contribute no gradient."""
+    layout = lab.LAYOUTS["bags"]
+    own, batch = SubsetEmbedding(layout, ("f1",), 2).double(), lab.random_batch(layout, 20)
+    own(batch).sum().backward()
+    mine = batch.bag_segments % 3 == 1
+    assert (~mine).any()
+    counts = torch.zeros(4, dtype=torch.float64).index_add(0, batch.bag_ids[mine] - 5, batch.bag_weights[mine])
+    torch.testing.assert_close(own.weight.grad[:, 0], counts)
+
+
+def test_it_starts_from_the_given_deviation():
+    torch.manual_seed(0)
+    weight = SubsetEmbedding(Layout.of_sizes([3000]), ("field_0",), 10, std=0.2).weight.detach()
+    assert float(weight.std()) == pytest.approx(0.2, rel=0.02)

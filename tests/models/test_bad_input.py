@@ -69,21 +69,49 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(subtests):
                 assert "\n" not in said
 
 
-def test_sizes_of_zero_are_refused():
-    sizes = ("layers", "heads", "user_heads", "item_heads", "order")
-    for model in MODELS:
-        for name, hint in hints(model).items():
-            if (name.endswith("_dim") or name in sizes) and int in options(hint):
-                assert f"{name} must be a whole number of at least" in refusal(model, name, 0), model
+SENTENCES = [
+    ("afm", {"variant": "keras"}, "variant must be one of 'paper', 'authors', 'fuxictr', .*, found 'keras'"),
+    ("fm", {"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
+    ("fm", {"embedding_dim": None}, "embedding_dim must be a whole number of at least 1, found None"),
+    ("fm", {"embedding_std": math.inf}, "embedding_std must be above 0 and finite, found inf"),
+    ("afm", {"dropout": 1.0}, "^dropout must be at least 0 and less than 1, found 1.0"),
+    ("dat", {"category_weight": -0.5}, "category_weight must be 0 or more and finite, found -0.5"),
+    ("dcnv2", {"rank": 0}, "rank must be a whole number of at least 1, found 0"),
+    ("deepfm", {"hidden": ()}, r"hidden must name the size of at least one layer, as in \(400, 400\), found \(\)"),
+    ("dcn", {"hidden": [4]}, r"hidden must be a tuple of sizes, as in \(400, 400\), found \[4\]"),
+    ("din", {"attention_hidden": (8, 0)}, r"attention_hidden\[1\] must be a whole number of at least 1, found 0"),
+    ("autoint", {"heads": 3}, "attention_dim must be divisible by heads, found attention_dim 64 and heads 3"),
+    ("autoint+", {"heads": 3}, "attention_dim must be divisible by heads, found attention_dim 64 and heads 3"),
+    ("cold", {"fields_kept": ()}, r"fields_kept must name at least one field and none twice, found \(\)"),
+    ("cold", {"fields_kept": ("a", "a")}, "fields_kept must name at least one field and none twice"),
+    ("dssm", {"output_dim": 1}, "output_dim must be at least 2 for similarity 'cosine', found 1"),
+    ("finalmlp", {"heads": 3}, "heads must divide the last sizes of both streams, found heads 3 for sizes 64 and 64"),
+    ("finalmlp", {"stream2_hidden": (9,), "heads": 2}, "found heads 2 for sizes 64 and 9"),
+    ("finalmlp", {"stream1_gate_fields": "user"}, "stream1_gate_fields must be a tuple of field names, .* 'user'"),
+    ("finalmlp", {"stream2_gate_fields": ("a", "a")}, r"stream2_gate_fields must name a field once, found"),
+    ("finalnet", {"block1_hidden": (6, 5)}, r"block1_hidden\[1\] must be divisible by factors, found 5 and factors"),
+    ("finalnet", {"block1_hidden": (6,), "factors": 3}, r"block2_hidden\[0\] must be divisible by factors, found 64"),
+    ("hofm", {"order": 1}, "order must be a whole number of at least 2, found 1"),
+    (
+        "inttower",
+        {"variant": "authors", "cir_weight": 0.1, "item_heads": 2},
+        "as many user heads as item heads, found user_heads 32",
+    ),
+    ("widedeep", {"crosses": [("a", "b")]}, r"crosses must be pairs of names of two fields, .* found \[\('a', 'b'\)\]"),
+    ("widedeep", {"crosses": ("a", "b")}, "crosses must be pairs of names of two fields, .* found 'a'"),
+    ("widedeep", {"crosses": (("a", "b", "c"),)}, "crosses must be pairs of names of two fields, .* found"),
+    ("widedeep", {"crosses": (("a", "a"),)}, r"crosses must be pairs of names of two fields, .* found \('a', 'a'\)"),
+    ("widedeep", {"crosses": (("a", 1),)}, r"crosses must be pairs of names of two fields, .* found \('a', 1\)"),
+    ("widedeep", {"crosses": (("a", "b"), ("b", "a"))}, r"name a pair of fields only once, found \('b', 'a'\) again"),
+    ("xdeepfm", {"cin_layers": (8, 7, 5), "variant": "authors"}, r"cin_layers\[1\] must be even .*, found 7"),
+    ("xdeepfm", {"cin_layers": (7, 5), "variant": "deepctr"}, r"cin_layers\[0\] must be even .*, found 7"),
+]
 
 
-def test_heads_must_divide(subtests):
-    for model in ["autoint", "autoint+"]:
-        with (
-            subtests.test(model=model),
-            pytest.raises(ConfigError, match="attention_dim must be divisible by heads, found attention_dim 64 and"),
-        ):
-            MODELS[model](heads=3)
+def test_sentences(subtests):
+    for model, settings, message in SENTENCES:
+        with subtests.test(model=model, settings=settings), pytest.raises(ConfigError, match=message):
+            MODELS[model](**settings)
 
 
 def test_the_recipe_names_the_setting_and_its_model(subtests):
@@ -101,7 +129,9 @@ def small(model):
 
 def test_no_field_is_refused(subtests):
     for model in MODELS:
-        with subtests.test(model=model), pytest.raises(ConfigError, match=r"found none|needs"):
+        name = "HOFM of order 3" if model == "hofm" else type(small(model)).__name__.replace("Plus", r"\+")
+        message = "DIN" if model == "din" else rf"^{name}('s user tower needs|.* needs at least \d fields?, found none)"
+        with subtests.test(model=model), pytest.raises(ConfigError, match=message):
             small(model).build(Layout(()))
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fieldwise.config import parse, to_plain
 from fieldwise.models import LR, MODELS
+from fieldwise.testing import check_model
 
 PLACES = [(name, layout) for name, reference in REFERENCES.items() for layout in layouts_of(reference)]
 HARDEST = [(name, hardest(name)) for name in REFERENCES]
@@ -42,22 +43,8 @@ def test_settings_survive_plain_values():
 
 
 @of_every_model
-def test_a_batch_equals_its_single_rows(lab, layout, settings):
-    network, batch = lab.randomized(settings.build(layout)), lab.batch(layout, 6)
-    singles = torch.cat([network(lab.take(layout, batch, [b])) for b in range(6)])
-    torch.testing.assert_close(network(batch), singles, atol=1e-10, rtol=1e-10)
-
-
-def test_small_batches(lab, subtests):
-    for name, layout_name in HARDEST:
-        with subtests.test(name=name):
-            layout = lab.layouts[layout_name]
-            network = FIRST[name].build(layout).eval()
-            for rows in (0, 1):
-                logit = network(lab.batch(layout, rows))
-                assert logit.shape == (rows,)
-                assert logit.dtype == torch.float32
-                assert torch.isfinite(logit).all()
+def test_the_contract_of_all_models(layout, settings):
+    check_model(settings, layout)
 
 
 def without_gradient(network):
@@ -109,37 +96,6 @@ def test_overfits_32_rows(lab, layout, settings):
         loss.backward()
         optimizer.step()
     pytest.fail(f"a loss of {loss:.3f} after 250 steps, not below {enough}")
-
-
-@of_every_model
-def test_seeded_training_is_equal_to_the_bit(lab, layout, settings):
-    """From the starting values on."""
-    runs = []
-    for _ in range(2):
-        torch.manual_seed(3)
-        network, batch = settings.build(layout).train(), lab.batch(layout, 16)
-        optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
-        for _ in range(3):
-            optimizer.zero_grad()
-            training_loss(network, batch, (torch.arange(16) % 2).float()).backward()
-            optimizer.step()
-        runs.append(network.state_dict())
-    assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
-
-
-@of_every_model
-def test_saved_and_loaded_scores_are_equal_to_the_bit(lab, layout, settings):
-    """What is saved are the weights, without an index: what the layout tells is rebuilt from it."""
-    from safetensors.torch import load, save
-
-    network, batch = lab.randomized(settings.build(layout)).float(), lab.batch(layout, 7)
-    other = settings.build(layout).eval()
-    assert not torch.equal(other(batch), network(batch))
-    state = network.state_dict()
-    whole = [n for n, t in state.items() if not t.is_floating_point() and not n.endswith("num_batches_tracked")]
-    assert not whole
-    other.load_state_dict(load(save({name: tensor.contiguous() for name, tensor in state.items()})))
-    assert torch.equal(other(batch), network(batch))
 
 
 @of_every_model

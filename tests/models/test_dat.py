@@ -7,12 +7,12 @@ from torch.nn import functional as F
 
 from fieldwise.config import given
 from fieldwise.errors import ConfigError
-from fieldwise.layout import Layout
-from fieldwise.models import DAT, DSSM, parameter_count
-from fieldwise.models.tower_losses import category_alignment_loss, mimic_loss
-from fieldwise.runs.fit_settings import FitSettings
+from fieldwise.models import DAT
+from fieldwise.models.twotower import category_alignment_loss, mimic_loss
+from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.pipeline import resolve_defaults
+from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Categorical, Label, Schema
-from fieldwise.training.settings import TrainingSettings
 
 SMALL = {"embedding_dim": 4, "hidden": (7, 6), "output_dim": 5}
 
@@ -26,41 +26,12 @@ def categorical(lab):
 # The score
 
 
-def test_without_its_augmented_vectors_it_is_dssm(lab, categorical):
-    dat, batch = lab.randomized(DAT(**SMALL).build(categorical)), lab.batch(categorical, 8)
-    dssm = DSSM(**SMALL, activation="relu", output_activation=False).build(categorical).double().eval()
-    state = {n: p for n, p in dat.state_dict().items() if not n.endswith("augmented.weight")}
-    for name in ("user_tower.layers.0.0.weight", "item_tower.layers.0.0.weight"):
-        state[name] = state[name][:, :-5]  # the vector joined stands last
-    dssm.load_state_dict(state)
-    assert not torch.allclose(dat(batch), dssm(batch))
-    with torch.no_grad():
-        dat.user_augmented.weight.zero_()
-        dat.item_augmented.weight.zero_()
-    torch.testing.assert_close(dat(batch), dssm(batch))
-
-
 def test_rows_of_one_user_share_its_vector_and_move_no_other(lab, categorical):
     network = lab.randomized(DAT(**SMALL).build(categorical)).train()
     batch = lab.batch(categorical, 3)
     batch = batch._replace(ids=torch.cat([torch.tensor([[2], [2], [4]]), batch.ids[:, 1:]], 1))
     network(batch).sum().backward()
     assert network.user_augmented.weight.grad.abs().sum(1).nonzero().flatten().tolist() == [2, 4]
-
-
-def test_probabilities_leave_the_band_of_the_papers_product(lab, categorical):
-    """Unit vectors behind a ReLU have a product in [0, 1], and its sigmoid lies in [.5, .73]; b goes below."""
-    network = lab.randomized(DAT(**SMALL, output_activation=True).build(categorical))
-    batch = lab.batch(categorical, 64)
-    product = (network.user(batch) * network.item(batch)).sum(1)
-    assert product.min() >= 0
-    assert product.max() <= 1 + 1e-9
-    with torch.no_grad():
-        network.similarity.bias.fill_(-4.0)
-        network.similarity.log_scale.fill_(3.0)
-    probability = torch.sigmoid(network(batch))
-    assert probability.min() < 0.05
-    assert probability.max() > 0.8
 
 
 def test_the_representation_may_be_negative_by_default(lab, categorical):
@@ -214,25 +185,6 @@ def test_training_with_the_auxiliary_loss_learns(lab, categorical):
     assert loss < 0.1
 
 
-def test_parameter_count_is_the_formula():
-    layout = Layout.of_sizes([30, 12, 7, 5], ["user", "item", "context", "item"])
-    rows, dim, first, second, output = 54, 10, 8, 6, 5
-    tower = (2 * dim + output + 1) * first + (first + 1) * second + (second + 1) * output
-    network = DAT(embedding_dim=dim, hidden=(first, second), output_dim=output).build(layout)
-    assert parameter_count(network) == rows * dim + (30 + 12) * output + 2 * tower + 2
-
-
-def test_bad_settings_name_themselves(subtests):
-    for settings, message in [
-        ({"mimic_user_weight": -1.0}, "mimic_user_weight must be 0 or more and finite, found -1.0"),
-        ({"mimic_item_weight": float("inf")}, "mimic_item_weight must be 0 or more and finite, found inf"),
-        ({"category_weight": -0.5}, "category_weight"),
-        ({"output_dim": 1}, "output_dim must be at least 2 for similarity 'cosine'"),
-    ]:
-        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
-            DAT(**settings)
-
-
 def test_the_schema_says_which_fields_have_vectors():
     """What is left out is filled with the fields that read the schema's columns; what was not given stays so."""
     age, who = Categorical("age", role="user"), Categorical("reader", role="user", column="user_id")
@@ -245,7 +197,7 @@ def test_the_schema_says_which_fields_have_vectors():
     assert DAT(item_id="genre").of_schema(schema).item_id == "genre"
     silent = dataclasses.replace(schema, user=None, item=None)  # the rule: the names of ids before others
     assert (model.of_schema(silent).user_id, model.of_schema(silent).item_id) == ("reader", "isbn")
-    settled, _ = FitSettings(schema=schema, model=model, training=TrainingSettings(), defaults="fixed").settled(None)
-    assert settled.model == found
+    recipe = Recipe(name="dat", data=DataSettings(name="simulated"), schema=schema, model=model, defaults="fixed")
+    assert resolve_defaults(recipe, None)[0].model == found
     with pytest.raises(ConfigError, match=r"no categorical field reads 'email', the schema's user column: add"):
         model.of_schema(dataclasses.replace(schema, user="email"))

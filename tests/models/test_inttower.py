@@ -4,34 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwise.errors import ConfigError
-from fieldwise.layout import Layout
-from fieldwise.models import IntTower, parameter_count
-from fieldwise.models.inttower import contrastive_loss
+from fieldwise.models import IntTower
+from fieldwise.models.twotower import contrastive_loss
 
 SMALL = {"embedding_dim": 3, "hidden": (6, 5, 4), "user_heads": 3, "item_heads": 2, "head_dim": 4, "dropout": 0.2}
-
-
-def test_worked_by_hand(lab):
-    """One field a side, which Light-SE doubles: e = 1 and .5 become 2 and 1; two levels of one unit, two item heads."""
-    layout = Layout.of_sizes([1, 1], ["user", "item"])
-    sizes = {"embedding_dim": 1, "hidden": (1, 1), "user_heads": 1, "item_heads": 2, "head_dim": 1}
-    network = IntTower(**sizes, batch_norm=False, head_bias=False).build(layout).double().eval()
-    with torch.no_grad():
-        network.embedding.weight.copy_(torch.tensor([[1.0], [0.5]]))
-        for tower, weights in ((network.user_tower, (1.0, 2.0)), (network.item_tower, (3.0, 1.0))):
-            for layer, weight in zip(tower.mlp.layers, weights, strict=True):
-                layer[0].weight.fill_(weight)
-        network.block.user_projections[0].weight.fill_(1.0)
-        network.block.user_projections[1].weight.fill_(-0.5)
-        network.block.item_projection.weight.copy_(torch.tensor([[2.0], [-1.0]]))
-    # User levels 2 and 4, heads 2 and -2; item level 3, heads 6 and -3: max(12, -6) + max(-12, 6).
-    assert float(network(lab.batch(layout, 1)).detach()) == pytest.approx(18.0)
-
-
-def test_shapes_of_the_heads(lab, layout):
-    network, batch = IntTower(**SMALL).build(layout).eval(), lab.batch(layout, 9)
-    assert (network.user(batch).shape, network.item(batch).shape) == ((9, 3, 3, 4), (9, 2, 4))
 
 
 def test_numbers_are_fields_that_light_se_weighs(lab):
@@ -85,12 +61,8 @@ def test_the_last_user_layer_is_without_gradient_only_where_the_authors_variant_
     for settings, by_score, by_loss in [
         ({}, True, True),
         ({"cir_weight": 0.0}, True, True),
-        ({"levels": "inputs"}, False, True),
-        ({"levels": "inputs", "cir_weight": 0.0}, False, False),
         ({"variant": "authors"}, False, False),
         ({"variant": "authors", "cir_weight": 0.5, "item_heads": 3}, False, False),
-        ({"variant": "authors", "cir_weight": 0.5, "cir_reads": "levels"}, False, True),
-        ({"variant": "authors", "levels": "outputs"}, True, True),
     ]:
         with subtests.test(settings=settings, by_score=by_score, by_loss=by_loss):
             layout = lab.layouts["categorical"]
@@ -102,17 +74,10 @@ def test_the_last_user_layer_is_without_gradient_only_where_the_authors_variant_
 
 def test_a_variant_is_a_preset_whose_choices_can_be_overridden():
     paper, authors = IntTower().chosen, IntTower(variant="authors").chosen
-    assert (paper.levels, paper.light_se_bias, paper.head_bias, paper.output_bias) == ("outputs", True, True, False)
-    assert (paper.cir_weight, paper.cir_reads) == (0.1, "levels")
-    assert (authors.levels, authors.light_se_bias, authors.head_bias, authors.output_bias) == (
-        "inputs",
-        False,
-        True,
-        True,
-    )
-    assert (authors.cir_weight, authors.cir_reads) == (0.0, "heads")
-    given = IntTower(variant="authors", levels="outputs", cir_weight=0.2, cir_reads="levels", light_se_bias=True).chosen
-    assert (given.levels, given.light_se_bias, given.output_bias, given.cir_weight) == ("outputs", True, True, 0.2)
+    assert (paper.output_bias, paper.cir_weight) == (False, 0.1)
+    assert (authors.output_bias, authors.cir_weight) == (True, 0.0)
+    given = IntTower(variant="authors", cir_weight=0.2, output_bias=False).chosen
+    assert (given.levels, given.output_bias, given.cir_weight) == ("inputs", False, 0.2)
 
 
 def test_biases_are_where_they_were_chosen(lab):
@@ -123,13 +88,11 @@ def test_biases_are_where_they_were_chosen(lab):
     light_se = {"user_tower.light_se.excite.bias", "item_tower.light_se.excite.bias"}
     assert paper - authors == light_se
     assert authors - paper == {"bias"}
-    heads = {f"block.user_projections.{i}.bias" for i in range(3)} | {"block.item_projection.bias"}
-    assert paper - names(head_bias=False) == heads
 
 
 def test_the_contrastive_loss_of_heads_is_that_of_the_last_level(lab):
     layout, label = lab.layouts["categorical"], (torch.arange(12) % 3 == 0).double()
-    settings = SMALL | {"item_heads": 3, "cir_reads": "heads", "cir_weight": 0.5}
+    settings = SMALL | {"item_heads": 3, "variant": "authors", "cir_weight": 0.5}
     network, batch = lab.randomized(IntTower(**settings).build(layout)), lab.batch(layout, 12)
     user, item = network.user(batch)[:, 2].reshape(12, -1), network.item(batch).reshape(12, -1)
     expected = 0.5 * contrastive_loss(user, item, label, temperature=0.07)
@@ -215,57 +178,9 @@ def test_labels_of_any_kind_and_sign(subtests):
 # Settings
 
 
-def test_parameter_count_is_the_formula():
-    """Two user fields, two item fields; towers with BatchNorm, and a projection a level."""
-    layout = Layout.of_sizes([30, 12, 7, 5], ["user", "item", "context", "item"])
-    rows, fields, dim, h, k, p, hidden = 54, 2, 10, 3, 2, 4, (8, 6, 5)
-    sizes = {"embedding_dim": dim, "hidden": hidden, "user_heads": h, "item_heads": k, "head_dim": p}
-    inputs = [fields * dim, *hidden]
-    tower = fields * fields + sum((inputs[i] + 1 + 2) * hidden[i] for i in range(3))  # Light-SE, Linear and BatchNorm
-    item = (hidden[-1] + 1) * k * p
-    paper = rows * dim + 2 * (tower + fields) + sum((size + 1) * h * p for size in hidden) + item
-    assert parameter_count(IntTower(**sizes).build(layout)) == paper
-    authors = rows * dim + 2 * tower + sum((size + 1) * h * p for size in inputs[:-1]) + item + 1
-    assert parameter_count(IntTower(variant="authors", **sizes).build(layout)) == authors
-
-
 def test_a_fresh_network_starts_near_zero(lab):
     """The default 3 x 32 maxima do not add up to a logit that saturates the first steps."""
     layout = lab.layouts["categorical"]
     torch.manual_seed(0)
     batch = lab.batch(layout, 64)
     assert IntTower().build(layout).train()(batch).abs().max() < 6
-
-
-@pytest.mark.parametrize(
-    ("roles", "message"),
-    [
-        (["user", "context"], "item tower needs a field of role item, found none"),
-        (["item", "item"], "user tower needs a field of role user or context, found none"),
-    ],
-)
-def test_both_sides_need_a_field(roles, message):
-    with pytest.raises(ConfigError, match=message):
-        IntTower().build(Layout.of_sizes([3, 4], roles))
-
-
-def test_bad_settings_name_themselves(subtests):
-    for settings, message in [
-        ({"hidden": ()}, "hidden must name the size of at least one layer"),
-        ({"hidden": (3, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
-        ({"user_heads": 0}, "user_heads"),
-        ({"item_heads": 0}, "item_heads"),
-        ({"head_dim": -1}, "head_dim"),
-        ({"temperature": 0.0}, "temperature must be above 0 and finite, found 0.0"),
-        ({"cir_weight": -0.5}, "cir_weight must be 0 or more and finite, found -0.5"),
-        ({"dropout": 1.5}, "dropout"),
-        ({"variant": "code"}, "variant must be one of 'paper', 'authors', found 'code'"),
-        ({"levels": "both"}, "levels must be one of 'outputs', 'inputs', found 'both'"),
-        ({"cir_reads": "tower"}, "cir_reads must be one of 'levels', 'heads', found 'tower'"),
-        (
-            {"cir_reads": "heads", "user_heads": 3, "item_heads": 2},
-            "cir_reads 'heads' needs as many user heads as item heads, found user_heads 3 and item_heads 2",
-        ),
-    ]:
-        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
-            IntTower(**settings)

@@ -1,35 +1,10 @@
-import numpy as np
 import pytest
 import torch
 
-from fieldwise.errors import ConfigError
-from fieldwise.layout import Layout
-from fieldwise.models import FM, NFM, parameter_count
+from fieldwise.models import FM, NFM
 from fieldwise.models.nfm import bi_interaction
 
 PLAIN = {"pooled_dropout": 0.0, "mlp_dropout": 0.0, "batch_norm": False}
-
-
-def _set(network, **values):
-    state = network.state_dict()
-    for name, value in values.items():
-        state[name.replace("__", ".")].copy_(torch.tensor(value))
-
-
-def test_one_row_by_hand(lab):
-    layout = Layout.of_sizes([1, 1, 1])
-    network = NFM(embedding_dim=2, hidden=(2,), **PLAIN).build(layout).double()
-    _set(
-        network,
-        embedding__weight=[[1.0, 2.0], [3.0, -1.0], [2.0, 1.0]],
-        first_order__embedding__weight=[[0.1], [0.2], [0.3]],
-        first_order__bias=0.25,
-        mlp__layers__0__0__weight=[[1.0, 1.0], [-1.0, 2.0]],
-        mlp__layers__0__0__bias=[0.5, -1.0],
-        h=[2.0, 5.0],
-    )
-    # x1*x2 + x1*x3 + x2*x3 = (3, -2) + (2, 2) + (6, -1) = (11, -1); hidden relu(10.5, -14) = (10.5, 0); h gives 21.
-    assert network(lab.batch(layout, 1)).item() == pytest.approx(0.6 + 0.25 + 21.0)
 
 
 def test_without_hidden_layers_it_starts_as_fm_and_has_fms_gradients(lab, layout):
@@ -73,43 +48,3 @@ def test_hidden_layers_start_from_xaviers_normal_and_none_from_ones(lab):
     torch.manual_seed(0)
     deviation = NFM(hidden=(4000,)).build(layout).h.std().item()
     assert deviation == pytest.approx((2 / 4001) ** 0.5, rel=0.05)
-
-
-def test_the_defaults_are_the_papers():
-    s = NFM()
-    assert (s.embedding_dim, s.hidden, s.pooled_dropout, s.mlp_dropout, s.batch_norm) == (64, (64,), 0.5, 0.2, True)
-
-
-@pytest.mark.parametrize("batch_norm", [False, True])
-def test_parameter_count_is_the_formula(batch_norm):
-    rows, d, hidden = 42, 5, (7, 4)
-    layers = (d * 7 + 7) + (7 * 4 + 4)
-    norms = 2 * (d + 7 + 4) if batch_norm else 0
-    network = NFM(embedding_dim=d, hidden=hidden, batch_norm=batch_norm).build(Layout.of_sizes([30, 12]))
-    assert parameter_count(network) == rows * (d + 1) + 1 + layers + norms + hidden[-1]
-
-
-def test_parameter_counts_are_those_of_the_papers_table_3(subtests):
-    for features, dim, millions in [(5_382, 128, 0.71), (5_382, 256, 1.45), (90_445, 128, 11.68), (90_445, 256, 23.31)]:
-        with subtests.test(features=features, dim=dim, millions=millions), torch.device("meta"):
-            network = NFM(embedding_dim=dim, hidden=(dim,)).build(Layout.of_sizes([features, 0, 0]))
-            assert round(parameter_count(network) / 1e6, 2) == millions
-
-
-def test_bad_settings_name_themselves(subtests):
-    for settings, message in [
-        ({"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
-        ({"hidden": [8]}, "hidden must be a tuple of sizes"),
-        ({"hidden": (8, 0)}, r"hidden\[1\] must be a whole number of at least 1, found 0"),
-        ({"pooled_dropout": 1.0}, "pooled_dropout must be at least 0 and less than 1, found 1.0"),
-        ({"mlp_dropout": -0.1}, "mlp_dropout must be at least 0"),
-        ({"mlp_dropout": float("nan")}, "mlp_dropout must be at least 0 and less than 1, found nan"),
-        ({"embedding_std": np.inf}, "embedding_std must be above 0 and finite"),
-    ]:
-        with subtests.test(settings=settings, message=message), pytest.raises(ConfigError, match=message):
-            NFM(**settings)
-
-
-def test_one_field_is_refused():
-    with pytest.raises(ConfigError, match="NFM pools products of two fields and needs at least 2 fields, found 1"):
-        NFM().build(Layout.of_sizes([3]))

@@ -63,17 +63,6 @@ def test_any_user_meets_any_item(lab, name):
     assert not torch.equal(network.item(pairs), network.item(batch))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_small_batches(lab, name):
-    layout = lab.layouts["categorical"]
-    network = FIRST[name].build(layout).eval()
-    for rows in (0, 1):
-        batch = lab.batch(layout, rows)
-        user, item = network.user(batch), network.item(batch)
-        assert len(user) == len(item) == rows
-        assert network.score(user, item).shape == (rows,)
-
-
 def test_a_row_of_zeros_sends_no_giant_gradient_back():
     x = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
     (unit_vectors(x) @ torch.tensor([1.0, 2.0])).sum().backward()

@@ -9,11 +9,7 @@ import torch
 from fieldwise.errors import ConfigError
 from fieldwise.ops import candidates as module
 from fieldwise.ops import pair_attention_pool_plain, pair_indices, use_ops
-from fieldwise.ops.candidates import (
-    fm_second_order_candidates,
-    pair_attention_candidates,
-    pair_attention_summary,
-)
+from fieldwise.ops.candidates import fm_second_order_candidates, pair_attention_candidates, pair_attention_summary
 from fieldwise.ops.native import NATIVE
 
 BACKENDS = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason="no native library"))]

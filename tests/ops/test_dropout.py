@@ -1,14 +1,67 @@
-"""Dropout: shares and scale by counting, equal masks in both backends, the gradient through the same mask."""
+"""Dropout: the hash behind its masks, shares and scale by counting, equal masks and gradients in both backends."""
 
 import numpy as np
 import pytest
 import torch
-from torch.library import opcheck
 
-from fieldwise.layers.dropout import Dropout
+from fieldwise.errors import ConfigError
+from fieldwise.layers.mlp import Dropout
 from fieldwise.ops import use_ops
-from fieldwise.ops.dropout import dropout, dropout_plain
+from fieldwise.ops.dropout import draw_seeds, dropout, dropout_plain, keep_factors, keep_threshold
 from fieldwise.ops.native import NATIVE
+
+WORD = 2**32
+
+
+def _mixed(x):
+    x = (x ^ (x >> 16)) * 0x21F0AAAD % WORD
+    x = (x ^ (x >> 15)) * 0xD35A2D97 % WORD
+    return x ^ (x >> 15)
+
+
+def _kept(seed, row, element, p):
+    key = _mixed(_mixed((row + seed) % WORD) ^ (seed >> 32))
+    return _mixed((key + element * 0x9E3779B9) % WORD) >> 8 >= round(p * 2**24)
+
+
+def test_the_mask_is_the_hash_in_whole_numbers(subtests):
+    for seed in [0, 1, 2**32 + 5, 2**63 - 2]:
+        with subtests.test(seed=seed):
+            factors = keep_factors(torch.tensor(seed), 5, 40, 0.25, dtype=torch.float64)
+            reference = [[_kept(seed, r, n, 0.25) / 0.75 for n in range(40)] for r in range(5)]
+            np.testing.assert_allclose(factors, reference, rtol=1e-15)
+
+
+def test_as_many_are_dropped_as_asked_for_in_rows_and_columns_alike(subtests):
+    for p in [0.0, 0.1, 0.5, 0.9]:
+        with subtests.test(p=p):
+            kept = keep_factors(torch.tensor(17), 1000, 1000, p).bool().double()
+            deviation = (p * (1 - p) / 1000) ** 0.5
+            for means in (kept.mean(0), kept.mean(1)):
+                assert float((means - (1 - p)).abs().max()) <= 5 * deviation
+                if p:
+                    assert float(means.std()) == pytest.approx(deviation, rel=0.1)
+
+
+def test_neighbours_and_other_seeds_are_independent():
+    a, b = (keep_factors(torch.tensor(s), 500, 500, 0.5).bool().double() - 0.5 for s in (1, 2))
+    for x, y in ((a, b), (a[1:], a[:-1]), (a[:, 1:], a[:, :-1])):
+        assert abs(float((x * y).mean() * 4)) < 5 / 500
+
+
+def test_seeds_follow_the_global_generator():
+    torch.manual_seed(3)
+    first = draw_seeds(2)
+    assert not torch.equal(first, draw_seeds(2))
+    torch.manual_seed(3)
+    assert torch.equal(first, draw_seeds(2))
+
+
+def test_a_share_of_one_or_below_zero_is_refused():
+    for p in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ConfigError, match=r"must be in \[0, 1\), found"):
+            keep_threshold(p)
+
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
 
@@ -53,27 +106,8 @@ def test_native_drops_what_plain_drops(subtests):
 
 
 @needs_native
-def test_threads_change_no_bit(same_on_all_threads):
-    x = torch.randn(4100, 257)
-    found = same_on_all_threads(lambda: [torch.ops.fieldwise.dropout(x, torch.tensor([9]), 0.3)])
-    assert torch.equal(found[0], dropout_plain(x, torch.tensor([9]), 0.3))
-
-
-@needs_native
-def test_input_that_is_not_contiguous_and_nan():
-    x = torch.randn(9, 4).t()
-    seed = torch.tensor([7])
-    torch.testing.assert_close(torch.ops.fieldwise.dropout(x, seed, 0.4), dropout_plain(x, seed, 0.4))
+def test_nan_stays():
     assert dropout(torch.full((3, 9), float("nan")), 0.5, True).isnan().all()
-
-
-@needs_native
-def test_registered_as_pytorch_wants_it():
-    x = torch.randn(4, 9, requires_grad=True)
-    opcheck(torch.ops.fieldwise.dropout, (x, torch.tensor([1]), 0.25))
-    assert torch.autograd.gradcheck(
-        lambda t: torch.ops.fieldwise.dropout(t, torch.tensor([1]), 0.25), x.detach().double().requires_grad_()
-    )
 
 
 def test_nothing_is_dropped_where_nothing_should_be():

@@ -1,13 +1,40 @@
-"""The machine's logit from ids: against the sum over pairs in plain NumPy, native against plain, odd sizes."""
+"""Products of pairs, and FM's logit by ids and tables."""
 
 import numpy as np
 import pytest
 import torch
-from torch.library import opcheck
 
-from fieldwise.ops import use_ops
-from fieldwise.ops.fm import fm_logit, fm_logit_plain
+from fieldwise.ops import fm_second_order, pair_indices, pair_products, use_ops
+from fieldwise.ops.fm import fm_logit
 from fieldwise.ops.native import NATIVE
+
+
+def test_pair_indices_are_all_pairs_in_order(subtests):
+    for fields in [0, 1, 2, 5]:
+        with subtests.test(fields=fields):
+            left, right = pair_indices(fields)
+            reference = [(i, j) for i in range(fields) for j in range(i + 1, fields)]
+            assert list(zip(left.tolist(), right.tolist(), strict=True)) == reference
+
+
+def test_fm_second_order_is_the_sum_over_pairs(subtests):
+    for shape in [(0, 3, 2), (1, 2, 1), (4, 6, 3)]:
+        with subtests.test(shape=shape):
+            x = np.random.default_rng(0).normal(size=shape)
+            reference = [sum(r[i] @ r[j] for i in range(shape[1]) for j in range(i + 1, shape[1])) for r in x]
+            np.testing.assert_allclose(fm_second_order(torch.tensor(x)), np.array(reference), atol=1e-12)
+
+
+def test_pair_products_are_elementwise():
+    x = torch.arange(6.0).view(1, 3, 2)
+    assert pair_products(x, *pair_indices(3)).tolist() == [[[0.0, 3.0], [0.0, 5.0], [8.0, 15.0]]]
+
+
+@pytest.mark.parametrize("function", [fm_second_order, lambda x: pair_products(x, *pair_indices(4))])
+def test_products_have_right_gradients(function):
+    torch.manual_seed(0)
+    assert torch.autograd.gradcheck(function, torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True))
+
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
 SIZES = [(0, 3, 4), (1, 1, 1), (1, 2, 3), (3, 5, 7), (5, 2, 8), (7, 3, 10), (9, 4, 17), (70, 39, 16)]  # B, F, D
@@ -55,26 +82,6 @@ def test_native_is_plain_forward_and_backward(subtests):
 
 
 @needs_native
-def test_the_number_of_threads_changes_no_bit(same_on_all_threads):
-    table, first = tables(50, 16, dtype=torch.float32)
-    ids = ids_of(8192, 8, 50)
-
-    def work():
-        logit = fm_logit(table, first, ids)
-        return logit, *torch.autograd.grad(logit.sum(), (table, first))
-
-    same_on_all_threads(work)
-
-
-@needs_native
-def test_inputs_that_are_not_contiguous():
-    table, first = tables(20, 9)
-    turned = table.detach().t().contiguous().t().requires_grad_()
-    ids = ids_of(4, 8, 9).t()[:, ::2]
-    torch.testing.assert_close(fm_logit(turned, first, ids), fm_logit_plain(table, first, ids))
-
-
-@needs_native
 def test_nan_stays_in_its_row():
     table, first = tables(6, 9, dtype=torch.float32)
     with torch.no_grad():
@@ -94,22 +101,3 @@ def test_an_id_that_is_no_row_is_refused(subtests):
             ids = torch.tensor([[0, 1], [2, bad]]).to(kind)
             with pytest.raises(IndexError, match=f"0 to 5, found {bad} at position 3"):
                 fm_logit(table, first, ids)
-
-
-@needs_native
-def test_gradients_by_differences():
-    table, first = tables(7, 9)
-    ids = ids_of(5, 3, 7)
-    with use_ops("native"):
-        assert torch.autograd.gradcheck(lambda t, w: fm_logit(t, w, ids), (table, first))
-
-
-@needs_native
-def test_registered_as_pytorch_wants_it():
-    table, first = tables(7, 9, dtype=torch.float32)
-    opcheck(torch.ops.fieldwise.fm_logit, (table, first, ids_of(5, 3, 7)))
-    compiled = torch.compile(fm_logit, fullgraph=True, backend="aot_eager")
-    ids = ids_of(5, 3, 7)
-    torch.testing.assert_close(compiled(table, first, ids), fm_logit(table, first, ids))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert fm_logit(table, first, ids).dtype == torch.float32

@@ -5,14 +5,61 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from torch.library import opcheck
+from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import InteractingLayer
-from fieldwise.ops import use_ops
+from fieldwise.layers import InteractingLayer, InteractingOptions
+from fieldwise.ops import field_attention, use_ops
+from fieldwise.ops.dropout import keep_factors
 from fieldwise.ops.interacting import interacting, interacting_plain
-from fieldwise.ops.keep import keep_factors
-from fieldwise.ops.native import ISAS, NATIVE
+from fieldwise.ops.native import NATIVE
+
+
+def _random(batch, fields, size):
+    torch.manual_seed(0)
+    return [torch.randn(batch, fields, size, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+
+
+def test_each_head_is_softmax_of_scores_times_v(subtests):
+    for scale in [False, True]:
+        for heads in [1, 2, 3]:
+            with subtests.test(scale=scale, heads=heads):
+                q, k, v = _random(2, 4, 6)
+                out, weights = field_attention(q, k, v, heads=heads, scale=scale)
+                size = 6 // heads
+                for b in range(2):
+                    for h in range(heads):
+                        part = slice(h * size, (h + 1) * size)
+                        q_, k_, v_ = (t[b, :, part].detach().numpy() for t in (q, k, v))
+                        e = np.exp(q_ @ k_.T / (np.sqrt(size) if scale else 1.0))
+                        a = e / e.sum(1, keepdims=True)
+                        np.testing.assert_allclose(weights[b, h].detach(), a, atol=1e-12)
+                        np.testing.assert_allclose(out[b, :, part].detach(), a @ v_, atol=1e-12)
+
+
+def test_agrees_with_pytorchs_own_attention():
+    q, k, v = _random(3, 5, 8)
+    heads = [t.view(3, 5, 4, 2).transpose(1, 2) for t in (q, k, v)]
+    reference = F.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(3, 5, 8)
+    torch.testing.assert_close(field_attention(q, k, v, heads=4, scale=True)[0], reference)
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_has_right_gradients(scale):
+    assert torch.autograd.gradcheck(lambda *t: field_attention(*t, heads=2, scale=scale), _random(2, 3, 4))
+
+
+def test_dropout_needs_training():
+    q, k, v = _random(2, 3, 4)
+    calm = field_attention(q, k, v, heads=2)[0]
+    assert torch.equal(field_attention(q, k, v, heads=2, dropout=0.5)[0], calm)
+    assert not torch.equal(field_attention(q, k, v, heads=2, dropout=0.5, training=True)[0], calm)
+
+
+def test_no_row_gives_no_row():
+    out, weights = field_attention(*_random(0, 3, 4), heads=2)
+    assert (out.shape, weights.shape) == ((0, 3, 4), (0, 2, 3, 3))
+
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)
 MODES = ["plain", "auto"]
@@ -125,33 +172,6 @@ def test_native_and_plain_give_the_same_numbers(subtests):
                         assert float((native - plain).detach().abs().max()) <= tolerance * spread, choice
 
 
-@needs_native
-def test_strides_do_not_matter():
-    arguments = [t.detach() for t in _arguments((6, 5, 4, 6, 2), **BUSY)]
-    strided = [t.transpose(0, -1).contiguous().transpose(0, -1) for t in arguments[:2]]
-    strided += [torch.stack([t, t]).t().reshape(-1)[::2] for t in arguments[2:]]
-    with use_ops("native"):
-        assert torch.equal(_call(strided, 2, **BUSY), _call(arguments, 2, **BUSY))
-        x = arguments[0].clone().requires_grad_()
-        y = _call([x, *arguments[1:]], 2, **BUSY)
-        y.backward(torch.ones(1, dtype=y.dtype).expand_as(y))
-        whole = x.grad.clone()
-        x.grad = None
-        _call([x, *arguments[1:]], 2, **BUSY).backward(torch.ones_like(y))
-    assert torch.equal(x.grad, whole)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_no_row_gives_no_row_and_zero_gradients(mode):
-    arguments = _arguments((0, 3, 4, 6, 2), **BUSY)
-    with use_ops(mode):
-        y = _call(arguments, 2, **BUSY)
-    assert y.shape == (0, 3, 6)
-    gradients = torch.autograd.grad(y.sum(), arguments)
-    assert [g.shape for g in gradients] == [t.shape for t in arguments]
-    assert all(float(g.abs().sum()) == 0.0 for g in gradients)
-
-
 def test_a_row_that_is_no_number_spoils_itself_alone(subtests):
     for norm in ["none", "before_relu", "after_relu"]:
         for bad in [float("nan"), float("inf")]:
@@ -193,44 +213,6 @@ def test_dropout_needs_training_and_keeps_the_mean():
     on = interacting(x.expand(20_000, -1, -1), weight, training=True, **choice)
     assert on.std(0).min() > 0.01
     torch.testing.assert_close(on.mean(0), calm[0], atol=0.06, rtol=0.05)
-
-
-@needs_native
-def test_threads_change_no_bit(same_on_all_threads):
-    arguments = _arguments((301, 6, 5, 6, 2), dtype=torch.float32, **BUSY)
-
-    def work():
-        with use_ops("native"):
-            y = _call(arguments, 2, seed=3, dropout=0.2, **BUSY)
-        return y, *torch.autograd.grad(y.square().sum(), arguments)
-
-    same_on_all_threads(work)
-
-
-@needs_native
-def test_all_instruction_sets_give_the_same():
-    arguments = _arguments((37, 6, 11, 10, 2), **BUSY)
-    with use_ops("plain"):
-        y = _call(arguments, 2, **BUSY)
-    reference, best = [y, *torch.autograd.grad(y.square().sum(), arguments)], NATIVE.isa
-    try:
-        for isa in ISAS[: ISAS.index(best) + 1]:
-            object.__setattr__(NATIVE, "isa", isa)
-            with use_ops("native"):
-                y = _call(arguments, 2, **BUSY)
-                for a, b in zip([y, *torch.autograd.grad(y.square().sum(), arguments)], reference, strict=True):
-                    torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9 * (1 + float(b.detach().abs().max())))
-    finally:
-        object.__setattr__(NATIVE, "isa", best)
-
-
-@needs_native
-@pytest.mark.parametrize("choice", [{"residual": "none"}, BUSY], ids=["bare", "busy"])
-def test_the_operator_keeps_the_rules_of_pytorch(choice):
-    arguments = _arguments((5, 4, 3, 6, 2), **choice)
-    rest = [choice.get(name, default) for name, default in (("residual", "projected"), ("norm", "none"))]
-    rest += [choice.get("relu_on_projections", False), choice.get("scale", False), True, 1e-5, 0.3, False]
-    opcheck(torch.ops.fieldwise.interacting.default, (*arguments, torch.tensor([7]), 2, *rest))
 
 
 @needs_native
@@ -291,25 +273,6 @@ def test_bfloat16_rounds_weights_and_inputs_to_the_nearest_even():
     assert y[1].isnan().all()
 
 
-@needs_native
-def test_compile_and_export_go_through_the_operator():
-    torch.manual_seed(0)
-    layer, x = InteractingLayer(3, 6, 2, norm="before_relu"), torch.randn(6, 4, 3, requires_grad=True)
-    with use_ops("native"):
-        reference = layer(x)
-        gradient = torch.autograd.grad(reference.square().sum(), x)[0]
-        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")(x)
-        torch.testing.assert_close(compiled, reference)
-        torch.testing.assert_close(torch.autograd.grad(compiled.square().sum(), x)[0], gradient)
-        rows = torch.export.Dim("rows", min=2)
-        exported = torch.export.export(layer, (x.detach(),), dynamic_shapes=({0: rows},))
-        assert "fieldwise.interacting" in exported.graph_module.code
-        torch.testing.assert_close(exported.module()(x[:3].detach()), reference[:3])
-    portable = torch.export.export(layer, (x.detach(),))
-    assert "fieldwise" not in portable.graph_module.code
-    torch.testing.assert_close(portable.module()(x.detach()), reference)
-
-
 def test_sizes_that_do_not_fit_are_named(subtests):
     for shapes, choice, message in [
         ([(2, 3, 4), (8, 5)], {}, r"the fields' vectors must be \[B, F, 5\]"),
@@ -330,14 +293,12 @@ def test_an_epsilon_that_keeps_nothing_from_zero_is_refused():
 
 def test_the_layer_is_what_it_explains(subtests):
     """`forward` runs the op, `attend` the steps one by one."""
-    residuals = ("projected", "where_sizes_differ", "none")
-    for size, residual, output_projection, mode in itertools.product((4, 6), residuals, (False, True), MODES):
-        choices = {"residual": residual, "output_projection": output_projection}
+    for size, projects, output_projection, mode in itertools.product((4, 6), (False, True), (False, True), MODES):
+        choices = {"projects_residual": projects, "output_projection": output_projection}
         with subtests.test(size=size, mode=mode, **choices):
             torch.manual_seed(0)
-            layer = InteractingLayer(
-                4, size, 2, **choices, bias=True, relu_on_projections=True, norm="after_relu", dropout=0.3
-            ).double()
+            options = InteractingOptions(**choices, bias=True, relu_on_projections=True, norm="after_relu")
+            layer = InteractingLayer(4, size, 2, options, 0.3).double()
             x, found = torch.randn(5, 3, 4, dtype=torch.float64), []
             with use_ops(mode):
                 for call in (layer.forward, layer.attend):

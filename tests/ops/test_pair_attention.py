@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from torch.library import opcheck
 
-from fieldwise.layers import PairAttention
 from fieldwise.ops import pair_attention_pool, pair_attention_pool_plain, pair_indices, use_ops
-from fieldwise.ops.keep import keep_factors
+from fieldwise.ops.dropout import keep_factors
 from fieldwise.ops.native import NATIVE
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)
@@ -64,21 +62,6 @@ def test_weights_are_the_softmax():
     )
 
 
-@pytest.mark.parametrize("mode", ["plain", "auto"])
-@pytest.mark.parametrize("drops", [(0.0, 0.0), (0.3, 0.2)])
-def test_gradients_are_those_of_finite_differences(mode, drops):
-    x, left, right, W, b, h = _arguments(3, 4, 2, 3)
-
-    def pooled(x, W, b, h):
-        torch.manual_seed(1)  # the same mask at every call
-        return pair_attention_pool(
-            x, left, right, W, b, h, pair_dropout=drops[0], attention_dropout=drops[1], training=True
-        )
-
-    with use_ops(mode):
-        assert torch.autograd.gradcheck(pooled, (x, W, b, h))
-
-
 @needs_native
 def test_native_and_plain_give_the_same_numbers(subtests):
     for shape in SHAPES:
@@ -117,16 +100,6 @@ def test_any_list_of_pairs_will_do():
     torch.testing.assert_close(found, pair_attention_pool_plain(x, left, right, W, b, h)[0])
 
 
-@needs_native
-def test_strides_do_not_matter():
-    x, left, right, W, b, h = (t.detach() for t in _arguments(6, 5, 4, 3))
-    strided = [t.transpose(0, -1).contiguous().transpose(0, -1) for t in (x, W)]
-    every_other = torch.stack([b, b]).t().reshape(-1)[::2]
-    with use_ops("native"):
-        found = pair_attention_pool(strided[0], left, right, strided[1], every_other, h)
-        assert torch.equal(found, pair_attention_pool(x, left, right, W, b, h))
-
-
 def test_without_a_pair_there_is_nothing_to_pool(subtests):
     for fields in [0, 1]:
         for batch in [0, 3]:
@@ -134,17 +107,6 @@ def test_without_a_pair_there_is_nothing_to_pool(subtests):
                 with subtests.test(fields=fields, batch=batch, mode=mode), use_ops(mode):
                     pooled = pair_attention_pool(*_arguments(batch, fields, 2, 4))
                     assert pooled.tolist() == [[0.0, 0.0]] * batch
-
-
-@pytest.mark.parametrize("mode", ["plain", "auto"])
-def test_no_row_gives_no_row_and_zero_gradients(mode):
-    x, left, right, W, b, h = _arguments(0, 3, 2, 4)
-    with use_ops(mode):
-        pooled = pair_attention_pool(x, left, right, W, b, h)
-    assert pooled.shape == (0, 2)
-    pooled.sum().backward()
-    assert x.grad.shape == (0, 3, 2)
-    assert [float(t.grad.abs().sum()) for t in (W, b, h)] == [0.0, 0.0, 0.0]
 
 
 def test_a_row_that_is_no_number_spoils_itself_alone(subtests):
@@ -206,79 +168,3 @@ def test_dropout_needs_training_and_keeps_the_mean():
     on = pair_attention_pool(many, left, right, W, b, h, attention_dropout=0.5, training=True)
     assert on.std(0).min() > 0.01
     torch.testing.assert_close(on.mean(0), calm[0], atol=0.05, rtol=0.05)
-
-
-@needs_native
-def test_threads_change_no_bit(same_on_all_threads):
-    x, left, right, W, b, h = _arguments(2053, 10, 14, 15, dtype=torch.float32)
-
-    def work():
-        with use_ops("native"):
-            pooled = pair_attention_pool(x, left, right, W, b, h)
-        return pooled, *torch.autograd.grad(pooled.square().sum(), (x, W, b, h))
-
-    same_on_all_threads(work)
-
-
-@needs_native
-def test_the_operator_keeps_the_rules_of_pytorch():
-    x, left, right, W, b, h = _arguments(5, 4, 3, 2)
-    seeds = torch.tensor([1, 2])
-    for drops in ((0.0, 0.0), (0.2, 0.3)):
-        opcheck(torch.ops.fieldwise.pair_attention_pool.default, (x, left, right, W, b, h, seeds, *drops))
-
-
-@needs_native
-def test_autocast_leaves_it_in_float32():
-    x, left, right, W, b, h = _arguments(5, 4, 3, 2, dtype=torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        pooled = pair_attention_pool(x.bfloat16(), left, right, W.bfloat16(), b.bfloat16(), h.bfloat16())
-        mixed = pair_attention_pool(x.bfloat16(), left, right, W, b, h)
-    assert mixed.dtype == torch.float32
-    reference = pair_attention_pool(x, left, right, W, b, h)
-    for found in (pooled, mixed):
-        torch.testing.assert_close(found.float(), reference, atol=0.05, rtol=0.05)
-
-
-@needs_native
-def test_an_instruction_set_below_gives_the_same():
-    """All builds of the kernels that this machine can run."""
-    from fieldwise.ops.native import ISAS
-
-    x, left, right, W, b, h = _arguments(37, 6, 5, 7, dtype=torch.float32)
-    reference = pair_attention_pool_plain(x, left, right, W, b, h)[0]
-    best = NATIVE.isa
-    try:
-        for isa in ISAS[: ISAS.index(best) + 1]:
-            object.__setattr__(NATIVE, "isa", isa)
-            with use_ops("native"):
-                torch.testing.assert_close(
-                    pair_attention_pool(x, left, right, W, b, h), reference, atol=1e-5, rtol=1e-5
-                )
-    finally:
-        object.__setattr__(NATIVE, "isa", best)
-
-
-@needs_native
-def test_compile_and_export_go_through_the_operator():
-    x, left, right, W, b, h = _arguments(6, 4, 3, 5, dtype=torch.float32)
-
-    def pooled(x, W, b, h):
-        return pair_attention_pool(x, left, right, W, b, h)
-
-    with use_ops("native"):
-        reference = pooled(x, W, b, h)
-        gradient = torch.autograd.grad(reference.square().sum(), x)[0]
-        compiled = torch.compile(pooled, fullgraph=True, backend="aot_eager")(x, W, b, h)
-        torch.testing.assert_close(compiled, reference)
-        torch.testing.assert_close(torch.autograd.grad(compiled.square().sum(), x)[0], gradient)
-
-        attention = PairAttention(4, 3, 5)
-        attention.load_state_dict({"W": W, "b": b, "h": h})
-        rows = torch.export.Dim("rows", min=2)
-        exported = torch.export.export(attention, (x.detach(),), dynamic_shapes=({0: rows},))
-        assert "fieldwise.pair_attention_pool" in exported.graph_module.code
-        torch.testing.assert_close(exported.module()(x[:3].detach()), reference[:3])
-    portable = torch.export.export(attention, (x.detach(),))
-    assert "fieldwise" not in portable.graph_module.code
-    torch.testing.assert_close(portable.module()(x.detach()), reference)

@@ -8,8 +8,15 @@ from torch.nn import functional as F
 
 from fieldwise.ops import use_ops
 from fieldwise.ops.native import NATIVE
-from fieldwise.ops.rows import gather_rows, group_rows, group_rows_plain
-from fieldwise.ops.sparse_update import RowRule, squares_of_rows, sums_of_groups, update_rows_, update_rows_plain_
+from fieldwise.ops.rows import (
+    RowRule,
+    gather_rows,
+    group_rows,
+    group_rows_plain,
+    squares_of_rows,
+    update_rows_,
+    update_rows_plain_,
+)
 
 BACKENDS = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why))]
 WIDTHS = [1, 3, 10, 16, 17]
@@ -198,11 +205,10 @@ def test_equal_ids_are_summed_in_their_order_whatever_the_number_of_threads(same
         gathered = gather_rows(read, ids)
         gathered.backward(grads)
         norm = squares_of_rows(table, groups, noise, 0.5)
-        return table, gathered, read.grad, torch.tensor(norm, dtype=torch.float64), sums_of_groups(groups, grads)
+        return table, gathered, read.grad, torch.tensor(norm, dtype=torch.float64)
 
-    table, _, into_read, _, sums = same_on_all_threads(work)
+    table, _, into_read, _ = same_on_all_threads(work)
     assert torch.equal(table, torch.zeros_like(table))  # 2^24, 2^24, 2^24, 0
-    assert torch.equal(sums, torch.zeros_like(table))
     assert torch.equal(into_read, torch.zeros_like(table))
 
 
@@ -219,20 +225,6 @@ def test_squares_are_of_the_summed_gradient_with_l2(subtests):
             dense[touched] += l2 * table[touched]
             assert squares_of_rows(table, group_rows(ids, 30), grads, l2) == pytest.approx(float(dense.square().sum()))
             assert squares_of_rows(table, group_rows(ids[:0], 30), grads[:0], l2) == 0
-
-
-def test_sums_are_those_of_numpy_by_distinct_id(subtests):
-    for rows, count, ids, width in [(40, 300, None, width) for width in WIDTHS] + [
-        (5000, 300, None, 16),
-        (9, 50, [4] * 50, 1),
-        (7, 0, [], 3),
-    ]:
-        with subtests.test(rows=rows, count=count, ids=ids, width=width):
-            _, ids, grads = case(rows, width, count, ids=ids)
-            ids, expected = ids.long(), np.zeros((rows, width))
-            np.add.at(expected, ids.numpy(), grads.numpy())
-            sums = sums_of_groups(group_rows(ids, rows), grads)
-            close([sums], [expected[np.unique(ids.numpy())]])
 
 
 # Groups
@@ -325,7 +317,6 @@ def test_operators_are_registered_as_pytorch_asks():
     torch.library.opcheck(ops.gather_rows.default, (table.clone().requires_grad_(), ids.view(3, 4)))
     torch.library.opcheck(ops.scatter_rows.default, (grads.clone().requires_grad_(), ids, 40))
     torch.library.opcheck(ops.squares_of_rows.default, (table, *groups, grads, 0.5))
-    torch.library.opcheck(ops.sums_of_groups.default, (*groups, grads))
     numbers = [0.1, 0.0, 1.0, 1e-8, 0.1, 0.999, 0.001, 1.0, 0.03]
     states = [torch.rand_like(table), torch.rand_like(table)]
     torch.library.opcheck(ops.update_rows.default, (table, states, *groups, grads, 3, numbers))

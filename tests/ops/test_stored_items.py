@@ -1,3 +1,5 @@
+"""MaxSim of rows and of stored items, by both backends."""
+
 import numpy as np
 import pytest
 import torch
@@ -6,14 +8,104 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.layers import FEBlock
 from fieldwise.layout import Batch, Layout
 from fieldwise.models import IntTower
-from fieldwise.ops import use_ops
-from fieldwise.ops.maxsim import max_sim_plain
+from fieldwise.ops import max_sim, use_ops
 from fieldwise.ops.native import NATIVE
-from fieldwise.ops.stored_items import StoredItems
+from fieldwise.ops.stored_items import StoredItems, max_sim_plain
+
+BACKENDS = ("plain", "native") if NATIVE.ready else ("plain",)
+needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+# B, H, K, P: single numbers, tails of lanes, of tiles and of words of item heads, IntTower's sizes
+SIZES = [(1, 1, 1, 1), (3, 12, 4, 64), (2, 7, 5, 3), (3, 96, 32, 64), (2, 33, 70, 9), (2, 50, 129, 8), (2, 17, 33, 33)]
+
+
+def pair(b, h, k, p, *, dtype=torch.float64, seed=0, whole=False):
+    """Users and items that want gradients; whole numbers of -1 to 1 give many equal maxima."""
+    rng = np.random.default_rng(seed)
+    shapes = (b, h, p), (b, k, p)
+    drawn = [rng.integers(-1, 2, size=s) if whole else rng.normal(size=s) for s in shapes]
+    return [torch.tensor(x, dtype=dtype).requires_grad_() for x in drawn]
+
+
+def both(user, item, upstream):
+    """Score and gradients by the native backend, then by the plain one."""
+    found = []
+    for backend in ("native", "plain"):
+        with use_ops(backend):
+            score = max_sim(user, item)
+            found.append((score, *torch.autograd.grad(score, (user, item), upstream)))
+    return zip(*found, strict=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_is_the_sum_over_user_heads_of_the_best_item_head(subtests, backend):
+    for user, item in [(1, 1), (3, 2), (2, 5)]:
+        with subtests.test(user=user, item=item):
+            rng = np.random.default_rng(0)
+            u, v = rng.normal(size=(4, user, 3)), rng.normal(size=(4, item, 3))
+            reference = [sum(max(u[b, i] @ v[b, j] for j in range(item)) for i in range(user)) for b in range(4)]
+            with use_ops(backend):
+                np.testing.assert_allclose(max_sim(torch.tensor(u), torch.tensor(v)), reference, atol=1e-12)
+
+
+def test_it_is_not_symmetric():
+    u, v = torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[1.0], [3.0]]])
+    assert max_sim(u, v).item() == 9
+    assert max_sim(v, u).item() == 8
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_empty_batches(backend):
+    u, v = pair(2, 3, 2, 4)
+    with use_ops(backend):
+        assert max_sim(u[:0], v[:0]).shape == (0,)
+        empty = u[:0].detach().requires_grad_()
+        assert torch.autograd.grad(max_sim(empty, v[:0]).sum(), empty)[0].shape == (0, 3, 4)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_equal_maxima_share_the_gradient(backend):
+    u = torch.tensor([[[1.0, 0.0]]], requires_grad=True)
+    v = torch.tensor([[[2.0, 0.0], [1.0, 1.0], [2.0, 6.0]]], requires_grad=True)
+    with use_ops(backend):
+        gu, gv = torch.autograd.grad(3 * max_sim(u, v).sum(), (u, v))
+    assert gu.tolist() == [[[6.0, 9.0]]]
+    assert gv.tolist() == [[[1.5, 0.0], [0.0, 0.0], [1.5, 0.0]]]
+
+
+@needs_native
+def test_native_equals_plain(subtests):
+    for sizes in SIZES:
+        for dtype in [torch.float32, torch.float64]:
+            for whole in [False, True]:
+                with subtests.test(sizes=sizes, dtype=dtype, whole=whole):
+                    user, item = pair(*sizes, dtype=dtype, whole=whole)
+                    atol = 2e-5 if dtype == torch.float32 else 1e-12
+                    for native, plain in both(user, item, torch.linspace(-1, 2, sizes[0], dtype=dtype)):
+                        np.testing.assert_allclose(native.detach(), plain.detach(), rtol=1e-5, atol=atol)
+
+
+@needs_native
+def test_nan_goes_where_pytorch_sends_it():
+    user, item = pair(4, 9, 37, 5)
+    with torch.no_grad():
+        user[0, 3, 1], item[1, 36, 4], user[2, 0, 0], item[2] = torch.nan, torch.nan, torch.inf, item[2].abs()
+        item[3] = -torch.inf
+        user[3] = user[3].abs()
+    for (native, plain), name in zip(both(user, item, torch.ones(4, dtype=torch.float64)), "sui", strict=True):
+        rows = slice(0, 4 if name == "s" else 2)  # plain gradients at infinity hold 0 * infinity
+        np.testing.assert_allclose(native[rows].detach(), plain[rows].detach(), atol=1e-12)
+    assert native[:2].isnan().all()
+
 
 STORAGES = ("float32", "bfloat16", "int8")
-BACKENDS = ("plain", "native") if NATIVE.ready else ("plain",)
-SIZES = [(1, 1, 1, 1), (3, 5, 2, 3), (9, 12, 4, 64), (301, 96, 32, 32), (7, 33, 7, 9), (5, 25, 6, 4)]  # N, H, K, P
+STORED_SIZES = [
+    (1, 1, 1, 1),
+    (3, 5, 2, 3),
+    (9, 12, 4, 64),
+    (301, 96, 32, 32),
+    (7, 33, 7, 9),
+    (5, 25, 6, 4),
+]  # N, H, K, P
 
 
 def heads(*shape, seed=0):
@@ -39,7 +131,7 @@ def scores_by_hand(user_HP, item_NKP, storage):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("storage", STORAGES)
 def test_scores_are_those_of_the_stored_numbers(subtests, backend, storage):
-    for n, h, k, p in SIZES:
+    for n, h, k, p in STORED_SIZES:
         with subtests.test(n=n, h=h, k=k, p=p):
             user, item = heads(h, p), heads(n, k, p, seed=1)
             with use_ops(backend):
@@ -65,7 +157,7 @@ def test_several_users_and_chosen_rows(subtests):
                     assert stored[:0].scores(users[0]).shape == (0,)
 
 
-@pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+@needs_native
 def test_both_backends_have_the_same_integers_at_their_extremes():
     # All signs, and every number the largest that int8 has: sums of two products reach what 16 bits hold.
     user, item = torch.ones(8, 32), torch.ones(4, 4, 32)
@@ -80,7 +172,7 @@ def test_both_backends_have_the_same_integers_at_their_extremes():
     assert reference[3] == pytest.approx(8 * 32, rel=1e-6)
 
 
-@pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+@needs_native
 def test_threads_change_no_bit(same_on_all_threads):
     user, item = heads(96, 32), heads(333, 32, 32, seed=1)
     stored = [StoredItems.of(item, storage) for storage in STORAGES]
@@ -207,7 +299,7 @@ def test_what_does_not_fit_is_refused(subtests):
             build()
 
 
-@pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+@needs_native
 def test_the_operator_is_registered_as_pytorch_wants():
     item = heads(9, 3, 4)
     stored, rows = StoredItems.of(item, "int8"), torch.tensor([3, 1])
@@ -218,7 +310,7 @@ def test_the_operator_is_registered_as_pytorch_wants():
     )
 
 
-@pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+@needs_native
 def test_a_users_scores_do_not_depend_on_the_others(subtests):
     for h in [1, 3, 8, 16, 21]:
         for storage in STORAGES:

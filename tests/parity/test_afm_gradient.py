@@ -31,7 +31,6 @@ import numpy as np
 import pytest
 import torch
 from parity import lab
-from parity.reference import afm as reference
 from parity.reference.common import pairs, relu
 
 from fieldwise.models import AFM
@@ -93,32 +92,6 @@ def test_the_equation_is_what_autograd_computes(problem):
     # Neither term alone would do: an AFM whose softmax is over an axis of one has only the first.
     assert np.abs(through_products).max() > 1e-2
     assert np.abs(through_weights).max() > 1e-2
-
-
-def test_the_equation_is_the_slope_of_the_numpy_model(problem):
-    """Central differences of a forward pass that shares no code with the network's."""
-    _, batch, w = problem
-    expected, step = sum(terms(batch, w)), 1e-5
-
-    def loss(table):
-        settings = AFM(embedding_dim=3, attention_dim=4)
-        return C @ reference.logit(settings, LAYOUT, batch, w | {"embedding.weight": table})
-
-    slopes = np.zeros_like(expected)
-    for entry in np.ndindex(*expected.shape):
-        moved = np.zeros_like(expected)
-        moved[entry] = step
-        slopes[entry] = (loss(w["embedding.weight"] + moved) - loss(w["embedding.weight"] - moved)) / (2 * step)
-    np.testing.assert_allclose(slopes, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_the_first_order_takes_the_numbers(problem):
-    network, batch, w = problem
-    expected = np.zeros_like(w["first_order.embedding.weight"])
-    np.add.at(expected[:, 0], batch.ids.numpy(), C[:, None] * numbers(batch))
-    found = gradients(network, batch)
-    np.testing.assert_allclose(found["first_order.embedding.weight"], expected, atol=1e-12)
-    assert found["first_order.bias"] == pytest.approx(C.sum())
 
 
 def test_without_attention_only_the_products_are_left(problem):

@@ -15,7 +15,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.layers import PairAttention
 from fieldwise.models import AFM, FM, AutoInt, AutoIntPlus
 from fieldwise.training import objective as objective_module
-from fieldwise.training.fit import fit
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.settings import TrainingSettings
 
@@ -143,7 +143,7 @@ def tables():
 
 def run(tables, network, **settings):
     given = TrainingSettings(**{"epochs": 3, "patience": 9, **settings})
-    return fit(network, tables.train, tables.valid, settings=given, objective=Objective(), seed=0)
+    return Training(network, tables.train, tables.valid, settings=given, objective=Objective(), seed=0).run()
 
 
 @pytest.mark.parametrize("settings", [AFM(dropout=0.5, embedding_std=1.0), AutoIntPlus(mlp_dropout=0.5, hidden=(8,))])

@@ -12,7 +12,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models import AFM, AutoInt
 from fieldwise.models.build import build_network
 from fieldwise.report.attention import explanation_section
-from fieldwise.report.blocks import Figure, Note
+from fieldwise.report.page import Figure, Note
 
 
 def blocks(settings, std):

@@ -5,8 +5,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fieldwise.report.charts import heat_map, interval_cell, share_cell
-from fieldwise.report.line_chart import Axis, Line, line_chart, nice_ticks
+from fieldwise.charts import (
+    Axis,
+    Dot,
+    Line,
+    dot_chart,
+    heat_map,
+    interval_cell,
+    line_chart,
+    nice_ticks,
+    share_cell,
+    stacked,
+)
+from fieldwise.errors import DataError
 
 
 def parsed(markup):
@@ -84,8 +95,8 @@ def test_shades_go_from_faint_to_full():
 def test_many_fields_make_a_map_that_scrolls():
     names = [f"f{k}" for k in range(60)]
     wide, small = (parsed(heat_map(np.ones((n, n)), names[:n], names[:n], title="t")) for n in (60, 10))
-    assert wide.get("class") == "heat"
-    assert small.get("class") == "heat fits"
+    assert wide.get("class") == "fieldwise heat"
+    assert small.get("class") == "fieldwise heat fits"
     assert float(next(wide.iter("rect")).get("width")) >= 14
 
 
@@ -96,3 +107,46 @@ def test_cells_stay_within_their_box():
     assert svg.find("circle").get("cx") == "50"
     assert svg.get("aria-hidden") == "true"
     assert [parsed(share_cell(s)).find("rect").get("width") for s in (0.0, 0.5, 7.0)] == ["1", "50", "100"]
+
+
+def test_dots_lie_on_one_scale_with_their_intervals():
+    rows = [Dot(name="a" * 30, value=1.0, low=0.0, high=2.0, colour=1), Dot(name="b", value=2.0)]
+    svg = parsed(dot_chart(rows, (0.0, 2.0), title="t", rule=1.0))
+    (reach,) = (e for e in svg.iter("line") if e.get("class") == "reach c1")
+    (rule,) = (e for e in svg.iter("line") if e.get("class") == "rule")
+    first, second = (float(e.get("cx")) for e in svg.iter("circle"))
+    assert float(reach.get("x1")) == pytest.approx(2 * first - second)
+    assert float(reach.get("x2")) == second
+    assert float(rule.get("x1")) == first
+    assert "a" * 21 + "…" in [e.text for e in svg.iter("text")]
+
+
+def test_charts_are_stacked_and_saved_with_their_style(tmp_path):
+    own = line_chart([Line(name="", x=[0, 1], y=[0, 1])], X, Y, title="<t>")
+    both = stacked([own, own], "both")
+    svg = parsed(both)
+    assert svg.get("viewBox") == "0 0 320 460"
+    assert [(e.get("y"), e.get("height")) for e in svg] == [("0", "230"), ("230", "230")]
+    both.save(tmp_path / "both.svg")
+    root = ElementTree.fromstring((tmp_path / "both.svg").read_text())
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "prefers-color-scheme: dark" in root[0].text
+    assert repr(own) == "Chart('<t>')"
+    assert own._repr_html_().startswith('<div style="max-width: 32rem">&lt;t&gt;<svg ')
+
+
+def test_a_chart_that_cannot_be_saved_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DataError, match=r"cannot write .*a\.svg"):
+        line_chart([Line(name="", x=[0, 1], y=[0, 1])], X, Y, title="t").save(tmp_path / "file" / "a.svg")
+
+
+def test_characters_that_xml_does_not_allow_are_replaced(tmp_path):
+    bad, good = "a\x00\x1b\ufffe\ud800\tß😀", "a\ufffd\ufffd\ufffd\ufffd\tß😀"
+    one = line_chart([Line(name=bad, x=[0, 1], y=[0, 1])], X, Axis(bad), title=bad)
+    tiles = heat_map(np.ones((1, 1)), [bad], [bad], title=bad)
+    for k, drawing in enumerate((one, tiles, dot_chart([Dot(name=bad, value=0.5)], (0.0, 1.0), title=bad))):
+        drawing.save(tmp_path / f"{k}.svg")
+        svg = ElementTree.parse(tmp_path / f"{k}.svg").getroot()
+        assert svg.get("aria-label") == good
+        assert good in [e.text for e in svg.iter()]

@@ -7,8 +7,8 @@ import re
 from forked import Command
 from markupsafe import Markup
 
-from fieldwise.report.blocks import Code, Figure, Note, Section, Table, measured, number
-from fieldwise.report.page import Chapter, render
+from fieldwise.display import Table, number
+from fieldwise.report.page import Chapter, Code, Figure, Note, Section, measured, render
 
 BAD = "<script>alert('1')</script>"
 

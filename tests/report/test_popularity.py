@@ -10,10 +10,10 @@ from sklearn.metrics import roc_auc_score
 
 from fieldwise import AFM, Bundle, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare.prepared import prepare
-from fieldwise.data.prepare.split_settings import RandomSplit
+from fieldwise.data.prepare.settings import RandomSplit
 from fieldwise.models.build import build_network
 from fieldwise.report import popularity
-from fieldwise.report.popularity import Against, against_popularity, popularity_section
+from fieldwise.report.popularity import popularity_section
 from fieldwise.report.runs import Scored
 
 SCHEMA = Schema(
@@ -27,6 +27,8 @@ SCHEMA = Schema(
 )
 
 NUMBER = Label("click", task="regression")
+COLUMNS = {"user": "user", "item": "item"}
+TASK = SimpleNamespace(all_users=943, items=pl.DataFrame({"item": range(1682)}))
 
 
 def log(rows=500, users=12, items=30):
@@ -58,46 +60,47 @@ def made():
 def counted(bundle, prepared, k):
     """Each user's shares: all rows made and scored by themselves."""
     train, valid, test = (part.frame for part in (prepared.train, prepared.valid, prepared.test))
-    liked = dict(train.filter(pl.col("click") == 1)["item"].value_counts().rows())
+    counts = dict(train.filter(pl.col("click") == 1)["item"].value_counts().rows())
     every = sorted({*train["item"], *valid["item"], *test["item"]})
-    found = {}
+    found = []
     for user in sorted(test["user"].unique()):
-        known = {*train.filter(pl.col("user") == user)["item"], *valid.filter(pl.col("user") == user)["item"]}
-        new = test.filter((pl.col("user") == user) & (pl.col("click") == 1) & ~pl.col("item").is_in(list(known)))
-        if not new.height:
+        own = [part.filter((pl.col("user") == user) & (pl.col("click") == 1)) for part in (train, valid, test)]
+        known = {*own[0]["item"], *own[1]["item"]}
+        wanted = set(own[2]["item"]) - known
+        if not wanted:
             continue
         scores = {}
         for item in (one for one in every if one not in known):
-            prices = next(t for t in (train, valid, test) if item in t["item"]).filter(pl.col("item") == item)["price"]
-            row = new.row(0, named=True) | {"item": item, "price": prices[-1]}
+            price = pl.concat([train, valid, test]).filter(pl.col("item") == item)["price"][-1]
+            row = own[2].row(0, named=True) | {"item": item, "price": price}
             scores[item] = float(bundle.predict(pl.DataFrame([row]))[0])
-        wanted, orders = set(new["item"]), (scores, {one: liked.get(one, 0) for one in scores})
-        tops = [set(sorted(scores, key=lambda one, order=order: -order[one])[:k]) for order in orders]
-        found[user] = [len(wanted & top) / min(k, len(wanted)) for top in tops]
-    return np.array(list(found.values()))
+        popular = {one: counts.get(one, 0) + 1e-6 * order for one, order in zip(every, TIES, strict=True)}
+        tops = [sorted(scores, key=lambda one, by=by: -by[one])[:k] for by in (scores, popular)]
+        found.append([len(wanted.intersection(top)) / min(k, len(wanted)) for top in tops])
+    return np.array(found)
 
 
-@pytest.mark.parametrize("k", [2, 10])
-def test_shares_are_those_counted_one_by_one(made, k):
-    bundle, prepared = made
-    found = against_popularity(bundle, prepared, "user", "item", k=k)
-    expected = counted(bundle, prepared, k)
-    assert (found.users, found.items, found.drawn) == (len(expected), log()["item"].n_unique(), False)
-    np.testing.assert_allclose(np.sort(found.model), np.sort(expected[:, 0]))
-    np.testing.assert_allclose(np.sort(found.popular), np.sort(expected[:, 1]))
-    assert 0 < found.model.mean() != found.popular.mean() > 0
+TIES = -np.random.default_rng([0, 2]).permutation(log()["item"].n_unique())
+
+
+def test_shares_are_those_counted_one_by_one(made):
+    expected = counted(*made, popularity.K)
+    table = next(b for b in popularity_section(run_of(made), COLUMNS, seed=0).blocks if b.kind == "table")
+    assert [row[1:3] for row in table.rows] == [
+        [f"{100 * share:.1f} %" for share in shares] for shares in (expected.mean(0), (expected > 0).mean(0))
+    ]
+    assert table.note.startswith(f"{len(expected)} users with positive test rows of items that they had not liked")
+    assert f"{len(TIES)} items, which are all" in table.note
+    assert 0 < expected[:, 0].mean() != expected[:, 1].mean() > 0
 
 
 def test_items_and_users_are_sampled_where_there_are_many(made, monkeypatch):
-    bundle, prepared = made
     monkeypatch.setattr(popularity, "ITEMS", 5)
     monkeypatch.setattr(popularity, "USERS", (1, 3))
-    found = against_popularity(bundle, prepared, "user", "item")
-    assert found.drawn
-    assert len(found.model) == 3 < found.users
-    assert found.items < log()["item"].n_unique()
-    again = against_popularity(bundle, prepared, "user", "item")
-    np.testing.assert_array_equal(found.model, again.model)
+    tables = [popularity_section(run_of(made), COLUMNS, seed=0).blocks[-2] for _ in range(2)]
+    assert tables[0] == tables[1]
+    assert tables[0].note.startswith(f"3 users sampled of {len(counted(*made, 1))} with")
+    assert f"5 of {len(TIES)} items sampled for each" in tables[0].note
 
 
 @pytest.mark.parametrize(
@@ -110,19 +113,15 @@ def test_items_and_users_are_sampled_where_there_are_many(made, monkeypatch):
 def test_the_sentence(model, popular, words, warns):
     noise = np.random.default_rng(0).normal(0, 0.01, 200)
     noise -= noise.mean()
-    both = Against(model=model + noise, popular=np.full(200, popular), items=1682, users=943, drawn=False)
-    note, *others = popularity._blocks(both, seed=0)
+    note, *others = popularity._blocks(model + noise, np.full(200, popular), TASK, seed=0)
     assert note.text.startswith(f"Compared with the popularity baseline: {words}")
     assert note.warns == warns
-    assert others[-1].note.startswith(
-        "200 users sampled of 943 with positive test rows of items new to them; 1,682 items"
-    )
+    assert others[-1].note.startswith("200 users sampled of 943 with positive test rows of items that they had")
 
 
 def test_a_difference_of_chance_is_called_so():
     same = np.random.default_rng(0).random(40)
-    both = Against(model=same, popular=same[::-1].copy(), items=9, users=40, drawn=False)
-    assert "no significant difference" in popularity._blocks(both, seed=0)[0].text
+    assert "no significant difference" in popularity._blocks(same, same[::-1], TASK, seed=0)[0].text
 
 
 def run_of(made, **changes):
@@ -135,7 +134,7 @@ def run_of(made, **changes):
 
 def test_the_section_says_how_both_order_the_test_rows(made):
     run = run_of(made)
-    blocks = popularity_section(run, {"user": "user", "item": "item"}, seed=0).blocks
+    blocks = popularity_section(run, COLUMNS, seed=0).blocks
     assert blocks[0].text.startswith("Compared with the popularity baseline: ")
     train, test = run.prepared.train.frame, run.prepared.test.frame
     liked = dict(train.filter(pl.col("click") == 1)["item"].value_counts().rows())
@@ -146,15 +145,20 @@ def test_the_section_says_how_both_order_the_test_rows(made):
 
 
 def test_what_leaves_it_out_is_said(subtests, made):
+    nothing_new = SimpleNamespace(train=made[1].train, valid=made[1].valid, test=made[1].train)
     for columns, changes, words in [
         ({"user": None}, {}, "the rows have no column of users"),
+        (
+            {},
+            {"prepared": nothing_new},
+            "no test user has a positive row of an item that the user had not liked before",
+        ),
         ({}, {"bundle": None}, "a run stored by `compare` has no network"),
         ({}, {"target_encoding": object()}, "target encoding depends on rows"),
         ({}, {"schema": Schema(fields=SCHEMA.fields, label=NUMBER)}, "the label is a number"),
+        ({}, {"schema": Schema(fields=SCHEMA.fields[1:3], label=SCHEMA.label)}, "set the fields' roles."),
     ]:
         with subtests.test(columns=columns, changes=changes, words=words):
-            (note,) = popularity_section(
-                run_of(made, **changes), {"user": "user", "item": "item"} | columns, seed=0
-            ).blocks
+            (note,) = popularity_section(run_of(made, **changes), COLUMNS | columns, seed=0).blocks
             assert note.text.startswith("Omitted: ")
             assert words in note.text

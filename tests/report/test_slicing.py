@@ -134,10 +134,7 @@ def test_who_is_new_is_counted_by_training_rows():
 def test_columns_of_users_and_items():
     bare = Schema(fields=(Numeric("price"),), label=Label("click"))
     assert id_columns(frame().columns, bare) == {"user": None, "item": None}
-    assert id_columns(frame().columns, bare, user="uid", item="item") == {"user": "uid", "item": "item"}
-    with pytest.raises(ConfigError, match="--user must be a column of the table, found 'user_id'"):
-        id_columns(frame().columns, bare, user="user_id")
     blocks = cold_section(frame(), frame(), {"user": None, "item": None}, scored(frame()), True).blocks
-    assert "give --user COLUMN" in blocks[0].text
+    assert "set user = COLUMN" in blocks[0].text
     with pytest.raises(ConfigError, match="must be single values"):
         cold_section(frame(), frame(), {"user": "history", "item": None}, scored(frame()), True)

@@ -1,8 +1,42 @@
 """Requests that call an application as a server would, without a network."""
 
 import asyncio
+from types import SimpleNamespace
+
+import httpx
+
+from fieldwise.serving.http import ServerSettings, create_app
 
 HEADERS = [(b"host", b"server"), (b"content-type", b"application/json")]
+
+
+def client(service, stores=None, **settings):
+    """Ask the application of a service in this process, as `client_of` does."""
+    return client_of(create_app(service, ServerSettings(**settings), stores))
+
+
+def client_of(app):
+    """Ask an application in this process: `post(path, body)`, `get(path)` and `ask(method, path)`."""
+
+    def ask(method, path, **content):
+        async def run():
+            async with talking(app) as asking:
+                return await asking.request(method, path, **content)
+
+        return asyncio.run(run())
+
+    return SimpleNamespace(
+        app=app,
+        ask=ask,
+        post=lambda path, body, **more: ask("POST", path, json=body, **more),
+        get=lambda path, **more: ask("GET", path, **more),
+    )
+
+
+def talking(app):
+    """An asynchronous client of an application in this process."""
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://server", timeout=60)
 
 
 async def post(app, path, content, *, client=("a", 1), whole=True):

@@ -26,7 +26,7 @@ class Running:
 @contextmanager
 def serving(folder, *arguments, before="", **environment):
     """Serve from a folder until the block ends; the child runs the Python `before` before it becomes the server."""
-    words = ["serve", *arguments, "--port", "0", "--threads", "1"]
+    words = ["serve", *arguments, "--port", "0"]
     process = Command(*words, folder=folder, before=before, **{"FIELDWISE_TOKEN": None, **environment})
     try:
         running = Running(process, process.heard(r"serving at (http://[^\s;]+)")[1].rstrip("/"))

@@ -75,6 +75,14 @@ def ranker():
     return make(AFM(embedding_dim=4, attention_dim=3), seed=5)
 
 
+@pytest.fixture(scope="session")
+def cascade(tmp_path_factory, tower, ranker):
+    """The two over the catalogue."""
+    from fieldwise.serving import Ranker, build_index
+
+    return Ranker(ranker, build_index(tower, catalogue(), tmp_path_factory.mktemp("index") / "ix")[0], prerank=tower)
+
+
 @pytest.fixture
 def items():
     """The catalogue, with a column that no model reads."""

@@ -58,28 +58,3 @@ BODIES = {
         {}, optional={"rows": st.lists(ROWS, max_size=3), "items": CELLS, "user": CELLS, "context": ROWS}
     ),
 }
-
-# heads of HTTP
-
-GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-START = GET[:-2]
-LONG_HEADS = {
-    "a value": START + b"X: " + b"a" * 5000 + b"\r\n\r\n",
-    "half a value": START + b"X: " + b"a" * 5000,
-    "fields": START + b"X: a\r\n" * 700,
-    "101 fields": START + b"X: a\r\n" * 101 + b"\r\n",
-    "half a path": b"GET /" + b"a" * 5000,
-    "a path": b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
-}
-MALFORMED = {
-    "TLS": b"\x16\x03\x01\x02\x00",
-    "a version": b"GET / HTTP/9.9\r\n\r\n",
-    "no path": b"GET\r\n\r\n",
-    "a name": GET.replace(b"Host", b"Ho st"),
-    "zeros": b"\0" * 50,
-}
-WRONG_HOSTS = (b"", b"Host: localhost\r\nHost: localhost\r\n", b"Host: localhost\r\nhost: other\r\n")
-POST = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-TOO_LARGE = POST + b"Content-Length: 300000000\r\n\r\n"
-CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
-ENDLESS_FRAMING = (b"1;" + b"x" * 3000 + b"\r\na\r\n", b"0\r\n" + b"X: y\r\n" * 3000)

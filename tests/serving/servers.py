@@ -33,7 +33,7 @@ class Server:
         self.process = subprocess.Popen(
             self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=self.user(), group=self.user()
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while not self.answers():
             assert self.process.poll() is None, "the server ended"
             assert time.monotonic() < deadline, "the server does not answer"
@@ -143,7 +143,7 @@ class PostgresServer(Server):
     def client(self):
         import psycopg
 
-        return psycopg.connect(self.url("").partition("#")[0], autocommit=True, connect_timeout=2)
+        return psycopg.connect(self.url("").partition("#")[0], autocommit=True, connect_timeout=30)
 
     def url(self, name):
         return f"postgresql://tester:{QUOTED}@127.0.0.1:{self.port}/postgres#{name}"

@@ -1,26 +1,17 @@
 """Whom a server lets in: tokens that are none, addresses that others reach, names that lead here; and a real proxy."""
 
-import socket
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
+from serving.asgi import client
 from serving.commands import serving
-from serving.test_http import client, refused
+from serving.test_http import refused
 
 from fieldwise.cli import run
 from fieldwise.errors import ConfigError
 from fieldwise.serving.http import ServerSettings
 from fieldwise.serving.service import Service
-
-PRODUCTION = Path(__file__).parents[2] / "docs" / "how-to" / "production.md"
-
-
-def listens(port):
-    with socket.socket() as trying:
-        return trying.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from serving.conftest import SCHEMA
 
 from fieldwise import FM, AutoInt, Categorical, Label
 from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.serving import Cascade, Query, build_index, evaluate_cascade
+from fieldwise.serving import Ranker, build_index, evaluate_cascade
 
 CONTEXT = {"user": "u1", "history": "i1|i2", "device": "tv"}
 
@@ -20,7 +20,7 @@ def whole_rows(items, context):
 
 @pytest.fixture
 def cascade(tmp_path, tower, ranker, items):
-    return Cascade(tower, build_index(tower, items, tmp_path / "ix")[0], ranker)
+    return Ranker(ranker, build_index(tower, items, tmp_path / "ix")[0], prerank=tower)
 
 
 def by_hand(tower, ranker, items, context, k, prerank):
@@ -33,7 +33,7 @@ def by_hand(tower, ranker, items, context, k, prerank):
 
 @pytest.mark.parametrize(("k", "prerank"), [(1, 1), (3, 10), (10, 30), (10, 500)])
 def test_two_stages_are_two_sorts(cascade, tower, ranker, items, k, prerank):
-    found = cascade.recommend(Query(context=CONTEXT, k=k, prerank=prerank))
+    found = cascade.recommend(context=CONTEXT, k=k, prerank=prerank)
     expected = by_hand(tower, ranker, items, CONTEXT, k, prerank)
     assert found.rows.tolist() == expected.tolist()
     assert found.items["item"].to_list() == items["item"][expected].to_list()
@@ -52,14 +52,12 @@ def test_two_stages_are_two_sorts(cascade, tower, ranker, items, k, prerank):
 
 
 def test_without_a_ranker_the_order_is_the_towers(tmp_path, tower, items):
-    alone = Cascade(tower, build_index(tower, items, tmp_path / "ix")[0])
-    found = alone.recommend(Query(context=CONTEXT, k=4))
+    alone = Ranker(None, build_index(tower, items, tmp_path / "ix")[0], prerank=tower)
+    found = alone.recommend(context=CONTEXT, k=4)
     expected = np.argsort(-tower.score(whole_rows(items, CONTEXT)), kind="stable")[:4]
     assert found.rows.tolist() == expected.tolist()
     assert "prediction" not in found.items.columns
-    with pytest.raises(ConfigError, match="this cascade has none"):
-        alone.rank_all(CONTEXT)
-    with pytest.raises(ConfigError, match="needs a ranking bundle"):
+    with pytest.raises(ConfigError, match="needs a pre-ranking bundle, and a ranking bundle"):
         evaluate_cascade(alone, pl.DataFrame([CONTEXT]))
 
 
@@ -87,7 +85,7 @@ def allowed(items, **query):
 )
 def test_filters_act_before_pre_ranking(cascade, tower, ranker, items, query):
     keep = np.flatnonzero(allowed(items, **query))
-    found = cascade.recommend(Query(context=CONTEXT, k=3, prerank=4, **query))
+    found = cascade.recommend(context=CONTEXT, k=3, prerank=4, **query)
     expected = keep[by_hand(tower, ranker, items[keep], CONTEXT, 3, 4)]
     assert found.rows.tolist() == expected.tolist()
     assert found.counts["filtered"] == len(keep)
@@ -98,7 +96,7 @@ def test_filters_act_before_pre_ranking(cascade, tower, ranker, items, query):
     "query", [{"candidates": []}, {"where": {"title": []}}, {"candidates": ["i1"], "exclude": ["i1"]}]
 )
 def test_nothing_left_is_nothing_found(cascade, query):
-    found = cascade.recommend(Query(context=CONTEXT, **query))
+    found = cascade.recommend(context=CONTEXT, **query)
     assert found.items.height == 0
     assert found.counts["ranked"] == 0
     assert found.items.columns[-1] == "prediction"
@@ -108,10 +106,10 @@ def test_values_of_filters_are_of_any_type(tmp_path, tower, ranker, items):
     more = items.with_columns(
         item=pl.Series(range(30)), year=pl.Series([2000.0 + k % 3 for k in range(30)]), stock=pl.lit(True)
     )
-    cascade = Cascade(tower, build_index(tower, more, tmp_path / "n")[0], ranker)
+    cascade = Ranker(ranker, build_index(tower, more, tmp_path / "n")[0], prerank=tower)
 
     def count(**query):
-        return cascade.recommend(Query(context=CONTEXT, k=1, **query)).counts["filtered"]
+        return cascade.recommend(context=CONTEXT, k=1, **query).counts["filtered"]
 
     assert count(exclude=[float(k) for k in range(30)]) == 0
     assert count(exclude=np.arange(29)) == 1
@@ -122,51 +120,55 @@ def test_values_of_filters_are_of_any_type(tmp_path, tower, ranker, items):
     for wrong in ({"exclude": "i1"}, {"where": {"genres": "g1"}}, {"candidates": {"a": 1}}):
         with pytest.raises(ConfigError, match="must be a list of values"):
             count(**wrong)
-    with pytest.raises(ConfigError, match="must hold texts, numbers or booleans"):
-        count(exclude=[["i1"]])
+    for wrong in ([["i1"]], [None], [float("nan")]):
+        with pytest.raises(ConfigError, match="must hold texts, numbers or booleans"):
+            count(exclude=wrong)
 
 
 def test_equal_scores_are_taken_in_the_items_order(tmp_path, build, contexts):
     cold = pl.DataFrame({"item": [f"x{k}" for k in range(300)], "title": "t", "genres": "", "price": [0.5] * 300})
     tower, ranker = build(), build(AutoInt(embedding_dim=4, attention_dim=4), seed=3)
-    cascade = Cascade(tower, build_index(tower, cold, tmp_path / "ix")[0], ranker)
-    assert cascade.recommend(Query(context=CONTEXT, k=5, prerank=7)).rows.tolist() == [0, 1, 2, 3, 4]
+    cascade = Ranker(ranker, build_index(tower, cold, tmp_path / "ix")[0], prerank=tower)
+    assert cascade.recommend(context=CONTEXT, k=5, prerank=7).rows.tolist() == [0, 1, 2, 3, 4]
     report = evaluate_cascade(cascade, contexts.drop("item"), k=5, prerank=300)
     assert (report.recall, report.ndcg, report.recall_by_prerank[300]) == (1, 1, 1)
 
 
 def test_a_candidate_named_twice_comes_once(cascade):
-    found = cascade.recommend(Query(context=CONTEXT, candidates=["i1", "i1", "i2"]))
+    found = cascade.recommend(context=CONTEXT, candidates=["i1", "i1", "i2"])
     assert sorted(found.items["item"]) == ["i1", "i2"]
 
 
 def test_unknown_and_absent_values_are_no_error(cascade, tower, ranker, items):
     context = {"user": "stranger", "history": None, "device": "fridge"}
-    found = cascade.recommend(Query(context=context, k=3, prerank=9))
+    found = cascade.recommend(context=context, k=3, prerank=9)
     texts = {**context, "history": ""}
     assert found.rows.tolist() == by_hand(tower, ranker, items, texts, 3, 9).tolist()
 
 
 def test_what_is_refused(cascade, ranker, build):
     with pytest.raises(DataError, match="found no 'device': give it, or null"):
-        cascade.recommend(Query(context={"user": "u1", "history": ""}))
+        cascade.recommend(context={"user": "u1", "history": ""})
     with pytest.raises(DataError, match="found 'i99'"):
-        cascade.recommend(Query(context=CONTEXT, candidates=["i1", "i99"]))
+        cascade.recommend(context=CONTEXT, candidates=["i1", "i99"])
     with pytest.raises(DataError, match="found 'genre': did you mean 'genres'"):
-        cascade.recommend(Query(context=CONTEXT, where={"genre": ["g1"]}))
-    for k, prerank in ((0, 10), (11, 10)):
-        with pytest.raises(ConfigError, match=f"found k {k} and prerank {prerank}"):
-            Query(context=CONTEXT, k=k, prerank=prerank)
+        cascade.recommend(context=CONTEXT, where={"genre": ["g1"]})
+    for k, words in ((0, "k must be at least 1, found 0"), (11, "at least k, found k 11 and prerank 10")):
+        with pytest.raises(ConfigError, match=words):
+            cascade.recommend(CONTEXT, k=k, prerank=10)
+    assert len(Ranker(ranker, cascade.index).recommend(CONTEXT, k=999).rows) == len(cascade.index)
     bare = build(
         FM(embedding_dim=3), schema=dataclasses.replace(SCHEMA, fields=(Categorical("user"), Categorical("item")))
     )
     with pytest.raises(ConfigError, match="without fields of role item: set the roles of its fields"):
-        Cascade(cascade.prerank, cascade.index, bare)
+        Ranker(bare, cascade.index, prerank=cascade.prerank)
     taken = dataclasses.replace(cascade.index, items=cascade.index.items.with_columns(prediction=pl.lit(1)))
     with pytest.raises(DataError, match="must not have a column 'prediction'"):
-        Cascade(cascade.prerank, taken, ranker)
+        Ranker(ranker, taken, prerank=cascade.prerank)
     with pytest.raises(BundleError, match="belongs to the model that made it"):
-        Cascade(build(seed=9), cascade.index, ranker)
+        Ranker(ranker, cascade.index, prerank=build(seed=9))
+    with pytest.raises(ConfigError, match="pre-ranks must be the IntTower of the index"):
+        Ranker(ranker, cascade.index, prerank=ranker)
 
 
 def test_rankers_of_other_fields_and_labels(tmp_path, tower, build, items):
@@ -177,14 +179,14 @@ def test_rankers_of_other_fields_and_labels(tmp_path, tower, build, items):
         AutoInt(embedding_dim=4, attention_dim=4), schema=dataclasses.replace(SCHEMA, more_labels=(Label("buy"),))
     )
     for ranker in (small, several):
-        found = Cascade(tower, index, ranker).recommend(Query(context=CONTEXT, k=5, prerank=30))
+        found = Ranker(ranker, index, prerank=tower).recommend(context=CONTEXT, k=5, prerank=30)
         score = ranker.predict(whole_rows(items, CONTEXT))
         score = score if score.ndim == 1 else score[:, 0]
         assert found.rows.tolist() == np.argsort(-score, kind="stable")[:5].tolist()
     bare = build_index(tower, items, tmp_path / "bare")[0]
     object.__setattr__(bare, "items", items.drop("genres"))
     with pytest.raises(DataError, match="'genres' is missing among item, title, price"):
-        Cascade(tower, bare, small)
+        Ranker(small, bare, prerank=tower)
 
 
 def test_the_report_is_what_counting_by_hand_gives(cascade, tower, ranker, items, contexts):

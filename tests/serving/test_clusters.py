@@ -7,8 +7,8 @@ from serving.conftest import catalogue, log
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops.stored_items import StoredItems
-from fieldwise.serving import Cascade, Query, build_index, evaluate_cascade
-from fieldwise.serving.clusters import HeadClusters
+from fieldwise.scoring.ranker import HeadClusters
+from fieldwise.serving import Ranker, build_index, evaluate_cascade
 
 
 def heads(*shape, seed=0):
@@ -61,31 +61,31 @@ def test_the_number_of_clusters():
 
 def test_a_cascade_that_probes_all_clusters_is_exact_and_a_narrow_one_says_what_it_loses(tmp_path, tower, ranker):
     index = build_index(tower, catalogue(300), tmp_path / "ix")[0]
-    exact = Cascade(tower, index, ranker)
+    exact = Ranker(ranker, index, prerank=tower)
     context = {"user": "u1", "history": "i1|i2", "device": "tv"}
     for query in (
-        Query(context=context, k=5, prerank=20),
-        Query(context=context, k=5, prerank=20, exclude=["i3", "i7"]),
-        Query(context=context, k=5, prerank=20, where={"item": [f"i{n}" for n in range(200)]}, exclude=["i3"]),
-        Query(context=context, k=5, prerank=20, where={"item": [f"i{n}" for n in range(9)]}),
-        Query(context=context, k=5, prerank=20, candidates=[f"i{n}" for n in range(250)]),
+        {},
+        {"exclude": ["i3", "i7"]},
+        {"where": {"item": [f"i{n}" for n in range(200)]}, "exclude": ["i3"]},
+        {"where": {"item": [f"i{n}" for n in range(9)]}},
+        {"candidates": [f"i{n}" for n in range(250)]},
     ):
-        wide = Cascade(tower, index, ranker, nprobe=10_000).recommend(query)
-        assert wide.rows.tolist() == exact.recommend(query).rows.tolist()
-        assert wide.counts == exact.recommend(query).counts
-        narrow = Cascade(tower, index, ranker, nprobe=1).recommend(query)
+        wide = Ranker(ranker, index, prerank=tower, nprobe=10_000).recommend(context, k=5, prerank=20, **query)
+        assert wide.rows.tolist() == exact.recommend(context, k=5, prerank=20, **query).rows.tolist()
+        assert wide.counts == exact.recommend(context, k=5, prerank=20, **query).counts
+        narrow = Ranker(ranker, index, prerank=tower, nprobe=1).recommend(context, k=5, prerank=20, **query)
         assert narrow.counts["scored"] <= wide.counts["scored"]
         assert narrow.counts["preranked"] == wide.counts["preranked"]
-        assert not {"i3", "i7"} & set(narrow.items["item"]) & set(query.exclude)
+        assert not {"i3", "i7"} & set(narrow.items["item"]) & set(query.get("exclude", ()))
     contexts = log(20, seed=4).drop("item")
     whole = evaluate_cascade(exact, contexts, k=5, prerank=20)
     assert (whole.candidates, whole.candidate_recall) == (300, 1)
-    some = evaluate_cascade(Cascade(tower, index, ranker, nprobe=2), contexts, k=5, prerank=20)
+    some = evaluate_cascade(Ranker(ranker, index, prerank=tower, nprobe=2), contexts, k=5, prerank=20)
     assert some.candidates < 300
     by_hand = []
     for row in contexts.iter_rows(named=True):
-        found = Cascade(tower, index, ranker, nprobe=2).recommend(Query(context=row, k=5, prerank=20)).preranked
-        by_hand.append(np.isin(np.argsort(-exact.prerank_all(row), kind="stable")[:20], found).mean())
+        found = Ranker(ranker, index, prerank=tower, nprobe=2).recommend(context=row, k=5, prerank=20).preranked
+        by_hand.append(np.isin(exact.recommend(row, k=20, prerank=20).preranked, found).mean())
     assert some.candidate_recall == pytest.approx(np.mean(by_hand))
     with pytest.raises(ConfigError, match="nprobe must be at least 1, found 0"):
-        Cascade(tower, index, ranker, nprobe=0)
+        Ranker(ranker, index, prerank=tower, nprobe=0)

@@ -8,10 +8,10 @@ import pytest
 from serving.conftest import SCHEMA, catalogue
 
 from fieldwise import Categorical, Numeric
-from fieldwise.serving.index import build_index
+from fieldwise.serving import Ranker, build_index
 from fieldwise.serving.rows import RequestError
+from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, StoreError, Stores, TableStore
-from fieldwise.serving.stores.table import IndexItems
 
 USERS = pl.DataFrame({"user": [1, 2], "history": [["i1", "i2"], None], "device": ["tv", "phone"], "price": [5, 6]})
 ITEMS = catalogue(4).with_columns(price=pl.Series([1, 2, 3, None]))
@@ -99,15 +99,12 @@ def test_unknown_ids_are_named(row, field, part):
 
 
 def test_items_of_the_index_serve_where_there_is_no_store(tmp_path, tower):
-    dated = catalogue(5).with_columns(since=pl.date(2026, 1, 2))
-    index = build_index(tower, dated, tmp_path / "ix")[0]
-    found, _ = rows([{"user": 1, "item": "i4"}], Stores(), items=IndexItems(index, ["genres", "price"]))
-    row = dated.row(4, named=True)
-    assert found == [
-        {"user": 1, "item": "i4", "genres": row["genres"].split("|") if row["genres"] else [""], "price": row["price"]}
-    ]
-    (plain, none) = asyncio.run(IndexItems(index, ["since"]).get(["i4", "i5"]))
-    assert (plain, none) == ({"item": "i4", "since": "2026-01-02"}, None)
+    numbered = catalogue(5).with_columns(item=pl.int_range(5), price=pl.date(2026, 1, 2))
+    service = Service(cascade=Ranker(None, build_index(tower, numbered, tmp_path / "ix")[0], prerank=tower))
+    found, _ = rows([{"user": 1, "item": 4.0}], Stores(), items=service.item_rows)
+    genres = numbered["genres"][4]
+    seconds = dt.datetime(2026, 1, 2, tzinfo=dt.UTC).timestamp()
+    assert found == [{"user": 1, "item": 4.0, "genres": genres.split("|") if genres else [""], "price": seconds}]
 
 
 def test_a_store_that_fails():
@@ -126,7 +123,7 @@ def test_a_store_that_fails():
 def test_a_context_is_completed():
     store = stores()
     found = asyncio.run(store.context("1", {"device": "radio"}, FIELDS))
-    assert found == ({"user": "1", "history": ["i1", "i2"], "device": "radio", "price": 5.0}, [])
+    assert found == ({"user": "1", "history": ["i1", "i2"], "device": "radio"}, [])
     assert asyncio.run(store.context(None, {"a": 1}, FIELDS)) == ({"a": 1}, [])
     for user, status, users in (("3", 404, store), ("1", 422, Stores())):
         with pytest.raises(RequestError) as caught:

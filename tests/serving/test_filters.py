@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldwise.errors import DataError
-from fieldwise.serving import filters as module
-from fieldwise.serving.filters import ItemFilters
+from fieldwise.scoring import items as module
+from fieldwise.scoring.items import ItemFilters
 
 VALUES = ["a", "b", "c", "ä", ""]
 ITEMS = st.lists(

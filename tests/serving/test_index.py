@@ -12,9 +12,9 @@ from serving.writers import writers
 
 from fieldwise import DSSM, Bundle, Label, Numeric
 from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.serving import build_index, open_index
-from fieldwise.serving import index_heads as module
-from fieldwise.serving.index_files import INDEX
+from fieldwise.serving import Ranker, build_index, open_index
+from fieldwise.serving import index as module
+from fieldwise.serving.index import INDEX
 from fieldwise.storage.artifact import Artifact
 
 
@@ -32,7 +32,7 @@ def stored(bundle, index, row):
 
 @pytest.mark.parametrize(("storage", "near"), [("float32", 1e-5), ("bfloat16", 0.05), ("int8", 0.1)])
 def test_stored_scores_are_those_of_whole_rows(tmp_path, tower, items, contexts, storage, near):
-    index, changes = build_index(tower, items, tmp_path / "ix", storage=storage)
+    index, changes = build_index(tower, items, str(tmp_path / "ix"), storage=storage)
     assert dataclasses.astuple(changes) == (30, 0, 0, 0)
     assert (len(index), index.id_column, index.stored.storage) == (30, "item", storage)
     assert index.items.equals(items)
@@ -42,7 +42,7 @@ def test_stored_scores_are_those_of_whole_rows(tmp_path, tower, items, contexts,
         errors.append(np.abs(stored(tower, index, contexts[number]) - joint(tower, items, context)).max())
     assert max(errors) < near
     assert storage == "float32" or max(errors) > 1e-5  # it is another storage
-    again = open_index(tmp_path / "ix")
+    again = open_index(str(tmp_path / "ix"))
     assert again.items.equals(items)
     for name, tensor in index.stored.tensors().items():
         assert torch.equal(again.stored.tensors()[name], tensor)
@@ -74,7 +74,7 @@ def test_an_update_computes_new_and_changed_items_alone(tmp_path, tower, items, 
     assert index.items.equals(later)
     for name, tensor in rebuilt.stored.tensors().items():
         torch.testing.assert_close(index.stored.tensors()[name], tensor, rtol=1e-5, atol=1e-5)
-    assert index.ids[:2] == ["i29", "i28"]
+    assert index.texts.to_list()[:2] == ["i29", "i28"]
     parts = {p.name for p in folder.iterdir()}
     assert len(parts) == 2 + len(index.stored.tensors()), "manifest, items and heads; old files are gone"
 
@@ -85,9 +85,9 @@ def test_another_model_or_storage_computes_everything(tmp_path, tower, build, it
     other = build(seed=1)
     index, changes = build_index(other, items, folder)
     assert dataclasses.astuple(changes) == (0, 30, 0, 0)
-    index.check_model(other)
+    assert len(Ranker(None, index, prerank=other).index) == 30
     with pytest.raises(BundleError, match="belongs to the model that made it"):
-        index.check_model(tower)
+        Ranker(None, index, prerank=tower)
     assert dataclasses.astuple(build_index(other, items, folder, storage="int8")[1]) == (0, 30, 0, 0)
 
 
@@ -103,9 +103,9 @@ def test_a_digest_is_of_what_scores(tmp_path, build):
 
 def test_ids_of_any_kind_and_names(tmp_path, tower, items):
     numbers = items.with_columns(item=pl.Series(range(30)), sku=pl.Series([f"s{k}" for k in range(30)]))
-    assert build_index(tower, numbers, tmp_path / "a")[0].ids[:2] == ["0", "1"]
+    assert build_index(tower, numbers, tmp_path / "a")[0].texts.to_list()[:2] == ["0", "1"]
     index, _ = build_index(tower, numbers, tmp_path / "b", id_column="sku")
-    assert index.ids[:2] == ["s0", "s1"]
+    assert index.texts.to_list()[:2] == ["s0", "s1"]
     assert index.rows_of(["s3", "s1"]).tolist() == [3, 1]
     with pytest.raises(DataError, match="one of the index's 30, found 's31'"):
         index.rows_of(["s31"])
@@ -115,8 +115,8 @@ BAD = {
     "no items": (lambda t: t.head(0), "found none"),
     "a missing field": (lambda t: t.drop("price"), "'price' is missing among item, title, genres"),
     "no ids": (lambda t: t.drop("item"), "must have a column of item ids: by the schema 'item'"),
-    "an id twice": (lambda t: pl.concat([t, t.tail(1)]), "'i29' in column 'item' occurs more than once"),
-    "an absent id": (lambda t: t.with_columns(item=pl.lit(None, pl.String)), "column 'item' is empty in row 0"),
+    "an id twice": (lambda t: pl.concat([t, t.tail(1)]), "'i29' in column 'item' .*occurs twice"),
+    "an absent id": (lambda t: t.with_columns(item=pl.lit(None, pl.String)), "found None in column 'item' .row 0"),
     "text in a number": (lambda t: t.with_columns(price=pl.lit("cheap")), "'cheap' in row 0"),
 }
 
@@ -240,14 +240,14 @@ def test_which_encoded_rows_are_the_same(tower, items, change):
     elif change == "price":
         later = items.with_columns(price=pl.when(pl.col("item") == "i3").then(None).otherwise(pl.col("price")))
     order = rng.permutation(30) if change == "item order" else np.arange(30)
-    old, new = module.encoded_items(tower, items), module.encoded_items(tower, later[order])
+    old, new = module._encoded_items(tower, items), module._encoded_items(tower, later[order])
     places = order.copy()
     places[7] = -1
     expected = np.ones(30, bool)
     expected[7] = False
     if change in ("genres", "price"):
         expected[3] = False
-    np.testing.assert_array_equal(module.same_rows(old, places, new), expected)
+    np.testing.assert_array_equal(module._same_rows(old, places, new), expected)
 
 
 @pytest.fixture

@@ -2,22 +2,20 @@
 
 import asyncio
 from datetime import date, timedelta
-from types import SimpleNamespace
 
-import httpx
 import polars as pl
 import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
+from serving.asgi import client
 from serving.conftest import catalogue
 
 from fieldwise.errors import ConfigError
-from fieldwise.serving import Cascade, build_index
-from fieldwise.serving.http import create_app
+from fieldwise.serving import Ranker, build_index
+from fieldwise.serving.plain_values import plain_table
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import table
-from fieldwise.serving.stores.plain import plain_table
+from fieldwise.serving.stores import feature_store
 
 INF, NAN = float("inf"), float("nan")
 DAY, LONG = date(2026, 1, 2), timedelta(hours=3)
@@ -48,22 +46,14 @@ def odd():
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory, tower, ranker):
-    return Service(ranker, Cascade(tower, build_index(tower, odd(), tmp_path_factory.mktemp("odd") / "ix")[0], ranker))
+    return Service(
+        ranker, Ranker(ranker, build_index(tower, odd(), tmp_path_factory.mktemp("odd") / "ix")[0], prerank=tower)
+    )
 
 
 @pytest.fixture(scope="module")
 def server(service):
-    app = create_app(service)
-
-    def ask(method, path, **content):
-        async def run():
-            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://server") as asking:
-                return await asking.request(method, path, **content)
-
-        return asyncio.run(run())
-
-    return SimpleNamespace(get=lambda path: ask("GET", path), post=lambda path, body: ask("POST", path, json=body))
+    return client(service)
 
 
 def test_answers_show_what_they_can_hold(server):
@@ -95,16 +85,16 @@ def test_ids_name_items_whatever_else_the_catalogue_holds(server, ranker):
 
 def test_items_are_made_plain_once_an_index(service, monkeypatch):
     made = []
-    monkeypatch.setattr(table, "plain_table", lambda frame: made.append(frame.columns) or plain_table(frame))
+    monkeypatch.setattr(feature_store, "plain_table", lambda frame: made.append(frame.columns) or plain_table(frame))
     again = Service(service.bundle, service.cascade)
     again.warm_up()
     for _ in range(2):
         (row,) = asyncio.run(again.item_rows.get(["i7"]))
     assert row == {"item": "i7", **catalogue().select("genres", "price").row(7, named=True)}
-    assert made == [["genres", "price"]]
+    assert made == [["item", "genres", "price"]]
 
 
 @pytest.mark.parametrize(("title", "what"), [("bytes", "bytes"), ("length", "durations"), ("embedding", "lists")])
 def test_a_title_must_be_text(service, title, what):
     with pytest.raises(ConfigError, match=f"found '{title}' with {what}"):
-        create_app(service, title=title)
+        Service(service.bundle, service.cascade, title=title)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import json
 import re
 import shutil
 import socket
@@ -23,10 +22,10 @@ from playwright import sync_api as playwright
 from serving.conftest import SCHEMA, catalogue, log, make
 
 from fieldwise import AutoInt, Label
-from fieldwise.serving import Cascade, WholeRanking, build_index
+from fieldwise.serving import Ranker, build_index, item_table
 from fieldwise.serving.http import ServerSettings, create_app
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import Lookup, StoreError, Stores, TableStore
+from fieldwise.serving.stores import FeatureStore, Lookup, StoreError, Stores, TableStore
 from fieldwise.serving.user_log import UserLog
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -58,7 +57,7 @@ def items():
 
 
 def users():
-    return Stores(users=Lookup("users", TableStore("user", USERS), timeout=5))
+    return Stores(users=Lookup("users", TableStore("user", USERS), timeout=30))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +66,7 @@ def serve(tmp_path_factory):
     running = []
 
     def start(service, stores=None, **limits):
-        app = create_app(service, ServerSettings(**limits), stores)
+        app = create_app(service, ServerSettings(**{"timeout": 120, **limits}), stores)
         listening = socket.create_server(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
@@ -85,13 +84,16 @@ def serve(tmp_path_factory):
 def cascades(tmp_path_factory, tower, ranker):
     index, _ = build_index(tower, items(), tmp_path_factory.mktemp("index") / "ix")
     autoint = make(AutoInt(embedding_dim=4), seed=3)
-    return {name: Cascade(tower, index, one) for name, one in (("afm", ranker), ("autoint", autoint), ("tower", None))}
+    return {
+        name: Ranker(one, index, prerank=tower)
+        for name, one in (("afm", ranker), ("autoint", autoint), ("tower", None))
+    }
 
 
 @pytest.fixture(scope="module")
 def places(serve, cascades, ranker):
     """Addresses of servers with an AFM, an AutoInt, IntTower alone, and an AFM without a catalogue."""
-    found = {name: serve(Service(one.ranker, one), users()) for name, one in cascades.items()}
+    found = {name: serve(Service(one.bundle, one), users()) for name, one in cascades.items()}
     return found | {"bare": serve(Service(ranker))}
 
 
@@ -111,7 +113,7 @@ def visit(chromium):
     def go(address, *, width=1280, wait=ROW, strict=True, **more):
         context = chromium.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **more)
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(120_000)
         heard, asked = [], []
         page.on("console", lambda message: heard.append(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda fault: heard.append(str(fault)))
@@ -131,13 +133,13 @@ def visit(chromium):
 
 
 def recommended(address, **body):
-    answer = httpx.post(f"{address}/v1/recommend", json=body, timeout=20)
+    answer = httpx.post(f"{address}/v1/recommend", json=body, timeout=120)
     assert answer.status_code == 200, answer.text
     return answer.json()["items"]
 
 
 def device(address):
-    fields = httpx.get(f"{address}/v1/about", timeout=20).json()["fields"]
+    fields = httpx.get(f"{address}/v1/about", timeout=120).json()["fields"]
     return next(field for field in fields if field["name"] == "device")["usual"]
 
 
@@ -168,16 +170,11 @@ def asked_of(address, user, **changed):
     return {"user": user, "context": context, "k": 10, "exclude": history}
 
 
-def test_the_first_user_is_shown_with_the_scores_of_the_api(visit, places):
+def test_the_first_user_is_shown_with_the_scores_of_the_api_and_another_is_chosen_by_keyboard_alone(visit, places):
     page = visit(places["afm"])
     check(page, recommended(places["afm"], **asked_of(places["afm"], "u0")))
     assert page.title() == "Recommendations · fieldwise"
     assert "30 items, pre-ranked by inttower, ranked by afm" in page.inner_text("header")
-    assert page.locator("#list").evaluate("one => one.children.length") == 10
-
-
-def test_a_user_is_chosen_by_keyboard_alone(visit, places):
-    page = visit(places["afm"])
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     for _ in range(2):
@@ -240,26 +237,14 @@ def test_escape_leaves_the_user_and_an_unknown_one_is_told_at_the_box(visit, pla
     assert page.inner_text("#user-error") == ""
 
 
-def test_another_user_starts_from_the_own_values(visit, places):
-    address = places["afm"]
-    page = visit(f"{address}/?user=u3")
-    page.get_by_label("device").select_option("phone" if device(address) == "tv" else "tv")
-    page.wait_for_selector(".was:not([hidden])")
-    page.get_by_role("combobox", name="User").fill("u4")
-    page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search === '?user=u4'")
-    settle(page)
-    check(page, recommended(address, **asked_of(address, "u4")))
-    assert page.inner_text("#changes") == ""
-    assert page.locator(".was:not([hidden])").count() == 0
-
-
 def test_a_user_typed_into_the_form_is_compared_with_the_own_list(visit, serve, cascades):
     """Where the server knows no users, the id is a field like others, but no change to the usual user."""
     one = cascades["autoint"]
-    address = serve(Service(one.ranker, one))
+    address = serve(Service(one.bundle, one))
     page = visit(address)
-    usual = {field["column"]: field["usual"] for field in httpx.get(f"{address}/v1/about", timeout=20).json()["fields"]}
+    usual = {
+        field["column"]: field["usual"] for field in httpx.get(f"{address}/v1/about", timeout=120).json()["fields"]
+    }
     own = {"user": "u4" if usual["user"] != "u4" else "u3", "history": []}
     other = "phone" if usual["device"] == "tv" else "tv"
     page.get_by_label("device", exact=True).select_option(other)
@@ -298,8 +283,16 @@ def test_a_changed_field_moves_the_scores_to_what_the_api_answers(visit, places)
         assert places_ == ("=" if rank == place else f"{'▲' if rank > place else '▼'} {abs(rank - place)}")
     assert page.inner_text("#changes") == "1 changed"
     assert parse_qs(urlsplit(page.url).query) == {"user": ["u3"], "context": [f'{{"device":"{other}"}}']}
-    # Another sees the same by the address.
-    check(visit(page.url), found)
+    # Another sees the same by the address; another user starts from the own values.
+    other = visit(page.url)
+    check(other, found)
+    other.get_by_role("combobox", name="User").fill("u4")
+    other.keyboard.press("Enter")
+    other.wait_for_function("() => location.search === '?user=u4'")
+    settle(other)
+    check(other, recommended(address, **asked_of(address, "u4")))
+    assert other.inner_text("#changes") == ""
+    assert other.locator(".was:not([hidden])").count() == 0
     page.get_by_role("button", name="Reset to the user’s own values").click()
     settle(page)
     check(page, before[:10])
@@ -350,9 +343,8 @@ def test_stale_answers_are_dropped(visit, places):
     page.route("**/v1/recommend", hold)
     page.get_by_label("device", exact=True).select_option(label="Another value…")
     free = page.get_by_label("Another value")
-    free.fill("slow")
-    page.wait_for_timeout(400)
-    assert held
+    with page.expect_request(lambda request: '"device":"slow"' in (request.post_data or "")):
+        free.fill("slow")
     assert page.locator("#list").get_attribute("aria-busy") == "true"
     assert page.locator(ROW).count() == 10, "the old list stays until the new one is there"
     free.fill("quick")
@@ -410,8 +402,15 @@ def test_why_has_the_pairs_of_explain(visit, places, model):
     assert [words for words, _ in fields] == [
         f"{one['field']} {value(one['field'], one['value'])}" for one in why["fields"]
     ]
-    assert first.locator(".reason").inner_text().endswith(why["sentence"].partition(", ")[2])
+    said = first.locator(".why > *").first.inner_text()
+    assert said.endswith(why["sentence"].partition(", ")[2])
+    assert re.match(r"\S+, .*mainly because " if model == "tower" else r"[\d.]+ %, .*mainly because ", said)
+    amounts = first.locator(".columns .amount")
+    assert first.locator(".sum").is_hidden()
+    assert amounts.first.bounding_box()["width"] <= 1
     first.get_by_text("Figures in logits").click()
+    assert ("a logit of" in first.locator(".sum").inner_text()) == (model != "tower")  # whose score is a logit
+    assert amounts.first.bounding_box()["width"] > 20
     levels = first.get_by_text("IntTower’s levels and gates")
     assert levels.count() == (model == "tower")
     if model == "tower":
@@ -422,25 +421,6 @@ def test_why_has_the_pairs_of_explain(visit, places, model):
     page.locator(f"{ROW} >> nth=1").get_by_role("button").first.click()
     page.wait_for_selector(f"{ROW}:nth-child(2) .bars")
     assert button.get_attribute("aria-expanded") == "false"
-
-
-def test_a_reason_is_a_sentence_first_and_logits_are_behind_a_detail(visit, places):
-    address = places["afm"]
-    page = visit(f"{address}/?user=u3")
-    first = page.locator(f"{ROW} >> nth=0")
-    first.get_by_role("button").first.click()
-    page.wait_for_selector(".reason")
-    body = {"user": "u3", "context": asked_of(address, "u3")["context"], "items": [first.get_attribute("data-id")]}
-    (why,) = httpx.post(f"{address}/v1/explain", json=body, timeout=20).json()["explanations"]
-    said = first.locator(".why > *").first.inner_text()
-    assert said == why["sentence"]
-    assert re.match(r"[\d.]+ %, .*mainly because ", said)
-    amounts = first.locator(".columns .amount")
-    assert first.locator(".sum").is_hidden()
-    assert amounts.first.bounding_box()["width"] <= 1
-    first.get_by_text("Figures in logits").click()
-    assert "a logit of" in first.locator(".sum").inner_text()
-    assert amounts.first.bounding_box()["width"] > 20
 
 
 def test_directions_are_those_of_the_api_on_one_scale(visit, places):
@@ -600,10 +580,9 @@ def test_an_address_that_somebody_broke(visit, places):
         page.wait_for_selector(ROW)
         settle(page)
         assert page.locator(ROW).count() == rows, query
-
-
-def test_an_address_without_a_user_keeps_its_values(visit, places):
-    page = visit(f"{places['afm']}/?context=%7B%22history%22%3A%5B%22i9%22%5D%7D")
+    page.goto(f"{places['afm']}/?context=%7B%22history%22%3A%5B%22i9%22%5D%7D")
+    page.wait_for_selector(ROW)
+    settle(page)
     check(page, recommended(places["afm"], **asked_of(places["afm"], "u0", history=["i9"])))
 
 
@@ -612,7 +591,7 @@ def test_a_wrong_value_is_told_at_its_field(visit, places):
     page = visit(
         f"{places['afm']}/{wrong}", wait="#fields .error:not(:empty)", strict=False
     )  # Chromium reports the 422
-    assert "context.device must be text" in page.inner_text("#fields .field:has([aria-invalid]) .error")
+    assert "context.device must be text, a number" in page.inner_text("#fields .field:has([aria-invalid]) .error")
     assert page.get_by_label("device", exact=True).get_attribute("aria-invalid") == "true"
 
 
@@ -632,19 +611,11 @@ def test_titles_are_text_whatever_they_hold(visit, places):
     assert page.title() == "Recommendations · fieldwise"
 
 
-def test_inline_scripts_are_refused(visit, places):
-    page = visit(places["afm"], strict=False)
-    page.evaluate(
-        "document.body.append(Object.assign(document.createElement('script'), {text: 'window.taken = true'}))"
-    )
-    assert page.evaluate("window.taken") is None
-
-
 def test_one_row_by_hand_where_there_is_no_catalogue(visit, places, ranker):
     page = visit(places["bare"], wait="#single .bars")
     assert page.get_by_role("heading", level=1).inner_text() == "Score a row"
     assert not page.locator("#who").is_visible()
-    about = httpx.get(f"{places['bare']}/v1/about", timeout=20).json()
+    about = httpx.get(f"{places['bare']}/v1/about", timeout=120).json()
     row = {field["column"]: field["usual"] for field in about["fields"]}
 
     def prediction():
@@ -686,53 +657,14 @@ def test_a_token_is_asked_for_and_kept_for_the_tab_alone(visit, serve, ranker):
     page.wait_for_selector("#single .bars")
 
 
-def test_the_reference_has_every_operation_and_type(visit, places):
-    page = visit(f"{places['afm']}/docs", wait="#types")
+def test_swagger_shows_the_api_with_files_of_this_server_alone(visit, places):
+    page = visit(f"{places['afm']}/docs", wait=".opblock")
     document = httpx.get(f"{places['afm']}/openapi.json", timeout=20).json()
-    operations = {(method.upper(), path): one for path, of in document["paths"].items() for method, one in of.items()}
-    headings = page.locator("#reference > section h2").all_inner_texts()
-    assert headings == [f"{method} {path}" for method, path in operations] + ["Types"]
-    for (method, path), one in operations.items():
-        section = page.get_by_role("region", name=f"{method} {path}", exact=True)
-        assert one["description"] in section.inner_text()
-        assert section.locator("details dt").count() == len(one["responses"]) - 1
-        names = (
-            section.get_by_role("table", name=f"Parameters of {method} {path}").locator("tbody th").all_inner_texts()
-        )
-        assert names == [parameter["name"] for parameter in one.get("parameters", [])]
-    body = page.get_by_role("table", name="Body of POST /v1/recommend").locator("tbody tr")
-    rows = {row[0]: row[1:] for row in (one.inner_text().split("\t") for one in body.all())}
-    assert list(rows) == list(document["components"]["schemas"]["RecommendRequest"]["properties"])
-    assert rows["k"] == ["whole number", "at least 1; at most 1,000; default 10"]
-    assert rows["where"][0] == "object with values list of (text, number, or boolean)"
-    assert rows["candidates"][0] == "list of (text, number, or boolean) or null"
-    given = document["paths"]["/v1/predict"]["post"]
-    for head, one in (("Example", given["requestBody"]), ("Its answer", given["responses"]["200"])):
-        shown = page.get_by_label(f"{head}: POST /v1/predict").inner_text()
-        assert json.loads(shown) == one["content"]["application/json"]["example"]
-    links = {one.get_attribute("href") for one in page.locator("#reference a[href^='#'], #contents a").all()}
-    assert {"#type-Item", "#type-ErrorResponse", "#type-ErrorBody", "#types"} <= links
-    assert [link for link in links if not page.locator(link).count()] == []
-    assert page.evaluate(WIDER) == []
-
-
-def test_the_reference_stands_at_its_place_and_fits_a_phone(visit, places):
-    page = visit(f"{places['afm']}/docs#type-Item", wait="#types", width=360)
-    page.wait_for_function("document.querySelector('#type-Item').getBoundingClientRect().top < innerHeight")
-    assert page.evaluate(WIDER) == []
-
-
-def test_the_reference_asks_for_the_token_of_the_tab(visit, serve, ranker):
-    page = visit(f"{serve(Service(ranker), token='a secret')}/docs", wait="dialog[open]", strict=False)
-    page.get_by_role("textbox", name="Token").fill("a secret")
-    page.get_by_role("button", name="Continue").click()
-    page.wait_for_selector("#types")
-    page.get_by_role("link", name="Page", exact=True).click()
-    page.wait_for_selector("#single .bars")
+    assert page.locator(".opblock").count() == sum(map(len, document["paths"].values()))
 
 
 def test_a_server_that_is_gone_is_told_with_a_way_on(visit, serve, cascades):
-    page = visit(serve(Service(cascades["afm"].ranker, cascades["afm"]), users()), strict=False)
+    page = visit(serve(Service(cascades["afm"].bundle, cascades["afm"]), users()), strict=False)
     page.route("**/v1/recommend", lambda route: route.abort())
     page.get_by_label("device", exact=True).select_option(label="(not known)")
     page.wait_for_selector("#trouble:not(:empty)")
@@ -744,25 +676,22 @@ def test_a_server_that_is_gone_is_told_with_a_way_on(visit, serve, cascades):
     assert page.inner_text("#trouble") == ""
 
 
-class Gone:
+class Gone(FeatureStore):
     """A store of users that cannot be reached."""
 
     kind, column, columns = "database", "user", ("user", "history")
 
-    async def open(self):
-        pass
-
-    async def close(self):
-        pass
-
     async def get(self, ids, columns=None):
+        raise StoreError("gone", "no answer")
+
+    async def search(self, prefix, offset, limit):
         raise StoreError("gone", "no answer")
 
 
 def test_an_answer_without_some_fields_says_so(visit, serve, cascades):
     one = cascades["afm"]
     stores = Stores(users=Lookup("users", Gone()), on_failure="degrade")
-    page = visit(serve(Service(one.ranker, one), stores))
+    page = visit(serve(Service(one.bundle, one), stores), strict=False)  # a search while one types answers 503
     assert not page.get_by_role("button", name="Next").is_visible(), "users of this store are not counted"
     page.get_by_role("combobox", name="User").fill("u7")
     page.keyboard.press("Enter")
@@ -778,6 +707,7 @@ def test_a_phone_has_everything_without_scrolling_sideways(visit, places, scheme
     page.get_by_text("Fields and filters").click()
     page.get_by_label("device", exact=True).select_option(label="(not known)")
     page.wait_for_selector(".was:not([hidden])")
+    settle(page)
     page.locator(f"{ROW} >> nth=0").get_by_role("button").first.click()
     page.wait_for_selector(".bars")
     assert page.evaluate(WIDER) == []
@@ -870,7 +800,9 @@ def test_one_bundle_with_a_log(serve, visit):
     """All items ranked, what was used left out until the box is unticked, the label's rule and the figures in words."""
     bundle = make(AutoInt(embedding_dim=4), schema=dataclasses.replace(SCHEMA, label=Label("rating", positive_above=3)))
     rows = log()
-    service = Service(bundle, WholeRanking(bundle, items(), "item"), log=UserLog(rows, [bundle.schema], "user", "item"))
+    service = Service(
+        bundle, Ranker(bundle, item_table(items(), "item")), log=UserLog(rows, [bundle.schema], "user", "item")
+    )
     address = serve(service, users())
     page = visit(f"{address}/?user=u3")
     latest = rows.filter(pl.col("user") == "u3")["device"][-1]
@@ -900,9 +832,11 @@ def test_a_user_of_every_item_has_a_list_and_an_empty_one_has_a_way_out(serve, v
     """Shown but not clicked is no use; who leaves out every item is told why there is none, with what to do."""
     everything = log().head(1).select("device", "history").join(items(), how="cross")
     rows = everything.with_columns(user=pl.lit("u3"), click=pl.Series([0, 0, 1] * 10))
-    service = Service(ranker, WholeRanking(ranker, items(), "item"), log=UserLog(rows, [ranker.schema], "user", "item"))
+    service = Service(
+        ranker, Ranker(ranker, item_table(items(), "item")), log=UserLog(rows, [ranker.schema], "user", "item")
+    )
     address = serve(service, Stores(users=Lookup("users", TableStore("user", USERS.select("user")))))
-    about = httpx.get(f"{address}/v1/about", timeout=20).json()["items"]
+    about = httpx.get(f"{address}/v1/about", timeout=120).json()["items"]
     assert (about["positive"], about["exclude_seen"]) == ("“click” is 1", "positive")
     page = visit(f"{address}/?user=u3")
     clicked = {f"i{k}" for k in range(2, 30, 3)}

@@ -1,9 +1,7 @@
 """One rule of ranking, with one rule for ties, wherever items are ordered."""
 
-import asyncio
 import dataclasses
 
-import httpx
 import numpy as np
 import polars as pl
 import pytest
@@ -12,14 +10,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
+from serving.asgi import client
 from serving.conftest import catalogue
 from torch import nn
 
 from fieldwise.evaluation.calibration import Isotonic, Platt
 from fieldwise.scoring.ranking import best_places
 from fieldwise.scoring.recommend import Catalogue, recommend
-from fieldwise.serving import Cascade, Query, WholeRanking, build_index
-from fieldwise.serving.http import create_app
+from fieldwise.serving import Ranker, build_index, item_table
 from fieldwise.serving.service import Service
 
 CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
@@ -62,19 +60,6 @@ def by_rows(bundle, items):
     return [ids[row] for row in sorted(range(len(ids)), key=lambda row: (-score[row], row))]
 
 
-def served(bundle, whole, k):
-    """What the HTTP server answers."""
-    app = create_app(Service(bundle, whole))
-
-    async def run():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://server") as asking:
-            return await asking.post("/v1/recommend", json={"context": CONTEXT, "k": k})
-
-    answer = asyncio.run(run())
-    assert answer.status_code == 200, answer.text
-    return [item["id"] for item in answer.json()["items"]]
-
-
 @pytest.mark.parametrize("k", [7, 30])
 def test_recommend_bundle_cascade_and_server_order_ties_alike(tmp_path, tower, planted, k):
     items = catalogue().sort("item")  # as `recommend` takes them from a log
@@ -84,11 +69,12 @@ def test_recommend_bundle_cascade_and_server_order_ties_alike(tmp_path, tower, p
     found = recommend(planted, history, names, "u1", n=k, exclude_seen=False)
     assert found["item"].to_list() == expected
     assert found["score"].is_sorted(descending=True)
-    whole = WholeRanking(planted, items, "item")
-    assert whole.recommend(Query(context=CONTEXT, k=k)).items["item"].to_list() == expected
-    assert served(planted, whole, k) == expected
-    cascade = Cascade(tower, build_index(tower, items, tmp_path / "ix")[0], planted)
-    ranked = cascade.recommend(Query(context=CONTEXT, k=k, prerank=30))
+    whole = Ranker(planted, item_table(items, "item"))
+    assert whole.recommend(context=CONTEXT, k=k).items["item"].to_list() == expected
+    answer = client(Service(planted, whole)).post("/v1/recommend", {"context": CONTEXT, "k": k})
+    assert [item["id"] for item in answer.json()["items"]] == expected
+    cascade = Ranker(planted, build_index(tower, items, tmp_path / "ix")[0], prerank=tower)
+    ranked = cascade.recommend(context=CONTEXT, k=k, prerank=30)
     assert ranked.preranked.tolist() != sorted(ranked.preranked), "pre-ranked in another order than the catalogue's"
     assert ranked.items["item"].to_list() == expected
     scores = planted.score_candidates(CONTEXT, items.select("item", "genres", "price"))

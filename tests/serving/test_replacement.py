@@ -1,26 +1,26 @@
 """A bundle and an index replaced under load: every request is answered, by one of the two; damage changes nothing."""
 
-import asyncio
 import gc
 import os
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import httpx
 import pytest
-from forked import Command
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
+from serving.asgi import client
+from serving.commands import serving
 from serving.conftest import catalogue
 
 from fieldwise import Bundle
 from fieldwise.errors import BundleError
-from fieldwise.serving import Cascade, build_index, open_index
-from fieldwise.serving.asked import Asked
-from fieldwise.serving.http import create_app
+from fieldwise.serving import Ranker, build_index, open_index
+from fieldwise.serving.bodies import RecommendRequest
 from fieldwise.serving.replacement import Live, Watcher
 from fieldwise.serving.service import Service
 
@@ -28,7 +28,7 @@ CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
 
 
 def best(service):
-    found = service.recommend(Asked(context=CONTEXT, k=5, prerank=5, where={}))
+    found = service.recommend(RecommendRequest(context=CONTEXT, k=5, prerank=5))
     return [item["id"] for item in found["items"]]
 
 
@@ -39,14 +39,23 @@ def place(tmp_path, tower, ranker):
     ranker.save(tmp_path / "ranker")
     build_index(tower, catalogue(), tmp_path / "ix")
 
+    place = SimpleNamespace(folder=tmp_path, notes=[], title=None)
+
     def load():
-        ranker = Bundle.load(tmp_path / "ranker")
-        return Service(ranker, Cascade(Bundle.load(tmp_path / "tower"), open_index(tmp_path / "ix"), ranker))
+        ranker, tower = (Bundle.load(tmp_path / name) for name in ("ranker", "tower"))
+        return Service(ranker, Ranker(ranker, open_index(tmp_path / "ix"), prerank=tower), title=place.title)
 
     manifests = [tmp_path / "tower/bundle.json", tmp_path / "ranker/bundle.json", tmp_path / "ix/index.json"]
-    live, notes = Live(load()), []
-    watcher = Watcher(live, load, manifests, every=60, note=notes.append)
-    return SimpleNamespace(folder=tmp_path, live=live, watcher=watcher, notes=notes)
+    place.live = Live(load())
+    place.watcher = Watcher(place.live, load, manifests, every=60, note=place.notes.append)
+
+    def settle():
+        """What changed stays for a poll, and is loaded."""
+        for _ in range(2):
+            place.watcher.poll()
+
+    place.settle = settle
+    return place
 
 
 def test_a_newer_index_takes_over_once_it_stays(place, tower):
@@ -66,13 +75,11 @@ def test_a_newer_index_takes_over_once_it_stays(place, tower):
 def test_a_newer_tower_waits_for_its_index(place, build):
     before, newer = best(place.live.service), build(seed=9)
     newer.save(place.folder / "tower")
-    place.watcher.poll()
-    place.watcher.poll()
+    place.settle()
     assert "belongs to the model that made it" in place.live.refused
     assert best(place.live.service) == before
     build_index(newer, catalogue(), place.folder / "ix")
-    place.watcher.poll()
-    place.watcher.poll()
+    place.settle()
     assert place.live.refused is None
     assert place.live.service.cascade.prerank.digest == newer.digest
     assert best(place.live.service) != before
@@ -89,15 +96,13 @@ def test_a_damaged_one_is_refused_and_the_old_one_serves(place, what):
     text = manifest.read_bytes()
     manifest.unlink()
     manifest.write_bytes(text)
-    place.watcher.poll()
-    place.watcher.poll()
+    place.settle()
     assert "damaged" in place.live.refused
     assert place.notes[0].startswith("not replaced, the loaded one stays active: ")
     assert best(place.live.service) == before
     large.write_bytes(whole)
     os.utime(manifest)
-    place.watcher.poll()
-    place.watcher.poll()
+    place.settle()
     assert place.live.refused is None
 
 
@@ -109,8 +114,7 @@ def test_a_manifest_that_is_gone_is_waited_for(place):
         place.watcher.poll()
     assert place.notes == [f"missing, the loaded one stays active: {manifest}"], "once"
     manifest.write_bytes(text)
-    place.watcher.poll()
-    place.watcher.poll()
+    place.settle()
     assert place.live.replaced == 1
 
 
@@ -142,7 +146,7 @@ def test_a_panic_of_polars_does_not_end_the_watcher(place, tower, monkeypatch):
     watcher.load = panic
     watcher.start()
     try:
-        assert get(create_app(place.live), "/readyz").json()["watcher"] == "ok"
+        assert client(place.live).get("/readyz").json()["watcher"] == "ok"
         build_index(tower, catalogue().head(7), place.folder / "ix")
         until(lambda: place.live.refused is not None)
         assert "PanicException" in place.live.refused
@@ -160,7 +164,7 @@ def test_a_panic_of_polars_does_not_end_the_watcher(place, tower, monkeypatch):
         until(lambda: len(place.live.service.cascade.index) == 5)
         (place.folder / "ix" / "index.json").rename(place.folder / "aside")
         until(lambda: watcher.about.startswith("gone: "))
-        assert get(create_app(place.live), "/readyz").json()["watcher"].endswith("ix/index.json")
+        assert client(place.live).get("/readyz").json()["watcher"].endswith("ix/index.json")
         (place.folder / "aside").rename(place.folder / "ix" / "index.json")
         until(lambda: watcher.about == "ok")
     finally:
@@ -169,24 +173,22 @@ def test_a_panic_of_polars_does_not_end_the_watcher(place, tower, monkeypatch):
 
 
 def until(happened):
-    end = time.monotonic() + 30
+    end = time.monotonic() + 90
     while not happened():
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
 def test_paths_are_told_with_the_token_alone(place):
-    from fieldwise.serving.http import ServerSettings
-
     place.live.refused = "the index /secret/place is damaged"
     place.live.watched = lambda: "gone: /secret/place"
-    app = create_app(place.live, ServerSettings(token="t"))
-    bare = get(app, "/readyz")
+    server = client(place.live, token="t")
+    bare = server.get("/readyz")
     assert "/secret" not in bare.text
     assert bare.json()["watcher"] == "gone"
     assert "use the token for details" in bare.json()["refused"]
     place.live.watched = lambda: "ok"
-    assert "/secret" in get(create_app(place.live), "/readyz").text, "without a token everybody is let in"
+    assert "/secret" in client(place.live).get("/readyz").text, "without a token everybody is let in"
 
 
 def test_want_of_files_or_memory_is_tried_again(place):
@@ -220,36 +222,26 @@ def test_what_changes_while_the_first_is_loaded_is_seen(place, tower):
 
 
 def test_filters_asked_for_are_ready_after_a_replacement(place, tower):
-    place.live.service.recommend(Asked(context=CONTEXT, k=1, where={"genres": ["g1"]}))
+    place.live.service.recommend(RecommendRequest(context=CONTEXT, k=1, where={"genres": ["g1"]}))
     build_index(tower, catalogue().head(20), place.folder / "ix")
-    place.watcher.poll()
-    place.watcher.poll()
+    place.settle()
     assert place.live.service.cascade.filters.prepared == ["genres"]
-
-
-def get(app, path):
-    async def run():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://s") as client:
-            return await client.get(path)
-
-    return asyncio.run(run())
 
 
 def test_what_was_replaced_leaves_the_memory_at_once(place, tower):
     """The server freezes its garbage collector at times: nothing may wait for it."""
-    app = create_app(place.live)
+    server = client(place.live)
     for path in ("/v1/about", "/v1/items", "/v1/items/i1/similar"):
-        assert get(app, path).status_code == 200
+        assert server.get(path).status_code == 200
     best(place.live.service)
     gc.collect()
     gc.disable()
     try:
         service = place.live.service
-        old = weakref.ref(service), weakref.ref(service.cascade._ranking.catalogue), weakref.ref(service.cascade)
+        old = weakref.ref(service), weakref.ref(service.cascade._scorer), weakref.ref(service.cascade)
         del service
         build_index(tower, catalogue().head(7), place.folder / "ix")
-        place.watcher.poll()
-        place.watcher.poll()
+        place.settle()
         assert place.live.replaced == 1
         assert [one() for one in old] == [None] * 3
     finally:
@@ -257,37 +249,34 @@ def test_what_was_replaced_leaves_the_memory_at_once(place, tower):
 
 
 def test_items_without_the_title_are_refused(place, tower):
-    app = create_app(place.live, title="title")
+    server, place.title = client(place.live), "title"
     build_index(tower, catalogue().head(7).drop("title"), place.folder / "ix")
-    place.watcher.poll()
-    place.watcher.poll()
+    place.settle()
     assert "a title must be a column of the items, found 'title'" in place.live.refused
-    assert get(app, "/v1/about").json()["items"]["count"] == 30
+    assert server.get("/v1/about").json()["items"]["count"] == 30
     for size in (8, 9):  # the title is asked for as long as the server runs
         build_index(tower, catalogue().head(size), place.folder / "ix")
-        place.watcher.poll()
-        place.watcher.poll()
+        place.settle()
         assert place.live.refused is None
         build_index(tower, catalogue().head(size).drop("title"), place.folder / "ix")
-        place.watcher.poll()
-        place.watcher.poll()
+        place.settle()
         assert place.live.refused is not None
-        assert get(app, "/v1/about").json()["items"]["count"] == size
+        assert server.get("/v1/about").json()["items"]["count"] == size
 
 
 def test_readiness_and_metrics_say_it(place):
-    app = create_app(place.live)
+    server = client(place.live)
 
     def fail():
         raise BundleError("no more")
 
     place.live.replace(fail)
-    about = get(app, "/readyz").json()
+    about = server.get("/readyz").json()
     assert about["refused"] == "no more"
     assert about["index"] == place.live.service.cascade.index.generation
-    assert "fieldwise_replacement_refused 1.0" in get(app, "/metrics").text
+    assert "fieldwise_replacement_refused 1.0" in server.get("/metrics").text
     place.live.replace(lambda: place.live.service)
-    assert "fieldwise_replacements 1.0" in get(app, "/metrics").text
+    assert "fieldwise_replacements 1.0" in server.get("/metrics").text
 
 
 def test_no_request_fails_while_the_command_replaces(tmp_path, tower, ranker, build):
@@ -296,48 +285,31 @@ def test_no_request_fails_while_the_command_replaces(tmp_path, tower, ranker, bu
     expected = set()
     for number, one in enumerate(towers):
         index = build_index(one, catalogue(), tmp_path / f"ix{number}")[0]
-        expected.add(tuple(best(Service(ranker, Cascade(one, index, ranker)))))
+        expected.add(tuple(best(Service(ranker, Ranker(ranker, index, prerank=one)))))
     assert len(expected) == 2
     tower.save(tmp_path / "tower")
     ranker.save(tmp_path / "ranker")
     build_index(tower, catalogue(), tmp_path / "ix")
-    arguments = ["ranker", "--prerank", "tower", "--index", "ix", "--watch", "0.1", "--port", "0", "--threads", "1"]
-    started = Command("serve", *arguments, folder=tmp_path)
     answers, stop = [], threading.Event()
-    try:
-        place = started.heard(r"http://\S+")
+    with serving(tmp_path, "ranker", "--prerank", "tower", "--index", "ix", "--watch", 0.1) as server:
 
         def ask():
-            with httpx.Client(base_url=place[0], timeout=20) as client:
+            with httpx.Client(base_url=server.place, timeout=90) as client:
                 while not stop.is_set():
                     answer = client.post("/v1/recommend", json={"context": CONTEXT, "k": 5, "prerank": 5})
                     answers.append((answer.status_code, [item["id"] for item in answer.json().get("items", [])]))
 
-        def ready():
-            return httpx.get(f"{place[0]}/readyz", timeout=20).json()
-
-        for _ in range(1000):
+        with ThreadPoolExecutor(4) as threads:
             try:
-                ready()
-                break
-            except httpx.ConnectError:
-                time.sleep(0.02)
-        askers = [threading.Thread(target=ask) for _ in range(4)]
-        for asker in askers:
-            asker.start()
-        for turn in range(1, 3):
-            newer = towers[turn % 2]
-            newer.save(tmp_path / "tower")
-            build_index(newer, catalogue(), tmp_path / "ix")
-            deadline = time.time() + 30
-            while ready()["index"] != open_index(tmp_path / "ix").generation:
-                assert time.time() < deadline
-                time.sleep(0.05)
-        stop.set()
-        for asker in askers:
-            asker.join()
-    finally:
-        stop.set()
-        started.end()
+                asking = [threads.submit(ask) for _ in range(4)]
+                for newer in (towers[1], towers[0]):
+                    newer.save(tmp_path / "tower")
+                    build_index(newer, catalogue(), tmp_path / "ix")
+                    generation = open_index(tmp_path / "ix").generation
+                    until(lambda generation=generation: server.get("/readyz").json()["index"] == generation)
+            finally:
+                stop.set()
+        for one in asking:
+            one.result()  # raises what ended it
     assert {status for status, _ in answers} == {200}
     assert {tuple(items) for _, items in answers} == expected

@@ -83,6 +83,10 @@ def test_a_wrong_cell_is_named(subtests):
 def test_a_missing_cell_is_named():
     with pytest.raises(RequestError, match=r"context\[0\]\.price is missing"):
         frame_of([{"user": "u"}], FIELDS, "context")
+    two = (Categorical("diet"), Categorical("device"))
+    for row, found in (({"diet": "x"}, ""), ({"diet": "x", "devise": "y"}, ", found 'devise'")):
+        with pytest.raises(RequestError, match=rf"rows\[0\]\.device is missing{found}$"):
+            frame_of([row], two)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**60), 2**60).map(float))

@@ -12,14 +12,12 @@ from polars.testing import assert_frame_equal
 from serving.conftest import SCHEMA, catalogue, log
 
 from fieldwise import Bundle
-from fieldwise.data.encode.fitted import Vocabulary
-from fieldwise.scoring.shared_rows import Catalogue
-from fieldwise.serving.cascade import Cascade
-from fieldwise.serving.clusters import HeadClusters
+from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.scoring.candidates import CatalogueScorer
+from fieldwise.scoring.items import SharedPlaces, places_of
+from fieldwise.scoring.ranker import HeadClusters
+from fieldwise.serving import Ranker
 from fieldwise.serving.index import build_index, open_index
-from fieldwise.serving.places import SharedPlaces, places_of
-from fieldwise.serving.queries import Query
-from fieldwise.serving.similar import SimilarItems
 from fieldwise.storage.shared import SharedArrays
 
 
@@ -44,9 +42,9 @@ def test_shared_places_are_those_of_a_dictionary(count, shared):
 
 
 def test_texts_of_one_hash_are_told_apart(monkeypatch):
-    monkeypatch.setattr("fieldwise.serving.places.hash", lambda _: 7, raising=False)
+    monkeypatch.setattr("fieldwise.scoring.items.hash", lambda _: 7, raising=False)
     texts = pl.Series(["b", "a", "c"])
-    places = SharedPlaces(texts, SharedPlaces.table(texts))
+    places = SharedPlaces(texts, **SharedPlaces.table(texts))
     assert [places.get(one) for one in ("a", "b", "c", "d")] == [1, 0, 2, None]
 
 
@@ -54,16 +52,16 @@ def test_a_process_with_other_hashes_makes_its_own_table(tmp_path, shared):
     """Hashes of texts differ between processes that were not forked from one."""
     places_of(pl.Series(["a", "b"]), "some", shared)
     code = (
-        "import json, sys, polars as pl; from pathlib import Path; from fieldwise.serving.places import places_of;"
+        "import json, sys, polars as pl; from pathlib import Path; from fieldwise.scoring.items import places_of;"
         "from fieldwise.storage.shared import SharedArrays;"
         "print(json.dumps(dict(places_of(pl.Series(['a', 'b']), 'some', SharedArrays(Path(sys.argv[1]))))))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(shared.folder)], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"a": 0, "b": 1}
-    assert len(list(shared.folder.glob("places*-some.npy"))) == 2
+    assert len(list(shared.folder.glob("places_rows*-some.npy"))) == 2
 
 
-EVERY = Catalogue._every
+EVERY = CatalogueScorer._every
 
 
 def again(*_):
@@ -112,13 +110,13 @@ def test_a_shared_catalogue_answers_alike_and_is_made_once(
     storage, nprobe, tmp_path, shared, tower, ranker, monkeypatch
 ):
     build_index(tower, catalogue(), tmp_path / "index", storage=storage)
-    query = Query(context=log(1, seed=2).to_dicts()[0], k=12, prerank=20, exclude=["i3", "none", "i29"])
+    query = {"context": log(1, seed=2).to_dicts()[0], "k": 12, "prerank": 20, "exclude": ["i3", "none", "i29"]}
 
     def answers(shared):
         index = open_index(tmp_path / "index", shared=shared)
-        cascade = Cascade(tower, index, ranker, nprobe=nprobe)
-        found = cascade.recommend(query)
-        return found.items, found.counts, SimilarItems(index).nearest(4, 9), index.ids, index.rows_of(["i7"])
+        cascade = Ranker(ranker, index, prerank=tower, nprobe=nprobe)
+        found = cascade.recommend(**query)
+        return found.items, found.counts, index.similar(4, 9), index.texts.to_list(), index.rows_of(["i7"])
 
     wanted = answers(None)
     assert "i3" not in wanted[0]["item"].to_list()
@@ -130,12 +128,14 @@ def test_a_shared_catalogue_answers_alike_and_is_made_once(
         assert found[3:] == wanted[3:]
         if number == 0:  # the next process makes nothing
             files = {path: path.stat().st_mtime_ns for path in shared.folder.iterdir()}
-            monkeypatch.setattr(Catalogue, "_every", lambda one, e: EVERY(one, e) if one.size == 1 else again())
+            monkeypatch.setattr(
+                CatalogueScorer, "_every", lambda one, e: EVERY(one, e) if len(one.table) == 1 else again()
+            )
             for owner, name in ((HeadClusters, "of"), (SharedPlaces, "table")):
                 monkeypatch.setattr(owner, name, again)
     assert files == {path: path.stat().st_mtime_ns for path in shared.folder.iterdir()}
     assert {path.name.partition("-")[0].rstrip("0123456789abcdef") for path in files} >= {
-        "heads", "items", "places", "vectors_", "encoded_ids", "encoded_bag_ids", "directions_heads",
+        "items", "places_rows", "places_hashes", "vectors_", "encoded_ids", "encoded_bag_ids", "directions_heads",
     }  # fmt: skip
 
 
@@ -158,6 +158,6 @@ def test_ids_that_are_no_texts(tmp_path, shared, tower):
     build_index(tower, items, tmp_path / "index", id_column="number")
     plain = open_index(tmp_path / "index")
     for index in (open_index(tmp_path / "index", shared=shared), open_index(tmp_path / "index", shared=shared)):
-        assert index.ids == plain.ids == [str(n) for n in range(30)]
+        assert index.texts.to_list() == plain.texts.to_list() == [str(n) for n in range(30)]
         assert index.rows_of([5, "29"]).tolist() == plain.rows_of([5, "29"]).tolist() == [5, 29]
     assert (shared.folder / f"ids-{plain.name}.arrow").exists()

@@ -13,8 +13,15 @@ import pytest
 from storage.faults import pictures, steps
 
 from fieldwise.errors import DataError
-from fieldwise.storage.folders import remove_leftovers, remove_scratch, scratch_folder, whole_folder
-from fieldwise.storage.locks import LOCK, one_writer, try_lock
+from fieldwise.storage import folders
+from fieldwise.storage.folders import (
+    LOCK,
+    one_writer,
+    remove_scratch,
+    scratch_folder,
+    try_lock,
+    whole_folder,
+)
 
 
 class WithoutExchange:
@@ -57,7 +64,8 @@ def found(folder):
 
 
 @pytest.mark.usefixtures("two_renames")
-def test_a_kill_between_the_two_renames_is_mended_by_the_next_writer(tmp_path):
+def test_a_kill_between_the_two_renames_is_mended_by_the_next_writer(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "YOUNG", 0)  # a minute has passed
     place = tmp_path / "place"
     put(place / "a", 1)
     taken = pictures(lambda: put(place / "a", 2), place, tmp_path / "shelf")
@@ -68,13 +76,24 @@ def test_a_kill_between_the_two_renames_is_mended_by_the_next_writer(tmp_path):
     assert seen == [1] * first + [None] * gone + [2] * (len(seen) - first - gone)
     assert seen[-1] == 2
     for (killed, dark), before in zip(taken, seen, strict=True):
-        for copy in (killed, dark):
-            remove_leftovers(copy)
-            assert found(copy / "a") == (before or 1), "the old one is put back"
-            assert {path.name for path in copy.iterdir()} <= {"a", LOCK}
+        with pytest.raises(RuntimeError, match="stop"), whole_folder(dark / "a"):
+            raise RuntimeError("stop")
+        assert found(dark / "a") == (before or 1), "the old one is put back"
+        assert [path.name for path in dark.iterdir()] == ["a"]
         put(killed / "a", 3)
         assert found(killed / "a") == 3
         assert [path.name for path in killed.iterdir()] == ["a"]
+
+
+@pytest.mark.usefixtures("two_renames")
+def test_what_a_writer_leaves_that_is_killed_meanwhile_is_not_in_the_way(tmp_path):
+    put(tmp_path / "a", 1)
+    with whole_folder(tmp_path / "a") as new:
+        (tmp_path / ".a.old").mkdir()
+        (tmp_path / ".a.old" / "one").write_text("0")
+        (new / "two").write_text("2")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["two"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 @pytest.mark.usefixtures("two_renames")
@@ -124,11 +143,9 @@ def test_scratch_files_of_a_killed_process_are_removed_by_the_next(tmp_path):
         assert {*tmp_path.iterdir()} == {*others, new, own}
 
 
-@pytest.mark.parametrize("remove", [remove_scratch, remove_leftovers])
-def test_work_of_another_machine_is_removed_only_after_a_day_of_rest(tmp_path, remove):
+def test_work_of_another_machine_is_removed_only_after_a_day_of_rest(tmp_path):
     """Its locks may be invisible here, as on some network drives: nobody holds one in this test."""
-    name = ".fieldwise-scratch.abcd1234" if remove is remove_scratch else ".a.abcd1234.part"
-    folder = tmp_path / name
+    folder = tmp_path / ".fieldwise-scratch.abcd1234"
     (folder / "below").mkdir(parents=True)
     (folder / "below" / "rows").write_bytes(b"rows")
     (folder / LOCK).write_text("another-machine 17\n")
@@ -137,11 +154,11 @@ def test_work_of_another_machine_is_removed_only_after_a_day_of_rest(tmp_path, r
     for path in everything:
         os.utime(path, (0, 0))
     os.utime(folder / "below" / "rows")  # it writes at this moment
-    remove(tmp_path)
+    remove_scratch(tmp_path)
     assert (folder / "below" / "rows").read_bytes() == b"rows"
     for path in everything:
         os.utime(path, (0, 0))
-    remove(tmp_path)
+    remove_scratch(tmp_path)
     assert not folder.exists()
 
 

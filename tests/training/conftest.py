@@ -12,8 +12,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.layout import Layout
 
 SCHEMA = Schema(
-    fields=(Categorical("user", role="user"), Categorical("item", role="item"), Categorical("day")),
-    label=Label("y"),
+    fields=(Categorical("user", role="user"), Categorical("item", role="item"), Categorical("day")), label=Label("y")
 )
 
 

@@ -8,7 +8,7 @@ from fieldwise.errors import TrainingError
 from fieldwise.models import LR
 from fieldwise.models.build import build_network
 from fieldwise.training.callbacks import OutOfTime
-from fieldwise.training.fit import fit
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 
 SCHEMA = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
@@ -96,9 +96,9 @@ def test_all_callbacks_hear_of_the_end_after_an_error(tables):
     settings = TrainingSettings(epochs=9, optimizer="sgd", learning_rate=1e20, batch_size=16)
     objective, network = Objective(task="regression"), build_network(LR(), tables.layout, 0)
     with pytest.raises(ValueError, match="its own") as e:
-        fit(
+        Training(
             network, tables.train, tables.valid, settings=settings, objective=objective, seed=0,
             callbacks=[broken, last],
-        )  # fmt: skip
+        ).run()  # fmt: skip
     assert isinstance(e.value.__context__, TrainingError)
     assert broken.of("end") == last.of("end") == [None]

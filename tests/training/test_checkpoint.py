@@ -11,14 +11,15 @@ import threading
 import numpy as np
 import pytest
 import torch
+from counted_steps import Ends
 
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.models import FM, AutoInt, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.storage.tensors import read_tensors, write_tensors
+from fieldwise.storage.arrays import read_tensors, write_tensors
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import Checkpoints
-from fieldwise.training.fit import Training, fit
+from fieldwise.training.fit import Training
 from fieldwise.training.interrupts import Signals, WholeSteps
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
@@ -44,22 +45,11 @@ class Killed(BaseException):
     """What no code catches, as a kill would end a run; a test does."""
 
 
-class Kills(Callback):
-    """Ends the run after so many steps, or after so many evaluations."""
+class Kills(Ends):
+    """As a kill, unless it is said how."""
 
     def __init__(self, step=None, evaluation=None, how=Killed):
-        self.at_step, self.at_evaluation, self.how = step, evaluation, how
-        self.steps = self.evaluations = 0
-
-    def on_step(self, step):
-        self.steps += 1
-        if self.steps == self.at_step:
-            raise self.how
-
-    def on_evaluation(self, evaluation, better):
-        self.evaluations += 1
-        if self.evaluations == self.at_evaluation:
-            raise self.how
+        super().__init__(step, evaluation, how)
 
 
 class EveryStep(Checkpoints):
@@ -72,7 +62,7 @@ class EveryStep(Checkpoints):
 
 
 def checkpoints(folder, *, about=None, note=lambda _: None, minutes=ALWAYS, kind=EveryStep, **more):
-    place = Unfinished(folder=folder, remedy="give --restart", note=note)
+    place = Unfinished(folder=folder, note=note)
     return kind(place=place, name="first", minutes=minutes, about=lambda: about or {"rows": "these"}, **more)
 
 
@@ -85,6 +75,21 @@ def trained(tables, case="fm-lazy-adagrad", kept=None, progress=None, **changed)
         callbacks=(progress or Callback(),),
     ).run()  # fmt: skip
     return network, result
+
+
+def killed(tables, folder, step=20, about=None):
+    """The checkpoints of a run that was killed after a step."""
+    with pytest.raises(Killed):
+        trained(tables, kept=checkpoints(folder, about=about), progress=Kills(step=step))
+
+
+def forge(folder, change):
+    """Change the manifests of all checkpoints; their checksums are right."""
+    for path in folder.rglob("checkpoint.json"):
+        manifest = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"}
+        manifest |= change(manifest)
+        digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+        path.write_text(json.dumps(manifest | {"sha256": digest}))
 
 
 def facts(result):
@@ -138,31 +143,18 @@ def test_killed_in_the_midst_of_an_evaluation_or_after_it(tables, tmp_path):
         assert_equal(trained(tables, "autoint-adam-average-dropout", checkpoints(folder)), expected)
 
 
-def test_checkpoints_do_not_change_a_run_and_fit_is_a_run_without(tables, tmp_path):
-    expected = trained(tables)
-    assert_equal(trained(tables, kept=checkpoints(tmp_path / "a")), expected)
-    model, settings = CASES["fm-lazy-adagrad"]
-    network = build_network(model, tables.layout, 3)
-    result = fit(
-        network, tables.train, tables.valid, settings=TrainingSettings(**{**COMMON, **settings}),
-        objective=Objective(), seed=3,
-    )  # fmt: skip
-    assert_equal((network, result), expected)
+def test_checkpoints_do_not_change_a_run(tables, tmp_path):
+    assert_equal(trained(tables, kept=checkpoints(tmp_path)), trained(tables))
 
 
-def test_ctrl_c_writes_a_checkpoint_and_keeps_the_best_so_far(tables, tmp_path):
-    expected = trained(tables)
-    broken = trained(tables, kept=checkpoints(tmp_path, minutes=99), progress=Kills(step=11, how=KeyboardInterrupt))
+@pytest.mark.parametrize("step", [1, 11])
+def test_ctrl_c_writes_a_checkpoint_and_keeps_the_best_so_far(tables, tmp_path, step):
+    broken = trained(tables, kept=checkpoints(tmp_path, minutes=99), progress=Kills(step=step, how=KeyboardInterrupt))
     assert broken[1].stopped == "interrupted"
+    if step == 1:
+        assert len(broken[1].history) == 1, "evaluated for the bundle, but not part of what is resumed"
     assert (tmp_path / "first-training").is_dir()
-    assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
-
-
-def test_ctrl_c_before_the_first_evaluation_resumes_too(tables, tmp_path):
-    expected = trained(tables)
-    broken = trained(tables, kept=checkpoints(tmp_path, minutes=99), progress=Kills(step=1, how=KeyboardInterrupt))
-    assert len(broken[1].history) == 1, "evaluated for the bundle, but not part of what is resumed"
-    assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
+    assert_equal(trained(tables, kept=checkpoints(tmp_path)), trained(tables))
 
 
 def test_a_finished_training_is_restored_without_a_step(tables, tmp_path):
@@ -191,8 +183,7 @@ def test_the_second_training_resumes_too(tables, tmp_path):
 
 
 def test_the_last_two_are_kept(tables, tmp_path):
-    with pytest.raises(Killed):
-        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
+    killed(tables, tmp_path)
     found = [CHECKPOINT.open(tmp_path / "first-training" / str(slot)).about for slot in range(2)]
     assert sorted(p.name for p in (tmp_path / "first-training").iterdir()) == ["0", "1"]
     assert abs(found[0]["number"] - found[1]["number"]) == 1
@@ -209,8 +200,7 @@ def damage(folder, newest=True):
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tables, tmp_path):
     expected = trained(tables)
-    with pytest.raises(Killed):
-        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
+    killed(tables, tmp_path)
     damage(tmp_path)
     with pytest.warns(UserWarning, match=r"a checkpoint is damaged, and is passed over: .*match"):
         assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
@@ -218,8 +208,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tables, tmp_path):
 
 def test_two_damaged_checkpoints_begin_anew(tables, tmp_path):
     expected = trained(tables)
-    with pytest.raises(Killed):
-        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
+    killed(tables, tmp_path)
     damage(tmp_path)
     (tmp_path / "first-training" / "0" / "checkpoint.json").write_text("{")
     (tmp_path / "first-training" / "1" / "checkpoint.json").write_text('{"format": 1, "files": 3}')
@@ -233,12 +222,8 @@ def test_two_damaged_checkpoints_begin_anew(tables, tmp_path):
 def test_a_forged_checkpoint_is_damaged(tables, tmp_path, forged):
     """Its checksum is right, its contents are not."""
     expected = trained(tables)
-    with pytest.raises(Killed):
-        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
-    for path in tmp_path.rglob("checkpoint.json"):
-        manifest = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"} | forged
-        digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-        path.write_text(json.dumps(manifest | {"sha256": digest}))
+    killed(tables, tmp_path)
+    forge(tmp_path, lambda _: forged)
     with pytest.warns(UserWarning, match="a checkpoint is damaged|no whole checkpoint is left") as told:
         assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
     assert "must be a whole number" in str(told[0].message) or "must describe its run" in str(told[0].message)
@@ -249,37 +234,29 @@ def test_a_forged_checkpoint_is_damaged(tables, tmp_path, forged):
     [{"epoch": "x"}, {"step": None}, {"rates": ["x"]}, {"history": [3]}, {"best": 99}, {"seconds": []}, {"stopped": 1}],
 )
 def test_a_checkpoint_with_a_forged_run_is_one_sentence(tables, tmp_path, forged):
-    with pytest.raises(Killed):
-        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
-    for path in tmp_path.rglob("checkpoint.json"):
-        manifest = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"}
-        manifest["run"] |= forged
-        digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-        path.write_text(json.dumps(manifest | {"sha256": digest}))
-    with pytest.raises(DataError, match=r"checkpoint is not one of this run .*: give --restart"):
+    killed(tables, tmp_path)
+    forge(tmp_path, lambda manifest: {"run": manifest["run"] | forged})
+    with pytest.raises(DataError, match=r"checkpoint is not one of this run .*: remove .* to train from the start"):
         trained(tables, kept=checkpoints(tmp_path))
 
 
 def test_a_checkpoint_of_a_newer_format_is_an_error_with_a_remedy(tables, tmp_path):
-    with pytest.raises(Killed):
-        trained(tables, kept=checkpoints(tmp_path), progress=Kills(step=20))
-    for path in tmp_path.rglob("checkpoint.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
-    with pytest.raises(DataError, match=r"has format 99.*install a newer fieldwise, or give --restart"):
+    killed(tables, tmp_path)
+    forge(tmp_path, lambda _: {"format": 99})
+    with pytest.raises(DataError, match=r"has format 99.*install a newer fieldwise, or remove .* to train from"):
         trained(tables, kept=checkpoints(tmp_path))
 
 
 def test_what_differs_from_the_unfinished_run_is_named(tables, tmp_path):
     about = {"training": {"learning_rate": 0.1, "l2": {}}, "rows": {"train": "a"}, "versions": {"torch": "1"}}
-    with pytest.raises(Killed):
-        trained(tables, kept=checkpoints(tmp_path, about=about), progress=Kills(step=9))
+    killed(tables, tmp_path, 9, about)
     other = {**about, "training": {"learning_rate": 0.2, "l2": {"w": 1.0}}, "rows": {"train": "b"}, "seed": 4}
     with pytest.raises(ConfigError) as told:
         trained(tables, kept=checkpoints(tmp_path, about=other))
     assert "training.learning_rate was 0.1 and is 0.2" in str(told.value)
     assert "training.l2.w was not set and is 1.0" in str(told.value)
     assert "and 1 more" in str(told.value)
-    assert str(told.value).endswith("or give --restart")
+    assert str(told.value).endswith("or remove that folder to train from the start")
     trained(tables, kept=checkpoints(tmp_path, about=about))
 
 
@@ -375,16 +352,8 @@ def test_one_training_at_a_time_uses_a_folder(tmp_path):
 
 
 def test_tensors_are_read_by_safetensors_as_they_were(tmp_path):
-    kinds = [
-        torch.float64,
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.uint8,
-        torch.bool,
-    ]
+    names = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
+    kinds = [getattr(torch, name) for name in names]
     tensors = {str(kind): torch.arange(6).reshape(2, 3).to(kind) for kind in kinds}
     tensors |= {"scalar": torch.tensor(3.5), "none": torch.zeros(0, 4), "transposed": torch.arange(6.0).reshape(2, 3).T}
     with (tmp_path / "t").open("wb") as file:

@@ -119,10 +119,6 @@ def check(case, kills, epochs, folder):
     assert limited == {k: v for k, v in found["expected"].items() if k != "warnings"}
 
 
-def test_a_few_kills(tmp_path):
-    check("autoint", 3, 4, tmp_path)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "epochs"), [("fm", 20), ("autoint", 10), ("inttower", 4)])  # a second or two each
 def test_fifty_kills(case, epochs, tmp_path):

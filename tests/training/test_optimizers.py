@@ -9,16 +9,14 @@ import torch
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.read.simulated.log import simulate
+from fieldwise.data.read.simulation import simulate
 from fieldwise.errors import ConfigError
 from fieldwise.models import DIN, FFM, FM, HOFM, LR, DeepFM, FinalMLP
-from fieldwise.models.build import build_network
-from fieldwise.models.multi_task import multi_task
+from fieldwise.models.build import build_network, multi_task
 from fieldwise.ops import use_ops
 from fieldwise.training import optimizers as module
-from fieldwise.training.fit import fit
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizer_kinds import OPTIMIZERS
 from fieldwise.training.optimizers import LazyTables, run_optimizer
 from fieldwise.training.settings import TrainingSettings
 
@@ -51,11 +49,11 @@ def mixed_tables(rows=90):
     return encoder.layout, encoder.transform(frame, y=y)
 
 
-def train(network, rows, **settings):
+def train(network, rows, objective=Objective(), **settings):  # noqa: B008  # frozen
     given = TrainingSettings(
         **{"batch_size": 16, "epochs": 2, "learning_rate": 0.1, "monitor": "logloss", "patience": 9, **settings}
     )
-    fit(network, rows, rows, settings=given, objective=Objective(), seed=0)
+    Training(network, rows, rows, settings=given, objective=objective, seed=0).run()
     return {name: p.detach().clone() for name, p in network.state_dict().items()}
 
 
@@ -89,17 +87,8 @@ def test_tasks_share_one_table():
     both = dataclasses.replace(rows, y=y)
     found = []
     for network, update in zip(networks, ("dense", "lazy"), strict=True):
-        given = TrainingSettings(
-            batch_size=16,
-            epochs=1,
-            optimizer="adagrad",
-            adagrad_accumulator=0.1,
-            embedding_update=update,
-            learning_rate=0.1,
-            monitor="logloss",
-        )
-        fit(network, both, both, settings=given, objective=Objective(more={"other": Objective()}), seed=0)
-        found.append({name: p.detach().clone() for name, p in network.state_dict().items()})
+        settings = {"epochs": 1, "optimizer": "adagrad", "adagrad_accumulator": 0.1, "embedding_update": update}
+        found.append(train(network, both, Objective(more={"other": Objective()}), **settings))
     assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
 
 
@@ -130,7 +119,7 @@ def test_lazy_adam_differs_from_dense_adam_as_documented(tables):
     ids = [torch.tensor([0, 1]), torch.tensor([1])]
     dense = torch.nn.Parameter(torch.ones(2, 1))
     lazy = torch.nn.Parameter(torch.ones(2, 1))
-    a, b = torch.optim.Adam([dense], lr=0.1), LazyTables([(lazy, 0.0)], OPTIMIZERS["adam"].rows, lr=0.1)
+    a, b = torch.optim.Adam([dense], lr=0.1), LazyTables([(lazy, 0.0)], "adam", lr=0.1)
     for own in ids:
         ones = torch.ones(len(own), 1)
         dense.grad = torch.zeros(2, 1).index_add(0, own, ones)
@@ -144,7 +133,7 @@ def test_lazy_adam_differs_from_dense_adam_as_documented(tables):
 
 def test_rowwise_adagrad_over_two_steps_is_the_formula():
     table = torch.nn.Parameter(torch.ones(2, 2))
-    optimizer = LazyTables([(table, 0.0)], OPTIMIZERS["rowwise_adagrad"].rows, lr=0.1, accumulator=0.5)
+    optimizer = LazyTables([(table, 0.0)], "rowwise_adagrad", lr=0.1, accumulator=0.5)
     w, a = np.ones(2), 0.5
     for g in (np.array([1.0, 3.0]), np.array([-2.0, 0.0])):
         values = torch.tensor(g[None] / 2).float().repeat(2, 1)  # twice the id, each with half
@@ -161,7 +150,7 @@ def test_states_are_as_large_as_documented(subtests):
     for rule in ["sgd", "adagrad", "rowwise_adagrad", "adam"]:
         with subtests.test(rule=rule):
             table = torch.nn.Parameter(torch.ones(7, 4))
-            optimizer = LazyTables([(table, 0.0)], OPTIMIZERS[rule].rows, lr=0.1)
+            optimizer = LazyTables([(table, 0.0)], rule, lr=0.1)
             table.grad = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1, 4), (7, 4), check_invariants=False)
             optimizer.step()
             numbers = sum(s.numel() for s in optimizer.state[table].values()) - 1  # the step
@@ -175,7 +164,8 @@ def test_a_restored_state_goes_on_as_if_nothing_had_happened(tables, optimizer):
     def steps(network, made, batches):
         for k in batches:
             batch, y = tables.train.batch(slice(20 * k, 20 * k + 20))
-            made.zero_grad()
+            for p in network.parameters():
+                p.grad = None
             Objective().loss(network(batch), y).backward()
             made.step()
 
@@ -230,9 +220,7 @@ def test_auto_is_lazy_for_large_tables_where_nothing_changes_by_it(tables, monke
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
-    [
-        ({"l2": {"embedding.weight": 0.1}}, "l2 applies to all rows of an embedding table: set l2_rows = 'touched'"),
-    ],
+    [({"l2": {"embedding.weight": 0.1}}, "l2 applies to all rows of an embedding table: set l2_rows = 'touched'")],
 )
 def test_what_lazy_updates_cannot_do_is_one_sentence(tables, settings, sentence):
     network = build_network(FM(embedding_dim=3), tables.layout, 0)
@@ -316,14 +304,16 @@ def test_lazy_adam_ends_within_the_spread_of_dense_seeds():
     for update in ("dense", "lazy"):
         settings = TrainingSettings(embedding_update=update, batch_size=256, epochs=6, learning_rate=0.005)
         found[update] = [
-            fit(
+            Training(
                 build_network(FM(embedding_dim=8), encoder.layout, seed),
                 train_rows,
                 valid_rows,
                 settings=settings,
                 objective=Objective(),
                 seed=seed,
-            ).best.metrics["auc"]
+            )
+            .run()
+            .best.metrics["auc"]
             for seed in range(3)
         ]
     spread = max(np.ptp(found["dense"]), 0.003)

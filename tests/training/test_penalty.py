@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import torch
 
@@ -29,63 +28,45 @@ def afm(layout):
     return network
 
 
-def gradients(network, value):
-    network.zero_grad()
-    value.backward()
-    return {name: None if p.grad is None else p.grad.numpy().copy() for name, p in network.named_parameters()}
+def added(network, strengths, rows, batch=None):
+    """What a penalty adds to the gradients, by parameter; half of them have one before."""
+    named = dict(network.named_parameters())
+    before = {name: torch.randn_like(p) for k, (name, p) in enumerate(named.items()) if k % 2}
+    for name, p in named.items():
+        p.grad = before[name].clone() if name in before else None
+    L2Penalty(network, strengths, rows).add_gradients(batch or batch_of([[0, 4, 7]]))
+    changes = {n: p.grad - before.get(n, 0.0) for n, p in named.items() if p.grad is not None}
+    return {name: change for name, change in changes.items() if change.count_nonzero()}
 
 
-def test_all_rows_counts_the_whole_table(afm, layout):
-    penalty = L2Penalty(afm, {"embedding.weight": 0.3}, "all")
-    value = penalty(batch_of([[0, 4, 7]]))
-    weight = afm.embedding.weight.detach().numpy()
-    assert value.item() == pytest.approx(0.15 * (weight**2).sum(), rel=1e-6)
-    found = gradients(afm, value)
-    np.testing.assert_allclose(found.pop("embedding.weight"), 0.3 * weight, rtol=1e-6)
-    assert all(g is None for g in found.values())
+def assert_close(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value.detach(), rtol=1e-5, atol=1e-6)
 
 
-def test_touched_rows_counts_each_row_of_the_batch_once(afm, layout):
-    penalty = L2Penalty(afm, {"*embedding.weight": 0.3}, "touched")
-    value = penalty(batch_of([[0, 4, 7], [0, 5, 7]], bag_ids=[5, 11]))
-    rows = [0, 4, 5, 7, 11]
-    tables = {
-        "embedding.weight": afm.embedding.weight,
-        "first_order.embedding.weight": afm.first_order.embedding.weight,
-    }
-    expected = sum((p.detach().numpy()[rows] ** 2).sum() for p in tables.values())
-    assert value.item() == pytest.approx(0.15 * expected, rel=1e-6)
-    found = gradients(afm, value)
-    for name, p in tables.items():
-        by_hand = np.zeros(p.shape)
-        by_hand[rows] = 0.3 * p.detach().numpy()[rows]
-        np.testing.assert_allclose(found[name], by_hand, rtol=1e-6)
+@pytest.mark.parametrize("name", ["embedding.weight", "attention.W"])
+def test_a_named_part_counts_as_a_whole(afm, name):
+    weight = afm.get_parameter(name)
+    assert_close(added(afm, {name: 0.3}, "all"), {name: 0.3 * weight})
 
 
-def test_touched_leaves_what_is_no_table_whole(afm):
-    value = L2Penalty(afm, {"p": 2.0}, "touched")(batch_of([[0, 4, 7]]))
-    assert value.item() == pytest.approx(float((afm.p.detach().numpy() ** 2).sum()), rel=1e-6)
+def test_touched_rows_counts_each_row_of_the_batch_once(afm):
+    rows = torch.tensor([0, 4, 5, 7, 11])
+    tables = {name: afm.get_parameter(name) for name in ("embedding.weight", "first_order.embedding.weight")}
+    found = added(afm, {"*embedding.weight": 0.3}, "touched", batch_of([[0, 4, 7], [0, 5, 7]], bag_ids=[5, 11]))
+    assert_close(found, {n: torch.zeros_like(p).index_copy(0, rows, 0.3 * p[rows]) for n, p in tables.items()})
 
 
-def test_touched_knows_a_table_by_its_kind_not_by_its_size(layout):
-    network = build_network(AFM(embedding_dim=3, attention_dim=layout.num_rows), layout, 0)
-    value = L2Penalty(network, {"attention.W": 2.0}, "touched")(batch_of([[0, 4, 7]]))
-    assert value.item() == pytest.approx(float((network.attention.W.detach().numpy() ** 2).sum()), rel=1e-6)
-
-
-def test_a_named_part_alone_as_in_the_afm_paper(afm):
-    value = L2Penalty(afm, {"attention.W": 4.0}, "all")(batch_of([[0, 4, 7]]))
-    weight = afm.attention.W.detach().numpy()
-    assert value.item() == pytest.approx(2.0 * (weight**2).sum(), rel=1e-6)
-    found = gradients(afm, value)
-    np.testing.assert_allclose(found.pop("attention.W"), 4.0 * weight, rtol=1e-6)
-    assert all(g is None for g in found.values())
+def test_touched_leaves_what_is_no_table_whole(afm, layout):
+    assert_close(added(afm, {"p": 2.0}, "touched"), {"p": 2.0 * afm.p})
+    network = build_network(AFM(embedding_dim=3, attention_dim=layout.num_rows), layout, 0)  # of a table's size
+    assert_close(added(network, {"attention.W": 2.0}, "touched"), {"attention.W": 2.0 * network.attention.W})
 
 
 def test_the_first_pattern_that_fits_counts(afm):
-    value = L2Penalty(afm, {"attention.W": 0.0, "attention.*": 1.0}, "all")(batch_of([[0, 4, 7]]))
-    rest = [afm.attention.b, afm.attention.h]
-    assert value.item() == pytest.approx(0.5 * sum(float(p.detach().square().sum()) for p in rest), rel=1e-6)
+    found = added(afm, {"attention.W": 0.0, "attention.*": 1.0}, "all")
+    assert_close(found, {"attention.b": afm.attention.b, "attention.h": afm.attention.h})
 
 
 def test_nothing_named_is_nothing_to_add(layout):

@@ -12,7 +12,7 @@ from fieldwise.ops import use_ops
 from fieldwise.ops.native import NATIVE
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import load_recipe
-from fieldwise.training.fit import fit
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.settings import TrainingSettings
 
@@ -33,7 +33,7 @@ def held_out_auc(log, model, **settings):
     found = []
     for seed in SEEDS:
         network = build_network(model, log.train.table.layout, seed)
-        fit(network, log.train.table, log.valid.table, settings=given, objective=Objective(), seed=seed)
+        Training(network, log.train.table, log.valid.table, settings=given, objective=Objective(), seed=seed).run()
         found.append(evaluate(network, log.test.table, Objective())["auc"])
     return np.array(found)
 

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from counted_steps import Ends
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -13,8 +14,8 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, LR
 from fieldwise.scoring.batches import score_batches
-from fieldwise.training.callbacks import Callback, OutOfTime
-from fieldwise.training.fit import fit
+from fieldwise.training.callbacks import OutOfTime
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.settings import TrainingSettings
 
@@ -28,7 +29,7 @@ def scores_of(network, table):
 
 def exactly(table, valid, settings=EXACT, objective=None):
     network = LR().build(table.layout)
-    result = fit(network, table, valid, settings=settings, objective=objective or Objective(), seed=0)
+    result = Training(network, table, valid, settings=settings, objective=objective or Objective(), seed=0).run()
     return network, result
 
 
@@ -113,24 +114,50 @@ def test_validation_labels_weigh_and_test_labels_are_not_read(tables):
     assert shares[0] != shares[1]
 
 
-class _Ends(Callback):
-    def __init__(self, steps):
-        self.steps = steps
-
-    def on_step(self, step):
-        self.steps -= 1
-        if self.steps < 0:
-            raise OutOfTime
-
-
 @pytest.mark.parametrize("steps", [0, 60, 100])
 def test_a_time_that_ends_leaves_the_mean_so_far(tables, steps):
     network = LR().build(tables.layout)
-    result = fit(
-        network, tables.train, tables.valid, settings=EXACT, objective=Objective(), seed=0, callbacks=[_Ends(steps)]
-    )
+    result = Training(
+        network, tables.train, tables.valid, settings=EXACT, objective=Objective(), seed=0,
+        callbacks=[Ends(step=steps + 1, how=OutOfTime)],
+    ).run()  # fmt: skip
     assert result.stopped == "time"
     assert result.best.metrics["logloss"] == evaluate(network, tables.valid, Objective())["logloss"] < 0.72
+
+
+class _Counts(Ends):
+    """Notes what it is called with, in order."""
+
+    def __init__(self, steps):
+        super().__init__(step=steps + 1, how=OutOfTime)
+        self.heard = []
+
+    def on_start(self, start):
+        self.heard.append("start")
+
+    def on_step(self, step):
+        self.heard.append(step.rows)
+        super().on_step(step)
+
+
+@pytest.mark.parametrize(("steps", "average"), [(0, None), (0, 0.9), (60, 0.9), (10_000, 0.9)])
+def test_a_run_begins_before_its_regression_which_a_callback_can_end(tables, steps, average):
+    counts = _Counts(steps)
+    table = dataclasses.replace(tables.train)  # no earlier run has solved it
+    settings = TrainingSettings(epochs=1, batch_size=60, linear_start=True, average=average, learning_rate=0.01)
+    network = FM(embedding_dim=4).build(table.layout)
+    given = {"settings": settings, "objective": Objective(), "seed": 0, "callbacks": [counts]}
+    result = Training(network, table, tables.valid, **given).run()
+    assert counts.heard[:2] == ["start", 0]
+    assert (result.stopped, len(counts.heard) - 2 == steps) == (("time", True) if steps < 10_000 else ("epochs", False))
+    assert (sum(counts.heard[1:]) == len(table)) == (steps == 10_000)
+    loss = evaluate(network, tables.valid, Objective())["logloss"]
+    assert loss == result.best.metrics["logloss"] < 0.72
+    if steps == 0:  # the one evaluation is of the regression so far: a constant, beside interactions near 0
+        p = (table.y.sum() + 0.5) / (len(table) + 1)
+        expected = float(-np.log(np.where(tables.valid.y == 1, p, 1 - p)).mean())
+        assert abs(expected - np.log(2)) > 2e-3
+        assert result.history[0].metrics["logloss"] == pytest.approx(expected, abs=5e-4)
 
 
 @pytest.mark.parametrize("model", [FM(embedding_dim=4), AFM(embedding_dim=4, attention_dim=4)])
@@ -138,7 +165,7 @@ def test_fm_and_afm_end_as_a_mean_with_lr_that_is_no_worse_on_validation_rows(ta
     settings = TrainingSettings(epochs=3, batch_size=32, learning_rate=0.5, linear_start=True, monitor="logloss")
     torch.manual_seed(0)
     network = model.build(tables.layout)
-    result = fit(network, tables.train, tables.valid, settings=settings, objective=Objective(), seed=0)
+    result = Training(network, tables.train, tables.valid, settings=settings, objective=Objective(), seed=0).run()
     exact = exactly(tables.train, tables.valid)[1]
     loss = evaluate(network, tables.valid, Objective())["logloss"]
     assert loss == result.best.metrics["logloss"]
@@ -162,7 +189,7 @@ def test_scaled_interactions_are_that_share_of_the_logit(tables, model):
 def test_what_no_regression_can_do_is_refused(tables):
     given = {"objective": Objective(), "seed": 0}
     with pytest.raises(ConfigError, match="optimizer = 'lbfgs' solves a regression, found FMNetwork"):
-        fit(FM().build(tables.layout), tables.train, tables.valid, settings=EXACT, **given)
+        Training(FM().build(tables.layout), tables.train, tables.valid, settings=EXACT, **given).run()
     start = TrainingSettings(linear_start=True)
     with pytest.raises(ConfigError, match="linear_start is for FM and AFM, found LRNetwork"):
-        fit(LR().build(tables.layout), tables.train, tables.valid, settings=start, **given)
+        Training(LR().build(tables.layout), tables.train, tables.valid, settings=start, **given).run()

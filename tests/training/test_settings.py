@@ -66,10 +66,3 @@ def test_settings_survive_plain_values():
 
 def test_every_watched_metric_of_the_registry_can_be_monitored():
     assert set(get_args(Monitor)) == {metric.name for metric in METRICS.values() if metric.watched}
-
-
-def test_a_removed_setting_says_what_to_use_instead():
-    with pytest.raises(
-        ConfigError, match=r"training.tables was removed; leave it out: every process holds all tables; .*hash_buckets"
-    ):
-        parse(TrainingSettings, {"tables": "sharded"}, "training")

@@ -1,4 +1,4 @@
-"""One training step as a whole: fast and plain operations, precision, compilation, the penalty's gradient in place."""
+"""One training step as a whole: fast and plain operations, precision, compilation."""
 
 import dataclasses
 
@@ -8,18 +8,17 @@ import torch
 from torch import nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layout import Batch, Layout
 from fieldwise.models import AFM, FM, LR, AutoInt, DeepFM, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.ops import use_ops
 from fieldwise.ops.native import NATIVE
-from fieldwise.training import forward, precision
+from fieldwise.training import precision
+from fieldwise.training import step as step_module
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.fit import fit
-from fieldwise.training.forward import Forward
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.penalty import L2Penalty
 from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.step import Forward
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
 
@@ -37,7 +36,9 @@ def losses(tables, model, **settings):
     given = TrainingSettings(**{"batch_size": 24, "epochs": 2, "learning_rate": 0.05, **settings})
     network = build_network(model, tables.layout, 1)
     names = list(network.state_dict())
-    fit(network, tables.train, tables.valid, settings=given, objective=Objective(), seed=1, callbacks=(progress,))
+    Training(
+        network, tables.train, tables.valid, settings=given, objective=Objective(), seed=1, callbacks=(progress,)
+    ).run()
     assert list(network.state_dict()) == names
     return np.array(progress.found)
 
@@ -67,41 +68,11 @@ def test_ten_steps_with_fast_and_plain_operations_give_the_same_losses(subtests,
             np.testing.assert_allclose(fast, plain, rtol=0, atol=1e-5)
 
 
-# The penalty
-
-
-@pytest.mark.parametrize("rows", ["all", "touched"])
-def test_the_penalty_s_gradient_in_place_is_that_of_autograd(rows):
-    layout = Layout.of_sizes([4, 3, 5])
-    network = build_network(DeepFM(embedding_dim=3, hidden=(4,)), layout, 0)
-    with torch.no_grad():
-        for p in network.parameters():
-            p.normal_()
-    penalty = L2Penalty(network, {"*embedding.weight": 0.3, "mlp.*weight": 0.1}, rows)
-    none = torch.empty(0)
-    ids = torch.tensor([[0, 4, 7], [0, 5, 8]], dtype=torch.int32)
-    batch = Batch(ids, torch.empty(2, 0), torch.tensor([11], dtype=torch.int32), none.long(), none)
-    start = {p: torch.randn_like(p) for p in [network.embedding.weight, network.mlp.output.weight]}  # others have none
-
-    def gradients(add):
-        for p in network.parameters():
-            p.grad = start[p].clone() if p in start else None
-        add()
-        return {name: p.grad for name, p in network.named_parameters()}
-
-    found = gradients(lambda: penalty.add_gradients(batch))
-    expected = gradients(lambda: penalty(batch).backward())
-    assert {n for n, g in found.items() if g is not None} == {n for n, g in expected.items() if g is not None}
-    for name, g in expected.items():
-        if g is not None:
-            torch.testing.assert_close(found[name], g, msg=name)
-
-
 # Precision
 
 
 def test_bfloat16_rounds_the_forward_pass_and_nothing_else(tables, monkeypatch):
-    monkeypatch.setattr(forward, "slow_bfloat16", lambda _: None)
+    monkeypatch.setattr(step_module, "slow_bfloat16", lambda _: None)
     model = DeepFM(embedding_dim=4, hidden=(8,), embedding_std=0.5, mlp_dropout=0)
     network = build_network(model, tables.layout, 0)
     batch, y = tables.train.batch(slice(0, 30))
@@ -119,7 +90,7 @@ def test_bfloat16_rounds_the_forward_pass_and_nothing_else(tables, monkeypatch):
 
 
 def test_bfloat16_reaches_a_loss_of_the_network_s_own(tables, monkeypatch):
-    monkeypatch.setattr(forward, "slow_bfloat16", lambda _: None)
+    monkeypatch.setattr(step_module, "slow_bfloat16", lambda _: None)
     model = dataclasses.replace(MODELS["inttower"], dropout=0)
     found, expected = losses(tables, model, precision="bfloat16"), losses(tables, model)
     np.testing.assert_allclose(found[:4], expected[:4], atol=0.02)  # later, small differences have grown
@@ -195,6 +166,3 @@ def test_without_a_compiler_compile_is_one_sentence(tables, monkeypatch):
         losses(tables, DeepFM(embedding_dim=3, hidden=(5,)), compile=True)
     assert "\n" not in str(e.value)
     torch._dynamo.reset()
-
-
-# Memory

@@ -115,9 +115,9 @@ def test_wandb_keeps_a_run_offline(tmp_path, monkeypatch):
     kept = {}
 
     class Seen(WandB):
-        def close(self, *, failed):
+        def _close(self, *, failed):
             kept.update(failed=failed, batch_size=self.run.config["training.batch_size"])
-            super().close(failed=failed)
+            super()._close(failed=failed)
 
     trained(Seen("first"))
     assert (kept["failed"], kept["batch_size"]) == (False, 18)

@@ -26,7 +26,7 @@ from fieldwise import (
 from fieldwise.data.table import EncodedTable
 from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
-from fieldwise.training.fit import fit
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 
 FIELDS = (Categorical("user_id"), Categorical("device"), Categorical("release_decade"), Categorical("age_group"))
@@ -78,16 +78,9 @@ def _encoded(weight: np.ndarray) -> EncodedTable:
 def test_a_logistic_regression_is_scikit_learns() -> None:
     table = _encoded(WEIGHT)
     network = build_network(LR(), table.layout, 0)
-    whole = TrainingSettings(
-        optimizer="adam",
-        learning_rate=0.05,
-        batch_size=10_000,
-        epochs=500,
-        patience=500,
-        monitor="logloss",
-        plateau_factor=1.0,
-    )
-    result = fit(network, table, table, settings=whole, objective=Objective(), seed=0)
+    often = {"epochs": 500, "patience": 500, "monitor": "logloss", "plateau_factor": 1.0}
+    whole = TrainingSettings(optimizer="adam", learning_rate=0.05, batch_size=10_000, **often)
+    result = Training(network, table, table, settings=whole, objective=Objective(), seed=0).run()
     ours = score_batches(network, table.batches(2048))
     one_hot = LOG.select(f.name for f in FIELDS).with_columns(pl.all().cast(pl.String)).to_dummies().to_numpy()
     theirs = LogisticRegression(C=np.inf, max_iter=5000, tol=1e-10).fit(one_hot, LOG["liked"], sample_weight=WEIGHT)

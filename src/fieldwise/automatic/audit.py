@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_list, as_number, as_text
+from fieldwise.data.prepare.derived import add_target_encoding
 from fieldwise.data.prepare.settings import TargetEncoding
-from fieldwise.data.prepare.target_encoding import add_target_encoding
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.evaluation import auc
 from fieldwise.schema import Field, Label, Schema

@@ -9,7 +9,7 @@ from fieldwise.evaluation.registry import METRICS
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.result import Evaluation
 
-__all__ = ["ENOUGH", "Clock", "Hopeless", "Probe", "Trial", "Until", "admitted", "allotted", "kept"]
+__all__ = ["ENOUGH", "Clock", "Deadline", "Probe", "PrunedTrial", "TrialDeadline", "admitted", "allotted", "kept"]
 
 LEAST_EPOCHS = 3.0  # a model with time for fewer epochs is not trained
 MANY_EPOCHS = 100.0  # epochs that a model may take if the other models keep time for `LEAST_EPOCHS`
@@ -45,7 +45,7 @@ class Clock:
         return self.seconds - self.spent
 
 
-class Until(Callback):
+class Deadline(Callback):
     """Ends a training after a number of seconds."""
 
     def __init__(self, seconds: float) -> None:
@@ -57,11 +57,11 @@ class Until(Callback):
             raise OutOfTime
 
 
-class Hopeless(Exception):  # noqa: N818  # not an error: it ends a trial
+class PrunedTrial(Exception):  # noqa: N818  # not an error: it ends a trial
     """Raised to stop a trial that is too far behind."""
 
 
-class Trial(Until):
+class TrialDeadline(Deadline):
     """Ends a trial after a number of seconds, or when it falls behind another training.
 
     The comparison starts at half of the other training's best epoch. From then on, the trial is stopped if its best
@@ -85,7 +85,7 @@ class Trial(Until):
         self._best = min(self._best, self._sign * evaluation.metrics[self._metric])
         then = [value for epoch, value in self._other if epoch <= evaluation.epoch]
         if then and evaluation.epoch >= self._from and self._best > min(then) + BEHIND * abs(min(then)):
-            raise Hopeless
+            raise PrunedTrial
 
 
 class Probe(Callback):

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from fieldwise.config import to_plain
-from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.recipe_space import search_space, value_at, with_values
+from fieldwise.runs.recipe import Recipe, search_space, value_at, with_values
 from fieldwise.runs.search_space import Choices, Range
 
 __all__ = ["Climb"]

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldwise.data.prepare.split_settings import SplitSettings
+from fieldwise.data.prepare.settings import SplitSettings
 from fieldwise.errors import ConfigError
 from fieldwise.runs.data_settings import check_seed
 from fieldwise.schema import Schema
@@ -25,7 +25,7 @@ class AutoSettings:
         schema: a schema to use instead of an inferred one.
         split: how the rows are split. Default: by time if the table has a time column, else at random.
         keep: columns that remain fields even if they are constant, id-like or label-like.
-        again: whether to replace an earlier result in `out`.
+        overwrite: whether to replace an earlier result in `out`.
         device: where networks are trained and score; LightGBM and the linear models of the audit stay on the CPU.
         began: start of the time budget, by `time.perf_counter()`. Default: the time of the call.
 
@@ -41,7 +41,7 @@ class AutoSettings:
     schema: Schema | None = None
     split: SplitSettings | None = None
     keep: Collection[str] = ()
-    again: bool = False
+    overwrite: bool = False
     device: str = "cpu"
     began: float | None = None
 

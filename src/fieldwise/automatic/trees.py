@@ -12,12 +12,11 @@ from fieldwise.data.prepare.prepared import Part
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import MissingExtraError
 from fieldwise.schema import Schema
-from fieldwise.schema.label import Label
 
 if TYPE_CHECKING:
     import lightgbm
 
-__all__ = ["MOST_BAG_VALUES", "Trees", "features", "fit_trees", "left_out", "load_lightgbm"]
+__all__ = ["MOST_BAG_VALUES", "Trees", "features", "fit_trees", "left_out"]
 
 MOST_TREES, PATIENCE = 5000, 50
 MOST_BAG_VALUES = 256
@@ -42,24 +41,12 @@ class Trees:
     stopped: Literal["patience", "epochs", "time"]
 
     def score(self, part: Part, schema: Schema) -> np.ndarray:
-        """Logits, or predicted numbers for a regression label, of a part's rows [N]."""
+        """Logits of a part's rows, or for a regression label predicted numbers within its range [N]."""
         raw = self.booster.predict(
             features(part, schema)[0], raw_score=True, num_threads=torch.get_num_threads(), num_iteration=self.trees
         )
-        return np.asarray(raw, dtype=np.float64)
-
-
-def load_lightgbm() -> Any:
-    """The package `lightgbm`.
-
-    Errors:
-        MissingExtraError: it is not installed.
-    """
-    try:
-        import lightgbm
-    except ImportError:
-        raise MissingExtraError("trees need LightGBM: pip install 'fieldwise[lightgbm]'") from None
-    return lightgbm
+        score, label = np.asarray(raw, dtype=np.float64), schema.label
+        return np.clip(score, *label.range) if label.task == "regression" and label.range is not None else score
 
 
 def left_out(part: Part) -> list[str]:
@@ -98,25 +85,25 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
     return np.column_stack(columns) if columns else np.zeros((len(table), 1)), categories
 
 
-def fit_trees(
-    train: Part, valid: Part, schema: Schema, *, label: Label, seed: int, seconds: float = float("inf")
-) -> Trees:
+def fit_trees(train: Part, valid: Part, schema: Schema, *, seed: int, seconds: float = float("inf")) -> Trees:
     """A LightGBM model with default settings, stopped when the validation loss has not improved for 50 trees.
 
     Args:
         train: the training rows.
         valid: the rows for early stopping.
-        schema: schema of both.
-        label: the label to predict.
+        schema: schema of both; its main label is predicted.
         seed: LightGBM's seed.
         seconds: time after which no further tree is grown.
 
     Errors:
         MissingExtraError: LightGBM is not installed.
     """
-    lgb = load_lightgbm()
+    try:
+        import lightgbm as lgb
+    except ImportError:
+        raise MissingExtraError("trees need LightGBM: pip install 'fieldwise[lightgbm]'") from None
     began = time.perf_counter()
-    binary = label.task == "binary"
+    binary = schema.label.task == "binary"
     settings = {
         "objective": "binary" if binary else "regression",
         "metric": "binary_logloss" if binary else "rmse",
@@ -138,7 +125,7 @@ def fit_trees(
             raise lgb.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
 
     losses: dict[str, Any] = {}
-    callbacks = [lgb.record_evaluation(losses), lgb.early_stopping(PATIENCE, verbose=False), clock]
+    callbacks: list[Any] = [lgb.record_evaluation(losses), lgb.early_stopping(PATIENCE, verbose=False), clock]
     clock.order = 99  # type: ignore[attr-defined]  # runs after the other callbacks of an iteration
     booster = lgb.train(settings, data, num_boost_round=MOST_TREES, valid_sets=[against], callbacks=callbacks)
     by_tree = losses["valid_0"][settings["metric"]]

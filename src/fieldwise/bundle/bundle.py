@@ -16,7 +16,7 @@ import hashlib
 import io
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,22 +30,24 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import nn
 
-from fieldwise.bundle.budget import parameters_within
 from fieldwise.bundle.files import (
     BUNDLE,
     Hashed,
     calibrations,
     check_finite,
-    check_folder,
     check_scores,
     model_settings,
+    parameters_within,
     versions,
     write_weights,
 )
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.prepare.labels import LabelledRows
+from fieldwise.data.prepare.prepared import group_codes
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
+from fieldwise.display import Table
 from fieldwise.errors import BundleError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Calibration
@@ -56,12 +58,11 @@ from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
-from fieldwise.scoring.candidates import score_candidates
+from fieldwise.scoring.candidates import context_row, encode_request, score_candidates, split_columns
 from fieldwise.scoring.recommend import Catalogue, recommend
-from fieldwise.scoring.request import context_row, encode_request, split_columns
 from fieldwise.storage.arrays import arrow_bytes
-from fieldwise.storage.artifact import Artifact
-from fieldwise.storage.writer import writing
+from fieldwise.storage.artifact import Artifact, writing
+from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["SLICE_ROWS", "Bundle", "sample_rows"]
@@ -180,26 +181,38 @@ class Bundle:
 
     def prediction(self, score: np.ndarray) -> np.ndarray:
         """The result of `predict` for rows with these scores."""
-        if not self.schema.more_labels:
-            return self._prediction(score, self.schema.label)
-        columns = zip(score.T, self.schema.labels, strict=True)
-        return np.stack([self._prediction(column, label) for column, label in columns], axis=1)
+        return self._by_label(self._prediction, score)
 
     def main_prediction(self, score: np.ndarray) -> np.ndarray:
         """Predictions from the main label's scores [N]: probabilities, or numbers within its range."""
         return self._prediction(score, self.schema.label)
+
+    def metrics(self, rows: LabelledRows, *, one_class: bool = False) -> dict[str, float]:
+        """All metrics of labelled rows, of calibrated scores; `one_class` as for `Objective.metrics`."""
+        y, score = rows.y.astype(np.float64), self.calibrated(self.score(rows.frame))
+        group = group_codes(rows.frame, self.schema)
+        return Objective.of(*self.schema.labels).metrics(y, score, group, rows.weight, one_class=one_class)
 
     def calibrated(self, score: np.ndarray) -> np.ndarray:
         """Scores of the same shape with each binary label's calibration applied: `predict` is their sigmoid.
 
         Scores of labels without a calibration are unchanged.
         """
-        if not self.calibration:
-            return score
-        columns = [score] if not self.schema.more_labels else list(score.T)
-        maps = [self.calibration.get(label.name) for label in self.schema.labels]
-        found = [column if one is None else one.logit(column) for column, one in zip(columns, maps, strict=True)]
-        return np.stack(found, axis=1) if self.schema.more_labels else found[0]
+        return self._by_label(self._calibrated, score)
+
+    def _by_label(self, change: Callable[[np.ndarray, Label], np.ndarray], score: np.ndarray) -> np.ndarray:
+        """The scores with a change of each label's."""
+        if not self.schema.more_labels:
+            return change(score, self.schema.label)
+        columns = zip(score.T, self.schema.labels, strict=True)
+        return np.stack([change(column, label) for column, label in columns], axis=1)
+
+    def _calibrated(self, score: np.ndarray, label: Label) -> np.ndarray:
+        calibration = self.calibration.get(label.name)
+        return score if calibration is None else calibration.logit(score)
+
+    def _prediction(self, score: np.ndarray, label: Label) -> np.ndarray:
+        return sigmoid(self._calibrated(score, label)) if label.task == "binary" else label.predicted(score)
 
     def recommend(
         self,
@@ -212,12 +225,6 @@ class Bundle:
     ) -> Any:
         """The n best items of a log for users, all of the log's if omitted: see `fieldwise.scoring.recommend`."""
         return recommend(self, log, catalogue, users=users, n=n, exclude_seen=exclude_seen)
-
-    def _prediction(self, score: np.ndarray, label: Label) -> np.ndarray:
-        if label.task == "binary":
-            calibration = self.calibration.get(label.name)
-            return sigmoid(score if calibration is None else calibration.logit(score))
-        return label.predicted(score)
 
     def on_cpu(self) -> "Bundle":
         """The bundle with its network on the CPU: itself if it is there, else a copy."""
@@ -246,9 +253,23 @@ class Bundle:
         )
 
     def _repr_html_(self) -> str:
-        from fieldwise.notebook.html import bundle_html
-
-        return bundle_html(self)
+        """Model, settings, labels and metrics."""
+        model = model_to_dict(self.settings)
+        kinds = ", ".join(f"{k}: {type(v).__name__}" for k, v in self.calibration.items())
+        rows: list[list[object]] = [
+            ["model", model.pop("name")],
+            ["settings", ", ".join(f"{k} {v}" for k, v in model.items())],
+            ["parameters", parameter_count(self.network)],
+            ["fields", ", ".join(f.name for f in self.schema.fields)],
+            ["labels", ", ".join(label.name for label in self.schema.labels)],
+            ["calibration", kinds or "none"],
+        ]
+        run = self.about.get("run", {})  # of a recipe; an estimator keeps its `result` instead
+        best = self.about.get("result", {}).get("best", {}).get("metrics", {})
+        for part, metrics in {"validation": run.get("valid", best), "test": run.get("test", {})}.items():
+            shown = [f"{m} {metrics[m]:.4f}" for m in ("auc", "logloss", "gauc", "rmse", "mae") if m in metrics]
+            rows += [[f"{part} rows", ", ".join(shown)]] if shown else []
+        return Table(title="Bundle", columns=["", ""], rows=[*rows, ["digest", self.digest[:12]]])._repr_html_()
 
     def save(self, folder: Path, *, replaces: str | None = None) -> None:
         """Save the bundle, replacing an existing one atomically.
@@ -259,11 +280,11 @@ class Bundle:
                 bundle is not overwritten.
 
         Errors:
-            BundleError: the folder has files but no bundle (see `check_folder`), or the bundle `replaces` is no longer
+            BundleError: the folder has files but no bundle, or the bundle `replaces` is no longer
                 there.
             DataError: the disk is full or the folder is not writable.
         """
-        check_folder(folder)
+        BUNDLE.check_folder(folder)
         samples = self.samples.head(SAMPLE_ROWS)
         facts = {
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -309,7 +330,7 @@ class Bundle:
         settings = model_settings(about["model"], saved.folder, model)
         with parameters_within(content["weights"]):
             network = build_network(settings, encoder.layout, seed=0, labels=len(schema.labels))
-        tensors = load_tensors(content["weights"])
+        tensors = load_tensors(bytes(content.pop("weights")))
         check_finite(saved.folder, tensors)
         network.load_state_dict(tensors)
         network.to(device)

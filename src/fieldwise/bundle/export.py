@@ -14,9 +14,10 @@ folder has everything that a program without fieldwise needs to run it, and an e
 import json
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -29,14 +30,14 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError
 from fieldwise.layout import Batch
 from fieldwise.ops import use_ops
-from fieldwise.storage.artifact import Kind
+from fieldwise.storage.artifact import Kind, seal
 from fieldwise.storage.folders import whole_folder
-from fieldwise.storage.writer import seal
 from fieldwise.version import __version__
 
 __all__ = ["Target", "export_bundle"]
 
 Target = Literal["onnx", "aoti"]
+EXPORTERS = ("torch", "torch.__trace", "torch.onnx", "onnxscript")  # names of their loggers
 FILES = {"onnx": "model.onnx", "aoti": "model.pt2"}
 EXPORT = Kind(
     name="export",
@@ -109,7 +110,8 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
     network = _Flat(bundle.network, scales if bundle.schema.more_labels else scales[0]).eval()
     expected = bundle.score_table(table) * network.scale.double().numpy()
     with whole_folder(folder) as new:
-        run = _MAKERS[target](network, table, new / FILES[target])
+        with _quiet(), use_ops("plain"), torch.no_grad():
+            run = _MAKERS[target](network, table, new / FILES[target])
         difference = _largest_difference(run, table, expected)
         if not difference <= TOLERANCE:
             raise DataError(
@@ -123,18 +125,18 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         (new / "example.py").write_text(EXAMPLE[target], "utf-8")
         if target == "onnx":
             (new / "encode.py").write_text(Path(standalone.__file__).read_text("utf-8"), "utf-8")
-            (new / "labels.json").write_text(json.dumps(_labels(bundle)), "utf-8")
+            labels = [
+                {
+                    "name": label.name,
+                    "task": label.task,
+                    "range": label.range,
+                    "calibration": to_plain(bundle.calibration.get(label.name)),
+                }
+                for label in bundle.schema.labels
+            ]
+            (new / "labels.json").write_text(json.dumps(labels), "utf-8")
         seal(EXPORT, new, target=target, model=bundle.digest, fieldwise=__version__)
     return difference
-
-
-def _labels(bundle: Bundle) -> list[dict[str, Any]]:
-    """What a prediction needs to know of each label."""
-    found = []
-    for label in bundle.schema.labels:
-        calibration = to_plain(bundle.calibration[label.name]) if label.name in bundle.calibration else None
-        found.append({"name": label.name, "task": label.task, "range": label.range, "calibration": calibration})
-    return found
 
 
 _Run = Callable[[Batch], np.ndarray]
@@ -161,12 +163,10 @@ class _Flat(nn.Module):
         scale: scale of the label, [], or of each label, [T]; 1 for a binary one.
     """
 
-    scale: Tensor
-
     def __init__(self, network: nn.Module, scale: Tensor) -> None:
         super().__init__()
         self.network = network
-        self.register_buffer("scale", scale)
+        self.scale = nn.Buffer(scale)
         self.scaled = bool((scale != 1).any())
 
     def forward(
@@ -176,10 +176,27 @@ class _Flat(nn.Module):
         return logit * self.scale if self.scaled else logit
 
 
-def _shapes(table: EncodedTable) -> tuple[dict[int, Any], ...]:
+def _program(network: nn.Module, table: EncodedTable) -> torch.export.ExportedProgram:
+    """The network as a graph of PyTorch's own operations, for any number of rows."""
     rows, values = torch.export.Dim("rows", max=MOST_ROWS), torch.export.Dim("values", max=MOST_VALUES)
     bag = {0: values} if table.layout.positions(kind="bag") else {}
-    return {0: rows}, {0: rows}, bag, bag, bag
+    shapes = {0: rows}, {0: rows}, bag, bag, bag
+    return torch.export.export(network, tuple(table.batch(slice(None))[0]), dynamic_shapes=shapes)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A context in which the exporters neither warn nor log; other loggers, of a server say, go on."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, EXPORTERS)}
+    for logger, level in levels.items():
+        logger.setLevel(max(level, logging.ERROR))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 def _onnx(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
@@ -188,28 +205,11 @@ def _onnx(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
         import onnxscript  # noqa: F401 (the exporter needs it)
     except ImportError as e:
         raise MissingExtraError(f"an export to ONNX needs {e.name}: pip install 'fieldwise[onnx]'") from None
-    batch = table.batch(slice(None))[0]
-    heard = logging.getLogger("torch.onnx"), logging.getLogger("onnxscript")
-    levels = [logger.level for logger in heard]
-    with warnings.catch_warnings(), use_ops("plain"), torch.no_grad():
-        warnings.simplefilter("ignore")  # from the exporter
-        for logger in heard:
-            logger.setLevel(logging.ERROR)
-        try:
-            program = torch.onnx.export(
-                network,
-                tuple(batch),
-                dynamic_shapes=_shapes(table),
-                dynamo=True,
-                verbose=False,
-                input_names=list(Batch._fields),
-                output_names=["logit"],
-            )
-        finally:
-            for logger, level in zip(heard, levels, strict=True):
-                logger.setLevel(level)
-    assert program is not None, "dynamo returns one"
-    program.save(str(path))
+    made = torch.onnx.export(
+        _program(network, table), dynamo=True, verbose=False, input_names=list(Batch._fields), output_names=["logit"]
+    )
+    assert made is not None, "dynamo returns one"
+    made.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [given.name for given in session.get_inputs()]
 
@@ -225,24 +225,15 @@ def _aoti(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
     from torch._inductor import aoti_compile_and_package, aoti_load_package
     from torch._inductor.exc import InductorError
 
-    batch = table.batch(slice(None))[0]
-    with warnings.catch_warnings(), use_ops("plain"), torch.no_grad():
-        warnings.simplefilter("ignore")  # from the compiler
-        program = torch.export.export(network, tuple(batch), dynamic_shapes=_shapes(table))
-        try:
-            aoti_compile_and_package(program, package_path=str(path))
-        except InductorError as e:
-            reason = str(e).splitlines()[0]
-            raise ConfigError(
-                f"a compiled library needs a working C++ compiler: {reason}; install GCC or Clang, or export to onnx"
-            ) from None
+    try:
+        aoti_compile_and_package(_program(network, table), package_path=str(path))
+    except InductorError as e:
+        reason = str(e).splitlines()[0]
+        raise ConfigError(
+            f"a compiled library needs a working C++ compiler: {reason}; install GCC or Clang, or export to onnx"
+        ) from None
     compiled = aoti_load_package(str(path))
-
-    def run(batch: Batch) -> np.ndarray:
-        logit: np.ndarray = compiled(*batch).numpy()
-        return logit
-
-    return run
+    return lambda batch: compiled(*batch).numpy()
 
 
 _MAKERS: dict[str, Callable[[nn.Module, EncodedTable, Path], _Run]] = {"onnx": _onnx, "aoti": _aoti}

@@ -2,7 +2,9 @@
 
 import hashlib
 import platform
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import polars as pl
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fieldwise.config import parse
 from fieldwise.errors import BundleError, ConfigError
@@ -18,9 +21,9 @@ from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
 from fieldwise.models import MODELS, ModelSettings
 from fieldwise.models.build import model_from_dict
 from fieldwise.models.own import is_known, settings_class
+from fieldwise.storage.arrays import write_tensors
 from fieldwise.storage.artifact import Kind
 from fieldwise.storage.checksums import Written
-from fieldwise.storage.tensors import write_tensors
 from fieldwise.version import __version__
 
 __all__ = [
@@ -31,14 +34,16 @@ __all__ = [
     "bundle_origin",
     "calibrations",
     "check_finite",
-    "check_folder",
     "check_scores",
     "model_settings",
+    "parameters_within",
+    "stopped_by",
     "versions",
     "write_weights",
 ]
 
 MANIFEST = "bundle.json"
+ENTRY = 50  # bytes that a tensor takes at least in the header of a weights file
 SCORE_TOLERANCE = 1e-4  # for a logit, relative above 1: other processors and thread counts sum in another order
 BUNDLE = Kind(
     name="bundle",
@@ -100,13 +105,13 @@ def bundle_digest(folder: Path) -> str:
     return BUNDLE.open(folder).digest
 
 
-def check_folder(folder: Path) -> None:
-    """Check, before any work, that a bundle can be saved to a folder.
-
-    Errors:
-        BundleError: it is a file, or has files but no bundle.
-    """
-    BUNDLE.check_folder(folder)
+def stopped_by(folder: Path) -> str | None:
+    """What ended the training of a saved bundle, by its manifest alone; None if that is missing or damaged."""
+    try:
+        run = BUNDLE.open(folder).about.get("about", {}).get("run", {})
+    except (BundleError, AttributeError):
+        return None
+    return str(run["stopped"]) if isinstance(run, dict) and "stopped" in run else None
 
 
 def check_finite(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -147,6 +152,43 @@ def versions() -> dict[str, str]:
 def write_weights(file: Written, network: nn.Module) -> None:
     """Write a network's tensors as a safetensors file; none is copied as a whole if it is on the CPU."""
     write_tensors(file, {name: value.detach().cpu() for name, value in network.state_dict().items()})
+
+
+@contextmanager
+def parameters_within(weights: bytes | bytearray) -> Iterator[None]:
+    """Stop building a network, in this thread, once it has more parameters than a weights file has bytes.
+
+    Every parameter takes at least a byte there, so such a network does not belong to the file; a million layers would
+    otherwise be built first.
+
+    Errors:
+        BundleError: the network has more parameters.
+
+    >>> with parameters_within(bytes(1000)):
+    ...     len([nn.Linear(4, 4) for _ in range(5)])
+    5
+    >>> with parameters_within(bytes(1000)):
+    ...     [nn.Linear(4, 4) for _ in range(10**6)]
+    Traceback (most recent call last):
+        ...
+    fieldwise.errors.BundleError: the settings describe a network that does not fit in its weights file of 1,000 bytes
+    """
+    thread, most, count = threading.get_ident(), len(weights), 0
+
+    def add(_: nn.Module, __: str, parameter: nn.Parameter) -> None:
+        nonlocal count
+        if parameter is not None and threading.get_ident() == thread:
+            count += parameter.numel() + ENTRY
+            if count > most:
+                raise BundleError(
+                    f"the settings describe a network that does not fit in its weights file of {most:,} bytes"
+                )
+
+    handle = register_module_parameter_registration_hook(add)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 class Hashed:

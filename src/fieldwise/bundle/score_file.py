@@ -1,22 +1,29 @@
 """Predictions for the rows of a file, written to a file in slices."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fieldwise.bundle.bundle import SLICE_ROWS, Bundle
-from fieldwise.data.encode.checks import check_table
-from fieldwise.data.read.found import find_files
-from fieldwise.data.read.sliced import SlicedTable
-from fieldwise.data.read.writing import TableWriter
+from fieldwise.bundle.files import bundle_digest
+from fieldwise.data.encode.encoder import check_table
+from fieldwise.data.read.arrow_files import RowsWriter, map_rows
+from fieldwise.data.read.chunked_table import SlicedTable
+from fieldwise.data.read.file_listing import find_files
+from fieldwise.data.read.tables import TableWriter
 from fieldwise.data.reports import NO_REPORTS, Reports
-from fieldwise.errors import ConfigError
+from fieldwise.distributed.engine import Engine, Task
+from fieldwise.errors import BundleError, ConfigError
 from fieldwise.ops.devices import device_of
+from fieldwise.storage.arrays import arrow_bytes
+from fieldwise.storage.files import write_atomically
+from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import keep_freed_arrays, return_freed_memory
 from fieldwise.training.precision import Precision, in_precision
 
@@ -24,15 +31,10 @@ __all__ = [
     "LOGIT",
     "PREDICTION",
     "ROW",
-    "ScoreColumns",
-    "Scored",
     "ScoredFile",
-    "Scoring",
-    "Spread",
+    "SpreadScores",
     "check_two_files",
     "score_file",
-    "score_rows_of",
-    "scored_slice",
 ]
 
 ROW = "row"
@@ -56,7 +58,9 @@ def score_file(
     *,
     column: str = PREDICTION,
     logit: bool = False,
-    reports: Reports | None = None,
+    reports: Reports = NO_REPORTS,
+    precision: Precision = "float32",
+    spread: "SpreadScores | None" = None,
 ) -> ScoredFile:
     """Write keys and predictions for a file's rows, in order; `out` is written atomically.
 
@@ -71,101 +75,74 @@ def score_file(
         logit: also write the predictions' log-odds, after calibration, in a column `logit` for the main label and
             `logit.NAME` for others; only for binary labels.
         reports: told the rows as they are written.
+        precision: `bfloat16` multiplies matrices in 16 bits, faster on CPUs and GPUs with such instructions.
+        spread: machines that score the slices, to the same bits; None: this process.
 
     Errors:
         ConfigError: `out` is `data`, a key has the name of a prediction column, or `logit` without a binary label.
         DataError: the file cannot be read, lacks a column or has an invalid value; `out` cannot be written.
     """
-    return score_rows_of(bundle, data, out, Scoring(column=column, logit=logit, reports=reports or NO_REPORTS))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scoring:
-    """How `score_rows_of` scores a file.
-
-    Args:
-        column: as for `score_file`.
-        logit: as for `score_file`.
-        reports: as for `score_file`.
-        spread: machines that score the slices, to the same bits; None: this process.
-        precision: `bfloat16` multiplies matrices in 16 bits, faster on CPUs and GPUs with such instructions.
-    """
-
-    column: str = PREDICTION
-    logit: bool = False
-    reports: Reports = NO_REPORTS
-    spread: "Spread | None" = None
-    precision: Precision = "float32"
-
-
-def score_rows_of(bundle: Bundle, data: Path | SlicedTable, out: Path | TableWriter, how: Scoring) -> ScoredFile:
-    """`score_file`, in this process or on other machines."""
     writing = out if isinstance(out, TableWriter) else TableWriter(out)
     check_two_files(data if isinstance(data, Path) else data.path, writing.path)
     table = SlicedTable(data) if isinstance(data, Path) else data
     keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
-    made = ScoreColumns.of(bundle, how, keys or [ROW])
+    predictions, logits = _columns(bundle, keys or [ROW], column, logit)
+    given: dict[str, Any] = {"keys": keys, "predictions": predictions, "logits": logits, "precision": precision}
     check_table(table.empty, bundle.schema)
     wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))
     keep_freed_arrays()
-    rows, unseen, told = 0, Counter[tuple[str, int]](), how.reports
-    told.begin("prediction", table.count())
+    rows, unseen, values = 0, Counter[str](), Counter[str]()
+    reports.begin("prediction", table.count())
     slices = table.slices(wanted, SLICE_ROWS)
-    if how.spread is None:
-        scored = _scored_here(bundle, slices, made, keys)
-    else:
-        given = {"column": how.column, "logit": how.logit, "precision": how.precision}
-        scored = how.spread.scored(slices, writing.path, given | {"keys": keys})
-    with writing as writer:
-        for frame, counts in scored:
-            writer.add(frame)
-            for name, pair in counts.items():
-                unseen.update({(name, k): n for k, n in enumerate(pair)})
-            rows += frame.height
-            told.add(frame.height)
+    scored = _scored_here(bundle, slices, given) if spread is None else spread.scored(slices, writing.path, given)
+
+    def or_none() -> Iterator[Scored]:
+        yield from scored
         if not rows:  # a file with only a header
-            frame, counts = scored_slice(bundle, table.empty.select(wanted), made, keys, 0)
+            yield _scored(bundle, table.empty.select(wanted), 0, **given)
+
+    with writing as writer:
+        for frame, counts in or_none():
             writer.add(frame)
-            unseen.update({(name, k): n for name, pair in counts.items() for k, n in enumerate(pair)})
-    names = dict.fromkeys(name for name, _ in unseen)
-    shares = {name: unseen[name, 0] / (unseen[name, 1] or 1) for name in names}
-    return ScoredFile(rows=rows, columns=(*(keys or [ROW]), *made.names), unseen=shares)
+            rows += frame.height
+            reports.add(frame.height)
+            for name, (unknown, count) in counts.items():
+                unseen[name] += unknown
+                values[name] += count
+    shares = {name: unseen[name] / (values[name] or 1) for name in unseen}
+    return ScoredFile(rows=rows, columns=(*(keys or [ROW]), *predictions, *filter(None, logits)), unseen=shares)
 
 
 Scored = tuple[pl.DataFrame, Mapping[str, tuple[int, int]]]
 """Keys and predictions of some rows, and their `Encoder.unseen_counts`."""
 
 
-class Spread(Protocol):
-    """Interface of machines that score slices of a table."""
-
-    def scored(self, slices: Iterable[pl.DataFrame], out: Path, columns: Mapping[str, Any]) -> Iterator[Scored]:
-        """The scored slices, in their order.
-
-        Args:
-            slices: raw rows.
-            out: where the predictions will be; scratch files lie beside it.
-            columns: `keys`, and `column`, `logit` and `precision` of `Scoring`.
-        """
-
-
-def _scored_here(
-    bundle: Bundle, slices: Iterable[pl.DataFrame], made: "ScoreColumns", keys: list[str]
-) -> Iterator[Scored]:
+def _scored_here(bundle: Bundle, slices: Iterable[pl.DataFrame], given: Mapping[str, Any]) -> Iterator[Scored]:
     first = 0
     for part in slices:
-        yield scored_slice(bundle, part, made, keys, first)
+        yield _scored(bundle, part, first, **given)
         first += part.height
         return_freed_memory()  # else encoding, whose arrays have other sizes in every slice, takes ever more
 
 
-def scored_slice(bundle: Bundle, part: pl.DataFrame, made: "ScoreColumns", keys: list[str], first: int) -> Scored:
-    """Keys and predictions of some rows, of which the first has the number `first`."""
+def _scored(
+    bundle: Bundle,
+    part: pl.DataFrame,
+    first: int,
+    *,
+    keys: list[str],
+    predictions: list[str],
+    logits: list[str | None],
+    precision: Precision,
+) -> Scored:
+    """Keys and predictions of some rows, of which the first has the number `first`; columns as of `_columns`."""
     encoded = bundle.encoder.transform(part, first_row=first)
     named = part.select(keys) if keys else pl.DataFrame({ROW: np.arange(first, first + part.height)})
-    with in_precision(made.precision, device_of(bundle.network).type):
+    with in_precision(precision, device_of(bundle.network).type):
         score = bundle.score_table(encoded)
-    found = named.with_columns(made.filled(bundle, score))
+    values = [of.reshape(len(score), len(predictions)).T for of in (bundle.prediction(score), bundle.calibrated(score))]
+    pairs = zip([*predictions, *logits], np.concatenate(values), strict=True)
+    found = named.with_columns(pl.Series(name, column) for name, column in pairs if name is not None)
     return found, bundle.encoder.unseen_counts(encoded)
 
 
@@ -179,43 +156,89 @@ def check_two_files(data: Path, out: Path) -> None:
         raise ConfigError(f"--out must not be a file of --data, found {out} for both: choose another name")
 
 
+def _columns(bundle: Bundle, keys: list[str], column: str, logit: bool) -> tuple[list[str], list[str | None]]:
+    """The columns beside the keys: of predictions by label, and of logits (None for labels without one).
+
+    Errors:
+        ConfigError: a key has the name of one, or `logit` without a binary label.
+    """
+    labels = bundle.schema.labels
+    if logit and all(label.task != "binary" for label in labels):
+        raise ConfigError(f"--logit is for probabilities, but the label {labels[0].name!r} is a number: omit it")
+    ends = {"": labels[0].task} | {f".{label.name}": label.task for label in labels[1:]}
+    predictions = [column + end for end in ends]
+    logits = [LOGIT + end if logit and task == "binary" else None for end, task in ends.items()]
+    names = [*keys, *predictions, *filter(None, logits)]
+    twice = [name for k, name in enumerate(names) if name in names[:k]]
+    if twice:
+        raise ConfigError(f"predictions need a new column, but {twice[0]!r} exists already: give another --column")
+    return predictions, logits
+
+
 @dataclass(frozen=True, kw_only=True)
-class ScoreColumns:
-    """The output columns besides the keys: predictions per label, and optionally logits per binary label."""
+class SpreadScores:
+    """Scores slices on an engine, whose processes load the bundle once each; see `score_file`.
 
-    predictions: tuple[str, ...]
-    logits: tuple[str | None, ...]  # per label; None if a label has no logit column
-    precision: Precision = "float32"  # in which they are computed
+    The slices lie in files beside the predictions, in a folder that all machines see: each from shortly before it is
+    scored until its predictions are written.
 
-    @classmethod
-    def of(cls, bundle: Bundle, how: Scoring, keys: list[str]) -> "ScoreColumns":
-        """The columns of a bundle's predictions.
+    Args:
+        engine: does the work.
+        folder: of the bundle, which all machines see.
+        imports: modules with your own models (`--import`).
+    """
 
-        Errors:
-            ConfigError: a key has the name of one, or `logit` without a binary label.
+    engine: Engine
+    folder: Path
+    imports: Sequence[str] = ()
+
+    def scored(self, slices: Iterable[pl.DataFrame], out: Path, columns: Mapping[str, Any]) -> Iterator[Scored]:
+        """The scored slices, in their order.
+
+        Args:
+            slices: raw rows.
+            out: where the predictions will be; scratch files lie beside it.
+            columns: `keys`, columns and `precision`, as of `_scored`.
         """
-        labels, column, logit = bundle.schema.labels, how.column, how.logit
-        if logit and all(label.task != "binary" for label in labels):
-            raise ConfigError(f"--logit is for probabilities, but the label {labels[0].name!r} is a number: omit it")
-        ends = ["", *(f".{label.name}" for label in labels[1:])]
-        logits = (
-            LOGIT + end if logit and label.task == "binary" else None for end, label in zip(ends, labels, strict=True)
-        )
-        predictions = tuple(column + end for end in ends)
-        made = cls(predictions=predictions, logits=tuple(logits), precision=how.precision)
-        twice = [name for k, name in enumerate(made.names) if name in (*keys, *made.names[:k])]
-        if twice:
-            raise ConfigError(f"predictions need a new column, but {twice[0]!r} exists already: give another --column")
-        return made
+        folder = self.folder.absolute()
+        about = {"columns": columns, "bundle": [str(folder), bundle_digest(folder), *self.imports]}
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with scratch_folder(out.parent.absolute()) as place:
+            place.chmod(0o755)  # other machines' processes may be another user's
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All of them, in the file's order."""
-        return (*self.predictions, *(name for name in self.logits if name is not None))
+            def tasks() -> Iterator[Task]:
+                """A task per slice, whose rows are written when it is asked for."""
+                writer, first = RowsWriter(place, gather=0), 0
+                for part in slices:
+                    writer.add(part)
+                    path = writer.paths[-1]
+                    yield {**about, "rows": str(path), "first": first}
+                    first += part.height
 
-    def filled(self, bundle: Bundle, score: np.ndarray) -> list[pl.Series]:
-        """The columns for rows with these scores."""
-        shape = (len(score), len(self.predictions))
-        found, logit = bundle.prediction(score).reshape(shape), bundle.calibrated(score).reshape(shape)
-        pairs = [*zip(self.predictions, found.T, strict=True), *zip(self.logits, logit.T, strict=True)]
-        return [pl.Series(name, values) for name, values in pairs if name is not None]
+            for answer in self.engine.map(score_rows, tasks()):
+                path = Path(answer["path"])
+                found = pl.read_ipc(path.read_bytes())
+                path.unlink()
+                path.with_suffix("").unlink()
+                yield found, {name: (n, of) for name, (n, of) in answer["unseen"].items()}
+
+
+def score_rows(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Score one file of rows; keys and predictions go to a file beside it."""
+    rows = map_rows([Path(given["rows"])])
+    found, unseen = _scored(_bundle(*given["bundle"]), rows, given["first"], **given["columns"])
+    path = f"{given['rows']}.scores"
+    write_atomically(Path(path), arrow_bytes(found))
+    return {"path": path, "unseen": unseen}
+
+
+@lru_cache(maxsize=1)
+def _bundle(folder: str, digest: str, *imports: str) -> Bundle:
+    """The bundle, kept for the next piece of work in this process."""
+    from fieldwise.models.own import import_model
+
+    for module in imports:
+        import_model(module)
+    if bundle_digest(Path(folder)) != digest:
+        raise BundleError(f"the bundle {folder} has changed while rows were scored: start again")
+    return Bundle.load(folder)

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.prepare.row_sketch import Overlap, RowSketch
+from fieldwise.data.prepare.row_fingerprints import Overlap, RowSketch
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fitted import Fitted, Vocabulary
+from fieldwise.data.encode.fitted_fields import Fitted, Vocabulary
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.models.build import model_name

@@ -13,8 +13,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from fieldwise.cli.show import visible
 from fieldwise.cli.signals import as_interrupts, die_by
-from fieldwise.cli.terminal import visible
 from fieldwise.distributed.environment import record_failure
 from fieldwise.errors import FieldwiseError, LostProcessError
 
@@ -24,11 +24,43 @@ MACHINE_FAULT = 1
 USER_FAULT = 2  # also when the disk or memory is full: the user can free some or ask for less
 LOST = 3  # another of the processes that run a command together has failed, and has said why
 INTERRUPTED = 130
-PACKAGES = {"sklearn": "scikit-learn", "tomli_w": "tomli-w"}  # packages whose name differs from their module's
-REMOVED = {  # options that are gone, with what to use instead
-    "--max-connections-per-address": "a proxy limits an address's connections (deploy/nginx.conf: limit_conn)",
-    "--max-head": "a proxy limits heads (deploy/nginx.conf: large_client_header_buffers)",
-    "--head-timeout": "a proxy limits the time of heads (deploy/nginx.conf: client_header_timeout)",
+PACKAGES = {  # packages whose name differs from their module's
+    "sklearn": "scikit-learn",
+    "tomli_w": "tomli-w",
+    "ray": "'fieldwise[ray]'",
+}
+_USER, _ITEM = "set user = COLUMN in the schema", "set item = COLUMN in the schema"
+_ROWS = "the same rows are drawn every time, and in Python `seed` draws others"
+REMOVED = {  # options that are gone, of all commands or of the one named, with what to use instead
+    "serve --max-connections-per-address": "a proxy limits an address's connections (deploy/nginx.conf: limit_conn)",
+    "serve --max-head": "a proxy limits heads (deploy/nginx.conf: large_client_header_buffers)",
+    "serve --head-timeout": "a proxy limits the time of heads (deploy/nginx.conf: client_header_timeout)",
+    "serve --max-connections": "a worker takes 1,000; a proxy limits them (deploy/nginx.conf: limit_conn)",
+    "serve --max-rows": "a prediction has at most 1,000 rows; send more in several requests",
+    "serve --idle-timeout": "an idle connection is closed after 5 s; a proxy has its own keepalive_timeout",
+    "serve --map-index": "`serve` always maps the index's files",
+    "serve --batch-window": "requests that arrive while the model is busy form the next batch",
+    "--separator": "--read separator=... says it",
+    "--encoding": "--read encoding=... says it",
+    "--columns": "--read columns=... says it",
+    "--threads": "the environment variable OMP_NUM_THREADS sets the threads",
+    "--data-dir": "the environment variable FIELDWISE_DATA names the folder of public data sets",
+    "--cache": "prepared data are cached unless the environment variable FIELDWISE_CACHE is off",
+    "--no-cache": "the environment variable FIELDWISE_CACHE=off turns the cache off",
+    "--ray-address": "the environment variable RAY_ADDRESS names the Ray cluster",
+    "train --restart": "remove the folder .NAME.unfinished beside the bundle to train from the start",
+    "auto --again": "--overwrite replaces an earlier result",
+    "compare --again": "--overwrite replaces the runs of the store",
+    "init --force": "--overwrite replaces an existing recipe and schema",
+    "tune --final-seeds": "--seeds is their number",
+    "recommend --n": "--k is the number of items for each user",
+    "recommend -n": "--k is the number of items for each user",
+    "compare --plot": "`fieldwise report` draws the runs, and a leaderboard in a notebook has `.plot()`",
+    "quickstart --open": "the command prints the page's address",
+    "doctor --quick": "`pip list` shows versions without importing the packages",
+    **dict.fromkeys(("compare --user", "evaluate --user", "report --user", "recommend --user-id"), _USER),
+    **dict.fromkeys(("compare --item", "evaluate --item", "report --item", "recommend --item-id"), _ITEM),
+    **dict.fromkeys(("explain --seed", "report --seed", "evaluate-cascade --seed"), _ROWS),
 }
 NO_MEMORY = (  # PyTorch's messages when an allocation fails
     "can't allocate memory",
@@ -103,7 +135,8 @@ def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
             raise
         return _fail(f"a package is missing: pip install {PACKAGES.get(missing, missing)}", USER_FAULT)
     except Exception as e:
-        if _memory_is_full(e):
+        said_by_pytorch = isinstance(e, (RuntimeError, TypeError)) and any(words in str(e) for words in NO_MEMORY)
+        if said_by_pytorch or isinstance(e, MemoryError):
             hint = "use a smaller batch_size, smaller layers or fewer rows (`fieldwise describe` estimates memory)"
             return _fail(f"out of memory: {hint}", USER_FAULT)
         # The parser's own errors (unknown option, bad value) have a message; anything else is a bug.
@@ -126,27 +159,15 @@ def _usage(e: Any, arguments: Sequence[str]) -> str:
     found = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
     command = e.ctx.command_path if getattr(e, "ctx", None) else "fieldwise"
     sentence = e.format_message().rstrip(".")
-    for name, instead in REMOVED.items():
-        if sentence.startswith(f"No such option: {name}"):
-            return f"{name} was removed; leave it out: {instead}"
-    if command == "fieldwise" and sentence.startswith("No such command") and (group := _group_of(e)):
-        sentence = f"{sentence.partition('.')[0]}. Did you mean `fieldwise {group}`?"
+    name = str(getattr(e, "option_name", ""))
+    if instead := REMOVED.get(name) or REMOVED.get(f"{command.removeprefix('fieldwise ')} {name}"):
+        return f"{name} was removed; leave it out: {instead}"
+    if command == "fieldwise" and sentence.startswith("No such command"):
+        name = sentence.split("'")[1]
+        for group, one in getattr(e.ctx.command, "commands", {}).items():
+            if name in getattr(one, "commands", {}):  # given without its group, such as `infer` for `data infer`
+                sentence = f"{sentence.partition('.')[0]}. Did you mean `fieldwise {group} {name}`?"
     return f"{sentence}{found}; see `{command} --help`"
-
-
-def _group_of(e: Any) -> str | None:
-    """The group's command whose name was given without its group, such as `data infer` for `infer`."""
-    name = e.format_message().split("'")[1]
-    for group, one in getattr(e.ctx.command, "commands", {}).items():
-        if name in getattr(one, "commands", {}):
-            return f"{group} {name}"
-    return None
-
-
-def _memory_is_full(e: Exception) -> bool:
-    if isinstance(e, (RuntimeError, TypeError)):
-        return any(words in str(e) for words in NO_MEMORY)
-    return isinstance(e, MemoryError)
 
 
 def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:

@@ -1,12 +1,12 @@
 """The commands by heading, in the order of `--help`; a command imports heavy modules when it runs."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from fieldwise.cli import (
     auto,
-    cache,
     calibrate,
     compare,
     data,
@@ -14,15 +14,12 @@ from fieldwise.cli import (
     describe,
     doctor,
     evaluate,
-    evaluate_cascade,
     explain,
     export,
     index,
     init,
     predict,
     prepare,
-    quickstart,
-    recipes,
     recommend,
     report,
     serve,
@@ -31,31 +28,45 @@ from fieldwise.cli import (
     tune,
 )
 from fieldwise.cli.command import PlainGroup, add_command
-from fieldwise.cli.options import IMPORTS, version_option
+from fieldwise.cli.options import IMPORTS
 from fieldwise.cli.processes import check_started
+from fieldwise.version import __version__
 
 __all__ = ["app"]
 
-COMMANDS = {
-    "Start": {"quickstart": quickstart, "demo": demo, "init": init, "auto": auto},
-    "Train and compare": {"prepare": prepare, "train": train, "compare": compare, "tune": tune},
-    "Evaluate and explain": {"evaluate": evaluate, "calibrate": calibrate, "report": report, "explain": explain},
-    "Score and recommend": {"predict": predict, "recommend": recommend, "export": export},
-    "Serve": {"index": index, "evaluate-cascade": evaluate_cascade, "serve": serve},
-    "Look up": {"describe": describe, "recipes": recipes, "doctor": doctor},
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Start": {"quickstart": demo.run_quickstart, "demo": demo.run, "init": init.run, "auto": auto.run},
+    "Train and compare": {"prepare": prepare.run, "train": train.run, "compare": compare.run, "tune": tune.run},
+    "Evaluate and explain": {
+        "evaluate": evaluate.run,
+        "calibrate": calibrate.run,
+        "report": report.run,
+        "explain": explain.run,
+    },
+    "Score and recommend": {"predict": predict.run, "recommend": recommend.run, "export": export.run},
+    "Serve": {"index": index.run, "evaluate-cascade": evaluate.run_cascade, "serve": serve.run},
+    "Look up": {"describe": describe.run, "recipes": describe.run_recipes, "doctor": doctor.run},
 }
-GROUPS = {"data": (data, "Start"), "cache": (cache, "Look up"), "store": (store, "Serve")}
+GROUPS = {"data": (data, "Start"), "cache": (prepare, "Look up"), "store": (store, "Serve")}
 
 app = typer.Typer(
     name="fieldwise",
     cls=PlainGroup,
     help="Recommenders built on attention over feature fields: from a raw log to a trained and evaluated model.",
+    epilog="Environment: FIELDWISE_DATA, the folder of public data sets; FIELDWISE_CACHE, the folder of prepared data, "
+    "or off; OMP_NUM_THREADS, the number of threads; RAY_ADDRESS, the cluster of --engine ray.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"fieldwise {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -69,7 +80,9 @@ def _root(
             help="Import a module with your own models first. The working directory is searched too. May be repeated.",
         ),
     ] = None,
-    version: Annotated[bool, version_option()] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     del version
     check_started(context.invoked_subcommand)
@@ -81,8 +94,8 @@ def _root(
             import_model(module)
 
 
-for panel, modules in COMMANDS.items():
-    for name, module in modules.items():
-        add_command(app, name, module.run, panel)
+for panel, commands in COMMANDS.items():
+    for name, run in commands.items():
+        add_command(app, name, run, panel)
 for name, (group, panel) in GROUPS.items():
     app.add_typer(group.app, name=name, cls=PlainGroup, rich_help_panel=panel)

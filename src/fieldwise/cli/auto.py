@@ -1,19 +1,20 @@
 """`fieldwise auto`."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fieldwise.automatic.settings import AutoSettings
 from fieldwise.cli.devices import BundleDevice, check_device
 from fieldwise.cli.next import suggest
-from fieldwise.cli.options import AsJson, Label, Positive, Quiet, Reading, Seed, Threads, set_threads
-from fieldwise.cli.show import console, print_json, say
+from fieldwise.cli.options import AsJson, Label, Overwrite, Positive, Quiet, Reading, Seed, naming_positive
+from fieldwise.cli.show import console, print_json, print_table, say
+from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fieldwise.automatic import AutoResult
+    from fieldwise.automatic.result import AutoResult
 
 __all__ = ["AutoOptions", "run"]
 
@@ -26,9 +27,11 @@ class AutoOptions:
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="Rows with labels: CSV, TSV, Parquet, Arrow or libFM.")]
     label: Label = None
     positive: Positive = None
-    minutes: Annotated[float, typer.Option(min=0.01, help="Time budget of the whole run, from start to end.")] = 10.0
+    minutes: Annotated[float, typer.Option(min=0.01, help="Time budget of the whole run, from start to end.")] = (
+        AutoSettings.minutes
+    )
     out: Annotated[Path | None, typer.Option(help="Folder for all results. Default: runs/auto-TABLE.")] = None
-    again: Annotated[bool, typer.Option("--again", help="Replace the result of an earlier run in that folder.")] = False
+    overwrite: Overwrite = False
     schema: Annotated[Path | None, typer.Option(help="Your own schema (TOML). Default: inferred from the table.")] = (
         None
     )
@@ -39,72 +42,59 @@ class AutoOptions:
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Keep this column as a field whatever the audit finds. May be repeated."),
     ] = None
-    seed: Seed = 0
+    seed: Seed = AutoSettings.seed
     reading: Reading
     json: AsJson = False
     quiet: Quiet = False
-    device: BundleDevice = "cpu"
-    threads: Threads = None
+    device: BundleDevice = AutoSettings.device
 
 
 def run(options: AutoOptions) -> None:
     """Find a good model for a table within a time budget: audit, train, tune, evaluate, save. Ctrl-C ends it early."""
-    from fieldwise.automatic import AutoSettings, run_auto
-    from fieldwise.data.prepare.split_settings import ColumnSplit
+    from fieldwise.automatic.run import BOARD, run_auto
+    from fieldwise.data.prepare.settings import ColumnSplit
     from fieldwise.runs.data_settings import DataSettings
     from fieldwise.schema import Schema
 
-    set_threads(options.threads)
     check_device(options.device)
+    out = options.out or Path("runs") / f"auto-{options.table.name.partition('.')[0] or 'table'}"
+    if (out / BOARD).is_file() and not options.overwrite:
+        raise ConfigError(f"{out} holds the result of an earlier run: give --overwrite to replace it, or another --out")
     settings = AutoSettings(
         label=options.label,
         positive=options.positive or (),
         minutes=options.minutes,
-        out=options.out or Path("runs") / f"auto-{_stem(options.table)}",
+        out=out,
         seed=options.seed,
         keep=options.keep or (),
-        again=options.again,
+        overwrite=options.overwrite,
         began=options.context.obj,
         split=None if options.split_column is None else ColumnSplit(column=options.split_column),
         schema=None if options.schema is None else Schema.from_toml(options.schema),
         device=options.device,
     )
-    reading = options.reading
-    names = None if reading.names is None else tuple(reading.names)
-    data = DataSettings(path=str(options.table), separator=reading.separator, encoding=reading.encoding, columns=names)
-    heard: Callable[[str], None] = (lambda _: None) if options.quiet else say
-    result = run_auto(data, settings, heard)
+    reading = options.reading.arguments
+    names = reading.pop("columns")
+    data = DataSettings(path=str(options.table), columns=None if names is None else tuple(names), **reading)
+    with naming_positive():
+        result = run_auto(data, settings, (lambda _: None) if options.quiet else say)
     if options.json:
         print_json(result.to_plain(), default=str)
     else:
         _show(result)
-    _suggest(result, options)
+    if not options.quiet:
+        _suggest(result, options)
     if result.interrupted:
         raise KeyboardInterrupt
 
 
-def _stem(path: Path) -> str:
-    """A file's name without its suffixes: `clicks` for `clicks.csv.gz`."""
-    return path.name.partition(".")[0] or "table"
-
-
 def _show(result: "AutoResult") -> None:
-    from rich.table import Table
-
-    from fieldwise.automatic.result import legend
-
     out = console()
     heads, rows = result.rows(short=True)
-    table = Table(*heads, box=None)
-    for column in table.columns[1:]:
-        column.justify = "right"
-        column.no_wrap = True
-    for row in rows:
-        table.add_row(*row)
-    out.print(table)
+    print_table(heads, rows, right=True)
     out.print(
-        f"{result.board.rows:,} test rows; * the model in the bundle; ± half the width of the 95 % interval. "
-        f"{legend(result.board)}"
+        f"{result.test_rows:,} test rows; * the model in the bundle; ± half the width of the 95 % interval. "
+        f"{result.legend}"
     )
     out.print("")
     for sentence in result.sentences():
@@ -116,14 +106,11 @@ def _show(result: "AutoResult") -> None:
 
 def _suggest(result: "AutoResult", options: AutoOptions) -> None:
     """Print useful next commands."""
-    folder, table, quiet = result.folder or Path(), options.table, options.quiet
-    bundle, how = folder / "bundle", options.reading.options()
-    scores = folder / "predictions.csv"
-    suggest(
-        "predict (--data may hold new rows)", "predict", bundle, "--data", table, *how, "--out", scores, quiet=quiet
-    )
+    folder, table, how = result.folder or Path(), options.table, options.reading.options()
+    bundle, scores = folder / "bundle", folder / "predictions.csv"
+    suggest("predict (--data may hold new rows)", "predict", bundle, "--data", table, *how, "--out", scores)
     roles = {field.role for field in result.schema.fields}
     log = ["--log", table, *how] if {"user", "item"} <= roles else []
-    suggest("start a server with a web page", "serve", bundle, *log, quiet=quiet)
-    suggest("see what the scores depend on", "explain", bundle, "--data", table, *how, quiet=quiet)
-    suggest("train the same model again, or change it", "train", folder / "recipe.toml", quiet=quiet)
+    suggest("start a server with a web page", "serve", bundle, *log)
+    suggest("see what the scores depend on", "explain", bundle, "--data", table, *how)
+    suggest("train the same model again, or change it", "train", folder / "recipe.toml")

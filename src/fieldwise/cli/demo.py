@@ -1,38 +1,165 @@
-"""`fieldwise demo`: train several models on one log, compare them, recommend ten films and suggest a server."""
+"""`fieldwise demo` and `fieldwise quickstart`: train models on one log, compare them, recommend ten films, serve."""
 
-from dataclasses import dataclass
+import dataclasses
+import socket
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from fieldwise.cli.next import command
-from fieldwise.cli.options import DataDir, Quiet, Seed, Threads
-from fieldwise.cli.show import console
+from fieldwise.cli.next import command, suggest
+from fieldwise.cli.options import Quiet, Seed, data_folder
+from fieldwise.cli.show import console, print_table, row_counts, say
 from fieldwise.config import nearest
-from fieldwise.errors import ConfigError
+from fieldwise.errors import ConfigError, MissingExtraError
 
-__all__ = ["DemoOptions", "run"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
+    import polars as pl
 
-@dataclass(frozen=True, kw_only=True)
-class DemoOptions:
-    """Options of `fieldwise demo`."""
+    from fieldwise.runs.pipeline import TrainingResult
 
-    data: Annotated[str, typer.Option(help="simulated or movielens-1m.")] = "simulated"
-    out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/demo")
-    seed: Seed = 0
-    data_dir: DataDir = None
-    quiet: Quiet = False
-    threads: Threads = None
+__all__ = ["DEMOS", "run", "run_quickstart"]
+
+SERVER = ("uvicorn", "fastapi", "prometheus_client")
+MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")
 
 
-def run(options: DemoOptions) -> None:
+class Demo(NamedTuple):
+    """Recipes on one data set, and settings that keep their training short."""
+
+    recipes: tuple[str, ...]
+    settings: tuple[str, ...] = ()
+
+
+QUICK = Demo(
+    ("simulated/lr", "simulated/fm", "simulated/autoint"),
+    ("data.rows=20_000", "data.users=200", "data.items=200", "training.epochs=10"),
+)
+DEMOS = {
+    "simulated": Demo(tuple(f"simulated/{model}" for model in MODELS)),
+    "movielens-1m": Demo(
+        (*(f"movielens-1m/{model}-ids" for model in MODELS[:-1]), "movielens-1m/inttower"),
+        ("training.epochs=2", "training.batch_size=4096"),
+    ),
+}
+
+
+def run(
+    *,
+    data: Annotated[str, typer.Option(help="simulated or movielens-1m.")] = "simulated",
+    out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/demo"),
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
     """Train LR, FM, AFM, AutoInt, AutoInt+ and IntTower on one log, compare them and recommend ten items to a user."""
-    from fieldwise.cli.demo_runs import DEMOS, train_demo
-
-    data = options.data
     if data not in DEMOS:
         raise ConfigError(f"--data must be a data set of the demo, found {data!r}: {nearest(data, DEMOS)}")
-    words = train_demo(DEMOS[data], options)
+    words = _train(DEMOS[data], data, out, seed, quiet=quiet)
     console().print(f"start a web page with recommendations and explanations for each user: {command(*words)}")
+
+
+def run_quickstart(
+    *,
+    out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/quickstart"),
+    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: any free port.")] = 8000,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Train three models on a small simulated film log, and serve the best one with a web page."""
+    absent = [name for name in SERVER if find_spec(name) is None]
+    if serve and absent:  # reported before any work
+        raise MissingExtraError(
+            f"the page needs {absent[0]}: pip install 'fieldwise[serve]' (or give --no-serve to only train and "
+            "recommend)"
+        )
+    words = _train(QUICK, "simulated", out, seed, quiet=quiet)
+    if not serve:
+        suggest("start a web page with recommendations and explanations for each user", *words)
+        return
+    if not port:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+    words += ["--port", port]
+    suggest("start the page again later", *words)
+    from fieldwise.cli.app import app
+
+    app(args=[str(word) for word in words], prog_name="fieldwise", standalone_mode=False)
+
+
+def _train(demo: Demo, data: str, out: Path, seed: int, *, quiet: bool) -> list[object]:
+    """Train, compare, save and recommend; returns the command that serves the recommending model, as a list of words.
+
+    Errors:
+        KeyboardInterrupt: Ctrl-C; the models trained so far are saved and shown.
+    """
+    from fieldwise.cli.saving import check_out, save_or_keep
+    from fieldwise.data.read.tables import write_table
+    from fieldwise.runs.data import load_frame, prepare_recipe
+    from fieldwise.runs.pipeline import train_recipe
+    from fieldwise.runs.recipe import load_recipe
+    from fieldwise.training.progress import progress_for
+
+    recipes = [dataclasses.replace(load_recipe(name, demo.settings), seed=seed) for name in demo.recipes]
+    folders = {recipe.name: out / recipe.name.split("/")[1] for recipe in recipes}
+    for folder in folders.values():
+        check_out(folder)
+    first, runs, interrupted = recipes[0], [], False
+    frame = load_frame(first.data, data_folder(first.data.name))
+    prepared = prepare_recipe(first, Path(), frame)
+    say(f"{data}: {row_counts(prepared.counts)}")
+    for recipe in recipes:
+        same = (recipe.schema, recipe.split, recipe.rows_seed) == (first.schema, first.split, first.rows_seed)
+        rows = prepared if same else prepare_recipe(recipe, Path(), frame)
+        done = train_recipe(recipe, rows, [progress_for(recipe.name, quiet=quiet)])
+        _, unsaved = save_or_keep(done.bundle, folders[recipe.name])
+        if unsaved is not None:
+            raise unsaved
+        runs.append(done)
+        if interrupted := done.result.stopped == "interrupted":
+            say("interrupted: this model and those before it are saved, the others are skipped")
+            break
+    _print_leaderboard(runs)
+    best = max(runs, key=lambda run: run.valid["auc"])
+    _recommend(best, prepared.train.frame, frame)
+    console().print(f"bundles: {out}/")
+    if interrupted:
+        raise KeyboardInterrupt
+    write_table(frame, out / "log.parquet")
+    return ["serve", folders[best.recipe.name], "--log", out / "log.parquet"]
+
+
+def _print_leaderboard(runs: "Sequence[TrainingResult]") -> None:
+    """Print test metrics of the runs, and of the true probabilities if they are known."""
+    rows = [
+        [
+            run.recipe.name,
+            *(f"{run.test[metric]:.4f}" for metric in ("auc", "logloss")),
+            f"{run.parameters:,}",
+            "-" if run.result.seconds_per_epoch is None else f"{run.result.seconds_per_epoch:.1f}",
+            f"{run.result.epochs}",
+            f"{run.seconds:.0f}",
+        ]
+        for run in runs
+    ]
+    if (best := runs[-1].best_possible) is not None:
+        rows.append(["best possible (true probability)", f"{best['auc']:.4f}", f"{best['logloss']:.4f}", *[""] * 4])
+    print_table(["model", "test AUC", "logloss", "parameters", "s/epoch", "epochs", "seconds"], rows, right=True)
+
+
+def _recommend(best: "TrainingResult", known: "pl.DataFrame", frame: "pl.DataFrame") -> None:
+    """Print ten films for the user with the most known rows."""
+    from fieldwise.data.encode.columns import as_text
+    from fieldwise.schema.ids import id_column
+    from fieldwise.scoring.recommend import Catalogue, recommend
+
+    column = id_column("user", [best.bundle.schema], known.columns)
+    user = str(as_text(known.get_column(column)).mode().sort()[0])
+    top = recommend(best.bundle, frame, Catalogue(title="title"), user).drop("source")
+    name = best.recipe.name
+    console().print(f"\nten films for user {user} by {name} (best on validation rows), without films already seen:")
+    rows = ([f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row] for row in top.iter_rows())
+    print_table(top.columns, rows)

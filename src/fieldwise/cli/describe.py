@@ -1,132 +1,145 @@
-"""`fieldwise describe`: show what a recipe would train, without training it."""
+"""`fieldwise describe` and `fieldwise recipes`."""
 
 import dataclasses
-import importlib.util
 import sys
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fieldwise.cli.next import data_options, suggest
-from fieldwise.cli.options import (
-    AsJson,
-    DataDir,
-    Protocol,
-    RecipeName,
-    Settings,
-    UseCache,
-    cache_for,
-    existing_data_dir,
-)
-from fieldwise.cli.show import console, print_json, say
+from fieldwise.cli.next import suggest
+from fieldwise.cli.options import AsJson, RecipeOptions, cache_for, data_folder
+from fieldwise.cli.show import MIB, console, print_json, print_table, say_cautions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fieldwise.data.prepare.prepared import Prepared
-    from fieldwise.runs.defaults.resolve import Chosen
+    from fieldwise.runs.defaults import Chosen
     from fieldwise.runs.recipe import Recipe
 
-__all__ = ["DescribeOptions", "run"]
+__all__ = ["run", "run_recipes"]
 
-MIB = 2**20
-
-
-@dataclass(frozen=True, kw_only=True)
-class DescribeOptions:
-    """Options of `fieldwise describe`."""
-
-    recipe: RecipeName
-    settings: Settings = None
-    protocol: Protocol = None
-    data_dir: DataDir = None
-    json: AsJson = False
-    cache: UseCache = True
+PROGRAM_MIB = 175.0  # Python, PyTorch and Polars, where the system does not tell
+FIRST_STEP_MIB = 68.0  # what PyTorch loads for the first gradients and the first update
+HEAP = 1.5  # memory of a step by its tensors' bytes: freed blocks between used ones, and work space of kernels
+CHECKPOINTS = 3  # two are kept while the next one is written
 
 
-def run(options: DescribeOptions) -> None:
+def run_recipes() -> None:
+    """List the built-in recipes."""
+    from fieldwise.runs.recipe import recipe_names
+
+    for name in recipe_names():
+        print(name)
+    suggest("see what a recipe trains", "describe", "simulated/afm")
+
+
+def run(*, recipe: RecipeOptions, json: AsJson = False) -> None:
     """Show a recipe's fields, sizes, parameter count and memory estimate. Nothing is trained."""
-    from fieldwise.runs.recipe import check_recipe, load_recipe
-
-    check_recipe(options.recipe, options.settings or [], protocol=options.protocol)  # before PyTorch is loaded
-    from fieldwise.cli.describe_facts import PROGRAM_MIB, describe
-    from fieldwise.data.reports import memory_mib
+    loaded = recipe.load()
+    from fieldwise.config import to_plain
+    from fieldwise.data.reports import memory_mib, peak_mib
+    from fieldwise.models.build import model_to_dict
     from fieldwise.runs.data import prepare_recipe
-    from fieldwise.runs.fitting import settled
+    from fieldwise.runs.pipeline import resolve_defaults
 
-    recipe = load_recipe(options.recipe, options.settings or [], protocol=options.protocol)
-    data_dir = existing_data_dir(options.data_dir, recipe.data.name)
     program = memory_mib() or PROGRAM_MIB
-    cache = cache_for(options.cache)
+    cache = cache_for()
     # Files of the cache are not checked: that takes longer than all else, and training checks them.
-    prepared = prepare_recipe(
-        recipe, data_dir, cache=None if cache is None else dataclasses.replace(cache, verify=False)
-    )
-    peak = _peak_mib()  # of preparing the data, or of reading them from the cache
-    complete, chosen = settled(recipe, prepared)
-    facts = describe(complete, chosen, prepared, program)
-    if options.json:
+    unchecked = None if cache is None else dataclasses.replace(cache, verify=False)
+    prepared = prepare_recipe(loaded, data_folder(loaded.data.name), cache=unchecked)
+    peak = peak_mib()  # of preparing the data, or of reading them from the cache
+    complete, chosen = resolve_defaults(loaded, prepared.train)
+    unseen = prepared.unseen["test"]
+    facts = {
+        "recipe": complete.name,
+        "protocol": complete.protocol,
+        "model": model_to_dict(complete.model),
+        "training": to_plain(complete.training),
+        "defaults": to_plain(chosen),
+        "fields": [
+            {name: getattr(f, name) for name in ("name", "role", "kind", "rows", "shares")}
+            | {"unseen_in_test": unseen.get(f.name)}
+            for f in prepared.encoder.layout.fields
+        ],
+        "labels": [{"name": one.name, "task": one.task, "weight": one.weight} for one in complete.schema.labels],
+        **_sizes(complete, prepared, program),
+    }
+    if json:
         print_json(facts)
         return
-    _tell(recipe, prepared)
+    out = console()
+    out.print(f"{loaded.name}: {loaded.description}".rstrip(": "))
+    if loaded.protocol:
+        out.print(f"protocol: {loaded.protocol}")
+    say_cautions(loaded, prepared)
     _show(facts, chosen)
     if peak is not None:
-        shown = f"peak memory of reading or preparing the rows, mapped files included: {peak:,.0f} MiB"
-        console().print(shown)
-    given = [part for setting in options.settings or () for part in ("--set", setting)]
-    given += [] if options.protocol is None else ["--protocol", options.protocol]
-    suggest("train it", "train", options.recipe, *given, *data_options(options.data_dir))
-
-
-def _tell(recipe: "Recipe", prepared: "Prepared") -> None:
-    """Print the recipe's name and description, and warnings about its data."""
-    from fieldwise.data.prepare.repeats import repeat_sentences
-
-    console().print(f"{recipe.name}: {recipe.description}".rstrip(": "))
-    if recipe.protocol:
-        console().print(f"protocol: {recipe.protocol}")
-    for sentence in repeat_sentences(prepared.counts):
-        say(f"WARNING: {sentence}")
-    if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
-        say(caution)
+        out.print(f"peak memory of reading or preparing the rows, mapped files included: {peak:,.0f} MiB")
+    suggest("train it", "train", recipe.recipe, *recipe.words)
 
 
 def _show(facts: dict[str, Any], choices: "Sequence[Chosen]") -> None:
     """Print the facts as tables."""
-    from rich.table import Table
-
-    out = console()
-    fields = Table("field", "role", "kind", "rows of the table", "unseen in test", box=None)
+    out, rows = console(), []
     for f in facts["fields"]:
+        own = f"{f['rows']:,}" if f["shares"] is None else f"shared with {f['shares']}"
         unseen = f["unseen_in_test"]
-        rows = f"{f['rows']:,}" if f["shares"] is None else f"shared with {f['shares']}"
-        fields.add_row(f["name"], f["role"], f["kind"], rows, "" if unseen is None else f"{unseen:.1%}")
-    out.print(fields)
+        rows.append([f["name"], f["role"], f["kind"], own, "" if unseen is None else f"{unseen:.1%}"])
+    print_table(["field", "role", "kind", "rows of the table", "unseen in test"], rows)
     if len(facts["labels"]) > 1:
         out.print("labels: " + ", ".join(f"{label['name']} ({label['task']})" for label in facts["labels"]))
-    parts = Table("parameter", "shape", "numbers", box=None)
-    for p in facts["parameters"]:
-        parts.add_row(p["name"], " x ".join(map(str, p["shape"])), f"{p['numbers']:,}")
-    out.print(parts)
-    rows = ", ".join(f"{count:,} {part.replace('_', ' ')}" for part, count in facts["counts"].items())
-    memory, disk = (
-        ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts[name].items())
-        for name in ("memory_mib", "disk_mib")
-    )
+    rows = [[p["name"], " x ".join(map(str, p["shape"])), f"{p['numbers']:,}"] for p in facts["parameters"]]
+    print_table(["parameter", "shape", "numbers"], rows)
     if facts["defaults"]:
-        chosen = Table("chosen from the data", "value", "why", box=None)
-        for choice in choices:
-            chosen.add_row(choice.setting, choice.shown, choice.reason)
-        out.print(chosen)
-    out.print(f"{facts['parameter_count']:,} parameters; {rows}")
-    out.print(f"memory estimate for training in MiB: {memory}")
-    out.print(f"disk estimate in MiB: {disk}")
+        chosen = ([choice.setting, choice.shown, choice.reason] for choice in choices)
+        print_table(["chosen from the data", "value", "why"], chosen)
+    counts = ", ".join(f"{count:,} {part.replace('_', ' ')}" for part, count in facts["counts"].items())
+    out.print(f"{facts['parameter_count']:,} parameters; {counts}")
+    for name, words in (("memory_mib", "memory estimate for training"), ("disk_mib", "disk estimate")):
+        sizes = ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts[name].items())
+        out.print(f"{words} in MiB: {sizes}")
 
 
-def _peak_mib() -> float | None:
-    """The peak memory of this process; None if the system does not report it (Windows)."""
-    if importlib.util.find_spec("resource") is None:
-        return None
-    import resource
+def _sizes(recipe: "Recipe", prepared: "Prepared", program_mib: float) -> dict[str, Any]:
+    """Parameters, rows, and estimates of memory and disk in MiB, by purpose, of training complete settings on rows."""
+    from fieldwise.data.encode.fitted_fields import Vocabulary
+    from fieldwise.models import parameter_count
+    from fieldwise.models.build import build_network
+    from fieldwise.runs.data import large_table
+    from fieldwise.training.memory import bytes_of_checkpoint, bytes_of_parameters, bytes_of_rows, bytes_of_step
+    from fieldwise.training.objective import Objective
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / MIB if sys.platform == "darwin" else peak * 1024 / MIB
+    training, labels, train = recipe.training, recipe.schema.labels, prepared.train
+    build = partial(build_network, recipe.model, seed=recipe.seed, labels=len(labels))
+    network, parts = build(prepared.encoder.layout), (train, prepared.valid, prepared.test)
+    raw, encoded = sum(part.raw_bytes for part in parts), sum(part.table.nbytes for part in parts)
+    texts = {id(f): f.values for f in prepared.encoder.fitted if isinstance(f, Vocabulary)}
+    weights = sum(p.nbytes for p in network.parameters())
+    checkpoint = bytes_of_checkpoint(network, training)
+    memory: dict[str, float] = {
+        "program": (program_mib + FIRST_STEP_MIB) * MIB,
+        "raw_rows": raw if large_table(recipe.data) is None else 0,
+        "vocabularies": sum(sum(map(sys.getsizeof, one)) + sys.getsizeof(one) for one in texts.values()),
+        "windows_and_order_of_rows": bytes_of_rows(train.table, len(prepared.valid.table), training),
+        "parameters_gradients_and_optimizer": bytes_of_parameters(network, training),
+        "step": HEAP * bytes_of_step(build, train.table, training, Objective.of(*labels)),
+        "copy_for_a_checkpoint": checkpoint if training.checkpoint_minutes else 0,
+    }
+    disk: dict[str, float] = {
+        "encoded_rows": encoded,
+        "cached_raw_rows": raw,
+        # with the best weights so far
+        "checkpoints": CHECKPOINTS * (checkpoint + weights) if training.checkpoint_minutes else 0,
+        "bundle": weights,
+    }
+    sizes = {"memory_mib": memory | {"sum": sum(memory.values())}, "disk_mib": disk | {"sum": sum(disk.values())}}
+    if train.bound is not None:  # beside the rows of the parts, before any is encoded; encoded, then saved
+        sizes["disk_mib"]["more_while_preparing"] = max(raw - encoded, train.table.nbytes)
+    return {
+        "parameters": [
+            {"name": name, "shape": list(p.shape), "numbers": p.numel()} for name, p in network.named_parameters()
+        ],
+        "parameter_count": parameter_count(network),
+        "counts": dict(prepared.counts),
+        **{name: {what: size / MIB for what, size in found.items()} for name, found in sizes.items()},
+    }

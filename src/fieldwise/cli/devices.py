@@ -1,18 +1,23 @@
-"""The option `--device`, and the errors that name it."""
+"""The option `--device`, bundles on a device, and the rows that a bundle was trained with."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fieldwise.cli.options import cache_for, data_folder
 from fieldwise.cli.show import say
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fieldwise.bundle.bundle import Bundle
+    from collections.abc import Sequence
 
-__all__ = ["BundleDevice", "Device", "check_device", "load_bundle", "with_device"]
+    import polars as pl
+
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.data.prepare.prepared import Prepared
+
+__all__ = ["BundleDevice", "Device", "check_device", "load_bundle", "rows_of_bundle"]
 
 
 def _named(device: str | None) -> str | None:
@@ -42,11 +47,6 @@ BundleDevice = Annotated[
         "one).",
     ),
 ]
-
-
-def with_device(settings: list[str] | None, device: str | None) -> list[str]:
-    """The values of --set, with that of --device."""
-    return [*(settings or []), *([] if device is None else [f"training.device={json.dumps(device)}"])]
 
 
 def check_device(flag: str | None, *others: str) -> None:
@@ -79,3 +79,22 @@ def load_bundle(folder: Path, device: str) -> "Bundle":
 
     check_device(device)
     return Bundle.load(folder, device=device)
+
+
+def rows_of_bundle(
+    bundle: "Bundle", folder: Path, parts: "Sequence[Literal['valid', 'test']]", instead: str
+) -> "tuple[Prepared, list[pl.DataFrame]]":
+    """The prepared data of a bundle's recipe, and the raw rows of some parts.
+
+    Errors:
+        BundleError, DataError: as `recipe_of` and `rows_of_run` raise; they end with `instead`.
+    """
+    from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.identity import UNCHECKED, recipe_of, rows_of_run
+
+    recipe = recipe_of(bundle, folder, instead)
+    prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for())
+    found = [rows_of_run(bundle, recipe, prepared, part, instead) for part in parts]
+    if not found[0][1]:
+        say(UNCHECKED.format({"valid": "validation"}.get(parts[0], parts[0])))
+    return prepared, [frame for frame, _ in found]

@@ -1,49 +1,74 @@
 """`fieldwise doctor`: report whether this machine is ready, and what is missing.
 
 Only the standard library, Typer and Rich are required: any other package that is missing or broken is reported.
-Packages are imported to check that they work, which takes seconds; `--quick` only reads their versions.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+import contextlib
+import importlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
 
-import typer
+from fieldwise.cli.options import AsJson, data_folder
+from fieldwise.cli.show import console, print_json, print_table
+from fieldwise.errors import first_line
+from fieldwise.version import __version__
 
-from fieldwise.cli.options import AsJson, DataDir
-from fieldwise.cli.show import console, print_json
+__all__ = ["EXTRAS", "examine", "run"]
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-__all__ = ["DoctorOptions", "run"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DoctorOptions:
-    """Options of `fieldwise doctor`."""
-
-    data_dir: DataDir = None
-    json: AsJson = False
-    quick: Annotated[bool, typer.Option("--quick", help="Only read versions; import and run nothing.")] = False
+CORE = ("torch", "polars", "numpy", "scikit-learn", "safetensors", "tomli-w", "typer", "rich")
+MODULES = {"scikit-learn": "sklearn", "mlflow-skinny": "mlflow", "mkdocs-material": "material"}  # named otherwise
+TESTED_TORCH = "2.13."
+COMPILERS = ("c++", "g++", "clang++")
 
 
-def run(options: DoctorOptions) -> None:
+UVLOOP = () if sys.platform == "win32" else ("uvloop",)
+EXTRAS = {  # their purposes and packages
+    "pandas": ("pandas frames and pyarrow tables", "pandas", "pyarrow"),
+    "large": ("tables larger than memory, .zst files", "pyarrow"),
+    "lightgbm": ("auto: LightGBM as a baseline", "lightgbm"),
+    "tensorboard": ("train, compare, tune: --tracker tensorboard", "tensorboard"),
+    "mlflow": ("train, compare, tune: --tracker mlflow", "mlflow-skinny"),
+    "wandb": ("train, compare, tune: --tracker wandb", "wandb"),
+    "tune": ("tune: hyperparameter search", "optuna"),
+    "ray": ("prepare, predict, train: --engine ray", "ray", "pyarrow"),
+    "report": ("report: an HTML page about runs", "jinja2"),
+    "serve": (
+        "serve: predictions over HTTP",
+        "fastapi",
+        "fastapi-offline",
+        "msgspec",
+        "prometheus-client",
+        "uvicorn",
+        "httptools",
+        *UVLOOP,
+    ),
+    "redis": ("serve, store: features from Redis", "redis"),
+    "postgresql": ("serve, store: features from PostgreSQL", "psycopg", "psycopg-pool"),
+    "onnx": ("export --to onnx", "onnx", "onnxruntime", "onnxscript"),
+    "docs": ("the documentation site", "mkdocs-material", "mkdocstrings"),
+}
+
+
+def run(*, json: AsJson = False) -> None:
     """Show packages, extras and their purpose, devices, compilers, data sets, and what is missing."""
-    from fieldwise.cli.doctor_facts import examine
-
-    facts = examine(options.data_dir, quick=options.quick)
-    if options.json:
+    facts = examine()
+    if json:
         print_json(facts)
-    else:
-        _show(facts)
-
-
-def _show(facts: dict[str, Any]) -> None:
-    """Print the facts; problems come last, one sentence each."""
+        return
     out = console()
     out.print(f"fieldwise {facts['fieldwise']}, Python {facts['python']}, {facts['platform']}")
     out.print("packages: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["packages"].items()))
-    out.print(_extras_table(facts["extras"]))
+    rows = []
+    for name, extra in facts["extras"].items():
+        found = ", ".join(f"{package} {v}" for package, v in extra["packages"].items() if v is not None)
+        rows.append([name, extra["for"], "yes" if extra["works"] else "no", found or extra["install"]])
+    print_table(["extra", "for", "works", "packages"], rows)
     out.print(
         f"{facts['cores']} cores, {facts['threads'] or 'unknown'} threads, "
         f"vector instructions {facts['cpu_capability'] or 'unknown'}, {facts['free_disk_gib']:.1f} GiB free on disk"
@@ -63,12 +88,127 @@ def _show(facts: dict[str, Any]) -> None:
         out.print("no problems found")
 
 
-def _extras_table(extras: dict[str, Any]) -> "Table":
-    from rich.table import Table
+def examine() -> dict[str, Any]:
+    """The facts as plain values; None for what is unknown because a package is missing."""
+    folder = data_folder()
+    attention: list[str] = []
+    packages = {name: _version(name, attention) for name in CORE}
+    extras = {name: _extra(name, *extra, attention=attention) for name, extra in EXTRAS.items()}
+    data_sets = None  # a package that reads them is missing, which is reported already
+    with contextlib.suppress(ImportError):
+        from fieldwise.data.read.public import PUBLIC_SETS
 
-    table = Table("extra", "for", "works", "packages", box=None)
-    for name, facts in extras.items():
-        works = {True: "yes", False: "no", None: "installed"}[facts["works"]]
-        found = ", ".join(f"{package} {v}" for package, v in facts["packages"].items() if v is not None)
-        table.add_row(name, facts["for"], works, found or facts["install"])
-    return table
+        data_sets = [name for name, public in PUBLIC_SETS.items() if public.present(folder)]
+    if data_sets == []:
+        attention.append(f"no public data set in {folder}: run `fieldwise data fetch NAME`, or set FIELDWISE_DATA")
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores:
+        attention.append(
+            f"other programs keep the {cores} cores busy (load {load:.1f}): training is slow, OMP_NUM_THREADS=1 may be "
+            "faster"
+        )
+    return {
+        "fieldwise": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": packages,
+        "extras": extras,
+        "cores": os.cpu_count(),
+        **_torch_facts(packages["torch"], attention),
+        "compiler": _compiler(),
+        "free_disk_gib": shutil.disk_usage(Path.cwd()).free / 2**30,
+        "data_dir": str(folder),
+        "data_sets": data_sets,
+        "attention": attention,
+    }
+
+
+def _extra(name: str, purpose: str, *packages: str, attention: list[str]) -> dict[str, Any]:
+    """An extra's purpose, its packages' versions, and whether all can be imported."""
+    problems: list[str] = []
+    versions = {package: _version(package, problems) for package in packages}
+    absent = [package for package, version in versions.items() if version is None]
+    install = f"pip install 'fieldwise[{name}]'"
+    if len(absent) == len(versions):
+        attention.extend(problem for problem in problems if "cannot be imported" in problem)
+    elif absent:
+        attention.append(f"the extra {name} ({purpose}) lacks {', '.join(absent)}: {install}")
+    return {"for": purpose, "works": not absent, "packages": versions, "install": install}
+
+
+def _version(package: str, attention: list[str]) -> str | None:
+    """A package's version; None if missing or failing to import, with a sentence in `attention`."""
+    module = MODULES.get(package, package.replace("-", "_"))
+    try:
+        importlib.import_module(module)
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        attention.append(f"{package} is not installed as a package: pip install {package}")
+    except (ImportError, OSError, RuntimeError) as e:  # OSError: a shared library that it needs
+        if isinstance(e, ModuleNotFoundError) and e.name == module:
+            attention.append(f"{package} is not installed: pip install {package}")
+        else:
+            why = first_line(e)
+            attention.append(f"{package} cannot be imported ({why}): fix that, or reinstall {package}")
+    return None
+
+
+def _compiler() -> str | None:
+    """The first line of a C++ compiler's --version; None if there is no compiler."""
+    wanted = [os.environ.get("CXX", ""), *COMPILERS]
+    path = next((found for name in wanted if name and (found := shutil.which(name))), None)
+    if path is None:
+        return None
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(said.splitlines()), path)
+
+
+def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
+    """Threads, vector instructions, devices, and the backend of each operation on each kind of device."""
+    if version is None:
+        return dict.fromkeys(("threads", "cpu_capability", "devices", "ops", "bfloat16"))
+    import torch
+
+    from fieldwise.ops.backends import backends_here
+    from fieldwise.ops.native import NATIVE
+    from fieldwise.training.precision import slow_bfloat16
+
+    if not version.startswith(TESTED_TORCH):
+        attention.append(f"this version is tested with torch {TESTED_TORCH}x, found {version}")
+    if not NATIVE.ready:
+        attention.append(f"operations run on the plain PyTorch backend, many times slower; {NATIVE.why}")
+    elif not NATIVE.threaded:
+        attention.append("native operations run on one thread: PyTorch's OpenMP library was not found")
+    devices, kinds = [f"cpu: {_processor()}"], []
+    for k in range(torch.cuda.device_count()):
+        facts = torch.cuda.get_device_properties(k)
+        cuda = torch.version.cuda or torch.version.hip
+        devices.append(f"cuda:{k}: {facts.name}, {facts.total_memory / 2**30:.0f} GiB, CUDA {cuda} of PyTorch")
+    if torch.cuda.is_available():
+        kinds.append("cuda")
+    if torch.backends.mps.is_available():
+        kinds.append("mps")
+        devices.append("mps: Apple's GPU")
+    ops = backends_here()
+    for kind in kinds:
+        there = backends_here(torch.device(kind))
+        ops = {name: f"{backend}; on {kind} {there[name]}" for name, backend in ops.items()}
+    return {
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "devices": devices,
+        "ops": ops,
+        "bfloat16": slow_bfloat16() or "supported by this CPU",
+    }
+
+
+def _processor() -> str:
+    """The processor's name, or its architecture if the system does not report more."""
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())

@@ -1,81 +1,67 @@
-"""`fieldwise evaluate`."""
+"""`fieldwise evaluate` and `fieldwise evaluate-cascade`."""
 
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.devices import BundleDevice, load_bundle
-from fieldwise.cli.next import command, suggest, suggest_report
-from fieldwise.cli.options import (
-    AsJson,
-    BundleFolder,
-    DataDir,
-    Reading,
-    Threads,
-    UseCache,
-    cache_for,
-    existing_data_dir,
-    set_threads,
-)
+from fieldwise.cli.devices import BundleDevice, load_bundle, rows_of_bundle
+from fieldwise.cli.next import command, log_words, suggest, suggest_report
+from fieldwise.cli.options import AsJson, BundleFolder, Reading
 from fieldwise.cli.ranking import RankingOptions, show_rankings
-from fieldwise.cli.show import calibration_words, print_json, say, show_metrics
+from fieldwise.cli.show import calibration_words, console, drawn_rows, print_json, print_table, say, show_metrics
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    import polars as pl
+    from fieldwise.serving.evaluate import CascadeReport
 
-    from fieldwise.bundle.bundle import Bundle
-    from fieldwise.data.prepare.prepared import Prepared
-    from fieldwise.data.prepare.row_sketch import Overlap
-    from fieldwise.runs.ranking_board import RankingBoard
-    from fieldwise.runs.ranking_settings import RankingSettings
-
-__all__ = ["EvaluateOptions", "run"]
+__all__ = ["run", "run_cascade"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
-    """Options of `fieldwise evaluate`."""
-
-    bundle: BundleFolder
-    data: Annotated[Path | None, typer.Option(help="A table with labels. Default: the recipe's test rows.")] = None
-    reading: Reading
-    ranking: RankingOptions
-    data_dir: DataDir = None
-    json: AsJson = False
-    device: BundleDevice = "cpu"
-    threads: Threads = None
-    cache: UseCache = True
-
-
-def run(options: EvaluateOptions) -> None:
+def run(
+    *,
+    bundle: BundleFolder,
+    data: Annotated[Path | None, typer.Option(help="A table with labels. Default: the recipe's test rows.")] = None,
+    reading: Reading,
+    ranking: RankingOptions,
+    json: AsJson = False,
+    device: BundleDevice = "cpu",
+) -> None:
     """Evaluate a saved bundle on its recipe's test rows, or on a table of your own."""
-    from fieldwise.bundle.trained_rows import rows_trained
+    from fieldwise.bundle.trained_rows import rows_trained, trained_words
+    from fieldwise.data.encode.encoder import check_table
+    from fieldwise.data.prepare.labels import read_labels
+    from fieldwise.runs.leaderboard import ranking_boards
+    from fieldwise.runs.ranking import RankingTask, rank_items
 
-    ranking, k = options.ranking.settings()
-    data = options.data
-    if data is None and options.reading.given:
-        raise ConfigError("--separator, --encoding and --columns apply to --data, which is not given")
-    if data is not None and ranking is not None:
+    wanted = ranking.settings()
+    reading.check_used("--data", data)
+    if data is not None and wanted is not None:
         raise ConfigError(
             "--ranking excludes items that users liked in training rows, which --data does not have: omit one"
         )
-    set_threads(options.threads)
-    bundle = load_bundle(options.bundle, options.device)
-    prepared = None
+    model, where, ranked, seen = load_bundle(bundle, device), str(data), [], None
     if data is not None:
-        frame, where = options.reading.table(data), str(data)
+        frame = reading.table(data)
     else:
-        (frame, prepared), where = _test_rows(bundle, options), "the recipe's test rows"
-    frame, metrics = _measured(bundle, frame, options)
-    seen = rows_trained(bundle, frame) if data is not None else None
-    ranked = []
-    if prepared is not None and ranking is not None:
-        ranked = _ranked(bundle, prepared, options.bundle.name, ranking, k)
-    if options.json:
-        found: dict[str, object] = {"bundle": str(options.bundle), "data": where, "metrics": metrics}
+        prepared, (frame,) = rows_of_bundle(model, bundle, ["test"], "give --data FILE")
+        where = "the recipe's test rows"
+    with reading.lines(data):
+        check_table(frame, model.schema)
+        rows = read_labels(frame, model.schema.labels)
+    if rows.dropped:
+        say(f"{rows.dropped:,} rows dropped by the label's rule")
+    if model.calibration:
+        say(f"measured with the bundle's calibration ({calibration_words(model)})")
+    metrics = model.metrics(rows, one_class=True)
+    if data is not None:
+        seen = rows_trained(model, rows.frame)
+    elif wanted is not None:
+        task = RankingTask(prepared, model.schema, wanted)
+        ranked = ranking_boards({bundle.name: [rank_items(model, task)]}, k=ranking.cutoff)
+    if json:
+        found: dict[str, object] = {"bundle": str(bundle), "data": where, "metrics": metrics}
         if data is not None:
             found["share_trained"] = None if seen is None else seen.share
         if ranked:
@@ -85,73 +71,70 @@ def run(options: EvaluateOptions) -> None:
         show_metrics({where: metrics})
         show_rankings(ranked, "[95 % interval] for other users")
     if seen is not None and seen.found:
-        say(_trained_words(frame.height, seen, bundle, options.bundle))
-    if not options.json:
-        _suggest(bundle, options)
+        instead = "evaluate on rows that were not passed to `fit`"
+        if "recipe" in model.about:
+            instead = f"to evaluate on its test rows: {command('evaluate', bundle)}"
+        say(f"WARNING: {trained_words(rows.frame.height, seen)}; {instead}")
+    if not json and data is None:
+        suggest_report(model, bundle)
+    elif not json:
+        suggest("explain the scores of these rows", "explain", bundle, "--data", data, *reading.options())
 
 
-def _suggest(bundle: "Bundle", options: EvaluateOptions) -> None:
-    """Print a useful next command."""
-    if options.data is None:
-        suggest_report(bundle, options.bundle, options.data_dir)
-    else:
-        given = ("--data", options.data, *options.reading.options())
-        suggest("explain the scores of these rows", "explain", options.bundle, *given)
+def run_cascade(
+    *,
+    prerank: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The IntTower that made the index.")],
+    ranker: Annotated[Path, typer.Argument(metavar="RANKER", help="The bundle that ranks the pre-ranked items.")],
+    index: Annotated[Path, typer.Option(help="Folder of the index.")],
+    data: Annotated[Path, typer.Option(help="Rows whose users and contexts make the requests.")],
+    k: Annotated[int, typer.Option(min=1, help="Items returned.")] = 20,
+    size: Annotated[int, typer.Option("--prerank", min=1, help="Items passed to the ranking bundle.")] = 200,
+    nprobe: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Approximate search: item-head clusters probed per user head. Default: score all items."
+        ),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Maximum number of contexts, sampled at random.")] = 200,
+    reading: Reading,
+    json: AsJson = False,
+    device: BundleDevice = "cpu",
+) -> None:
+    """Measure the loss of pre-ranking compared with ranking every item, and the latency of each stage."""
+    from fieldwise.scoring.ranker import Ranker
+    from fieldwise.serving.evaluate import evaluate_cascade
+    from fieldwise.serving.index import open_index
+
+    tower, ranking = load_bundle(prerank, device), load_bundle(ranker, device)
+    cascade = Ranker(ranking, open_index(index), prerank=tower, nprobe=nprobe)
+    contexts = drawn_rows(reading.table(data), rows, "rows sampled as contexts")
+    report = evaluate_cascade(cascade, contexts, k=k, prerank=size)
+    if json:
+        print_json(asdict(report))
+        return
+    _show_cascade(report, approximate=nprobe is not None)
+    given = ["--prerank", prerank, "--index", index, *([] if nprobe is None else ["--nprobe", nprobe])]
+    given += log_words(tower)
+    suggest("start a server with a web page that uses both bundles", "serve", ranker, *given, needs="uvicorn")
 
 
-def _measured(
-    bundle: "Bundle", frame: "pl.DataFrame", options: EvaluateOptions
-) -> "tuple[pl.DataFrame, dict[str, float]]":
-    """The rows that the label's rule keeps, and their metrics."""
-    import numpy as np
-
-    from fieldwise.data.encode.checks import check_table
-    from fieldwise.data.prepare.labels import read_labels
-    from fieldwise.data.prepare.prepared import group_codes
-    from fieldwise.training.objective import Objective
-
-    labels = bundle.schema.labels
-    with options.reading.lines(options.data):
-        check_table(frame, bundle.schema)
-        rows = read_labels(frame, labels)
-    if rows.dropped:
-        say(f"{rows.dropped:,} rows dropped by the label's rule")
-    score = bundle.calibrated(bundle.score(rows.frame))
-    if bundle.calibration:
-        say(f"measured with the bundle's calibration ({calibration_words(bundle)})")
-    group = group_codes(rows.frame, bundle.schema)
-    return rows.frame, Objective.of(*labels).metrics(rows.y.astype(np.float64), score, group, one_class=True)
-
-
-def _trained_words(rows: int, seen: "Overlap", bundle: "Bundle", folder: Path) -> str:
-    """A warning that the model was trained on these rows, with what to evaluate instead."""
-    from fieldwise.bundle.trained_rows import trained_words
-
-    instead = "evaluate on rows that were not passed to `fit`"
-    if "recipe" in bundle.about:
-        instead = f"to evaluate on its test rows: {command('evaluate', folder)}"
-    return f"WARNING: {trained_words(rows, seen)}; {instead}"
-
-
-def _ranked(
-    bundle: "Bundle", prepared: "Prepared", name: str, settings: "RankingSettings", k: int
-) -> "list[RankingBoard]":
-    from fieldwise.runs.ranking import RankingTask, rank_items
-    from fieldwise.runs.ranking_board import ranking_boards
-
-    task = RankingTask.of(prepared, bundle.schema, settings)
-    return ranking_boards({name: [rank_items(bundle, task)]}, k=k)
-
-
-def _test_rows(bundle: "Bundle", options: EvaluateOptions) -> "tuple[pl.DataFrame, Prepared]":
-    from fieldwise.runs.data import prepare_recipe
-    from fieldwise.runs.rows import UNCHECKED, recipe_of, rows_of_run
-
-    instead = "give --data FILE"
-    recipe = recipe_of(bundle, options.bundle, instead)
-    folder = existing_data_dir(options.data_dir, recipe.data.name)
-    prepared = prepare_recipe(recipe, folder, cache=cache_for(options.cache))
-    frame, checked = rows_of_run(bundle, recipe, prepared, "test", instead)
-    if not checked:
-        say(UNCHECKED.format("test"))
-    return frame, prepared
+def _show_cascade(report: "CascadeReport", *, approximate: bool) -> None:
+    k, size = report.k, report.prerank
+    console().print(
+        f"{report.contexts:,} contexts, {report.items:,} items, {min(size, report.items):,} pre-ranked, {k} returned; "
+        "compared with ranking all items:"
+    )
+    figures = {f"recall@{k}": report.recall, f"NDCG@{k}": report.ndcg, "best item found": report.best_found}
+    rows = [[name, f"{value:.4f}"] for name, value in figures.items()]
+    if approximate:
+        rows.append(["items scored by the IntTower, mean", f"{report.candidates:,.0f}"])
+        rows.append([f"share of its best {size:,} items among them", f"{report.candidate_recall:.4f}"])
+    if report.hit_rate is not None:
+        rows.append([f"hit rate@{k} of the items in {report.targets:,} rows", f"{report.hit_rate:.4f}"])
+        rows.append(["the same, ranking all items", f"{report.hit_rate_all:.4f}"])
+    print_table(["metric", "value"], rows)
+    rows = [[f"{size:,}", f"{share:.4f}"] for size, share in report.recall_by_prerank.items()]
+    print_table(["pre-ranked", f"share of the best {k} kept"], rows, title="\nrecall of pre-ranking")
+    stages = {"ranking all items" if name == "everything" else name: v for name, v in report.milliseconds.items()}
+    rows = [[name, *(f"{value:.2f}" for value in values)] for name, values in stages.items()]
+    print_table(["stage", "p50", "p95", "p99"], rows, title="\nmilliseconds per request")

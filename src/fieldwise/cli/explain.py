@@ -1,7 +1,6 @@
 """`fieldwise explain`: explain the scores of rows, and test whether the explanations are faithful."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -9,19 +8,28 @@ import typer
 
 from fieldwise.cli.devices import BundleDevice, load_bundle
 from fieldwise.cli.next import suggest, suggest_report
-from fieldwise.cli.options import MAX_SEED, AsJson, BundleFolder, Reading, Threads, set_threads
-from fieldwise.cli.show import drawn_rows, print_json
+from fieldwise.cli.options import AsJson, BundleFolder, Reading
+from fieldwise.cli.show import console, drawn_rows, print_json, print_table
 from fieldwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.explain.explanation import Explanation
     from fieldwise.explain.faithfulness import Curves
     from fieldwise.explain.subject import Method, Subject
+    from fieldwise.schema.label import Task
 
 __all__ = ["ExplainOptions", "run"]
+
+WORDS = {
+    "terms": "exact terms",
+    "integrated_gradients": "integrated gradients",
+    "occlusion": "the score's drop without a field",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +41,7 @@ class ExplainOptions:
     row: Annotated[int | None, typer.Option(min=0, help="Explain only this row, counted from 0.")] = None
     rows: Annotated[int, typer.Option(min=1, help="Without --row: maximum number of rows, sampled at random.")] = 1000
     background: Annotated[
-        Path | None,
-        typer.Option(help="Background rows to compare with. Default: the sample rows in the bundle."),
+        Path | None, typer.Option(help="Background rows to compare with. Default: the sample rows in the bundle.")
     ] = None
     method: Annotated[
         str | None,
@@ -47,11 +54,9 @@ class ExplainOptions:
     faithfulness: Annotated[
         bool, typer.Option("--faithfulness", help="Evaluate the explanations with deletion and insertion curves.")
     ] = False
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed for sampling rows and background rows.")] = 0
     reading: Reading
     json: AsJson = False
     device: BundleDevice = "cpu"
-    threads: Threads = None
 
 
 def run(options: ExplainOptions) -> None:
@@ -60,35 +65,50 @@ def run(options: ExplainOptions) -> None:
         raise ConfigError("--faithfulness is a mean over rows: omit --row")
     from fieldwise.explain.effects import effects
     from fieldwise.explain.explanation import explain_subject
+    from fieldwise.explain.faithfulness import faithfulness
+    from fieldwise.explain.summary import planted_pairs_found, summary
 
-    set_threads(options.threads)
     bundle = load_bundle(options.bundle, options.device)
     usual = None if options.background is None else options.reading.table(options.background)
     subject = _subject(bundle, usual, options)
-    method = cast("Method", options.method) if options.method else subject.usual_method
-    found = explain_subject(subject, method, seed=options.seed)
-    directions = {"effects": effects(bundle, usual, label=options.label)}
-    about = {
+    found = explain_subject(subject, cast("Method", options.method) if options.method else subject.usual_method)
+    plain: dict[str, Any] = {
         "bundle": str(options.bundle),
         "data": str(options.data),
         "background": "its sample rows" if options.background is None else str(options.background),
     }
+    directions = {"effects": effects(bundle, usual, label=options.label)}
+    curves: Sequence[Curves] = ()
     if options.row is not None:
-        _show_row({**about, "row": options.row, **found.row(0), **directions}, found, options)
-        if not options.json:
-            suggest_report(bundle, options.bundle, None)
+        plain |= {"row": options.row, **found.row(0), **directions}
     else:
-        _show_set({**about, **directions}, found, bundle, options)
-        if not options.json:
-            given = ("--data", options.data, "--row", 0, *options.reading.options())
-            suggest("explain one row", "explain", options.bundle, *given)
+        plain |= {**directions, **summary(found)}
+        recipe = bundle.about.get("recipe", {})
+        settings = recipe.get("settings", {}) if isinstance(recipe, dict) else {}
+        if settings.get("data", {}).get("name") == "simulated":  # its pairs that matter are known
+            among, of = planted_pairs_found([pair["fields"] for pair in plain["pairs"]])
+            plain["planted_pairs"] = {"found": among, "of": of}
+        if options.faithfulness:
+            curves = faithfulness(subject)
+            lists = [{name: getattr(one, name).tolist() for name in ("deletion", "insertion")} for one in curves]
+            plain["faithfulness"] = [vars(one) | own for one, own in zip(curves, lists, strict=True)]
+    if options.json:
+        print_json(plain, allow_nan=False)
+    elif options.row is not None:
+        _print_row(plain, found, options.top)
+        suggest_report(bundle, options.bundle)
+    else:
+        _print_set(plain, curves, options.top, subject.settings.task)
+        given = ("--data", options.data, "--row", 0, *options.reading.options())
+        suggest("explain one row", "explain", options.bundle, *given)
 
 
 def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOptions) -> "Subject":
-    """The rows to explain, with the background rows."""
+    """The row asked for, or a random sample of the rows in their original order, with the background rows."""
     from fieldwise.explain.subject import Subject
 
-    frame = options.reading.table(options.data)
+    row, data = options.row, options.data
+    frame = options.reading.table(data)
     if usual is not None:
         if not usual.height:
             raise DataError(f"--background {options.background} has no rows: give some to compare with")
@@ -96,7 +116,11 @@ def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOpt
             bundle.encoder.transform(usual)
         except DataError as e:
             raise DataError(f"--background {options.background}: {e}") from None
-    chosen = _chosen(frame, options)
+    if row is not None and row >= frame.height:
+        raise DataError(f"--row counts from 0, and {data} has {frame.height} rows: found {row}")
+    if not frame.height:
+        raise DataError(f"an explanation needs rows, but {data} has none")
+    chosen = drawn_rows(frame, options.rows, "rows sampled") if row is None else frame[row : row + 1]
     try:
         return Subject.of(bundle, chosen, background=usual, label=options.label)
     except DataError:
@@ -104,58 +128,113 @@ def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOpt
         raise
 
 
-def _show_row(plain: dict[str, Any], found: "Explanation", options: ExplainOptions) -> None:
-    if options.json:
-        print_json(plain, allow_nan=False)
-        return
-    from fieldwise.cli.explain_tables import print_row
-
-    print_row(plain, found, options.top)
+def _number(value: float) -> str:
+    return f"{value:+.4f}"
 
 
-def _show_set(about: dict[str, Any], found: "Explanation", bundle: "Bundle", options: ExplainOptions) -> None:
-    from fieldwise.cli.explain_tables import print_set
-    from fieldwise.config import to_plain
-    from fieldwise.explain.faithfulness import faithfulness
-    from fieldwise.explain.summary import summary
+def _print_row(plain: dict[str, Any], found: "Explanation", top: int) -> None:
+    """Print the explanation of one row: `plain` holds its figures, `top` is the number of pairs and weights shown."""
+    out, task = console(), found.subject.settings.task
+    score, prediction, base, gap = (plain[k] for k in ("score", "prediction", "base", "gap"))
+    given = sum(f["contribution"] for f in plain["fields"])
+    calibrated = "calibrated " if found.subject.calibration else ""
+    probability = f"{calibrated}probability {prediction:.4f}, " if task == "binary" else ""
+    out.print(f"{plain['label']}: {plain['sentence']}\n", soft_wrap=True)
+    out.print(
+        f"{probability}score {_number(score)} = base {_number(base)} + fields {_number(given)}"
+        f" + gap {_number(gap)} ({WORDS[plain['method']]})"
+    )
+    extra = [term for term in ("first_order", "attended") if term in plain["fields"][0]]
+    rows = [[f["field"], f["value"], *(_number(f[k]) for k in ("contribution", *extra))] for f in plain["fields"]]
+    heads = ["field", "value", "contribution", *(e.replace("_", " ") for e in extra)]
+    print_table(heads, rows, title="\nfields, strongest first")
+    _print_effects(plain["effects"], top, task)
+    if plain.get("pairs"):
+        parts = [part for part in ("attention", "interaction") if part in plain["pairs"][0]]
+        rows = [
+            [
+                *(" × ".join(p[k]) for k in ("fields", "values")),
+                _number(p["contribution"]),
+                *(f"{p[k]:.4f}" for k in parts),
+            ]
+            for p in plain["pairs"][:top]
+        ]
+        title = f"\npairs, the first {top} of {len(plain['pairs'])}"
+        print_table(["pair", "values", "contribution", *parts], rows, title=title)
+    if "attention" in plain:
+        _print_attention(plain["attention"], found.subject.fields, top)
+    if "levels" in plain:
+        rows = []
+        for level in plain["levels"]:
+            best = sorted(level["heads"], key=lambda head: -abs(head["product"]))[:top]
+            met = ", ".join(f"{h['user_head']}-{h['item_head']} {_number(h['product'])}" for h in best)
+            rows.append([str(level["level"]), _number(level["contribution"]), met])
+        title = "\nlevels: each user head with the item head that it matches best"
+        print_table(["level", "score", "matches"], rows, title=title)
+        rows = [
+            [side, gate["field"], gate["value"], f"{gate['gate']:.4f}", _number(gate["effect"])]
+            for side in ("user", "item")
+            for gate in sorted(plain[f"{side}_gates"], key=lambda g: -g["gate"])
+        ]
+        title = "\ngates: each field's weight in its tower, and its effect on the score"
+        print_table(["side", "field", "value", "gate", "effect"], rows, title=title)
 
-    plain: dict[str, Any] = {**about, **summary(found, seed=options.seed)}
-    planted = _planted(bundle, plain["pairs"])
-    if planted is not None:
-        plain["planted_pairs"] = {"found": planted[0], "of": planted[1]}
-    curves = faithfulness(found.subject, seed=options.seed) if options.faithfulness else ()
-    if curves:
-        plain["faithfulness"] = [to_plain(_plain_curves(c)) for c in curves]
-    if options.json:
-        print_json(plain, allow_nan=False)
-    else:
-        print_set(plain, curves, options.top, found.subject.settings.task)
+
+def _print_effects(effects: "Sequence[dict[str, Any]]", top: int, task: "Task") -> None:
+    """Print the mean prediction by value of the fields with the widest ranges."""
+    from fieldwise.explain.explanation import prediction_text
+
+    rows = []
+    for one in effects[:top]:
+        pairs = zip(one["values"], one["predictions"], strict=True)
+        rows.append([one["field"], ", ".join(f"{value}: {prediction_text(p, task)}" for value, p in pairs)])
+    if rows:
+        title = "\ndirections, the mean prediction of the sample rows with each value"
+        print_table(["field", "value: prediction"], rows, title=title)
 
 
-def _chosen(frame: "pl.DataFrame", options: ExplainOptions) -> "pl.DataFrame":
-    """The row asked for, or a random sample of at most `rows` rows in their original order."""
-    row, data = options.row, options.data
-    if row is not None:
-        if row >= frame.height:
-            raise DataError(f"--row counts from 0, and {data} has {frame.height} rows: found {row}")
-        return frame[row : row + 1]
-    if not frame.height:
-        raise DataError(f"an explanation needs rows, but {data} has none")
-    return drawn_rows(frame, options.rows, options.seed, "rows sampled")
-
-
-def _planted(bundle: "Bundle", pairs: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
-    """How many of the simulated log's planted pairs rank first; None for bundles trained on other data."""
-    from fieldwise.explain.summary import planted_pairs_found
-
-    recipe = bundle.about.get("recipe", {})
-    settings = recipe.get("settings", {}) if isinstance(recipe, dict) else {}
-    if settings.get("data", {}).get("name") != "simulated":
-        return None
-    return planted_pairs_found([pair["fields"] for pair in pairs])
-
-
-def _plain_curves(curves: "Curves") -> dict[str, Any]:
+def _print_attention(weights: object, fields: "Sequence[str]", top: int) -> None:
+    """Print the strongest weights [L, H, F, F] between two fields."""
     import numpy as np
 
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(curves).items()}
+    from fieldwise.explain.explanation import is_uniform, uniform_text
+
+    weights_LHFF = np.asarray(weights)
+    if is_uniform(weights_LHFF, 1 / len(fields)):
+        console().print(f"\n{uniform_text(weights_LHFF, 1 / len(fields))}")
+        return
+    between, rows = np.where(np.eye(len(fields), dtype=bool), -1.0, weights_LHFF), []
+    for place in np.argsort(-between, axis=None)[: min(top, int((between >= 0).sum()))]:
+        layer, head, i, j = np.unravel_index(place, between.shape)
+        rows.append([str(layer + 1), str(head + 1), fields[i], fields[j], f"{between[layer, head, i, j]:.4f}"])
+    title = f"\nattention, the {top} strongest between two fields"
+    print_table(["layer", "head", "query field", "key field", "weight"], rows, title=title)
+
+
+def _print_set(plain: dict[str, Any], curves: "Sequence[Curves]", top: int, task: "Task") -> None:
+    """Print the mean explanation of a set of rows, and its faithfulness curves if there are any."""
+    from fieldwise.explain.summary import summary_tables
+
+    console().print(
+        f"{plain['label']}: {plain['rows']:,} rows, mean score {_number(plain['mean_score'])}, contributions by "
+        f"{WORDS[plain['method']]}, largest gap {plain['largest_gap']:.4f}"
+    )
+    for name, table in summary_tables(plain, top).items():
+        print_table(table.columns, table.rows, title=f"\n{table.title[0].lower()}{table.title[1:]}")
+        if name == "fields":
+            _print_effects(plain["effects"], top, task)
+    if "planted_pairs" in plain:
+        planted = plain["planted_pairs"]
+        console().print(f"\nplanted pairs among the first {planted['of']}: {planted['found']} of {planted['of']}")
+    if "attention" in plain:
+        _print_attention(plain["attention"]["mean"], plain["attention"]["fields"], top)
+    rows = []
+    for c in sorted(curves, key=lambda c: -c.deletion_area):
+        cells = []
+        for area, gain in ((c.deletion_area, c.deletion_gain), (c.insertion_area, c.insertion_gain)):
+            cells += [f"{area:.3f}", f"{gain[0]:+.3f} [{gain[1]:+.3f}, {gain[2]:+.3f}]" if any(gain) else ""]
+        rows.append([c.order.replace("_", " "), *cells])
+    title = "faithfulness: areas of deletion and insertion curves (higher is better), and their gain over random order"
+    heads = ["order", "deletion", "above random", "insertion", "above random"]
+    if rows:
+        print_table(heads, rows, title=f"\n{title}")

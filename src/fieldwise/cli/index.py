@@ -1,24 +1,20 @@
 """`fieldwise index`."""
 
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
 from fieldwise.cli.devices import BundleDevice, load_bundle
-from fieldwise.cli.next import suggest
-from fieldwise.cli.options import AsJson, BundleFolder, Reading, Threads, set_threads
-from fieldwise.cli.show import print_json, say
+from fieldwise.cli.next import log_words, suggest
+from fieldwise.cli.options import AsJson, BundleFolder, Reading
+from fieldwise.cli.show import MIB, print_json, say
 from fieldwise.config import nearest
-from fieldwise.errors import ConfigError
+from fieldwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from fieldwise.schema import Schema
-    from fieldwise.serving.index import ItemIndex
 
 __all__ = ["IndexOptions", "run"]
 
@@ -43,69 +39,93 @@ class IndexOptions:
     reading: Reading
     json: AsJson = False
     device: BundleDevice = "cpu"
-    threads: Threads = None
 
 
 def run(options: IndexOptions) -> None:
     """Compute and store an IntTower's item heads for a catalogue. An update computes only new and changed items."""
     from fieldwise.ops.stored_items import Storage
+    from fieldwise.schema.ids import id_column
     from fieldwise.serving.index import build_index, old_index
     from fieldwise.storage.files import check_folder
 
-    storage, out, names = options.storage, options.out, get_args(Storage)
+    storage, out, names, table = options.storage, options.out, get_args(Storage), options.reading.table
     if storage is not None and storage not in names:
         raise ConfigError(f"--storage must be a known type, found {storage!r}: {nearest(storage, names)}")
     check_folder(out)
-    set_threads(options.threads)
     bundle = load_bundle(options.bundle, options.device)
     if options.items is None and (options.remove is None or options.changes):
         raise ConfigError("an index needs items: give --items (optional only with --remove)")
     old = old_index(out)
-    given = None if options.items is None else options.reading.table(options.items)
-    column = options.id_column or (old.id_column if old else _column(bundle.schema, given))
+    given = None if options.items is None else table(options.items)
+    known = None if given is None else given.columns
+    column = options.id_column or (old.id_column if old else id_column("item", [bundle.schema], known, option="--id"))
     if old is not None and column != old.id_column:
         raise ConfigError(
             f"the index {out} identifies items by {old.id_column!r}, found --id {column}: give another --out"
         )
     if options.id_column is None and old is None:
         say(f"items are identified by the column {column!r} (change it with --id)")
+    if old is None and (options.changes or options.remove is not None):
+        raise ConfigError(f"--changes and --remove need an existing index, found none at {out}: omit them")
+    items = given
+    if old is not None and (given is None or options.changes):
+        items = old.items if given is None else _with_changes(old.items, given, column)
+    assert items is not None, "checked before"
+    if options.remove is not None:
+        items = _without(items, table(options.remove), column)
     chosen = cast(Storage, storage or (old.stored.storage if old else "float32"))
-    index, changes = build_index(
-        bundle, _items(options, old, given, column), out, id_column=column, storage=chosen, note=say
-    )
+    index, changes = build_index(bundle, items, out, id_column=column, storage=chosen, note=say)
     size = index.stored.num_bytes
     if options.json:
         print_json({"index": str(out), "items": len(index), **asdict(changes), "storage": chosen, "bytes": size})
         return
     print(
-        f"{len(index):,} items in {out}, {chosen}, {size / 2**20:,.1f} MB of heads: {changes.new:,} new, "
+        f"{len(index):,} items in {out}, {chosen}, {size / MIB:,.1f} MB of heads: {changes.new:,} new, "
         f"{changes.changed:,} changed, {changes.removed:,} removed, {changes.kept:,} unchanged"
     )
-    if find_spec("uvicorn") is not None:
-        suggest(
-            "start a server with a web page that recommends these items",
-            "serve",
-            "--prerank",
-            options.bundle,
-            "--index",
-            out,
+    what = "start a server with a web page that recommends these items"
+    suggest(what, "serve", "--prerank", options.bundle, "--index", out, *log_words(bundle), needs="uvicorn")
+
+
+def _texts(table: "pl.DataFrame", column: str, option: str) -> "pl.Series":
+    """The ids of a table as texts."""
+    from fieldwise.data.encode.columns import as_text
+
+    if column not in table.columns:
+        raise DataError(
+            f"the table of {option} must have the column {column!r} of ids: {nearest(column, table.columns)}"
         )
+    return as_text(table.get_column(column))
 
 
-def _column(schema: "Schema", items: "pl.DataFrame | None") -> str:
-    from fieldwise.schema.ids import id_column
+def _without(items: "pl.DataFrame", gone: "pl.DataFrame", column: str) -> "pl.DataFrame":
+    """The catalogue without the items whose ids are in `gone`."""
+    ids, known = _texts(gone, column, "--remove"), _texts(items, column, "--items")
+    unknown = ids.filter(~ids.is_in(known.implode()))
+    if len(unknown):
+        raise DataError(f"--remove must name items of the index, found {unknown[0]!r}, which is not in it")
+    return items.filter(~known.is_in(ids.implode()))
 
-    return id_column("item", [schema], None if items is None else items.columns, option="--id")
 
+def _with_changes(items: "pl.DataFrame", changed: "pl.DataFrame", column: str) -> "pl.DataFrame":
+    """The catalogue with changed rows in place of those of the same ids, and with new ones at the end."""
+    import polars as pl
 
-def _items(options: IndexOptions, old: "ItemIndex | None", given: "pl.DataFrame | None", column: str) -> "pl.DataFrame":
-    """The whole catalogue: as given, or the old index's catalogue with the changes applied."""
-    if options.changes or options.remove is not None:
-        if old is None:
-            raise ConfigError(f"--changes and --remove need an existing index, found none at {options.out}: omit them")
-        from fieldwise.cli.index_changes import merged
-
-        gone = None if options.remove is None else options.reading.table(options.remove)
-        return merged(old.items, given if options.changes else None, gone, given, column)
-    assert given is not None, "checked before"
-    return given
+    new = _texts(changed, column, "--items").implode()
+    if sorted(changed.columns) != sorted(items.columns):
+        raise DataError(
+            f"changed items must have the columns of the index: {', '.join(items.columns)}; found "
+            f"{', '.join(changed.columns)}"
+        )
+    added = []
+    for name, kind in items.schema.items():
+        values = changed.get_column(name)
+        added.append(values.cast(kind, strict=False))
+        same = added[-1].cast(values.dtype, strict=False).eq_missing(values)  # the cast may change no value
+        if not same.all():
+            row = int((~same).arg_max() or 0)
+            raise DataError(
+                f"changed items must have the types of the index: column {name!r} is {kind} there, found "
+                f"{values[row]!r} in row {row} (counting from 0); build the index from the whole catalogue instead"
+            )
+    return pl.concat([items.filter(~_texts(items, column, "the index").is_in(new)), pl.DataFrame(added)])

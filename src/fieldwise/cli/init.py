@@ -5,28 +5,23 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from fieldwise.cli.next import command
-from fieldwise.cli.options import Label, Positive, Reading
+from fieldwise.cli.options import Label, Overwrite, Positive, Reading, naming_positive
 from fieldwise.cli.show import say
+from fieldwise.config import to_plain
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from fieldwise.data.infer.label import LabelCandidate
     from fieldwise.data.infer.schema import Inference
-    from fieldwise.data.prepare.split_settings import SplitSettings
-    from fieldwise.data.read.sampled import Sample
-    from fieldwise.schema import Schema
+    from fieldwise.data.read.chunked_table import Sample
 
 __all__ = ["InitOptions", "run"]
 
-_ENDS = (
-    *(".gz", ".zst", ".csv", ".tsv", ".tab", ".txt", ".parquet", ".pq", ".arrow", ".feather", ".ipc"),
-    *(".libfm", ".libsvm", ".svm"),
-)
 _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
 _NONE = "-"
 _OTHER_LABELS = 3
@@ -52,54 +47,58 @@ class InitOptions:
         Path | None, typer.Option(help="An existing schema to use, or the file to write. Default: schema.toml.")
     ] = None
     out: Annotated[Path, typer.Option(help="Folder for the recipe and the schema.")] = Path()
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing recipe and schema.")] = False
+    overwrite: Overwrite = False
     reading: Reading
-
-    @property
-    def given_schema(self) -> Path | None:
-        """The existing schema file to use as it is, if there is one."""
-        return self.schema if self.schema is not None and self.schema.is_file() else None
 
 
 def run(options: InitOptions) -> None:
     """Write a commented schema and recipe for a table, ready to train."""
-    from fieldwise.data.infer.split import suggest_split
-    from fieldwise.data.prepare.repeats import copies_sentence
+    from fieldwise.data.infer.schema import suggest_split
     from fieldwise.data.read.lines import renumbering_rows
     from fieldwise.schema import Schema
     from fieldwise.storage.files import check_folder, write_atomically
 
-    recipe_file, schema_file = _places(options)
+    recipe_file, schema_file, given = _places(options)
     check_folder(options.out)
     separator = options.reading.found_separator(options.table)
     sample, guess = options.reading.sample(options.table), None
     with options.reading.lines(options.table):
-        if options.given_schema is not None:
-            schema = Schema.from_toml(options.given_schema)
+        if given:
+            schema = Schema.from_toml(schema_file)
         else:
             guess = _inferred(sample, options)
             schema = guess.schema
         only_positives = guess is not None and guess.only_positives
         with renumbering_rows(sample.kept):
             split, why = suggest_split(sample.frame, schema, only_positives=only_positives)
-    recipe = _recipe(schema, (split, why), recipe_file, schema_file, options, separator, only_positives)
+    data = {"path": _path_from(options.out, options.table), **options.reading.arguments}
+    data["separator"] = data["separator"] or separator
+    tables: dict[str, Any] = {
+        "schema": _path_from(options.out, schema_file),
+        "data": {k: v for k, v in data.items() if v is not None and (k, v) != ("encoding", "utf-8")},
+        "split": {"kind": split.kind, **{k: v for k, v in to_plain(split).items() if v is not False}},
+    }
+    if only_positives:
+        others = dict.fromkeys(f.column for f in schema.fields if f.role == "item" and f.column != schema.item)
+        tables["negatives"] = {"per_positive": 2, "parts": ["train", "valid", "test"]}
+        tables["negatives"] |= {"item_columns": list(others)} if others else {}
     if guess is not None:
         write_atomically(schema_file, guess.to_toml().encode())
         print(schema_file)
-    write_atomically(recipe_file, recipe.encode())
+    write_atomically(recipe_file, _recipe(recipe_file.name, options.table.name, tables, why).encode())
     print(recipe_file)
     if separator is not None:
         say(f"the fields of {options.table} are separated by {separator!r}")
-    if sample.told:
-        say(f"inferred from {sample.told}")
-    elif copies := copies_sentence(sample.frame):
-        say(copies)
-    for line in () if guess is None else (*_facts(guess, sample, why), *_checks(guess, options)):
-        say(line)
-    read = "" if guess is None else f"check and correct {schema_file}, then "
+    options.reading.say_sample(sample)
+    read = ""
+    if guess is not None:
+        read = f"check and correct {schema_file}, then "
+        for line in _findings(guess, sample, why, options):
+            say(line)
     say(f"next: {read}{command('train', recipe_file)}")
 
 
+@naming_positive()
 def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     """The inferred schema; on a terminal the user is asked for a label and ids that are in doubt."""
     from fieldwise.data.infer.schema import infer_schema
@@ -141,8 +140,8 @@ def _with_id(guess: "Inference", side: Literal["user", "item"], column: str) -> 
     fields = tuple(f for f in guess.schema.fields if f.column != column)
     own = next((f for f in guess.schema.fields if f.column == column and f.cell == "category"), Categorical(column))
     fields = (replace(own, role=side), *fields)
-    ids = {"user": guess.schema.user, "item": guess.schema.item, side: column}
-    schema = replace(guess.schema, fields=fields, user=ids["user"], item=ids["item"])
+    schema = replace(guess.schema, fields=fields)
+    schema = replace(schema, user=column) if side == "user" else replace(schema, item=column)
     doubts = {name: doubt for name, doubt in guess.doubts.items() if name != column}
     notes = guess.notes | {column: f"categorical: the {side} id, as you said"}
     return replace(guess, schema=schema, notes=notes, doubts=doubts)
@@ -152,113 +151,53 @@ def _described(candidate: "LabelCandidate") -> str:
     return f"{candidate.label.column}, {candidate.reason.removeprefix('label: ')}"
 
 
-def _facts(guess: "Inference", sample: "Sample", split: str) -> Iterator[str]:
-    """The five lines about a table: label, user, item, time and split."""
+def _findings(guess: "Inference", sample: "Sample", split: str, options: InitOptions) -> Iterator[str]:
+    """The five lines about a table (label, user, item, time and split), and what the user must check."""
     label = guess.labels[0]
     said = label.rate is None or guess.only_positives or "% of the rows" in label.reason
     yield f"label: {_described(label)}{'' if said else f' ({label.rate:.1%} of the rows)'}"
-    for side in _SIDES:
-        column = getattr(guess.schema, side)
+    ids = {side: getattr(guess.schema, side) for side in _SIDES}
+    for side, column in ids.items():
         count = "" if column is None else f", {sample.frame.get_column(column).n_unique():,} values"
         yield f"{side}: {column or 'none found'}{count}"
     yield f"time: {guess.schema.time or 'none found'}"
     yield f"split: {split}"
-
-
-def _checks(guess: "Inference", options: InitOptions) -> Iterator[str]:
-    """What the user must check."""
     for doubt in guess.doubts.values():
         yield f"CHECK: {doubt}"
-    for side in _SIDES:
-        if getattr(guess.schema, side) is None and not any(f"no {side}" in doubt for doubt in guess.doubts.values()):
+    for side, column in ids.items():
+        if column is None and not any(f"no {side}" in doubt for doubt in guess.doubts.values()):
             yield (
                 f'CHECK: no column was found that holds {side} ids: if there is one, write {side} = "COLUMN" at the '
                 f"top of the schema, and make it a categorical field of role {side!r}"
             )
     for other in guess.labels[1 : _OTHER_LABELS + 1] if options.label is None else ():
-        again = command("init", options.table, "--label", other.label.column, *options.reading.options(), "--force")
+        again = command("init", options.table, "--label", other.label.column, *options.reading.options(), "--overwrite")
         yield f"CHECK: the label may also be {_described(other)}: {again}"
 
 
-def _places(options: InitOptions) -> tuple[Path, Path]:
-    """The files of recipe and schema.
+def _places(options: InitOptions) -> tuple[Path, Path, bool]:
+    """The files of recipe and schema, and whether the schema exists and is to be used as it is.
 
     Errors:
         ConfigError: a file would be overwritten.
     """
-    stem = options.table.name
-    for end in _ENDS:
-        stem = stem[: -len(end)] if stem.lower().endswith(end) and len(stem) > len(end) else stem
+    from fieldwise.data.read.file_listing import kind_of, suffix_of
+
+    stem, table = options.table.name, options.table
+    if kind_of(table) is not None:
+        stem = (Path(table.stem) if suffix_of(table)[1] else table).stem
     schema = options.schema or options.out / "schema.toml"
     recipe = options.out / f"{stem}.toml"
     if recipe.resolve() == schema.resolve():
         recipe = options.out / f"{stem}-recipe.toml"
-    given = options.given_schema is not None
+    given = options.schema is not None and schema.is_file()
     if given and (options.label is not None or options.positive):
         raise ConfigError(f"--label and --positive are for an inferred schema, but {schema} exists: omit")
+    uses = {recipe: "", schema: f", --schema {schema} to use it as it is, or --schema OTHER.toml to write another"}
     for file in (recipe,) if given else (recipe, schema):
-        if file.exists() and not options.force:
-            use = (
-                ""
-                if file == recipe
-                else f", --schema {file} to use it as it is, or --schema OTHER.toml to write another"
-            )
-            raise ConfigError(f"{file} exists and is not overwritten: give --force to replace it{use}")
-    return recipe, schema
-
-
-def _recipe(
-    schema: "Schema",
-    suggested: "tuple[SplitSettings, str]",
-    recipe: Path,
-    schema_file: Path,
-    options: InitOptions,
-    separator: str | None,
-    only_positives: bool,
-) -> str:
-    """The text of a recipe."""
-    import tomli_w
-
-    from fieldwise.config import to_plain
-
-    split, why = suggested
-    folder = recipe.parent
-    data = {"path": _path_from(folder, options.table), **options.reading.arguments}
-    data["separator"] = data["separator"] or separator
-    known = {k: v for k, v in data.items() if v is not None and (k, v) != ("encoding", "utf-8")}
-    shown = {k: v for k, v in to_plain(split).items() if v is not False}
-    return "\n".join(
-        [
-            f"# A recipe for {_line(options.table.name)}: paths are relative to this file's folder.",
-            f"#   fieldwise describe {_line(recipe.name)}    shows what it will do, without training",
-            f"#   fieldwise train {_line(recipe.name)}",
-            "",
-            "# What each column means: check it, and correct it where needed.",
-            tomli_w.dumps({"schema": _path_from(folder, schema_file)}).strip(),
-            "",
-            tomli_w.dumps({"data": known}).strip(),
-            "",
-            f"# {_line(why[0].upper() + why[1:])}. Other ways: random, time, leave-last-out, column.",
-            tomli_w.dumps({"split": {"kind": shown.pop("kind"), **shown}}).strip(),
-            "",
-            *(_negatives(schema) if only_positives else ()),
-            _MODEL,
-        ]
-    )
-
-
-def _negatives(schema: "Schema") -> list[str]:
-    """Lines of a recipe that draw negatives for a log of positives."""
-    import tomli_w
-
-    columns = list(dict.fromkeys(f.column for f in schema.fields if f.role == "item" and f.column != schema.item))
-    drawn = {"per_positive": 2, "parts": ["train", "valid", "test"], "item_columns": columns}
-    return [
-        "# Every row is an event that happened: for each, items are drawn that the user never used.",
-        "# item_columns describe the item: a drawn row gets the drawn item's values.",
-        tomli_w.dumps({"negatives": {k: v for k, v in drawn.items() if v}}).strip(),
-        "",
-    ]
+        if file.exists() and not options.overwrite:
+            raise ConfigError(f"{file} exists and is not overwritten: give --overwrite to replace it{uses[file]}")
+    return recipe, schema, given
 
 
 def _path_from(folder: Path, file: Path) -> str:
@@ -267,6 +206,26 @@ def _path_from(folder: Path, file: Path) -> str:
     return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else str(file)
 
 
-def _line(text: str) -> str:
-    """Text for a comment, with control characters removed."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+def _recipe(name: str, table: str, tables: dict[str, Any], why: str) -> str:
+    """The text of a recipe."""
+    import tomli_w
+
+    from fieldwise.data.infer.schema import one_line
+
+    comments = {
+        "schema": ["# What each column means: check it, and correct it where needed."],
+        "split": [f"# {one_line(why[0].upper() + why[1:])}. Other ways: random, time, leave-last-out, column."],
+        "negatives": [
+            "# Every row is an event that happened: for each, items are drawn that the user never used.",
+            "# item_columns describe the item: a drawn row gets the drawn item's values.",
+        ],
+    }
+    lines = [
+        f"# A recipe for {one_line(table)}: paths are relative to this file's folder.",
+        f"#   fieldwise describe {one_line(name)}    shows what it will do, without training",
+        f"#   fieldwise train {one_line(name)}",
+        "",
+    ]
+    for key, value in tables.items():
+        lines += [*comments.get(key, ()), tomli_w.dumps({key: value}).strip(), ""]
+    return "\n".join([*lines, _MODEL])

@@ -6,18 +6,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fieldwise.cli.options import IMPORTS
+from fieldwise.cli.options import IMPORTS, reading_words
 from fieldwise.cli.show import say
 
 if TYPE_CHECKING:
     from fieldwise.bundle.bundle import Bundle
 
-__all__ = ["command", "command_name", "data_options", "suggest", "suggest_report", "text_options"]
+__all__ = ["command", "command_name", "log_words", "suggest", "suggest_report"]
 
 
 def command_name() -> list[str]:
@@ -40,33 +39,27 @@ def command(*parts: object) -> str:
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
-def suggest(what: str, *parts: object, quiet: bool = False) -> None:
-    """Print one line to standard error: a useful next step and the command for it."""
-    if not quiet:
+def suggest(what: str, *parts: object, needs: str | None = None) -> None:
+    """Print one line to standard error: a useful next step and the command for it, if the package it needs is here."""
+    if needs is None or find_spec(needs) is not None:
         say(f"next, {what}: {command(*parts)}")
 
 
-def suggest_report(bundle: "Bundle", folder: Path, data_dir: Path | None, *, quiet: bool = False) -> bool:
+def log_words(bundle: "Bundle") -> list[str]:
+    """The `--log` of `serve` with the table that a bundle was trained on; nothing if it is gone or has no users."""
+    data = bundle.about.get("recipe", {}).get("settings", {}).get("data", {})
+    path, roles = data.get("path"), {field.role for field in bundle.schema.fields}
+    if path is None or not Path(path).is_file() or not {"user", "item"} <= roles:
+        return []
+    return ["--log", path, *reading_words(data.get("separator"), data.get("encoding", "utf-8"), data.get("columns"))]
+
+
+def suggest_report(bundle: "Bundle", folder: Path) -> bool:
     """Suggest a report of a bundle if one can be made; returns whether it can."""
     if "recipe" not in bundle.about or find_spec("jinja2") is None:
         return False
-    what = "an HTML report with intervals, curves, calibration and slices"
-    suggest(what, "report", folder, *data_options(data_dir), quiet=quiet)
+    suggest("an HTML report with intervals, curves, calibration and slices", "report", folder)
     return True
-
-
-def data_options(data_dir: Path | None) -> list[str]:
-    """The --data-dir option, unless the environment sets the same folder."""
-    if data_dir is None or str(data_dir) == os.environ.get("FIELDWISE_DATA"):
-        return []
-    return ["--data-dir", str(data_dir)]
-
-
-def text_options(separator: str | None, encoding: str, columns: Sequence[str] | None = None) -> list[str]:
-    """The options for reading a text file that differ from their defaults."""
-    given = [] if separator is None else ["--separator", separator.replace("\t", r"\t")]
-    given += [] if encoding == "utf-8" else ["--encoding", encoding]
-    return given if columns is None else [*given, "--columns", ",".join(columns)]
 
 
 def _script_folders() -> set[Path]:

@@ -1,24 +1,29 @@
 """Options that several commands share."""
 
+import json
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fieldwise.errors import ConfigError
-from fieldwise.version import __version__
+from fieldwise.cli.show import say
+from fieldwise.config import nearest
+from fieldwise.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     import polars as pl
 
-    from fieldwise.data.read.sampled import Sample
+    from fieldwise.data.read.chunked_table import Sample
+    from fieldwise.data.read.delimited import TextFormat
     from fieldwise.data.reports import Reports
+    from fieldwise.runs.fits import RunContext
+    from fieldwise.runs.recipe import Recipe
     from fieldwise.storage.cache import Cache
     from fieldwise.training.callbacks import Callback
 
@@ -28,37 +33,31 @@ __all__ = [
     "MAX_SEED",
     "AsJson",
     "BundleFolder",
-    "DataDir",
     "Label",
+    "Overwrite",
     "Positive",
     "Protocol",
     "Quiet",
     "Raw",
     "Reading",
-    "RecipeName",
+    "RecipeOptions",
     "Seed",
     "Settings",
     "Shown",
-    "Threads",
     "Tracker",
-    "UseCache",
     "cache_for",
     "callbacks_for",
     "command_again",
-    "existing_data_dir",
+    "data_folder",
+    "naming_positive",
     "reports_for",
-    "resolve_data_dir",
-    "set_threads",
-    "version_option",
+    "run_context",
 ]
 
 GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start
 IMPORTS: list[str] = []  # modules given with `--import`; suggested commands repeat the option
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 
-RecipeName = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="A recipe's name (`fieldwise recipes` lists them) or a TOML file.")
-]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. training.epochs=3. May be repeated."),
@@ -71,15 +70,6 @@ BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder
 Label = Annotated[str | None, typer.Option(help="The label's column. Default: guessed by name.")]
 Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Random seed.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        envvar="FIELDWISE_DATA",
-        show_envvar=True,
-        help="Folder with the public data sets. Default: the folder that `data fetch` fills.",
-    ),
-]
 Shown = Annotated[
     str,
     typer.Option(
@@ -88,6 +78,7 @@ Shown = Annotated[
         help="`text`, or `json`: one line every few seconds on standard error, for machines that watch.",
     ),
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote there.")]
 Tracker = Annotated[
     str | None,
     typer.Option(
@@ -105,67 +96,118 @@ Positive = Annotated[
     list[str] | None,
     typer.Option(help="A positive value of the label. Default: recognised words such as yes. May be repeated."),
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="Number of CPU threads. Default: PyTorch's choice.")]
 
 
-UseCache = Annotated[
-    bool,
-    typer.Option(
-        "--cache/--no-cache",
-        help="Reuse cached prepared data, and cache what is prepared (see `fieldwise cache show`).",
-    ),
-]
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """A recipe, and what changes it."""
+
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A recipe's name (`fieldwise recipes` lists them) or a TOML file.")
+    ]
+    settings: Settings = None
+    protocol: Protocol = None
+
+    def check(self, device: str | None = None) -> None:
+        """Check the recipe, but for its model's settings, without PyTorch; arguments and errors as for `load`."""
+        from fieldwise.runs.recipe import check_recipe
+
+        check_recipe(self.recipe, self._settings(device), protocol=self.protocol)
+
+    def load(self, device: str | None = None) -> "Recipe":
+        """The recipe, with the device of --device if it is given. PyTorch is loaded only if all else is valid.
+
+        Errors:
+            ConfigError, SchemaError: as `load_recipe` raises.
+        """
+        from fieldwise.runs.recipe import load_recipe
+
+        return load_recipe(self.recipe, self._settings(device), protocol=self.protocol)
+
+    def _settings(self, device: str | None) -> list[str]:
+        return [*(self.settings or []), *([] if device is None else [f"training.device={json.dumps(device)}"])]
+
+    @property
+    def words(self) -> list[str]:
+        """The options that were given, as typed on the command line."""
+        given = [] if self.protocol is None else ["--protocol", self.protocol]
+        return [*(word for setting in self.settings or () for word in ("--set", setting)), *given]
+
+
+def reading_words(separator: str | None, encoding: str, columns: "Sequence[str] | None" = None) -> list[str]:
+    """The options for reading a text file that differ from their defaults, as typed on the command line."""
+    given = {} if separator is None else {"separator": separator.replace("\t", r"\t")}
+    given |= {} if encoding == "utf-8" else {"encoding": encoding}
+    given |= {} if columns is None else {"columns": ",".join(columns)}
+    return [word for key, value in given.items() for word in ("--read", f"{key}={value}")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Options for reading text files.
+    """The option `--read`: how text files are read.
 
     Errors:
-        ConfigError: a column name is empty.
+        ConfigError: an unknown key, or an empty column name.
     """
 
-    separator: Annotated[str | None, typer.Option(help="Delimiter of a text file. Default: detected.")] = None
-    encoding: Annotated[str, typer.Option(help="Encoding of a text file.")] = "utf-8"
-    columns: Annotated[
-        str | None,
-        typer.Option("--columns", help="Column names of a text file without a header, e.g. user,item,click."),
+    read: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--read",
+            metavar="KEY=VALUE",
+            help="How to read a text file: 'separator=;' (default: detected), encoding=latin-1 (default: utf-8), or "
+            "columns=user,item,click, the names for a file without a header. May be repeated.",
+        ),
     ] = None
 
     def __post_init__(self) -> None:
-        if self.separator == r"\t":  # as shells leave it
-            object.__setattr__(self, "separator", "\t")
-        if "" in (self.names or ()):
-            raise ConfigError(
-                f"--columns must name every column of the file, separated by commas, found {self.columns!r}"
-            )
-
-    @property
-    def names(self) -> list[str] | None:
-        """The column names; None if the file has a header."""
-        return None if self.columns is None else [name.strip() for name in self.columns.split(",")]
-
-    @property
-    def given(self) -> bool:
-        """Whether one of the options was given."""
-        return self != type(self)()
+        _ = self.arguments  # which checks them
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The options as keyword arguments of the table reader."""
-        return {"separator": self.separator, "encoding": self.encoding, "columns": self.names}
+        """The options by name."""
+        found: dict[str, Any] = {"separator": None, "encoding": "utf-8", "columns": None}
+        for text in self.read or ():
+            key, equals, value = text.partition("=")
+            if key not in found or not equals:
+                raise ConfigError(f"--read must be KEY=VALUE with a known key, found {text!r}: {nearest(key, found)}")
+            found[key] = value
+        if found["separator"] == r"\t":  # as shells leave it
+            found["separator"] = "\t"
+        if found["columns"] is not None:
+            names = [name.strip() for name in found["columns"].split(",")]
+            if "" in names:
+                raise ConfigError(
+                    f"--read columns=... must name every column of the file, separated by commas, found "
+                    f"{found['columns']!r}"
+                )
+            found["columns"] = names
+        return found
+
+    @property
+    def text(self) -> "TextFormat":
+        """The options as the format of a text file."""
+        from fieldwise.data.read.delimited import TextFormat
+
+        return TextFormat(**self.arguments)
+
+    def check_used(self, option: str, value: object) -> None:
+        """Check that there is a file to read as `--read` says.
+
+        Errors:
+            ConfigError: `--read` is given, but not the option of the file.
+        """
+        if self.read and value is None:
+            raise ConfigError(f"--read applies to {option}, which is not given")
 
     def found_separator(self, path: Path) -> str | None:
         """The delimiter that is detected in a text file, or in the first of several, if it is another than a comma."""
-        from fieldwise.data.read.bytesource import stream_source
-        from fieldwise.data.read.found import find_files
-        from fieldwise.data.read.kinds import kind_of, suffix_of
-        from fieldwise.data.read.one_file import text_separator
+        from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
 
-        file = find_files(path)[0]
-        if self.separator is not None or kind_of(file) != "delimited text" or suffix_of(file)[0] in (".tsv", ".tab"):
+        file, text = find_files(path)[0], self.text
+        if text.separator or kind_of(file) != "delimited text" or suffix_of(file)[0] in (".tsv", ".tab"):
             return None
-        found = text_separator(file, stream_source(file, self.encoding), self.names)
+        found = text.separator_of(file)
         return None if found == "," else found
 
     def table(self, path: Path | str) -> "pl.DataFrame":
@@ -174,9 +216,9 @@ class Reading:
         Errors:
             DataError: as `as_table` raises.
         """
-        from fieldwise.data.read.whole import whole_table
+        from fieldwise.data.read.tables import whole_table
 
-        return whole_table(path, **self.arguments)
+        return whole_table(path, self.text)
 
     def sample(self, path: Path) -> "Sample":
         """All rows of a table of usual size, else a random sample of them.
@@ -184,9 +226,9 @@ class Reading:
         Errors:
             DataError: as `sample_table` raises.
         """
-        from fieldwise.data.read.sampled import sample_table
+        from fieldwise.data.read.chunked_table import sample_table
 
-        return sample_table(path, **self.arguments)
+        return sample_table(path, self.text)
 
     def lines(self, path: Path | None) -> AbstractContextManager[None]:
         """A context in which errors about a row of a text file name its line; it has no effect without a file."""
@@ -194,22 +236,28 @@ class Reading:
             return nullcontext()
         from fieldwise.data.read.lines import naming_lines
 
-        return naming_lines(path, **self.arguments)
+        return naming_lines(path, self.text)
 
     def options(self) -> list[str]:
         """The options that differ from their defaults, as typed on the command line."""
-        from fieldwise.cli.next import text_options
+        return reading_words(**self.arguments)
 
-        return text_options(self.separator, self.encoding, self.names)
+    def say_sample(self, sample: "Sample") -> None:
+        """Say which rows of a table were looked at, if not all, or which of all are copies of others."""
+        from fieldwise.data.prepare.row_fingerprints import copies_sentence
+
+        if sample.told:
+            say(f"inferred from {sample.told}")
+        elif copies := copies_sentence(sample.frame):
+            say(copies)
 
 
-def cache_for(wanted: bool, quiet: bool = False) -> "Cache | None":
-    """The cache of prepared data, which reports on standard error what it reads; None if it is not wanted."""
-    if not wanted:
+def cache_for(quiet: bool = False) -> "Cache | None":
+    """The cache of prepared data, which reports on standard error what it reads; None if FIELDWISE_CACHE is `off`."""
+    from fieldwise.storage.cache import OFF, default_cache
+
+    if os.environ.get("FIELDWISE_CACHE") == OFF:
         return None
-    from fieldwise.cli.show import say
-    from fieldwise.storage.cache import default_cache
-
     return default_cache() if quiet else default_cache(say)
 
 
@@ -241,25 +289,47 @@ def callbacks_for(tracker: str | None, *, quiet: bool) -> "Callable[[str], list[
     return lambda title: [progress_for(title, quiet=quiet), *([] if kind is None else [kind(title)])]
 
 
-def resolve_data_dir(given: Path | None) -> Path:
-    """The folder of public data sets, which may not exist: as given, or the default below the user's home."""
-    if given is None:
-        cache = os.environ.get("XDG_CACHE_HOME")
-        return (Path(cache) if cache else Path.home() / ".cache") / "fieldwise" / "data"
-    return given
-
-
-def existing_data_dir(given: Path | None, name: str | None) -> Path:
-    """`resolve_data_dir` for reading the data set `name`.
+def run_context(data_dir: Path, tracker: str | None, *, quiet: bool) -> "RunContext":
+    """Where stored runs read their data, and how they are shown.
 
     Errors:
-        ConfigError: `name` is a public set and the folder given does not exist.
+        ConfigError, MissingExtraError: as `callbacks_for` raises.
     """
-    from fieldwise.data.read.public import PUBLIC_SETS
+    from fieldwise.runs.fits import RunContext
 
-    if name in PUBLIC_SETS and given is not None and not given.is_dir():
-        raise ConfigError(f"the data folder must exist: {given} does not; check --data-dir or FIELDWISE_DATA")
-    return resolve_data_dir(given)
+    note = (lambda _: None) if quiet else say
+    return RunContext(
+        data_dir=data_dir, cache=cache_for(quiet), note=note, callbacks=callbacks_for(tracker, quiet=quiet)
+    )
+
+
+def data_folder(name: str | None = None) -> Path:
+    """The folder of public data sets: FIELDWISE_DATA, else one in the user's cache folder.
+
+    Args:
+        name: a data set that is to be read from it.
+
+    Errors:
+        ConfigError: `name` is a public set, and the folder that FIELDWISE_DATA names does not exist.
+    """
+    if not (named := os.environ.get("FIELDWISE_DATA")):
+        cache = os.environ.get("XDG_CACHE_HOME")
+        return (Path(cache) if cache else Path.home() / ".cache") / "fieldwise" / "data"
+    if name is not None and not Path(named).is_dir():
+        from fieldwise.data.read.public import PUBLIC_SETS
+
+        if name in PUBLIC_SETS:
+            raise ConfigError(f"the data folder must exist: {named} does not; check FIELDWISE_DATA")
+    return Path(named)
+
+
+@contextmanager
+def naming_positive() -> "Iterator[None]":
+    """Errors about a label name the option, where Python's names the argument."""
+    try:
+        yield
+    except SchemaError as e:
+        raise SchemaError(str(e).replace("ones as positive", "ones with --positive")) from None
 
 
 def command_again() -> list[str]:
@@ -269,22 +339,3 @@ def command_again() -> list[str]:
     """
     safe = [] if sys.path[:1] == [os.getcwd()] else ["-P"]
     return [sys.executable, *safe, "-m", "fieldwise", *GIVEN]
-
-
-def set_threads(threads: int | None) -> None:
-    """Limit PyTorch's threads, if a number is given."""
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
-
-
-def version_option() -> Any:
-    """The option `--version`: print the version and exit."""
-
-    def show(wanted: bool) -> None:
-        if wanted:
-            print(f"fieldwise {__version__}")
-            raise typer.Exit
-
-    return typer.Option("--version", callback=show, is_eager=True, help="Show the version and exit.")

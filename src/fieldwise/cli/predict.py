@@ -7,9 +7,9 @@ from typing import Annotated, cast
 import typer
 
 from fieldwise.cli.devices import BundleDevice, load_bundle
-from fieldwise.cli.engines import EngineName, RayAddress, check_engine, engine_for
 from fieldwise.cli.next import suggest
-from fieldwise.cli.options import IMPORTS, BundleFolder, Raw, Reading, Shown, Threads, reports_for, set_threads
+from fieldwise.cli.options import IMPORTS, BundleFolder, Raw, Reading, Shown, reports_for
+from fieldwise.cli.processes import EngineName, engine_for
 from fieldwise.cli.show import say, say_guarded
 from fieldwise.errors import ConfigError
 
@@ -28,8 +28,7 @@ class PredictOptions:
 
     bundle: BundleFolder
     data: Annotated[
-        Path,
-        typer.Option(help="Rows to score: CSV, TSV, Parquet, Arrow, libFM; a file, folder or pattern."),
+        Path, typer.Option(help="Rows to score: CSV, TSV, Parquet, Arrow, libFM; a file, folder or pattern.")
     ]
     out: Annotated[Path, typer.Option(help="File to write keys and predictions to: .csv, .tsv, .parquet or .arrow.")]
     column: Annotated[str, typer.Option(help="Name of the prediction column.")] = "prediction"
@@ -38,7 +37,6 @@ class PredictOptions:
     reading: Reading
     progress: Shown = "text"
     device: BundleDevice = "cpu"
-    threads: Threads = None
     precision: Annotated[
         str,
         typer.Option(
@@ -49,7 +47,6 @@ class PredictOptions:
         ),
     ] = "float32"
     engine: EngineName = "local"
-    ray_address: RayAddress = None
 
 
 def run(options: PredictOptions) -> None:
@@ -58,44 +55,41 @@ def run(options: PredictOptions) -> None:
     A prediction is a probability, or a number for a regression label. A multi-task bundle writes a column per label:
     `prediction` for the main label, and prediction.NAME for each other.
     """
-    from fieldwise.bundle.score_file import Scoring, check_two_files, score_rows_of
-    from fieldwise.bundle.score_spread import SpreadScores
-    from fieldwise.data.read.sliced import SlicedTable
-    from fieldwise.data.read.writing import TableWriter
+    from fieldwise.bundle.score_file import SpreadScores, check_two_files, score_file
+    from fieldwise.data.read.chunked_table import SlicedTable
+    from fieldwise.data.read.tables import TableWriter
     from fieldwise.ops.devices import device_of
     from fieldwise.storage.files import check_file
     from fieldwise.training.precision import Precision, slow_bfloat16
 
-    check_engine(options.engine, options.ray_address)
     if options.engine == "ray" and options.device != "cpu":
         raise ConfigError(f"--engine ray scores on CPUs, found --device {options.device}: leave one of them out")
     data, out, reading = options.data, options.out, options.reading
     check_file(out)
     check_two_files(data, out)
-    set_threads(options.threads)
     bundle = load_bundle(options.bundle, options.device)
     precision = cast(Precision, options.precision)
     slow = slow_bfloat16(device_of(bundle.network).type) if precision == "bfloat16" else None
     if slow:
         say(f"warning: {slow}")
-    with (
-        engine_for(options.engine, options.ray_address) as engine,
-        reading.lines(data),
-        reports_for(options.progress) as reports,
-    ):
+    with engine_for(options.engine) as engine, reading.lines(data), reports_for(options.progress) as reports:
         spread = None if engine is None else SpreadScores(engine=engine, folder=options.bundle, imports=IMPORTS)
         writer = TableWriter(out, raw=options.raw)
-        table = SlicedTable(data, **reading.arguments)
-        how = Scoring(column=options.column, logit=options.logit, reports=reports, spread=spread, precision=precision)
-        done = score_rows_of(bundle, table, writer, how)
+        done = score_file(
+            bundle,
+            SlicedTable(data, reading.text),
+            writer,
+            column=options.column,
+            logit=options.logit,
+            reports=reports,
+            precision=precision,
+            spread=spread,
+        )
     say(f"{done.rows:,} predictions written to {out} ({', '.join(done.columns)})")
     say_guarded(writer)
-    unseen = [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]
-    if unseen:
-        say(
-            "share of values not in the training rows, scored with their field's embedding for unknown values: "
-            + ", ".join(unseen)
-        )
+    if unseen := [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]:
+        what = "share of values not in the training rows, scored with their field's embedding for unknown values"
+        say(f"{what}: {', '.join(unseen)}")
     if done.rows:
         given = ("--data", data, "--row", 0, *reading.options())
         suggest("explain the prediction of the first row", "explain", options.bundle, *given)

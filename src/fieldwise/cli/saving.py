@@ -3,13 +3,11 @@
 from pathlib import Path
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.bundle.files import MANIFEST
-from fieldwise.bundle.files import check_folder as check_bundle_folder
-from fieldwise.bundle.stopped import stopped_by
-from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.bundle.files import BUNDLE
+from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.storage.files import check_folder, keep_elsewhere
 
-__all__ = ["check_out", "check_replaced", "save_or_keep"]
+__all__ = ["check_out", "save_or_keep"]
 
 
 def check_out(folder: Path) -> None:
@@ -19,22 +17,8 @@ def check_out(folder: Path) -> None:
         BundleError: `folder` is a file, or holds files but no bundle.
         DataError: it is not writable, or the disk is full.
     """
-    check_bundle_folder(folder)
+    BUNDLE.check_folder(folder)
     check_folder(folder)
-
-
-def check_replaced(folder: Path, *, overwrite: bool, unfinished: bool) -> None:
-    """Refuse to replace a finished bundle unasked; one that Ctrl-C left of an unfinished run may be replaced.
-
-    Errors:
-        ConfigError: there is a finished bundle, and `overwrite` is not given.
-    """
-    if overwrite or not (folder / MANIFEST).exists():
-        return
-    if not (unfinished and stopped_by(folder) == "interrupted"):
-        raise ConfigError(
-            f"{folder} holds a bundle already, which training would replace: give --overwrite, or another --out"
-        )
 
 
 def save_or_keep(bundle: Bundle, folder: Path) -> tuple[Path, DataError | None]:

@@ -2,6 +2,7 @@
 
 import gc
 import glob
+import ipaddress
 import multiprocessing
 import os
 import socket
@@ -9,41 +10,211 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.options import set_threads
+from fieldwise.cli.devices import BundleDevice
+from fieldwise.cli.options import Reading
 from fieldwise.cli.processes import check_count
-from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import end_with_parent, usual_ends
 from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
-from fieldwise.storage.cores import available_cores
 from fieldwise.storage.folders import scratch_folder
+from fieldwise.storage.threads import available_cores, threads_set
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from uvicorn import Config
 
-    from fieldwise.cli.serve_sources import Loader
-    from fieldwise.serving.replacement import Live
+    from fieldwise.serving.middleware import ServerSettings
 
 __all__ = ["ServeOptions", "run"]
 
+TOKEN = "FIELDWISE_TOKEN"
 SWITCH = 0.001  # seconds until the model's thread yields to the event loop (Python's default: 0.005)
 GRACE = 8  # seconds to finish open requests when the server stops: container runtimes kill it after 10
+CONNECTIONS, IDLE = 1000, 5  # open connections of a worker; seconds of an idle one
 PAUSE = 1.0  # seconds before a worker that cannot start again ends, and is tried once more
 METRICS = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
 METRICS_FOLDER, SHARED = "metrics", "shared"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """Options of `fieldwise serve`."""
+
+    bundle: Annotated[
+        Path | None, typer.Argument(metavar="BUNDLE", help="The bundle that scores, ranks and explains.")
+    ] = None
+    prerank: Annotated[Path | None, typer.Option(help="The IntTower that made the index.")] = None
+    index: Annotated[Path | None, typer.Option(help="Folder of the item index; its files are mapped.")] = None
+    nprobe: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Approximate search: item-head clusters probed per user head. Default: score all items."
+        ),
+    ] = None
+    users: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FIELDWISE_USERS",
+            show_envvar=True,
+            help="User features: a table, redis://HOST/0#users or postgresql://HOST/DATABASE#users.",
+        ),
+    ] = None
+    user_id: Annotated[
+        str | None,
+        typer.Option(help="Column of user ids in --users or --log. Default: the schema's."),
+    ] = None
+    items: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FIELDWISE_ITEMS",
+            show_envvar=True,
+            help="Item features, likewise, to complete rows that only have an item id. Default: the index's catalogue. "
+            "A table is also the catalogue to recommend from: with --prerank and no --index it is indexed at the "
+            "start; "
+            "with one bundle every item is ranked.",
+        ),
+    ] = None
+    item_id: Annotated[
+        str | None,
+        typer.Option(help="Column of item ids in --items or --log. Default: the schema's."),
+    ] = None
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="A log of interactions. Without --items, --index and --users, the latest values of items and users "
+            "are taken from it too."
+        ),
+    ] = None
+    reading: Reading
+    exclude_seen: Annotated[
+        bool | None,
+        typer.Option(
+            "--exclude-seen/--include-seen",
+            help="Exclude all items of a user's rows in --log, or none. Default: those of positive rows.",
+        ),
+    ] = None
+    max_items: Annotated[
+        int,
+        typer.Option(min=1, help="Maximum number of items that one bundle ranks per request; use --prerank for more."),
+    ] = 20_000
+    title: Annotated[str | None, typer.Option(help="Item column that the page shows as title. Default: detected.")] = (
+        None
+    )
+    store_timeout: Annotated[
+        float, typer.Option(min=0.001, help="Timeout in seconds of a lookup in --users or --items.")
+    ] = 0.1
+    on_store_failure: Annotated[
+        str,
+        typer.Option(
+            help="refuse: respond with 503 while a store fails; degrade: answer without its features and report it."
+        ),
+    ] = "refuse"
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 8000
+    token: Annotated[
+        str | None, typer.Option(envvar=TOKEN, show_envvar=True, help="Bearer token that requests must send.")
+    ] = None
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Allow access without a token although --host is not a loopback address.")
+    ] = False
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A host name that requests may use (header Host). May be repeated. Default: any name with a token or "
+            "on an address other than loopback, else only localhost.",
+        ),
+    ] = None
+    max_body: Annotated[int, typer.Option(min=1, help="Maximum size of a request in bytes.")] = 1 << 20
+    timeout: Annotated[float, typer.Option(min=0.01, help="Timeout in seconds of a request.")] = 10.0
+    workers: Annotated[
+        int, typer.Option(min=1, help="Number of processes that answer requests; they share the memory of the model.")
+    ] = 1
+    watch: Annotated[
+        float, typer.Option(min=0, help="Seconds between checks for a newer bundle or index on disk; 0: never.")
+    ] = 2.0
+    device: BundleDevice = "cpu"
+
+    @property
+    def folders(self) -> list[Path]:
+        """Folders of the bundles."""
+        return [folder for folder in (self.bundle, self.prerank) if folder is not None]
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the address."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def check(self) -> None:
+        """Check that sources fit together, and that access is not open by mistake.
+
+        Errors:
+            ConfigError: a source needs another one, or has no use; an empty token; another address than loopback
+                without a token; --token together with --no-token.
+        """
+        if self.prerank is None and self.index is not None:
+            raise ConfigError("--index is for recommendations with two bundles: also give --prerank, an IntTower")
+        if self.prerank is not None and self.index is None and self.items is None and self.log is None:
+            raise ConfigError("--prerank needs items to recommend: give --index, --items, or a --log with items")
+        if self.prerank is not None and self.index is None and self.items is not None and "://" in self.items:
+            raise ConfigError("an index is built from a table: give --index, or a file as --items")
+        self.reading.check_used("--log", self.log)
+        if self.exclude_seen and self.log is None:
+            raise ConfigError("--exclude-seen needs a log of interactions: give --log")
+        given = os.environ.get(TOKEN) if self.token is None else self.token  # the parser treats an empty one as none
+        if given is not None and not given.strip():
+            raise ConfigError(
+                f"a token must be a text, found an empty one: give --token or {TOKEN} a value, or unset it"
+            )
+        if self.token is not None and self.no_token:
+            raise ConfigError(
+                f"--no-token allows access without a token, found a token too (--token or {TOKEN}): give one of them"
+            )
+        if self.token is None and not self.no_token and not self.is_loopback:
+            raise ConfigError(
+                f"a server on a non-loopback address needs a token, found --host {self.host} without one: set {TOKEN}, "
+                "or give --no-token to allow access without one"
+            )
+
+    def listen(self) -> socket.socket:
+        """A listening socket.
+
+        Errors:
+            ConfigError: the address is not available.
+        """
+        try:
+            family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
+            return socket.create_server((self.host, self.port), family=family)
+        except OSError as e:
+            where = f"{self.host}:{self.port}"
+            raise ConfigError(f"cannot listen on {where}: {e.strerror or e}; give another --host or --port") from None
+
+    def server_settings(self) -> "ServerSettings":
+        """Limits, token and allowed host names for the server."""
+        from fieldwise.serving.middleware import ServerSettings
+
+        own = self.host.lower()
+        hosts = (
+            None if self.allow_host is None or "*" in self.allow_host else frozenset(map(str.lower, self.allow_host))
+        )
+        if self.allow_host is None and self.token is None and self.is_loopback:
+            hosts = frozenset({"localhost", "127.0.0.1", "[::1]", own, f"[{own}]"})
+        return ServerSettings(token=self.token, allow_hosts=hosts, max_body=self.max_body, timeout=self.timeout)
+
+
 def run(options: ServeOptions) -> None:
     """Serve predictions, recommendations and explanations over HTTP, with a web page. Stop with Ctrl-C or SIGTERM."""
-    _check_sources(options)
-    options.listening.check()
+    options.check()
     try:
         import fastapi  # noqa: F401
         import prometheus_client  # noqa: F401
@@ -55,14 +226,14 @@ def run(options: ServeOptions) -> None:
     usual_ends()  # uvicorn stops gracefully by itself
     if options.workers == 1:
         app = _application(options, None)
-        with options.listening.listen() as listening:
+        with options.listen() as listening:
             _say_where(options, listening)
             uvicorn.Server(_configured(options, app)).run(sockets=[listening])
         return
     if sys.platform == "win32":
         raise ConfigError("--workers needs Linux or macOS: leave it out, and start several servers behind a proxy")
     check_count("--workers", options.workers)
-    with scratch_folder() as folder, options.listening.listen() as listening:
+    with scratch_folder() as folder, options.listen() as listening:
         for name in (METRICS_FOLDER, SHARED):
             (folder / name).mkdir()
         os.environ[METRICS] = str(folder / METRICS_FOLDER)
@@ -87,8 +258,8 @@ def _configured(options: ServeOptions, app: "Callable[[], FastAPI] | FastAPI", *
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=options.listening.max_connections,
-        timeout_keep_alive=options.listening.idle_timeout,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=GRACE,
         timeout_worker_healthcheck=GRACE,
     )
@@ -108,27 +279,20 @@ def _prepare(options: ServeOptions, folder: Path) -> None:
 
 def _make_shared(options: ServeOptions, folder: Path) -> None:
     from fieldwise.cli import ended
-    from fieldwise.cli.serve_sources import Loader, open_stores
+    from fieldwise.cli.serve_sources import Loader
 
     def make() -> None:
-        set_threads(_threads(options))
+        _divide_cores(options.workers)
         load = Loader(options, say, folder / SHARED)
         load()
-        open_stores(options, load.tables)
+        load.stores()
 
     end_with_parent()
     sys.exit(ended(make))
 
 
 def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
-    """The application of one of several workers.
-
-    uvicorn ends the server if it cannot be made at the start; one that is started again is tried again.
-    """
-    from uvicorn.config import STARTUP_FAILURE
-
-    from fieldwise.cli.serve_sources import last_generation
-
+    """The application of one of several workers; one that cannot be made is tried again."""
     end_with_parent()
     _forget_metrics_of_the_dead()
     try:
@@ -136,55 +300,39 @@ def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
             return thread.submit(_application, options, folder / SHARED).result()
     except FieldwiseError as e:
         say(str(e))
-        if last_generation(folder / SHARED) is None:
-            sys.exit(STARTUP_FAILURE)
-        time.sleep(PAUSE)  # others serve meanwhile: a store or a table may be back soon
+        time.sleep(PAUSE)  # others serve meanwhile: files and stores were good when the server started
         sys.exit(1)
 
 
 def _application(options: ServeOptions, shared: Path | None) -> "FastAPI":
     """The application, with what is on disk now, which is watched from then on."""
-    from fieldwise.cli.serve_sources import artifacts, open_stores
+    from fieldwise.cli.serve_sources import Loader, manifests
     from fieldwise.serving.http import create_app
-    from fieldwise.serving.replacement import Watcher
+    from fieldwise.serving.replacement import Live, Watcher
     from fieldwise.storage.memory import return_freed_memory
 
-    set_threads(_threads(options))
-    manifests = [folder / kind.manifest for folder, kind in artifacts(options).items()]
-    state = Watcher.state(manifests)
-    load, live = _load_first(options, shared)
-    app = create_app(live, options.server_settings(), open_stores(options, load.tables), title=options.title)
+    _divide_cores(options.workers)
+    files = manifests(options)
+    state = Watcher.state(files)
+    # of several processes the one that made what they share has said what there is to say
+    load = Loader(options, say if shared is None else lambda _: None, shared)
+    live = Live(load())
+    app = create_app(live, options.server_settings(), load.stores())
     sys.setswitchinterval(SWITCH)
     gc.collect()
     return_freed_memory()  # of reading the tables
     gc.freeze()  # long-lived: otherwise garbage collection blocks all requests for 0.3 s at times
     if options.watch:
-        Watcher(live, load, manifests, every=options.watch, note=say, state=state).start()
+        Watcher(live, load, files, every=options.watch, note=say, state=state).start()
     return app
 
 
-def _load_first(options: ServeOptions, shared: Path | None) -> "tuple[Loader, Live]":
-    """The first service; that of a worker started again is the last good one if what is on disk cannot be loaded."""
-    from fieldwise.cli.serve_sources import Loader, last_generation
-    from fieldwise.serving.replacement import Live
+def _divide_cores(workers: int) -> None:
+    """Give each of several workers its share of the cores, unless OMP_NUM_THREADS says how many threads it has."""
+    if workers > 1 and threads_set() is None:
+        import torch
 
-    tell = say if shared is None else _say_nothing  # the process that made what workers share has said it
-    try:
-        load = Loader(options, tell, shared)
-        return load, Live(load())
-    except FieldwiseError as e:
-        if shared is None or (kept := last_generation(shared)) is None:
-            raise
-        load = Loader(options, tell, shared, kept)
-        live = Live(load())
-        live.refused = str(e)
-        say(f"{e}; the last good one is served")
-        return load, live
-
-
-def _threads(options: ServeOptions) -> int | None:
-    """Threads of PyTorch; None for its default."""
-    return options.threads or (None if options.workers == 1 else max(1, available_cores() // options.workers))
+        torch.set_num_threads(max(1, available_cores() // workers))
 
 
 def _forget_metrics_of_the_dead() -> None:
@@ -197,23 +345,6 @@ def _forget_metrics_of_the_dead() -> None:
 
 
 def _say_where(options: ServeOptions, listening: socket.socket) -> None:
-    place = f"http://{options.listening.host}:{listening.getsockname()[1]}"
+    place = f"http://{options.host}:{listening.getsockname()[1]}"
     workers = f", {options.workers} workers" if options.workers > 1 else ""
     say(f"serving at {place} (web page; API reference: {place}/docs; stop with Ctrl-C{workers})")
-
-
-def _say_nothing(_: str) -> None:
-    """Say nothing."""
-
-
-def _check_sources(options: ServeOptions) -> None:
-    if options.prerank is None and options.index is not None:
-        raise ConfigError("--index is for recommendations with two bundles: also give --prerank, an IntTower")
-    if options.prerank is not None and options.index is None and options.items is None and options.log is None:
-        raise ConfigError("--prerank needs items to recommend: give --index, --items, or a --log with items")
-    if options.prerank is not None and options.index is None and options.items is not None and "://" in options.items:
-        raise ConfigError("an index is built from a table: give --index, or a file as --items")
-    if options.reading.given and options.log is None:
-        raise ConfigError("--separator, --encoding and --columns apply to --log, which is not given")
-    if options.exclude_seen and options.log is None:
-        raise ConfigError("--exclude-seen needs a log of interactions: give --log")

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -68,6 +69,9 @@ def end_with_parent() -> None:
     if sys.platform == "linux":
         set_signal_of_parents_death = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(set_signal_of_parents_death, signal.SIGTERM)
+        parent = multiprocessing.parent_process()
+        if parent is not None and not parent.is_alive():  # it ended before this was called
+            die_by(signal.SIGTERM)
 
 
 def die_by(number: int) -> None:

@@ -1,7 +1,7 @@
 """`fieldwise store`."""
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -34,15 +34,15 @@ class LoadOptions:
 
 def run_load(options: LoadOptions) -> None:
     """Write a table into a store. Replaces a table of this name; servers read the old one until the new is complete."""
-    from fieldwise.serving.stores.load import load_table
-    from fieldwise.serving.stores.url import StoreURL
+    from fieldwise.data.read.chunked_table import SlicedTable
+    from fieldwise.serving.stores import StoreURL, load_table
 
     address = StoreURL.parse(options.to)
     began = time.perf_counter()
-    loaded = load_table(options.table, address, options.id_column, **options.reading.arguments)
+    loaded = load_table(SlicedTable(options.table, options.reading.text), address, options.id_column)
     seconds = time.perf_counter() - began
     if options.json:
-        print_json({"store": address.shown, **asdict(loaded), "seconds": seconds})
+        print_json({"store": address.shown, **loaded._asdict(), "seconds": seconds})
         return
     before = "" if loaded.before is None else f", replacing {loaded.before:,}"
     print(f"{loaded.rows:,} rows in {address.shown}{before}: {', '.join(loaded.columns)}; {seconds:.1f} s")

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import time
 import warnings
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,72 +12,75 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.devices import Device, check_device, with_device
-from fieldwise.cli.engines import EngineName, RayAddress, check_engine
+from fieldwise.cli.devices import Device, check_device
+from fieldwise.cli.next import suggest, suggest_report
 from fieldwise.cli.options import (
     MAX_SEED,
     AsJson,
-    DataDir,
-    Protocol,
+    Overwrite,
     Quiet,
-    RecipeName,
-    Settings,
+    RecipeOptions,
     Shown,
-    Threads,
     Tracker,
-    UseCache,
     cache_for,
     callbacks_for,
-    existing_data_dir,
+    data_folder,
+    reading_words,
     reports_for,
-    set_threads,
 )
-from fieldwise.cli.processes import in_process_group, launch_processes, run_on_ray
-from fieldwise.cli.show import say
-from fieldwise.cli.train_words import show_run, suggest_next, tell_baseline, tell_processes, tell_rows
+from fieldwise.cli.processes import EngineName, in_process_group, launch_processes, train_on_ray
+from fieldwise.cli.show import console, print_json, row_counts, say, say_cautions, show_metrics
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
-    from fieldwise.data.reports import Reports
     from fieldwise.distributed.process_group import ProcessGroup
-    from fieldwise.runs.pipeline import Run
+    from fieldwise.runs.pipeline import TrainingResult
     from fieldwise.runs.recipe import Recipe
-    from fieldwise.training.callbacks import Callback
     from fieldwise.training.unfinished import Unfinished
 
-__all__ = ["TrainOptions", "run"]
+__all__ = ["TrainOptions", "below_baseline", "run"]
+
+STOPPED = {
+    "patience": "no improvement since",
+    "epochs": "all epochs completed",
+    "interrupted": "interrupted",
+    "time": "time limit reached",
+    "converged": "solved exactly",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
     """Options of `fieldwise train`."""
 
-    recipe: RecipeName
-    settings: Settings = None
-    protocol: Protocol = None
+    recipe: RecipeOptions
     seed: Annotated[
         int | None, typer.Option(min=0, max=MAX_SEED, help="Seed of the split, negatives, weights and row order.")
     ] = None
     out: Annotated[Path | None, typer.Option(help="Folder for the bundle. Default: runs/RECIPE-seedN.")] = None
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Start over, even if the folder has an unfinished run.")
-    ] = False
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished bundle in the folder.")] = False
-    data_dir: DataDir = None
+    overwrite: Overwrite = False
     json: AsJson = False
     quiet: Quiet = False
     tracker: Tracker = None
     progress: Shown = "text"
     device: Device = None
-    threads: Threads = None
-    cache: UseCache = True
     processes: Annotated[
         int | None,
         typer.Option(min=1, help="Processes on this machine that share the training; torchrun starts them on several."),
     ] = None
     engine: EngineName = "local"
-    ray_address: RayAddress = None
+
+    def load(self) -> "Recipe":
+        """The recipe, with the seed and the device from the options."""
+        recipe = self.recipe.load(self.device)
+        return recipe if self.seed is None else dataclasses.replace(recipe, seed=self.seed)
+
+    def folder(self, recipe: "Recipe") -> Path:
+        """The folder for the bundle."""
+        short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
+        way = f"-{self.recipe.protocol}" if self.recipe.protocol else ""
+        return self.out or Path("runs") / f"{short}{way}-seed{recipe.seed}"
 
 
 def run(options: TrainOptions) -> None:
@@ -84,56 +88,22 @@ def run(options: TrainOptions) -> None:
 
     Ctrl-C keeps the best model so far. After Ctrl-C or a kill the same command resumes from the last checkpoint.
     """
-    from fieldwise.runs.recipe import check_recipe
-
-    settings = with_device(options.settings, options.device)
-    check_recipe(options.recipe, settings, protocol=options.protocol)  # before PyTorch is loaded
-    check_engine(options.engine, options.ray_address)
+    options.recipe.check(options.device)  # before PyTorch is loaded
     if options.engine == "ray" and "FIELDWISE_RAY_WORKER" not in os.environ:
-        _run_on_ray(options)
+        recipe = options.load()
+        out = options.folder(recipe).absolute()
+        out.parent.mkdir(parents=True, exist_ok=True)
+        train_on_ray(options.processes, gpus=recipe.training.device.startswith("cuda"), folder=out.parent)
         return
     if launch_processes(options.processes):
         return
     with in_process_group() as group:
-        set_threads(options.threads)
-        recipe = _recipe(options)
+        recipe = options.load()
         check_device(options.device, recipe.training.device)
         if group is None or group.is_main_process:
             _run_here(options, recipe, group)
         else:
             _share(options, recipe, group)
-
-
-def _run_on_ray(options: TrainOptions) -> None:
-    """Train in processes on a Ray cluster."""
-    from fieldwise.distributed.ray_train import RayJob
-
-    if options.processes is None:
-        raise ConfigError("--engine ray needs the number of processes: add --processes N")
-    recipe = _recipe(options)
-    out = (options.out or _folder(recipe, options.protocol)).absolute()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    files = [options.recipe, recipe.data.path]
-    reads = tuple(Path(name).absolute() for name in files if name is not None and Path(name).exists())
-    gpus = recipe.training.device.partition(":")[0] == "cuda"
-    job = RayJob(processes=options.processes, cores=options.threads or 1, gpus=gpus, folder=out.parent)
-    run_on_ray(options.ray_address, job, reads)
-
-
-def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | None") -> None:
-    """Train in this process, which prints and writes, and in others, if there are any."""
-    from fieldwise.cli.saving import check_out, check_replaced
-    from fieldwise.training.unfinished import Unfinished
-
-    folder = options.out or _folder(recipe, options.protocol)
-    check_out(folder)
-    unfinished = Unfinished.beside(folder, remedy="give --restart to start over", note=say)
-    check_replaced(folder, overwrite=options.overwrite, unfinished=unfinished.exists())
-    with unfinished.claimed():
-        if options.restart:
-            unfinished.clear()
-        with reports_for(options.progress, quiet=True) as reports:
-            _run(options, recipe, folder, _Beside(unfinished=unfinished, reports=reports, group=group))
 
 
 def _share(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup") -> None:
@@ -142,103 +112,163 @@ def _share(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup") -> No
     from fieldwise.runs.pipeline import train_recipe
     from fieldwise.training.unfinished import Unfinished
 
-    data_dir = existing_data_dir(options.data_dir, recipe.data.name)
     with group.local_main_first("preparation"):
-        prepared = prepare_recipe(recipe, data_dir, cache=cache_for(options.cache, quiet=True))
-    unfinished = Unfinished.beside(options.out or _folder(recipe, options.protocol))
+        prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for(quiet=True))
     with group.active():
-        done = train_recipe(recipe, prepared, unfinished=unfinished)
+        done = train_recipe(recipe, prepared, unfinished=Unfinished.beside(options.folder(recipe)))
     group.wait_for_main_process()
     if done.result.stopped == "interrupted":
         raise KeyboardInterrupt
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Beside:
-    """What a training has beside its recipe: its checkpoints, who is told of it, and who shares it."""
-
-    unfinished: "Unfinished"
-    reports: "Reports"
-    group: "ProcessGroup | None"
-
-
-def _run(options: TrainOptions, recipe: "Recipe", folder: Path, beside: "_Beside") -> None:
-    from fieldwise.cli.saving import save_or_keep
-    from fieldwise.runs.data import prepare_recipe
+def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | None") -> None:
+    """Train in this process, which prints and writes, and in others, if there are any."""
+    from fieldwise.bundle.files import MANIFEST, stopped_by
+    from fieldwise.cli.saving import check_out, save_or_keep
     from fieldwise.runs.defaults import limit_reached
-    from fieldwise.runs.fitting import settled
+    from fieldwise.training.unfinished import Unfinished
 
-    unfinished, reports, group = beside.unfinished, beside.reports, beside.group
-    began = time.perf_counter()
-    callbacks = _callbacks(options, recipe, reports)
-    data_dir = existing_data_dir(options.data_dir, recipe.data.name)
-    with nullcontext(reports) if options.progress == "json" else reports_for("text", quiet=options.quiet) as told:
-        told.begin("preparation", run=recipe.name)
-        cache = cache_for(options.cache, options.quiet)
-        with nullcontext() if group is None else group.local_main_first("preparation"):
-            prepared = prepare_recipe(recipe, data_dir, cache=cache, reports=told)
-    preparing = time.perf_counter() - began
-    chosen = settled(recipe, prepared)[1]
-    tell_rows(recipe, prepared, chosen, options.quiet)
-    tell_processes(1 if group is None else group.size, options.quiet)
-    with nullcontext() if group is None else group.active():
-        done = _trained(recipe, prepared, callbacks, unfinished)
-    folder, unsaved = save_or_keep(done.bundle, folder)
-    interrupted = done.result.stopped == "interrupted"
-    if interrupted:
-        best = f"the best model so far (after epoch {done.result.best.epoch:.4g})"
-        more = "; the same command resumes it" if unfinished.exists() else ""
-        say(f"interrupted in epoch {done.result.epochs}: {best} is in {folder}{more}")
-    elif unsaved is None:
-        unfinished.remove()
-    show_run(done, folder, preparing, options.json)
-    if not options.quiet and (check := limit_reached(done.chosen, done.result)):
-        say(check)
-    if chosen and not options.quiet and not interrupted:
-        tell_baseline(done, prepared)
-    if group is not None:  # the others end when all is said: a launcher may end this process by one that has ended
-        group.wait_for_main_process()
+    folder = options.folder(recipe)
+    check_out(folder)
+    unfinished = Unfinished.beside(folder, note=say)
+    # A bundle that Ctrl-C left of an unfinished run may be replaced unasked.
+    left = unfinished.exists() and stopped_by(folder) == "interrupted"
+    if (folder / MANIFEST).exists() and not (options.overwrite or left):
+        raise ConfigError(
+            f"{folder} holds a bundle already, which training would replace: give --overwrite, or another --out"
+        )
+    with unfinished.claimed():
+        done, prepared, preparing = _trained(options, recipe, unfinished, group)
+        folder, unsaved = save_or_keep(done.bundle, folder)
+        if interrupted := done.result.stopped == "interrupted":
+            best = f"the best model so far (after epoch {done.result.best.epoch:.4g})"
+            more = "; the same command resumes it" if unfinished.exists() else ""
+            say(f"interrupted in epoch {done.result.epochs}: {best} is in {folder}{more}")
+        elif unsaved is None:
+            unfinished.remove()
+        if options.json:
+            print_json({**done.record(), "seconds_preparing": round(preparing, 3), "bundle": str(folder)})
+        else:
+            _show_run(done, folder, round(preparing))
+        if not options.quiet and (check := limit_reached(done.chosen, done.result)):
+            say(check)
+        if done.chosen and not options.quiet and not interrupted:
+            _tell_baseline(done, prepared)
+        if group is not None:  # the others end when all is said: a launcher may end this process by one that has ended
+            group.wait_for_main_process()
     if unsaved is not None:
         raise unsaved
     if not (options.json or options.quiet):
-        suggest_next(done, folder, options.data_dir)
+        _suggest_next(done, folder)
     if interrupted:
         raise KeyboardInterrupt
 
 
-def _recipe(options: TrainOptions) -> "Recipe":
-    """The recipe, with the seed from the options."""
-    from fieldwise.runs.recipe import load_recipe
+def _trained(
+    options: TrainOptions, recipe: "Recipe", unfinished: "Unfinished", group: "ProcessGroup | None"
+) -> "tuple[TrainingResult, Prepared, float]":
+    """Prepare the rows and train; returns also the rows, and the seconds that they took."""
+    from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.defaults import sentence_of
+    from fieldwise.runs.pipeline import resolve_defaults, train_recipe
+    from fieldwise.training.progress import Reported
 
-    recipe = load_recipe(options.recipe, with_device(options.settings, options.device), protocol=options.protocol)
-    return recipe if options.seed is None else dataclasses.replace(recipe, seed=options.seed)
-
-
-def _folder(recipe: "Recipe", protocol: str | None) -> Path:
-    """The default folder for a bundle."""
-    short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
-    way = f"-{protocol}" if protocol else ""
-    return Path("runs") / f"{short}{way}-seed{recipe.seed}"
-
-
-def _callbacks(options: TrainOptions, recipe: "Recipe", reports: "Reports") -> "list[Callback]":
-    """What shows the epochs, as reports for machines, or a bar or lines; and the tracker."""
-    from fieldwise.training.reported import Reported
-
-    as_json = options.progress == "json"
-    callbacks = callbacks_for(options.tracker, quiet=options.quiet or as_json)(recipe.name)
-    return [*callbacks, Reported(reports, recipe.name)] if as_json else callbacks
-
-
-def _trained(recipe: "Recipe", prepared: "Prepared", callbacks: "list[Callback]", unfinished: "Unfinished") -> "Run":
-    """Train; warnings are printed as sentences."""
-    from fieldwise.runs.pipeline import train_recipe
-
-    with warnings.catch_warnings():  # restores warnings.showwarning on exit
-        warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
-        done = train_recipe(recipe, prepared, callbacks, unfinished)
+    began, quiet, as_json = time.perf_counter(), options.quiet, options.progress == "json"
+    callbacks = callbacks_for(options.tracker, quiet=quiet or as_json)(recipe.name)
+    with reports_for(options.progress, quiet=quiet) as reports:
+        reports.begin("preparation", run=recipe.name)
+        cache = cache_for(quiet)
+        with nullcontext() if group is None else group.local_main_first("preparation"):
+            prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache, reports=reports)
+        preparing = time.perf_counter() - began
+        if as_json:
+            callbacks.append(Reported(reports, recipe.name))
+        else:
+            reports.begin("")  # the callbacks show the epochs
+        chosen = resolve_defaults(recipe, prepared.train)[1]
+        lines = [f"{recipe.name}: {row_counts(prepared.counts)}"]
+        lines += [f"chosen from the data: {sentence_of(chosen)}"] if chosen else []
+        for line in () if quiet else lines:
+            say(line)
+        say_cautions(recipe, prepared)
+        if group is not None and group.size > 1 and not quiet:
+            say(f"{group.size} processes share this training")
+        with nullcontext() if group is None else group.active(), warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
+            done = train_recipe(recipe, prepared, callbacks, unfinished)
     if done.warm_start is not None:
         say(done.warm_start.sentence())
         if caution := done.warm_start.caution():
             say(caution)
-    return done
+    return done, prepared, preparing
+
+
+def _suggest_next(done: "TrainingResult", folder: Path) -> None:
+    """Print useful next commands: a server if there are users and items, and a report."""
+    data, schema = done.recipe.data, done.recipe.schema
+    if {"user", "item"} <= {f.role for f in schema.fields}:
+        reading = reading_words(data.separator, data.encoding, data.columns)
+        log = [] if data.path is None else ["--log", data.path, *reading]
+        what = f"start a server with a web page{' that recommends' if log else ''}"
+        suggest(what, "serve", folder, *log, needs="uvicorn")
+    if not suggest_report(done.bundle, folder):
+        suggest("evaluate on its test rows again", "evaluate", folder)
+
+
+def _tell_baseline(done: "TrainingResult", prepared: "Prepared") -> None:
+    """Train the baseline of a run whose recipe leaves settings to be chosen, and say so if it is the better model."""
+    from fieldwise.models import LR
+    from fieldwise.runs.baseline import baseline_rows, fit_baseline
+
+    if isinstance(done.recipe.model, LR):
+        return
+    rows, every = baseline_rows(prepared, done.result.epochs), len(prepared.train.table)
+    if rows < every:
+        say(f"baseline: {_regression(done)} on a sample of {rows:,} of the {every:,} training rows")
+    valid = fit_baseline(done.recipe, prepared, rows)
+    if below := below_baseline(done, valid, rows if rows < every else None):
+        say(below)
+
+
+def below_baseline(done: "TrainingResult", baseline: Mapping[str, float], rows: int | None) -> str | None:
+    """A warning for a run that is no better than its baseline on the validation rows; None if it is better.
+
+    Args:
+        done: the run.
+        baseline: its metrics.
+        rows: the number of training rows of the baseline's sample; None if it had all.
+    """
+    metric = "logloss" if done.recipe.schema.label.task == "binary" else "rmse"
+    if done.valid[metric] <= baseline[metric]:
+        return None
+    sample = "" if rows is None else f", trained on a sample of {rows:,} rows,"
+    return (
+        f"On the validation rows {_regression(done)}{sample} is better than this model: {metric} "
+        f"{baseline[metric]:.4f} compared with {done.valid[metric]:.4f}. Try model.name=lr, more rows, or "
+        "`fieldwise tune`."
+    )
+
+
+def _regression(done: "TrainingResult") -> str:
+    return f"a {'logistic' if done.recipe.schema.label.task == 'binary' else 'linear'} regression"
+
+
+def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
+    """Print the metrics of a finished run."""
+    out = console()
+    columns = {"valid": done.valid, "test": done.test}
+    if done.best_possible is not None:
+        columns["best possible on test"] = done.best_possible
+    show_metrics(columns, remarks_on=("valid", "test"))
+    if done.refit is not None:
+        out.print(
+            f"The model was trained again for {done.refit.epochs:.4g} epochs on all {done.refit.rows:,} training and "
+            "validation rows. The validation metrics are those of the first training."
+        )
+    epoch = f"{done.result.seconds_per_epoch:.1f} s per epoch, " if done.result.seconds_per_epoch else ""
+    training = round(done.seconds)
+    out.print(
+        f"{done.parameters:,} parameters, best after epoch {done.result.best.epoch:.4g} of {done.result.epochs} "
+        f"({STOPPED[done.result.stopped]}), {epoch}{preparing + training} s in total "
+        f"({preparing} s to read and prepare, {training} s to train and evaluate). Bundle: {folder}"
+    )

@@ -7,16 +7,14 @@ import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, Self
-
-__all__ = ["NO_REPORTS", "JsonReports", "LineReports", "NoReports", "Reports", "memory_mib"]
+from typing import IO, Any, Self
 
 EVERY = 5.0  # seconds between two lines
 STATUS = Path("/proc/self/status")
 
 
-class Reports(Protocol):
-    """Interface that is told the phases of some work and their rows."""
+class Reports:
+    """What is told the phases of some work and their rows; this one shows nothing."""
 
     def begin(self, phase: str, rows: int | None = None, **facts: Any) -> None:
         """Begin a phase, which ends the one before; `rows` is the number of its rows, if known."""
@@ -28,23 +26,10 @@ class Reports(Protocol):
         """Something has happened, such as an evaluation."""
 
 
-class NoReports:
-    """Reports nothing."""
-
-    def begin(self, phase: str, rows: int | None = None, **facts: Any) -> None:
-        """A phase begins."""
-
-    def add(self, rows: int, **facts: Any) -> None:
-        """Count further rows as done."""
-
-    def note(self, **facts: Any) -> None:
-        """Something has happened."""
+NO_REPORTS = Reports()
 
 
-NO_REPORTS = NoReports()
-
-
-class _Timed(ABC):
+class _Timed(Reports, ABC):
     """A context whose thread shows the state of the work every few seconds, also while no rows are done."""
 
     def __init__(self, every: float = EVERY, out: IO[str] | None = None) -> None:
@@ -66,14 +51,14 @@ class _Timed(ABC):
             self._end()
 
     def begin(self, phase: str, rows: int | None = None, **facts: Any) -> None:
-        """A phase begins."""
+        """See `Reports.begin`."""
         with self._lock:
             self._end()
             self._phase, self._rows, self._total, self._facts = phase, 0, rows, facts
             self._began = time.perf_counter()
 
     def add(self, rows: int, **facts: Any) -> None:
-        """Count further rows as done."""
+        """See `Reports.add`."""
         with self._lock:
             self._rows += rows
             self._facts |= facts
@@ -117,17 +102,7 @@ class _Timed(ABC):
 
 
 class JsonReports(_Timed):
-    """Prints a line of JSON on standard error every few seconds, at the end of each phase, and for each note.
-
-    >>> import io
-    >>> out = io.StringIO()
-    >>> with JsonReports(out=out) as reports:
-    ...     reports.begin("prediction", rows=100)
-    ...     reports.add(100)
-    >>> line = json.loads(out.getvalue())
-    >>> line["phase"], line["rows"], line["rows_total"], line["seconds_left"]
-    ('prediction', 100, 100, 0.0)
-    """
+    """Prints a line of JSON on standard error every few seconds, at the end of each phase, and for each note."""
 
     def note(self, **facts: Any) -> None:
         """Something has happened: a line of its own."""
@@ -143,10 +118,7 @@ class JsonReports(_Timed):
 
 
 class LineReports(_Timed):
-    """Prints a sentence on standard error every few seconds; nothing for work that is done sooner."""
-
-    def note(self, **facts: Any) -> None:
-        """Not shown."""
+    """Prints a sentence on standard error every few seconds; nothing for work that is done sooner, and no notes."""
 
     def _end(self) -> None:
         """Show nothing: the next phase follows."""
@@ -169,6 +141,11 @@ def memory_mib() -> float | None:
         for line in STATUS.read_text().splitlines():
             if line.startswith("RssAnon"):
                 return int(line.split()[1]) / 1024
+    return peak_mib()
+
+
+def peak_mib() -> float | None:
+    """The peak memory of this process in MiB; None if the system does not report it (Windows)."""
     try:
         import resource
     except ModuleNotFoundError:

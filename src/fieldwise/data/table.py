@@ -6,7 +6,7 @@ or [N, T] for several labels, if there are targets, and `weight` [N] float32, if
 their field's offset.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -17,14 +17,40 @@ import torch
 from torch import Tensor
 
 from fieldwise.config import parse, to_plain
-from fieldwise.data.targets import row_slices
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, Layout
-from fieldwise.storage.arrays import map_array, write_array
-from fieldwise.storage.artifact import Artifact, Kind
-from fieldwise.storage.writer import writing
+from fieldwise.storage.arrays import map_array, write_array, write_header, write_values
+from fieldwise.storage.artifact import Artifact, Kind, writing
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
-__all__ = ["ARRAYS", "TABLE", "EncodedTable", "batch_starts"]
+SLICE_ROWS = 1 << 21
+
+
+def row_slices(rows: int) -> Iterator[slice]:
+    """Slices of at most 2,097,152 rows."""
+    return (slice(start, min(start + SLICE_ROWS, rows)) for start in range(0, rows, SLICE_ROWS))
+
+
+def mean_target(y: np.ndarray, weight: np.ndarray | None = None, *, scale: float = 1.0) -> float:
+    """The weighted mean of targets [N] over their scale, in float64."""
+    if len(y) <= SLICE_ROWS:
+        return float(np.average(np.asarray(y, np.float64) / scale, weights=weight))
+    sums, masses = 0.0, 0.0
+    for rows in row_slices(len(y)):
+        values = np.asarray(y[rows], np.float64) / scale
+        w = np.ones(len(values)) if weight is None else weight[rows].astype(np.float64)
+        sums, masses = sums + float((values * w).sum()), masses + float(w.sum())
+    return sums / masses
+
+
+def deviations(y: np.ndarray) -> tuple[float, ...]:
+    """The standard deviation of each label's targets [N, T]."""
+    if len(y) <= SLICE_ROWS:
+        return tuple(np.asarray(y, np.float64).std(axis=0).tolist())
+    means = [mean_target(column) for column in y.T]
+    squares = sum(np.square(np.asarray(y[rows], np.float64) - means).sum(axis=0) for rows in row_slices(len(y)))
+    return tuple(np.sqrt(np.asarray(squares) / len(y)).tolist())
+
 
 STRETCH = 32_768  # rows gathered per chunk
 ARRAYS = ("ids", "values", "bag_ids", "bag_offsets")
@@ -173,13 +199,7 @@ class EncodedTable:
             DataError: the folder holds something else, the disk is full or the place is not writable; an older table
                 is then unchanged.
         """
-        with writing(TABLE, folder) as writer:
-            for name in TABLE.parts:
-                array = getattr(self, name)
-                if array is not None:
-                    with writer.open(name) as file:
-                        write_array(file, array)
-            writer.finish(rows=len(self), layout=to_plain(self.layout))
+        save_chunks(folder, self.layout, len(self), [(slice(0, len(self)), self)], self.y, weight=self.weight)
 
     @classmethod
     def open(cls, folder: Path) -> "EncodedTable":
@@ -205,6 +225,40 @@ class EncodedTable:
         ):
             raise TABLE.damaged(saved.folder, "its arrays have different numbers of rows")
         return table
+
+
+def save_chunks(
+    folder: Path,
+    layout: Layout,
+    rows: int,
+    chunks: Iterable[tuple[slice, EncodedTable]],
+    y: np.ndarray | None,
+    scratch: Scratch = IN_MEMORY,
+    weight: np.ndarray | None = None,
+) -> EncodedTable:
+    """The table of consecutive chunks, N rows in all with targets [N, T], saved to a folder and mapped.
+
+    Bags lie in `scratch` while the table is made; errors as of `EncodedTable.save`.
+    """
+    groups, values = (len(layout.positions(kind=kind)) for kind in ("bag", "value"))
+    bag_ids, offsets = scratch.growing(np.int32), scratch.empty(rows * groups + 1, np.int64)
+    offsets[0] = 0
+    with writing(TABLE, folder) as writer:
+        with writer.open("values") as numbers, writer.open("ids") as ids:  # the manifest names first what closes first
+            write_header(ids, np.dtype(np.int32), (rows, len(layout.fields) - groups))
+            write_header(numbers, np.dtype(np.float32), (rows, values))
+            for at, table in chunks:
+                write_values(ids, table.ids)
+                write_values(numbers, table.values)
+                offsets[at.start * groups + 1 : at.stop * groups + 1] = table.bag_offsets[1:] + bag_ids.length
+                bag_ids.add(table.bag_ids)
+                scratch.told(len(table))
+        for name, array in (("bag_ids", bag_ids.whole()), ("bag_offsets", offsets), ("y", y), ("weight", weight)):
+            if array is not None:
+                with writer.open(name) as file:
+                    write_array(file, array)
+        writer.finish(rows=rows, layout=to_plain(layout))
+    return EncodedTable.open(folder)
 
 
 _NO_IDS = torch.empty(0, dtype=torch.int32)

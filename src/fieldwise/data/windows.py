@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,12 +19,10 @@ import torch
 from torch import Tensor
 
 from fieldwise.data.table import EncodedTable
-from fieldwise.distributed.environment import WHOLE_BATCH, BatchShard
+from fieldwise.distributed.environment import BatchShard
 from fieldwise.layout import Bags, Batch
 from fieldwise.storage.arrays import mapped_array
 from fieldwise.storage.memory import return_freed_memory
-
-__all__ = ["Order", "Rows", "ShuffledRows", "Span", "read_spans", "window_rows"]
 
 BLOCK_ROWS = 4_096
 BLOCKS = (
@@ -55,14 +53,7 @@ class Span(NamedTuple):
 
 
 def window_rows(table: EncodedTable, wanted: int | None = None) -> int:
-    """Rows of a window: as many as wanted, or by default all rows of a table of at most 1 GiB, else 256 MiB of them.
-
-    >>> from fieldwise.layout import Layout
-    >>> layout = Layout.of_sizes([3])
-    >>> table = EncodedTable(layout, np.zeros((5, 1), np.int32), *(np.zeros(s, np.float32) for s in ((5, 0), 0, 1)))
-    >>> window_rows(table), window_rows(table, 2), window_rows(table, 9)
-    (5, 2, 5)
-    """
+    """Rows of a window: as many as wanted, or by default all rows of a table of at most 1 GiB, else 256 MiB of them."""
     rows = len(table)
     if wanted is None:
         wanted = rows if table.nbytes <= WHOLE_BYTES else WINDOW_BYTES * rows // table.nbytes
@@ -149,7 +140,7 @@ class ShuffledRows:
     size: int
     window: int
     seed: int
-    shard: BatchShard = WHOLE_BATCH
+    shard: BatchShard = field(default_factory=BatchShard)
 
     @cached_property
     def steps(self) -> int:
@@ -163,13 +154,7 @@ class ShuffledRows:
     def epoch(self, number: int, step: int, draws: torch.Generator) -> Generator[Rows]:
         """The batches of an epoch that are not done yet.
 
-        Args:
-            number: of the epoch.
-            step: batches done.
-            draws: where a full shuffle comes from; not used with several windows.
-
-        Errors:
-            OSError, MemoryError: a window cannot be read.
+        `draws` is where a full shuffle comes from; several windows do not use it.
         """
         held: list[Rows] = []
         taken = 0  # rows of the batch that is held
@@ -246,14 +231,7 @@ class ShuffledRows:
 
 
 def read_spans(table: EncodedTable, spans: list[Span]) -> EncodedTable:
-    """Some rows of a table, copied into memory.
-
-    >>> from fieldwise.layout import Layout
-    >>> ids = np.array([[0], [1], [2], [0]], np.int32)
-    >>> table = EncodedTable(Layout.of_sizes([3]), ids, *(np.zeros(s, np.float32) for s in ((4, 0), 0, 1)))
-    >>> read_spans(table, [Span(2, 4), Span(0, 1)]).ids.tolist()
-    [[2], [0], [0]]
-    """
+    """Some rows of a table, copied into memory."""
     groups = table.bags_per_row
     offsets = [table.bag_offsets[span.first * groups : span.end * groups + 1] for span in spans]
     lengths = [np.diff(part) for part in offsets] if groups else []

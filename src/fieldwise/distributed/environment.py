@@ -9,12 +9,11 @@ from pathlib import Path
 
 from fieldwise.errors import ConfigError
 
-__all__ = ["EXIT_LOST", "LAUNCHED", "WHOLE_BATCH", "BatchShard", "DistributedEnvironment", "record_failure"]
+__all__ = ["EXIT_LOST", "LAUNCHED", "BatchShard", "DistributedEnvironment", "record_failure"]
 
 LAUNCHED = "FIELDWISE_LAUNCHED"  # set in processes that `--processes` has started: their launcher prints errors
 EXIT_LOST = 3  # exit code of a process that ends because another one has
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-REQUIRED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +25,7 @@ class DistributedEnvironment:
         world_size: how many there are.
         local_rank: its number on its machine.
 
-    >>> met = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    >>> DistributedEnvironment.read({**met, "LOCAL_RANK": "1"})
+    >>> DistributedEnvironment.read({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"})
     DistributedEnvironment(rank=3, world_size=4, local_rank=1)
     >>> DistributedEnvironment.read({}) is None
     True
@@ -42,33 +40,28 @@ class DistributedEnvironment:
         """What `torchrun`'s variables say; None for a process alone.
 
         Errors:
-            ConfigError: variables that are missing or are not numbers in range.
+            ConfigError: RANK or LOCAL_RANK is missing, one of them is no number, or RANK is out of range.
         """
-        if environment.get("WORLD_SIZE", "1") == "1":
+        size = environment.get("WORLD_SIZE", "1")
+        if size == "1":
             return None
-        if missing := [name for name in REQUIRED if not environment.get(name)]:
+        try:
+            rank, local_rank = int(environment["RANK"]), int(environment["LOCAL_RANK"])
+            if not 0 <= rank < int(size):
+                raise ValueError(f"RANK = {rank} must be from 0 to WORLD_SIZE - 1")
+            return cls(rank=rank, world_size=int(size), local_rank=local_rank)
+        except (KeyError, ValueError) as e:
             raise ConfigError(
-                f"WORLD_SIZE = {environment['WORLD_SIZE']} says that several processes train together, but "
-                f"{', '.join(missing)} is not set: start them with torchrun, or unset WORLD_SIZE"
-            )
-        numbers = {}
-        for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
-            if not environment[name].isdecimal():
-                raise ConfigError(
-                    f"{name} must be a whole number, found {environment[name]!r}: start the processes with torchrun"
-                )
-            numbers[name] = int(environment[name])
-        if numbers["RANK"] >= numbers["WORLD_SIZE"]:
-            raise ConfigError(
-                f"RANK must be below WORLD_SIZE = {numbers['WORLD_SIZE']}, found {numbers['RANK']}: start the "
-                "processes with torchrun"
-            )
-        return cls(rank=numbers["RANK"], world_size=numbers["WORLD_SIZE"], local_rank=numbers["LOCAL_RANK"])
+                f"WORLD_SIZE = {size} says that several processes train together, which need RANK and LOCAL_RANK as "
+                f"numbers ({type(e).__name__}: {e}): start them with torchrun, or unset WORLD_SIZE"
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchShard:
     """The consecutive rows of every batch that process `rank` of `size` takes; shards differ by one row at most.
+
+    By default all rows: there is one process.
 
     >>> [BatchShard(rank=rank, size=3).of(7) for rank in range(3)]
     [(0, 2), (2, 4), (4, 7)]
@@ -90,10 +83,6 @@ class BatchShard:
         """
         low, high = self.of(rows)
         return slice(max(0, low - first), max(0, high - first))
-
-
-WHOLE_BATCH = BatchShard()
-"""All rows: there is one process."""
 
 
 def record_failure(sentence: str) -> bool:

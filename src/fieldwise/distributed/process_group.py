@@ -1,7 +1,8 @@
-"""The processes of one training: how they meet, and what they exchange, by `torch.distributed`.
+"""The processes of one training and their collectives, by `torch.distributed`: Gloo on CPUs, NCCL on GPUs.
 
-Only tensors and JSON go from process to process. `torchrun`, `fieldwise train --processes` and Ray Train set the
-environment. Gloo serves tensors on CPUs, NCCL those on GPUs.
+`torchrun`, `fieldwise train --processes` and Ray Train start the processes. Only tensors and JSON go between them.
+
+Letters: B rows of this process, A rows of all processes.
 """
 
 import contextlib
@@ -9,8 +10,7 @@ import json
 import os
 import signal
 import socket
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,18 +19,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed import _functional_collectives as functional
 from torch.distributed.rendezvous import rendezvous
+from torch.nn import functional as F
 
 from fieldwise.distributed.environment import BatchShard, DistributedEnvironment
-from fieldwise.errors import ConfigError, FieldwiseError, LostProcessError
+from fieldwise.errors import ConfigError, LostProcessError, first_line
 
-__all__ = ["TIMEOUT_MINUTES", "ProcessGroup", "current_group", "differences", "process_group"]
+__all__ = ["ProcessGroup", "all_gather_rows", "all_reduce", "current_group", "process_group", "span_of_rows"]
 
-TIMEOUT_MINUTES = 10.0
+TIMEOUT = timedelta(minutes=10)
 POLL_INTERVAL = timedelta(seconds=2)
-FAILURE = "fieldwise/failure"
-MAX_SHOWN_LETTERS = 40
 CURRENT: ContextVar["ProcessGroup | None"] = ContextVar("process_group", default=None)
 
 
@@ -41,26 +41,19 @@ def current_group() -> "ProcessGroup | None":
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProcessGroup:
-    """The processes of one training, seen from one of them.
-
-    All of them call the same methods in the same order; each call waits for the others.
+    """The processes of one training, seen from one of them: all call the same methods in the same order.
 
     Args:
         rank: the number of this process, from 0; process 0 alone writes files.
         size: how many there are.
         local_rank: its number on its machine.
-        store: what they share besides the group: small values by name.
         machine: the name of its machine.
-        pending_signals: that this process has received and the others do not know of.
-
-    Errors:
-        LostProcessError: another process has failed, ended or does not answer.
+        pending_signals: received signals that the others do not know of.
     """
 
     rank: int
     size: int
     local_rank: int
-    store: Store
     machine: str = field(default_factory=lambda: f"{socket.gethostname()}/{os.environ.get('GROUP_RANK', '')}")
     pending_signals: list[int] = field(default_factory=list)
 
@@ -76,89 +69,40 @@ class ProcessGroup:
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """The sum of all processes' tensors, in place; equal to the bit in all of them."""
-        with self._explaining_loss():
-            dist.all_reduce(tensor)
+        dist.all_reduce(tensor)
         return tensor
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         """All processes' tensors, which have one shape: [...] -> [size, ...]."""
-        flat = tensor.contiguous().view(-1)
-        found = flat.new_empty(self.size * flat.numel())
-        with self._explaining_loss():
-            dist.all_gather_single(found, flat)
-        return found.view(self.size, *tensor.shape)
+        gathered = tensor.new_empty(self.size * tensor.numel())
+        dist.all_gather_single(gathered, tensor.contiguous().view(-1))
+        return gathered.view(self.size, *tensor.shape)
 
     def all_gather_lengths(self, length: int) -> list[int]:
         """How many rows each process has."""
-        found: list[int] = self.all_gather(torch.tensor([length])).flatten().tolist()
-        return found
+        lengths: list[int] = self.all_gather(torch.tensor([length])).flatten().tolist()
+        return lengths
 
     def all_gather_v(self, tensor: Tensor, lengths: Sequence[int]) -> Tensor:
-        """All processes' rows one after another; `lengths` says how many each has.
-
-        Shape:
-            tensor: [lengths[rank], ...]; returns [sum of lengths, ...].
-        """
-        most = max(lengths)
-        if tensor.shape[0] < most:
-            tensor = torch.cat([tensor, tensor.new_zeros(most - tensor.shape[0], *tensor.shape[1:])])
-        found = self.all_gather(tensor)
-        if min(lengths) == most:
-            return found.view(-1, *tensor.shape[1:])
-        return torch.cat([rows[:length] for rows, length in zip(found, lengths, strict=True)])
-
-    def gather_v(self, tensor: Tensor, lengths: Sequence[int]) -> Tensor | None:
-        """As `all_gather_v`, for process 0 alone; None in the others."""
-        padded = tensor.new_zeros(max(lengths), *tensor.shape[1:])
-        padded[: tensor.shape[0]] = tensor
-        every = [torch.empty_like(padded) for _ in lengths] if self.is_main_process else None
-        with self._explaining_loss():
-            dist.gather(padded, every)
-        if every is None:
-            return None
-        return torch.cat([rows[:length] for rows, length in zip(every, lengths, strict=True)])
+        """All processes' rows one after another: [lengths[rank], ...] -> [sum of lengths, ...]."""
+        padding = tensor.new_zeros(max(lengths) - tensor.shape[0], *tensor.shape[1:])
+        gathered = self.all_gather(torch.cat([tensor, padding]) if len(padding) else tensor)
+        return torch.cat([rows[:length] for rows, length in zip(gathered, lengths, strict=True)])
 
     def broadcast(self, tensor: Tensor) -> Tensor:
-        """Process 0's tensor of any type, in place."""
-        if tensor.numel():
-            flat = tensor.contiguous()
-            with self._explaining_loss():
-                dist.broadcast(flat.view(-1).view(torch.uint8), 0)
-            if flat.data_ptr() != tensor.data_ptr():
-                tensor.copy_(flat)
+        """Process 0's tensor, in place."""
+        dist.broadcast(tensor, 0)
         return tensor
 
     def broadcast_object(self, value: Any) -> Any:
         """Process 0's value, which JSON can hold."""
-        text = _to_bytes(value if self.is_main_process else None)
-        length = int(self.broadcast(torch.tensor([len(text)])))
-        return _from_bytes(self.broadcast(text if self.is_main_process else text.new_empty(length)))
+        return self.all_gather_object(value if self.is_main_process else None)[0]
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """The values of all processes, which JSON can hold."""
-        text = _to_bytes(value)
+        """The values of all processes, which JSON can hold; `torch.distributed` would unpickle them."""
+        text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         lengths = self.all_gather_lengths(len(text))
-        return [_from_bytes(part) for part in torch.split(self.all_gather_v(text, lengths), lengths)]
-
-    def check_same_on_all_ranks(self, facts: Mapping[str, Any]) -> None:
-        """Check that all processes have the facts of process 0.
-
-        Args:
-            facts: nested plain values: settings, digests of rows, versions.
-
-        Errors:
-            ConfigError: in all processes; it names the first that differs, and what does.
-        """
-        every = self.all_gather_object(facts)
-        for rank, own in enumerate(every):
-            if found := differences(every[0], own):
-                name, first, other = found[0]
-                more = f", and {len(found) - 1} more differ" if len(found) > 1 else ""
-                raise ConfigError(
-                    f"all {self.size} processes must train with the same settings, rows and versions, but process "
-                    f"{rank} has {name} {other} where process 0 has {first}{more}: start all of them with the same "
-                    "recipe, files and version"
-                )
+        return [json.loads(bytes(part.tolist())) for part in torch.split(self.all_gather_v(text, lengths), lengths)]
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -170,178 +114,131 @@ class ProcessGroup:
             CURRENT.reset(token)
 
     @contextlib.contextmanager
-    def local_main_first(self, what: str) -> Iterator[None]:
-        """A context that one process of each machine goes through before the others there.
+    def first(self, what: str, *, goes: bool) -> Iterator[None]:
+        """A context that one process goes through before others, which wait for as long as it takes.
+
+        A barrier of PyTorch's would give up after its timeout, and ignore signals.
 
         Args:
             what: a name for it, each used once.
+            goes: whether this process is the one.
         """
-        what = f"{what}/{self.machine}"
-        if self.local_rank > 0:
-            self._wait(what)
+        store, key = dist.distributed_c10d._get_default_store(), f"fieldwise/{what}"
+        while not (goes or store.check([key])):
+            with contextlib.suppress(dist.DistStoreError):  # it takes its time
+                store.wait([key], POLL_INTERVAL)
         yield
-        if self.local_rank == 0:
-            self._arrive(what)
+        if goes:
+            store.set(key, "done")
+
+    def local_main_first(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """A context that one process of each machine goes through before the others there; see `first`."""
+        return self.first(f"{what}/{self.machine}", goes=self.local_rank == 0)
 
     def wait_for_main_process(self) -> None:
-        """Wait until process 0 has come here too, for as long as it takes; it does not wait."""
-        if self.is_main_process:
-            self._arrive("end")
-        else:
-            self._wait("end")
-
-    def _arrive(self, what: str) -> None:
-        with self._explaining_loss():
-            self.store.set(f"fieldwise/{what}", "done")
-
-    def _wait(self, what: str) -> None:
-        """Wait for a process to arrive; a barrier of PyTorch's would give up after its timeout."""
-        with self._explaining_loss():
-            while True:
-                with contextlib.suppress(dist.DistStoreError):  # it takes its time
-                    self.store.wait([f"fieldwise/{what}"], POLL_INTERVAL)
-                    return
-                if self.store.check([FAILURE]):
-                    raise self._lost()
-
-    @contextlib.contextmanager
-    def reporting_failure(self) -> Iterator[None]:
-        """A context whose error the other processes are told."""
-        try:
-            yield
-        except LostProcessError:
-            raise
-        except BaseException as e:
-            said = str(e) if isinstance(e, FieldwiseError) else f"{type(e).__name__}: {e}"
-            with contextlib.suppress(RuntimeError):
-                self.store.set(FAILURE, json.dumps({"rank": self.rank, "said": said}))
-            raise
-
-    @contextlib.contextmanager
-    def _explaining_loss(self) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as e:
-            raise self._lost(e) from None
-
-    def _lost(self, error: RuntimeError | None = None) -> LostProcessError:
-        """What happened to the others, as far as they could say."""
-        with contextlib.suppress(RuntimeError, ValueError, LookupError):
-            if self.store.check([FAILURE]):
-                failure = json.loads(self.store.get(FAILURE))
-                return LostProcessError(f"process {failure['rank']} of {self.size} failed: {failure['said']}")
-        why = (str(error).splitlines() or [""])[0]
-        if "imed out" in why:
-            return LostProcessError(
-                f"another of the {self.size} processes has not answered for {TIMEOUT_MINUTES:.0f} minutes: see what it "
-                "does; the same command resumes from the last checkpoint"
-            )
-        return LostProcessError(
-            f"another of the {self.size} processes has ended: its own output says why; the same command resumes from "
-            f"the last checkpoint ({why})"
-        )
+        """Wait until process 0 has come here too; it does not wait."""
+        with self.first("end", goes=self.is_main_process):
+            pass
 
 
 @contextlib.contextmanager
-def process_group(environment: DistributedEnvironment | None) -> Iterator[ProcessGroup | None]:
-    """A context in which a process is one of several; with None it is alone.
+def explained_loss(size: int) -> Iterator[None]:
+    """A context in which an error of PyTorch's collectives becomes a sentence.
 
     Errors:
-        ConfigError: they cannot meet.
+        LostProcessError: another of the `size` processes has ended or does not answer; it says why itself.
     """
-    if environment is None:
-        yield None
-        return
-    if "FIELDWISE_SHARED_MEMORY" in os.environ:
-        raise ConfigError(
-            "FIELDWISE_SHARED_MEMORY was removed: processes exchange by Gloo on CPUs and by NCCL on GPUs; unset it"
-        )
-    owned = not dist.is_initialized()  # Ray Train has set it up
-    store = _rendezvous(environment) if owned else dist.distributed_c10d._get_default_store()
+    try:
+        yield
+    except RuntimeError as e:
+        if not isinstance(e, dist.DistError) and "gloo" not in str(e):  # which has no class of its own
+            raise
+        why = first_line(e)
+        did = f"not answered for {TIMEOUT.seconds // 60} minutes" if "imed out" in why else "ended"
+        raise LostProcessError(
+            f"another of the {size} processes has {did}: its own output says why; the same command resumes from the "
+            f"last checkpoint ({why})"
+        ) from None
+
+
+@contextlib.contextmanager
+def process_group(environment: DistributedEnvironment) -> Iterator[ProcessGroup]:
+    """A context in which a process is one of several.
+
+    Errors:
+        ConfigError: the processes cannot meet. LostProcessError: another one has ended or does not answer.
+    """
+    size, owned = environment.world_size, not dist.is_initialized()  # Ray Train has set it up
+    if owned:
+        # what is exchanged of the hosts' tensors takes Gloo; PyTorch's default has only that of an accelerator
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        try:
+            with _default_signals():
+                store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+                attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+                store = PrefixStore(f"attempt_{attempt}", store)  # torchrun keeps one store over its restarts
+                dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+        except (RuntimeError, ValueError) as e:
+            raise ConfigError(
+                f"the {size} processes could not meet at {os.environ.get('MASTER_ADDR')}:"
+                f"{os.environ.get('MASTER_PORT')} ({first_line(e)}): check that all of them were started and that the "
+                "address can be reached, or choose another port with torchrun's --master-port"
+            ) from None
     if torch.cuda.is_available():  # a launcher may show each process its own GPU alone; `check_own_gpu` comes later
         torch.cuda.set_device(environment.local_rank % torch.cuda.device_count())
-    group = ProcessGroup(
-        rank=environment.rank, size=environment.world_size, local_rank=environment.local_rank, store=store
-    )
     try:
-        with group.reporting_failure():
-            yield group
+        with explained_loss(size):
+            yield ProcessGroup(rank=environment.rank, size=size, local_rank=environment.local_rank)
     finally:
         if owned:
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
 
 
-def _rendezvous(environment: DistributedEnvironment) -> Store:
-    """Set up PyTorch's process group; returns its store."""
-    where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    wait, world_size = timedelta(minutes=TIMEOUT_MINUTES), environment.world_size
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    try:
-        with _default_signals():
-            store, rank, size = next(rendezvous("env://", environment.rank, world_size, timeout=wait))
-            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-            store = PrefixStore(f"attempt_{attempt}", store)  # torchrun keeps one store over its restarts
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
-    except (RuntimeError, ValueError) as e:
-        why = (str(e).splitlines() or [type(e).__name__])[0]
-        if "in use" in why:
-            raise ConfigError(
-                f"the processes need a port of their own to meet, but {where} is in use: choose another one with "
-                "torchrun's --master-port"
-            ) from None
-        raise ConfigError(
-            f"the {world_size} processes could not meet at {where} ({why}): check that all of them were started and "
-            "that the address can be reached"
-        ) from None
-    met: Store = store
-    return met
-
-
 @contextlib.contextmanager
 def _default_signals() -> Iterator[None]:
     """A context in which Ctrl-C and SIGTERM end this process at once: PyTorch would go on waiting for the others."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    ending = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    heeded = [number for number in ending if callable(signal.getsignal(number))]  # ignored ones stay ignored
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in heeded}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, signal.SIG_DFL)
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Where nested plain values differ: the path, and both values as words.
+def all_reduce(x: Tensor) -> Tensor:
+    """The sum of all processes' tensors, with its gradient; in a process alone `x` itself.
 
-    >>> differences({"training": {"epochs": 3}}, {"training": {"epochs": 4}, "seed": 1})
-    [('training.epochs', '3', '4'), ('seed', 'not set', '1')]
+    >>> all_reduce(torch.tensor([1.0, 2.0]))
+    tensor([1., 2.])
     """
-    old, new = dict(_leaves(before)), dict(_leaves(now))
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return [(name, _word(old, name), _word(new, name)) for name in names]
+    if current_group() is None:
+        return x
+    begun = functional.all_reduce(x, "sum", dist.distributed_c10d._get_default_group())
+    summed: Tensor = functional.wait_tensor(begun)  # type: ignore[no-untyped-call]
+    return summed
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested plain values by path; lists are leaves."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _leaves(inner, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, value
+def all_gather_rows(x: Tensor) -> Tensor:
+    """The rows of all processes in the order of the batch, with their gradients: [B, ...] -> [A, ...].
+
+    >>> all_gather_rows(torch.tensor([[1.0], [2.0]])).shape
+    torch.Size([2, 1])
+    """
+    first, rows = span_of_rows(len(x))
+    return all_reduce(F.pad(x, (0, 0) * (x.dim() - 1) + (first, rows - first - len(x))))
 
 
-def _word(values: Mapping[str, Any], name: str) -> str:
-    text = str(values[name]) if name in values else "not set"
-    return text if len(text) <= MAX_SHOWN_LETTERS else f"{text[: MAX_SHOWN_LETTERS - 3]}..."
+def span_of_rows(rows: int) -> tuple[int, int]:
+    """How many rows of a batch come before those of this process, which has `rows`, and how many all processes have.
 
-
-def _to_bytes(value: Any) -> Tensor:
-    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-
-
-def _from_bytes(text: Tensor) -> Any:
-    return json.loads(bytes(text.tolist()))
+    >>> span_of_rows(3)
+    (0, 3)
+    """
+    if (group := current_group()) is None:
+        return 0, rows
+    lengths = group.all_gather_lengths(rows)
+    return sum(lengths[: group.rank]), sum(lengths)

@@ -1,56 +1,77 @@
 """The scikit-learn estimator."""
 
+import dataclasses
 import sys
 import warnings
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, fields, make_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.metrics import r2_score, roc_curve
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from fieldwise.bundle.bundle import Bundle, sample_rows
+from fieldwise.bundle.trained_rows import TRAINED_ROWS, rows_trained, trained_rows, trained_words
+from fieldwise.charts import Chart
+from fieldwise.config import changed, nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.labels import LabelledRows
-from fieldwise.data.prepare.parts import check_columns
-from fieldwise.data.prepare.prepared import Part, encode_parts
-from fieldwise.data.prepare.repeats import repeat_sentences
-from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings
+from fieldwise.data.prepare.prepared import Part, Preparation, check_columns
+from fieldwise.data.prepare.row_fingerprints import repeat_sentences
+from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings, RandomSplit
 from fieldwise.data.prepare.splits import hold_out
 from fieldwise.data.read.tables import TableLike
-from fieldwise.estimator.facts import fit_facts
-from fieldwise.estimator.fitted import FittedEstimator, all_binary, is_binary
-from fieldwise.estimator.params import (
-    changed_params,
-    check_params,
-    label_column,
-    labelled,
-    nested_params,
-    on_device,
-    params_from_plain,
-)
-from fieldwise.estimator.resuming import from_checkpoint
-from fieldwise.estimator.tables import array_columns, estimator_table, infer_from
+from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.estimator.tables import array_columns, estimator_table, infer_from, is_array, label_column, labelled
+from fieldwise.evaluation import auc, sigmoid
+from fieldwise.evaluation.calibration import reliability
+from fieldwise.evaluation.ranking import roc_chart
+from fieldwise.explain.explanation import Explanation, explain
+from fieldwise.explain.subject import Method
 from fieldwise.models import AutoIntPlus, ModelSettings
 from fieldwise.models.own import as_settings
+from fieldwise.ops.devices import open_device
+from fieldwise.runs.data_settings import DataSettings, check_seed
 from fieldwise.runs.defaults import limit_reached
-from fieldwise.runs.fit_parts import FitInputs, Fitted, fit_with_refit
-from fieldwise.runs.fit_settings import FitSettings
-from fieldwise.schema import Schema
+from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_parts
+from fieldwise.runs.recipe import IN_MEMORY, Recipe
+from fieldwise.schema import Label, Schema
+from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.progress import progress_for
-from fieldwise.training.result import result_from_plain
+from fieldwise.training.result import result_from_plain, result_to_plain
 from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.unfinished import Unfinished
 
 __all__ = ["Recommender"]
 
+Plot = Literal["training", "roc", "calibration"]
 _MODEL = AutoIntPlus()
 _TRAINING = TrainingSettings()
+# The parameters that a bundle's manifest keeps; schema and model are saved separately, the others not at all.
+SAVED = ("training", "valid_share", "valid_by", "negatives", "warm_start", "seed")
+NESTED = ("model", "training", "negatives")
+
+
+def _is_binary(estimator: "Recommender") -> bool:
+    """Whether the main label is binary, which makes the estimator a classifier, else a regressor."""
+    return estimator._labels is None or estimator._labels[0].task == "binary"
+
+
+def _all_binary(estimator: "Recommender") -> bool:
+    """Whether every label is binary."""
+    return all(label.task == "binary" for label in estimator._labels or ())
 
 
 @dataclass(eq=False, repr=False)
-class Recommender(FittedEstimator):
+class Recommender(BaseEstimator):  # type: ignore[misc]
     """A recommender with scikit-learn's interface: a classifier or, for a regression label, a regressor.
 
     With several labels (multi-task) outputs have a column per label, the main label's first, as in scikit-learn's
@@ -121,15 +142,39 @@ class Recommender(FittedEstimator):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; if `deep`, with nested settings such as `model__embedding_dim`."""
         params = {name: getattr(self, name) for name in self._get_param_names()}
-        return nested_params(params) if deep else params
+        for name in NESTED if deep else ():
+            settings = params[name]
+            if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
+                params |= {f"{name}__{f.name}": getattr(settings, f.name) for f in fields(settings)}
+        return params
 
     def set_params(self, **params: Any) -> "Recommender":
         """Change parameters or nested settings; if one is wrong, nothing is changed.
 
+        Whole parameters come first, then nested settings, all of a dataclass together.
+
         Errors:
             ConfigError: an unknown name (the nearest is named), a value of the wrong type or out of range.
         """
-        for name, value in changed_params(self.get_params(deep=False), params).items():
+        changes, settings = self.get_params(deep=False), dict[str, dict[str, Any]]()
+        for key, value in params.items():
+            name, nested, setting = key.partition("__")
+            if name not in changes or (nested and name not in NESTED):
+                raise ConfigError(f"a Recommender has no parameter {key!r}: {nearest(key, self.get_params())}")
+            # Searches pass NumPy numbers; settings hold Python's.
+            plain = value.item() if isinstance(value, np.generic) else value
+            if nested:
+                settings.setdefault(name, {})[setting] = plain
+            else:
+                changes[name] = plain
+        for name, values in settings.items():
+            old = as_settings(changes[name]) if isinstance(changes[name], str) and name == "model" else changes[name]
+            if not dataclasses.is_dataclass(old) or isinstance(old, type):
+                raise ConfigError(
+                    f"{name}__{next(iter(values))} needs settings to change, but {name} is {old!r}: set {name} first"
+                )
+            changes[name] = changed(old, values, name)
+        for name, value in changes.items():
             setattr(self, name, value)
         return self
 
@@ -164,7 +209,7 @@ class Recommender(FittedEstimator):
             SchemaError, DataError, ConfigError: the table, the schema and the settings do not fit together.
             TrainingError: the loss is not finite.
         """
-        check_params(self.get_params(deep=False))
+        _check_params(self.get_params(deep=False))
         schema = self._inferred(X, y) if self.schema is None else self.schema
         rows = labelled(X, y, schema, sample_weight)
         if self.schema is None and rows.dropped:
@@ -177,41 +222,199 @@ class Recommender(FittedEstimator):
             self._hold_out(rows, schema) if valid is None else {"train": rows, "valid": labelled(valid, None, schema)}
         )
         add = PreparationSettings(negatives=self.negatives)
-        encoded = encode_parts(parts, schema, seed=self.seed, add=add)
-        for sentence in repeat_sentences(encoded.counts):
+        preparation = Preparation(schema=schema, split=RandomSplit(), seed=self.seed, add=add)
+        complete, found = preparation.derived(parts)
+        encoder, encoded, _ = preparation.encode(complete)
+        counts = {"dropped_by_label": rows.dropped, **found}
+        for sentence in repeat_sentences(counts):
             if schema.time is not None:  # without times, equal rows may be different events
                 warnings.warn(sentence, stacklevel=2)
-            elif self.verbose:
-                print(sentence, file=sys.stderr)
-        train, held_out = encoded.parts["train"], encoded.parts["valid"]
-        fitted = self._trained(schema, encoded.encoder, train, held_out, callbacks)
-        settings, samples = fitted.settings, sample_rows(schema, held_out.frame)
-        about = fit_facts(self.get_params(deep=False), fitted, encoded, schema, rows.dropped)
-        self._set_fitted(Bundle(settings.schema, fitted.encoder, settings.model, fitted.network, samples, about))
-        self.result_ = fitted.result
-        if fitted.result.stopped == "interrupted":
+            else:
+                self._say(sentence)
+        trained = self._trained(schema, encoder, encoded["train"], encoded["valid"], callbacks)
+        samples, about = sample_rows(schema, encoded["valid"].frame), self._about(trained, encoded, counts)
+        self._set_fitted(dataclasses.replace(trained.bundle, samples=samples, about=about))
+        self.result_ = trained.result
+        if trained.result.stopped == "interrupted":
             raise KeyboardInterrupt
         return self
 
     def _trained(
         self, schema: Schema, encoder: Encoder, train: Part, valid: Part, callbacks: Sequence[Callback]
-    ) -> Fitted:
-        settings = FitSettings(
+    ) -> TrainingResult:
+        """The trained network; given a folder, with checkpoints there, which stay after Ctrl-C."""
+        training = self.training
+        if self.device is not None:
+            training = changed(training, {"device": self.device}, "training")
+        recipe = Recipe(
+            name="Recommender",
+            data=DataSettings(path=IN_MEMORY),
             schema=schema,
             model=as_settings(self.model),
-            training=on_device(self.training, self.device),
+            training=training,
+            warm_start=str(self.warm_start) if self.warm_start else None,
             seed=self.seed,
-            start=Bundle.load(Path(self.warm_start)) if self.warm_start else None,
         )
-        progress = progress_for(type(settings.model).__name__, quiet=not self.verbose)
-        inputs = FitInputs(encoder=encoder, train=train, valid=valid, callbacks=(progress, *callbacks))
-        if self.checkpoint is None:
-            fitted = fit_with_refit(settings, inputs)
-        else:
-            fitted = from_checkpoint(Path(self.checkpoint), settings, inputs, verbose=self.verbose)
-        if check := limit_reached(fitted.chosen, fitted.result):
+        callbacks = (progress_for(type(recipe.model).__name__, quiet=not self.verbose), *callbacks)
+        unfinished = None if self.checkpoint is None else Unfinished(folder=Path(self.checkpoint), note=self._say)
+        with nullcontext() if unfinished is None else unfinished.claimed():
+            trained = fit_parts(recipe, encoder, train, valid, callbacks, unfinished)
+            if trained.recipe.training.refit:
+                trained = fit_again(trained, train, valid, callbacks, unfinished)
+            if unfinished is not None and trained.result.stopped != "interrupted":
+                unfinished.remove()
+        if check := limit_reached(trained.chosen, trained.result):
             warnings.warn(check, stacklevel=3)
-        return fitted
+        return trained
+
+    def _about(self, trained: TrainingResult, parts: Mapping[str, Part], counts: Mapping[str, int]) -> dict[str, Any]:
+        """What the bundle keeps about its training, as plain values."""
+        again = trained.refit is not None
+        saved = {name: getattr(self, name) for name in SAVED}
+        saved |= {"training": trained.recipe.training, "warm_start": trained.recipe.warm_start}
+        about = {
+            "estimator": to_plain(_Saved(**saved)),
+            "defaults": to_plain(trained.chosen),
+            "result": result_to_plain(trained.result),
+            "counts": counts,
+            TRAINED_ROWS: trained_rows(trained.recipe.schema, parts["train"].frame, parts["valid"].frame, refit=again),
+        }
+        more = {"refit": trained.refit, "warm_start": trained.warm_start}
+        return about | {name: to_plain(facts) for name, facts in more.items() if facts is not None}
+
+    def _say(self, sentence: str) -> None:
+        if self.verbose:
+            print(sentence, file=sys.stderr)
+
+    def predict(self, X: TableLike) -> np.ndarray:
+        """Classes 0 and 1 (1 from a probability of .5), int64 [N]; for a regression numbers within the label's range.
+
+        With several labels [N, T], each by its own task, and float64 if one of them is a regression.
+        """
+        predicted = self._fitted().predict(self._table(X))
+        if _all_binary(self):
+            return (predicted >= 0.5).astype(np.int64)
+        binary = [label.task == "binary" for label in self.bundle_.schema.labels]
+        return np.where(binary, predicted >= 0.5, predicted)
+
+    @available_if(_all_binary)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: TableLike) -> np.ndarray | list[np.ndarray]:
+        """Probabilities of classes 0 and 1 [N, 2]; with several labels a list of them. Binary labels only."""
+        bundle = self._fitted()
+        logit = bundle.calibrated(bundle.score(self._table(X)))
+        both = [np.stack([sigmoid(-z), sigmoid(z)], axis=1) for z in (logit.T if logit.ndim == 2 else [logit])]
+        return both if bundle.schema.more_labels else both[0]
+
+    @available_if(_all_binary)  # type: ignore[untyped-decorator]
+    def decision_function(self, X: TableLike) -> np.ndarray:
+        """Logits of class 1 [N], or [N, T] with several labels; binary labels only."""
+        return self._fitted().score(self._table(X))
+
+    def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
+        """Scores of one context with each candidate [N], or [N, T]: see `Bundle.score_candidates`.
+
+        Args:
+            context: a mapping of columns to values, or a table of one row.
+            candidates: a table with the other columns.
+        """
+        return self._fitted().score_candidates(context, candidates)
+
+    def evaluate(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> dict[str, float]:
+        """All metrics of the label's task over the rows of X, without those that the label's rule drops.
+
+        With several labels, the main one's by name and the others' as `NAME.metric`. Warns if the label's rule dropped
+        rows, or if rows of X were used in training.
+
+        Args:
+            X: a table; it needs the label's column only if `y` is omitted, and the group's for group AUC.
+            y: raw labels, as in `fit`.
+            sample_weight: row weights, at least 0, [N]; equal if omitted.
+        """
+        bundle = self._fitted()
+        rows = labelled(self._table(X), y, bundle.schema, sample_weight)
+        if rows.dropped:
+            warnings.warn(f"{rows.dropped:,} rows dropped by the label's rule", stacklevel=2)
+        if (seen := rows_trained(bundle, rows.frame)) is not None and seen.found:
+            instead = "evaluate on rows that were not passed to `fit`"
+            warnings.warn(f"{trained_words(len(rows.frame), seen)}; {instead}", stacklevel=2)
+        return bundle.metrics(rows)
+
+    def score(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> float:
+        """The score that searches maximize: AUC for a binary label, R² for a regression label, of the main label.
+
+        This differs from scikit-learn's classifiers, which return accuracy: that says little about a ranking.
+        """
+        bundle = self._fitted()
+        rows = labelled(self._table(X), y, bundle.schema, sample_weight)
+        if _is_binary(self):
+            return bundle.metrics(rows)["auc"]
+        predicted = bundle.predict(rows.frame)
+        main = predicted if predicted.ndim == 1 else predicted[:, 0]
+        return float(r2_score(rows.main, main, sample_weight=rows.weight))
+
+    def explain(
+        self,
+        X: TableLike,
+        *,
+        background: TableLike | None = None,
+        method: Method | None = None,
+        label: str | None = None,
+        seed: int = 0,
+    ) -> Explanation:
+        """Explain the scores of rows: see `fieldwise.explain.explain`.
+
+        Args:
+            X: a table with the fields' columns.
+            background: a table of background rows to compare with; some validation rows if omitted.
+            method: `terms`, `integrated_gradients` or `occlusion`; the most exact one for the model if omitted.
+            label: the label to explain; the main one if omitted.
+            seed: seed for sampling background rows.
+        """
+        return explain(self._fitted(), self._table(X), background=background, method=method, label=label, seed=seed)
+
+    def recommend(
+        self,
+        log: TableLike | None = None,
+        catalogue: Catalogue | None = None,
+        user: object = None,
+        *,
+        users: Iterable[object] | None = None,
+        n: int = 10,
+        exclude_seen: bool = True,
+    ) -> Any:
+        """The n best items of a log for one, several or all of its users: see `fieldwise.scoring.recommend`."""
+        return recommend(self._fitted(), log, catalogue, user, users=users, n=n, exclude_seen=exclude_seen)
+
+    def plot(self, kind: Plot = "training", X: TableLike | None = None, y: Any = None) -> Chart:
+        """A chart, which a notebook shows and `save` writes as an SVG file.
+
+        Args:
+            kind: `training`: learning curves; `roc`, `calibration`: for a binary main label, on the rows of X.
+            X: a table, as in `evaluate`.
+            y: raw labels, as in `fit`.
+
+        Errors:
+            ConfigError: an unknown kind, no rows, a regression, or a loaded bundle without learning curves.
+        """
+        bundle = self._fitted()
+        if kind not in get_args(Plot):
+            raise ConfigError(f"kind must be one of {', '.join(map(repr, get_args(Plot)))}, found {kind!r}")
+        if kind == "training":
+            if not hasattr(self, "result_"):
+                raise ConfigError(
+                    "learning curves are recorded by fit, but this bundle has none: plot a fitted Recommender"
+                )
+            return self.result_.plot()
+        if X is None or not _is_binary(self):
+            found = "none" if X is None else "a regression"
+            raise ConfigError(f"a {kind} plot needs labelled rows of a binary label, found {found}: give X")
+        rows = labelled(self._table(X), y, bundle.schema)
+        score = bundle.calibrated(bundle.score(rows.frame)).reshape(len(rows.y), -1)[:, 0]
+        if kind == "calibration":
+            return reliability(rows.main, sigmoid(score)).plot()
+        area = auc(rows.main, score)  # an error names what is wrong with the rows
+        false, true, _ = roc_curve(rows.main, score)
+        return roc_chart({f"AUC {area:.4f}": (false, true)})
 
     def save(self, folder: str | Path) -> None:
         """Save `bundle_` and this estimator's parameters to a folder (see `fieldwise.bundle.bundle`)."""
@@ -237,9 +440,9 @@ class Recommender(FittedEstimator):
         bundle = Bundle.load(Path(folder), model=model, device=device)
         about = bundle.about
         recipe = about.get("recipe", {}).get("settings", {})
-        shared = ("training", "negatives", "warm_start", "seed")
-        saved = about.get("estimator", {k: recipe[k] for k in shared if k in recipe})
-        loaded = cls(bundle.schema, bundle.settings, **params_from_plain(saved, f"the bundle {folder}: its estimator"))
+        saved = about.get("estimator", {name: recipe[name] for name in SAVED if name in recipe})
+        params = vars(parse(_Saved, saved, f"the bundle {folder}: its estimator", BundleError))
+        loaded = cls(bundle.schema, bundle.settings, **params)
         loaded._set_fitted(bundle)
         if "result" in about:
             loaded.result_ = result_from_plain(about["result"])
@@ -247,7 +450,7 @@ class Recommender(FittedEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        if is_binary(self):
+        if _is_binary(self):
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_class=False)
         else:
             tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
@@ -260,6 +463,29 @@ class Recommender(FittedEstimator):
         """As scikit-learn has it; once fitted, with the settings that were used, also those chosen from the data."""
         return super().__repr__(N_CHAR_MAX) if not hasattr(self, "bundle_") else f"Recommender({self.bundle_!r})"
 
+    def _fitted(self) -> Bundle:
+        check_is_fitted(self, "bundle_")
+        return self.bundle_
+
+    @property
+    def _labels(self) -> tuple[Label, ...] | None:
+        """The labels; None if the schema is still to be inferred (for a binary label)."""
+        schema = getattr(self, "schema_", None) if self.schema is None else self.schema
+        return None if schema is None else schema.labels
+
+    def _table(self, X: Any) -> Any:
+        """A table unchanged, or an array as a table with the columns that the model was fitted on."""
+        if not is_array(X):
+            return X
+        frame, columns = estimator_table(X), set(self._fitted().schema.columns)
+        others = columns.symmetric_difference(frame.columns)
+        if others and (columns == set(array_columns(len(columns))) or others & columns):
+            raise DataError(
+                f"X has {frame.width} features, but Recommender is expecting {self.n_features_in_} features as input: "
+                f"{', '.join(self.bundle_.schema.columns)}"
+            )
+        return frame
+
     def _set_fitted(self, bundle: Bundle) -> None:
         self.bundle_, self.schema_ = bundle, bundle.schema
         columns = list(bundle.schema.columns)
@@ -268,7 +494,7 @@ class Recommender(FittedEstimator):
             self.feature_names_in_ = np.array(columns, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        if all_binary(self):
+        if _all_binary(self):
             classes = [np.array([0, 1]) for _ in bundle.schema.labels]
             self.classes_ = classes if bundle.schema.more_labels else classes[0]
 
@@ -280,9 +506,8 @@ class Recommender(FittedEstimator):
         found = infer_from(X, frame, column)
         for doubt in found.doubts.values():
             warnings.warn(f"the schema was inferred, and {doubt}", stacklevel=3)
-        if self.verbose:
-            print(found.to_toml(), file=sys.stderr)
-        check_params({**self.get_params(deep=False), "schema": found.schema})
+        self._say(found.to_toml())
+        _check_params({**self.get_params(deep=False), "schema": found.schema})
         self.inference_ = found
         return found.schema
 
@@ -292,3 +517,41 @@ class Recommender(FittedEstimator):
         form = None if time is None else schema.time_format
         stay, held = hold_out(rows.frame, self.valid_share, seed=self.seed, y=y, time=time, time_format=form)
         return {"train": rows.take(stay), "valid": rows.take(held)}
+
+
+def _check_params(params: Mapping[str, Any]) -> None:
+    """Check the parameters in `fit`, since by scikit-learn's conventions constructors do not.
+
+    Errors:
+        ConfigError: a parameter of the wrong kind or out of range.
+    """
+    schema, share, by, seed = params["schema"], params["valid_share"], params["valid_by"], params["seed"]
+    if not isinstance(schema, Schema | None):
+        raise ConfigError(f"schema must be a fieldwise Schema, or None to infer one, found {schema!r}")
+    if not isinstance(params["training"], TrainingSettings):
+        raise ConfigError(f"training must be TrainingSettings, found {params['training']!r}")
+    as_settings(params["model"])  # raises if it is not a model
+    if not 0 < share < 1:
+        raise ConfigError(f"valid_share must lie between 0 and 1, both excluded, found {share!r}")
+    if by not in ("random", "time"):
+        raise ConfigError(f"valid_by must be 'random' or 'time', found {by!r}")
+    if by == "time" and schema is not None and schema.time is None:
+        raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
+    if params["warm_start"] is not False and not isinstance(params["warm_start"], str | Path | None):
+        raise ConfigError(f"warm_start must be the folder of a bundle, found {params['warm_start']!r}")
+    if not isinstance(params["checkpoint"], str | Path | None) or params["checkpoint"] == "":
+        raise ConfigError(f"checkpoint must be a folder, found {params['checkpoint']!r}")
+    if not isinstance(params["device"], str | None):
+        raise ConfigError(f"device must be a name such as 'cpu' or 'cuda', found {params['device']!r}")
+    open_device(params["device"] or params["training"].device)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ConfigError(f"seed must be a whole number, found {seed!r}")
+    check_seed(seed)
+
+
+_HINTS = {"warm_start": str | None}
+_Saved: Any = make_dataclass(
+    "_Saved",
+    [(f.name, _HINTS.get(f.name, f.type), copy(f)) for f in fields(Recommender) if f.name in SAVED],
+    kw_only=True,
+)

@@ -1,4 +1,4 @@
-"""Input of the estimator: arrays, whose columns have no names, and tables without a schema."""
+"""Input of the estimator: arrays, whose columns have no names, tables without a schema, and labels beside them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,15 +7,19 @@ import numpy as np
 import polars as pl
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_array
 
 from fieldwise.data.encode.columns import as_text
+from fieldwise.data.encode.encoder import check_table
 from fieldwise.data.infer.label import guess_label
 from fieldwise.data.infer.schema import Inference, infer_schema
+from fieldwise.data.prepare.labels import LabelledRows, read_labels
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import DataError
+from fieldwise.evaluation.binary import weight_column
 from fieldwise.schema import Numeric, Schema
 
-__all__ = ["array_columns", "estimator_table", "infer_from", "is_array"]
+__all__ = ["array_columns", "estimator_table", "infer_from", "is_array", "label_column", "labelled"]
 
 
 def is_array(X: Any) -> bool:
@@ -45,26 +49,11 @@ def estimator_table(X: Any) -> pl.DataFrame:
     """
     if not is_array(X):
         return as_table(X)
-    if issparse(X):
-        raise DataError("a sparse matrix is not supported: give a table with a Bag column, or an array of X.toarray()")
     try:
-        array = np.asarray(X)
-    except ValueError:
-        raise DataError("a list of rows needs rows of equal length, found several; fix it") from None
-    if array.dtype.kind == "c":
-        raise DataError("Complex data not supported: give real numbers")
-    if array.ndim != 2:
-        raise DataError(
-            f"Expected 2D array with a row per sample, found shape {array.shape}. Reshape your data: X.reshape(-1, 1) "
-            "for "
-            "one column, X.reshape(1, -1) for one row"
-        )
-    rows, columns = array.shape
-    if not columns:
-        raise DataError(f"found 0 feature(s) (shape=({rows}, 0)) while a minimum of 1 is required.")
-    if not rows:
-        raise DataError(f"found 0 sample(s) (shape=(0, {columns})) while a minimum of 1 is required.")
-    return pl.DataFrame([_series(name, array[:, k]) for k, name in enumerate(array_columns(columns))])
+        array = check_array(X, dtype=None, ensure_all_finite=False)
+    except (TypeError, ValueError) as e:
+        raise DataError(f"X must be a table, or rows of equal length: {' '.join(str(e).split())}") from None
+    return pl.DataFrame([_series(name, array[:, k]) for k, name in enumerate(array_columns(array.shape[1]))])
 
 
 def _series(name: str, values: np.ndarray) -> pl.Series:
@@ -117,6 +106,57 @@ def _check_two_classes(y: pl.Series) -> None:
         raise DataError(
             f"Only binary classification is supported without a schema, found {kind} labels of {values} "
             f"value{'s' if values > 1 else ''} in {y.name!r}: give a Schema whose label defines the positive values, "
-            "or "
-            "has task = 'regression'"
+            "or has task = 'regression'"
         )
+
+
+def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows:
+    """A table's rows with targets, from the label's column or from raw labels `y`.
+
+    Args:
+        X: the table.
+        y: one label's values [N]; with several labels a table of N rows with their columns.
+        schema: the schema.
+        weight: row weights [N], or None.
+
+    Errors:
+        DataError: not one label or finite weight per row, labels of several types, labels outside the label's rule, or
+            a table that does not fit the schema; rows are counted from 0 in X.
+    """
+    frame = estimator_table(X)
+    check_table(frame, schema)
+    if y is not None and schema.more_labels:
+        frame = frame.with_columns(_columns(y, schema, frame.height))
+    elif y is not None:
+        frame = frame.with_columns(label_column(y, schema.label.column, frame.height))
+    try:
+        weights = None if weight is None else weight_column(weight, frame.height)
+    except DataError as e:
+        raise DataError(f"sample_weight: {e}") from None
+    return read_labels(frame, schema.labels, weight=weights)
+
+
+def _columns(y: Any, schema: Schema, rows: int) -> list[pl.Series]:
+    names = list(dict.fromkeys(label.column for label in schema.labels))
+    rule = f"with several labels y must be a table with their columns {', '.join(names)}"
+    try:
+        table = as_table(y)
+    except DataError as e:
+        raise DataError(f"{rule}, or be omitted if X has them: {e}") from None
+    absent = [name for name in names if name not in table.columns]
+    if absent:
+        raise DataError(f"{rule}, found no {absent[0]!r} among {', '.join(table.columns)}")
+    if table.height != rows:
+        raise DataError(f"{rule}, one row for each of the table's {rows} rows, found {table.height} rows")
+    return [table.get_column(name) for name in names]
+
+
+def label_column(y: Any, name: str, rows: int) -> pl.Series:
+    """One label's values as a column for a table with `rows` rows."""
+    try:
+        values = np.asarray(y)
+        if values.shape != (rows,):
+            raise DataError(f"y must hold one label for each of the table's {rows} rows, found shape {values.shape}")
+        return pl.Series(name, values.tolist() if values.dtype.kind in "OU" else values)
+    except (TypeError, pl.exceptions.PolarsError) as e:
+        raise DataError(f"y must hold labels of one kind: {str(e).splitlines()[0]}; convert them") from e

@@ -5,9 +5,8 @@ from fieldwise.evaluation.binary import (
     normalized_entropy_from_logits,
     sigmoid,
 )
-from fieldwise.evaluation.metrics import binary_metrics, regression_metrics
+from fieldwise.evaluation.metrics import binary_metrics, mae, regression_metrics, rmse
 from fieldwise.evaluation.ranking import GroupAUC, auc, group_auc
-from fieldwise.evaluation.regression import mae, rmse
 
 __all__ = [
     "GroupAUC",

@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
 from fieldwise.errors import DataError
-from fieldwise.evaluation.binary import sigmoid
-from fieldwise.evaluation.checks import finite_column, labels_of, require_both_classes
+from fieldwise.evaluation.binary import finite_column, labels_of, require_both_classes, row_losses, sigmoid
+from fieldwise.evaluation.calibration import BINS, mass_bins
 from fieldwise.evaluation.ranking import values_by_group
-from fieldwise.evaluation.reliability import BINS, mass_bins
 
 __all__ = ["Estimate", "MetricName", "estimate", "resampled", "resampled_gauc", "resampled_means"]
 
@@ -139,8 +138,7 @@ def _measure(
         return lambda times: np.sqrt(squares @ times / times.sum())
     positive = labels_of(y)
     if metric == "logloss":
-        against = np.where(positive, -columns, columns)
-        losses = np.maximum(against, 0.0) + np.log1p(np.exp(-np.abs(against)))
+        losses = row_losses(positive, columns)
         return lambda times: losses @ times / times.sum()
     if metric == "brier":
         squares = np.square(sigmoid(columns) - positive)

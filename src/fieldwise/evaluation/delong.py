@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.errors import DataError
-from fieldwise.evaluation.checks import labelled_column, labels_of, require_both_classes
+from fieldwise.evaluation.binary import labelled_column, labels_of, require_both_classes
 
 __all__ = ["DeLong", "auc_parts", "delong"]
 

@@ -1,20 +1,25 @@
 """All metrics of a task at once, over a whole split, never averaged over batches. Letter: N rows."""
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.evaluation.binary import (
     decision_metrics,
+    labelled_column,
     logloss_from_logits,
+    mean_of,
     normalized_entropy_from_logits,
+    paired_columns,
+    require_both_classes,
     sigmoid,
+    weight_column,
 )
-from fieldwise.evaluation.checks import labelled_column, require_both_classes, weight_column
-from fieldwise.evaluation.ranking import auc, group_auc, mixed_groups
-from fieldwise.evaluation.regression import mae, rmse
-from fieldwise.evaluation.reliability import calibration_error
+from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.evaluation.ranking import NoMixedGroupError, auc, group_auc
 
-__all__ = ["binary_metrics", "regression_metrics"]
+__all__ = ["binary_metrics", "mae", "regression_metrics", "rmse"]
 
 
 def binary_metrics(
@@ -36,7 +41,7 @@ def binary_metrics(
 
     Returns:
         auc, logloss (nats), normalized_entropy, ece (expected calibration error over 15 bins of equally many rows,
-        `fieldwise.evaluation.reliability.calibration_error`), and at probability .5 accuracy, precision, recall and f1
+        `fieldwise.evaluation.calibration.calibration_error`), and at probability .5 accuracy, precision, recall and f1
         (each 0 if it would divide by zero), positive_rate, mean_prediction (equal to positive_rate if
         calibrated), rows; with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows, or only
         gauc_groups = 0 if every group has one class. Rows of one class, if allowed, have no auc, normalized_entropy or
@@ -65,8 +70,8 @@ def binary_metrics(
     metrics |= {
         "ece": calibration_error(positive, p, weight=w),
         **decision_metrics(positive, p, w),
-        "positive_rate": float(positive.mean() if w is None else np.average(positive, weights=w)),
-        "mean_prediction": float(p.mean() if w is None else np.average(p, weights=w)),
+        "positive_rate": mean_of(positive, w),
+        "mean_prediction": mean_of(p, w),
         "rows": len(positive),
     }
     return metrics if group is None or not both else metrics | _group_metrics(positive, z, group, w)
@@ -76,9 +81,10 @@ def _group_metrics(
     positive: NDArray[np.bool_], z: NDArray[np.float64], group: ArrayLike, weight: NDArray[np.float64] | None
 ) -> dict[str, float]:
     """Group AUC with its groups, or only `gauc_groups` = 0 if every group has one class."""
-    if not mixed_groups(positive, group):
+    try:
+        within = group_auc(positive, z, group, weight=weight)
+    except NoMixedGroupError:
         return {"gauc_groups": 0}
-    within = group_auc(positive, z, group, weight=weight)
     return {
         "gauc": within.value,
         "gauc_groups": within.groups,
@@ -95,3 +101,26 @@ def regression_metrics(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike
     """
     rows = len(np.asarray(y)) if weight is None else int((weight_column(weight, len(np.asarray(y))) > 0).sum())
     return {"rmse": rmse(y, prediction, weight=weight), "mae": mae(y, prediction, weight=weight), "rows": rows}
+
+
+def rmse(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> float:
+    """Root mean squared error, with optional row weights.
+
+    Errors:
+        DataError: no row, lengths that differ, NaN or infinity.
+
+    >>> rmse([1, 2, 3, 4], [1, 2, 3, 6])
+    1.0
+    """
+    target, predicted = paired_columns(y, prediction, "predictions")
+    return math.sqrt(mean_of(np.square(predicted - target), weight))
+
+
+def mae(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> float:
+    """Mean absolute error; errors as for `rmse`.
+
+    >>> mae([1, 2, 3, 4], [1, 2, 3, 6])
+    0.5
+    """
+    target, predicted = paired_columns(y, prediction, "predictions")
+    return mean_of(np.abs(predicted - target), weight)

@@ -1,15 +1,17 @@
 """AUC over a whole split and within groups. Letters: N rows, G groups, T runs of ties."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fieldwise.charts import Axis, Chart, Line, line_chart
 from fieldwise.errors import DataError
-from fieldwise.evaluation.checks import labelled_column, require_both_classes, weight_column
+from fieldwise.evaluation.binary import labelled_column, require_both_classes, weight_column
 
-__all__ = ["GroupAUC", "auc", "group_auc", "mixed_groups", "values_by_group"]
+__all__ = ["GroupAUC", "NoMixedGroupError", "auc", "group_auc", "roc_chart", "values_by_group"]
 
 
 def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> float:
@@ -44,6 +46,13 @@ def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> f
     return (below + below_or_tied) / (2 * len(high) * len(low))
 
 
+def roc_chart(curves: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Chart:
+    """A chart of ROC curves: false and true positive rates by name (without a legend if it is empty)."""
+    lines = [Line(name=name, x=x, y=y, colour=k) for k, (name, (x, y)) in enumerate(curves.items())]
+    x, y = Axis("false positive rate", span=(0, 1)), Axis("true positive rate", span=(0, 1))
+    return line_chart(lines, x, y, title="ROC curve: true positive rate by false positive rate", diagonal=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class GroupAUC:
     """Group AUC and the groups that it covers.
@@ -61,16 +70,8 @@ class GroupAUC:
     skipped_rows: int
 
 
-def mixed_groups(y: ArrayLike, group: ArrayLike) -> int:
-    """The number of groups with both classes.
-
-    >>> mixed_groups([0, 1, 1, 1], ["a", "a", "b", "b"])
-    1
-    """
-    positive = np.asarray(y, dtype=bool)
-    _, code = _group_codes(group, len(positive))
-    positives = np.bincount(code[positive], minlength=int(code.max(initial=-1)) + 1)
-    return int(((positives > 0) & (positives < np.bincount(code))).sum())
+class NoMixedGroupError(DataError):
+    """Every group has rows of one class alone."""
 
 
 def group_auc(
@@ -103,25 +104,15 @@ def group_auc(
     """
     if one_class not in ("skip", "half", "error"):
         raise ValueError(f"one_class must be 'skip', 'half' or 'error', found {one_class!r}")
-    positive, scores = labelled_column(y, score, "scores")
-    names, code = _group_codes(group, len(positive))
-    rows = np.bincount(code)
-    positives = np.bincount(code[positive], minlength=len(names))
+    names, rows, positives, mass, values = _by_group(y, score, group, weight)
     mixed = (positives > 0) & (positives < rows)
     if one_class == "error" and not mixed.all():
         raise _one_class_group(names, rows, positives)
     if one_class == "skip" and not mixed.any():
-        raise DataError(
+        raise NoMixedGroupError(
             f"group AUC needs a group with rows of both classes, but each of the {len(names)} groups holds one class "
             "only; use larger groups, or omit the group"
         )
-    if weight is None:
-        w, mass, pairs = None, rows, positives * (rows - positives)
-    else:
-        w = weight_column(weight, len(positive))
-        of_class = [np.bincount(code, w * kind, len(names)) for kind in (positive, ~positive)]
-        mass, pairs = of_class[0] + of_class[1], of_class[0] * of_class[1]
-    values = np.where(mixed, _twice_wins(positive, scores, code, len(names), w) / np.where(mixed, 2 * pairs, 1), 0.5)
     covered = mixed if one_class == "skip" else np.ones_like(mixed)
     return GroupAUC(
         value=float((values * mass)[covered].sum() / mass[covered].sum()),
@@ -150,13 +141,27 @@ def values_by_group(
     >>> values_by_group([0, 1, 1], [0.1, 0.9, 0.2], ["a", "a", "b"])
     (array([1. , 0.5]), array([2, 1]), array([ True, False]))
     """
+    _, rows, positives, _, values = _by_group(y, score, group)
+    return values, rows, (positives > 0) & (positives < rows)
+
+
+def _by_group(
+    y: ArrayLike, score: ArrayLike, group: ArrayLike, weight: ArrayLike | None = None
+) -> tuple[NDArray[np.generic], NDArray[np.int64], NDArray[np.int64], NDArray[Any], NDArray[np.float64]]:
+    """Each group's name, rows, positives, sum of weights, and AUC (.5 if it has one class): all [G]."""
     positive, scores = labelled_column(y, score, "scores")
     names, code = _group_codes(group, len(positive))
     rows = np.bincount(code)
     positives = np.bincount(code[positive], minlength=len(names))
-    pairs = positives * (rows - positives)
-    wins = _twice_wins(positive, scores, code, len(names))
-    return np.where(pairs > 0, wins / np.maximum(2 * pairs, 1), 0.5), rows, pairs > 0
+    if weight is None:
+        w, mass, pairs = None, rows, positives * (rows - positives)
+    else:
+        w = weight_column(weight, len(positive))
+        of_class = [np.bincount(code, w * kind, len(names)) for kind in (positive, ~positive)]
+        mass, pairs = of_class[0] + of_class[1], of_class[0] * of_class[1]
+    mixed = (positives > 0) & (positives < rows)
+    wins = _twice_wins(positive, scores, code, len(names), w)
+    return names, rows, positives, mass, np.where(mixed, wins / np.where(mixed, 2 * pairs, 1), 0.5)
 
 
 def _group_codes(group: ArrayLike, rows: int) -> tuple[NDArray[np.generic], NDArray[np.int64]]:

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from fieldwise.evaluation.binary import sigmoid
-from fieldwise.evaluation.checks import labelled_column, paired_columns
+from fieldwise.evaluation.binary import labelled_column, paired_columns, row_losses, sigmoid
+from fieldwise.evaluation.calibration import wilson
 from fieldwise.evaluation.delong import auc_parts
-from fieldwise.evaluation.reliability import wilson
 
 __all__ = [
     "LEAST_OF_A_CLASS",
@@ -139,8 +138,7 @@ def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> li
     """
     positive, z = labelled_column(y, logit, "logits")
     p = sigmoid(z)
-    against = np.where(positive, -z, z)
-    loss = np.maximum(against, 0.0) + np.log1p(np.exp(-np.abs(against)))
+    loss = row_losses(positive, z)
     found = []
     for one in slices:
         rows, positives = len(one.rows), int(positive[one.rows].sum())

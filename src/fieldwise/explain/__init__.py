@@ -1,9 +1,8 @@
 """Explanations of scores, and tests of their faithfulness.
 
-explanation   contributions of fields, by exact terms, integrated gradients or occlusion; one row as plain values
+explanation   contributions of fields, by exact terms, integrated gradients or occlusion; one row in figures and words
 effects       the mean prediction by value of each field
-sentence      the reasons of one row's prediction in words
-terms         decomposition of LR, FM, AFM, AutoInt and IntTower into terms that add up to the logit
+subject       the rows; decomposition of LR, FM, AFM, AutoInt and IntTower into terms that add up to the logit
 summary       a set of rows: means, standard deviations, strongest pairs
 faithfulness  deletion and insertion curves compared with random orders
 """
@@ -11,9 +10,8 @@ faithfulness  deletion and insertion curves compared with random orders
 from fieldwise.explain.effects import effects
 from fieldwise.explain.explanation import Explanation, explain
 from fieldwise.explain.faithfulness import Curves, faithfulness
-from fieldwise.explain.subject import Subject
+from fieldwise.explain.subject import Subject, Terms, terms_of
 from fieldwise.explain.summary import planted_pairs_found, strongest_pairs, summary
-from fieldwise.explain.terms import Terms, terms_of
 
 __all__ = [
     "Curves",

@@ -1,4 +1,4 @@
-"""Explanations of rows' scores by field and by pair of fields, with the model's own attention and gates.
+"""Explanations of rows' scores by field and by pair of fields, in figures and as sentences, with attention and gates.
 
 Letters: N rows, F fields.
 """
@@ -9,22 +9,65 @@ from typing import Any
 import numpy as np
 
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.charts import Chart, Dot, dot_chart, heat_map, wider
 from fieldwise.config import nearest
 from fieldwise.data.read.tables import TableLike
+from fieldwise.display import SHOWN_ROWS, Table, pandas_frame
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
-from fieldwise.explain.gradients import has_gradients, integrated_gradients
-from fieldwise.explain.occlusion import occlusion
-from fieldwise.explain.sentence import sentence
-from fieldwise.explain.subject import METHODS, Method, Subject
-from fieldwise.explain.terms import PAIRWISE
+from fieldwise.explain.attribution import has_gradients, integrated_gradients, occlusion
+from fieldwise.explain.subject import ABSENT, METHODS, UNSEEN, Method, Subject
+from fieldwise.schema import Schema
+from fieldwise.schema.ids import named_id
+from fieldwise.schema.label import Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
-__all__ = ["Explanation", "explain", "explain_subject"]
+__all__ = [
+    "Explanation",
+    "darkest",
+    "explain",
+    "explain_subject",
+    "is_uniform",
+    "prediction_text",
+    "uniform_text",
+]
+
+UNIFORM = 0.1  # greatest difference of a uniform weight from the equal weights, as a share of them
+DARK = 3.0  # multiple of the equal weights that has the darkest shade, unless a weight is larger
+
+
+def is_uniform(weights: np.ndarray, equal: float) -> bool:
+    """Whether all weights are within 10 % of the equal ones.
+
+    >>> is_uniform(np.array([0.1677, 0.1657]), 1 / 6), is_uniform(np.array([0.2, 0.13]), 1 / 6)
+    (True, False)
+    """
+    return bool(np.all(np.abs(weights - equal) <= UNIFORM * equal))
+
+
+def darkest(weights: np.ndarray, equal: float) -> float:
+    """The weight of the darkest shade: three times the equal ones (at most 1), or the largest if it is above that.
+
+    >>> darkest(np.array([0.1677, 0.1657]), 1 / 6), darkest(np.array([0.7, 0.02]), 1 / 6)
+    (0.5, 0.7)
+    """
+    return max(float(weights.max()), min(1.0, DARK * equal))
+
+
+def uniform_text(weights: np.ndarray, equal: float) -> str:
+    """A sentence about uniform weights.
+
+    >>> uniform_text(np.array([0.1677, 0.1657]), 1 / 6)
+    'attention is uniform: all weights are within 10 % of the equal ones, 0.1667 (0.1657 to 0.1677)'
+    """
+    known = f"{equal:.4f} ({weights.min():.4f} to {weights.max():.4f})"
+    return f"attention is uniform: all weights are within {100 * UNIFORM:.0f} % of the equal ones, {known}"
+
 
 _OF_PAIRS = {"attention": "attention", "interaction": "interactions"}
 DRAWS = 32  # background rows per row
 SHOWN_FIELDS = 10
+PAIRED_FIELDS = 12  # fields whose pairs are measured: 66 pairs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -105,6 +148,40 @@ class Explanation:
             found |= self._matches(added["matches"], shown, values)
         return found
 
+    def measured_pairs(self, row: int, *, seed: int = 0) -> list[dict[str, Any]]:
+        """The pairs among the row's twelve strongest fields by interaction effect, strongest first, in any model.
+
+        `effect` is the mean over background rows of `f(x) - f(x without i) - f(x without j) + f(x without both)`, where
+        "without" means with the background row's value (`fieldwise.explain.attribution`): effects of
+        single fields cancel. Effects need not add up to the score.
+
+        Args:
+            row: number of the row.
+            seed: seed for sampling background rows, if there are more than 32.
+        """
+        subject = self.subject
+        chosen = np.sort(np.argsort(-np.abs(self.contributions[row]), kind="stable")[:PAIRED_FIELDS])
+        left, right = np.triu_indices(len(chosen), 1)
+        one_SF = np.eye(len(subject.fields), dtype=bool)[chosen]
+        taken_SF = np.concatenate([one_SF, one_SF[left] | one_SF[right]])
+        others = subject.others(DRAWS, seed)[row]
+        sets, draws = len(taken_SF), len(others)
+        found = subject.mixer.score(
+            np.full(sets * draws, row), np.tile(others, sets), np.repeat(taken_SF, draws, axis=0)
+        )
+        alone, both = np.split(found.reshape(sets, draws).mean(1), [len(chosen)])
+        effect = subject.logit[row] - alone[left] - alone[right] + both
+        values = subject.values.row(row)
+        return [
+            {
+                "fields": [subject.fields[f] for f in pair],
+                "values": [values[f] for f in pair],
+                "effect": float(effect[p]),
+            }
+            for p in np.argsort(-np.abs(effect), kind="stable")
+            for pair in [(chosen[left[p]], chosen[right[p]])]
+        ]
+
     def __repr__(self) -> str:
         rows, subject = len(self.contributions), self.subject
         about = f"Explanation of {rows:,} row{'' if rows == 1 else 's'}: label {subject.label!r}, by {self.method}"
@@ -124,30 +201,78 @@ class Explanation:
 
     def to_pandas(self) -> Any:
         """A pandas frame with a row per row and field: row, field, value, contribution, score, prediction."""
-        from fieldwise.notebook.frames import explanation_frame, to_pandas
+        rows, fields = self.contributions.shape
+        cells = {
+            "row": np.repeat(np.arange(rows), fields),
+            "field": list(self.subject.fields) * rows,
+            "value": [value for row in self.subject.values.iter_rows() for value in row],
+            "contribution": self.contributions.ravel(),
+            "score": np.repeat(self.subject.logit, fields),
+            "prediction": np.repeat(self.prediction, fields),
+        }
+        return pandas_frame(cells, {"value": str})
 
-        return to_pandas(explanation_frame(self))
+    def plot(self, row: int | None = None) -> Chart:
+        """A chart of one row's contributions, or of all rows' mean absolute ones, the largest on top."""
+        subject, names = self.subject, list(self.subject.fields)
+        if row is None and len(self.contributions) == 1:
+            row = 0
+        if row is None:
+            sizes = np.abs(self.contributions).mean(0)
+            title = f"mean absolute contribution, {len(self.contributions):,} rows"
+        else:
+            plain, sizes = self.row(row), self.contributions[row]
+            names = [f"{name} = {value}" for name, value in zip(names, subject.values.row(row), strict=True)]
+            title = f"contribution to the score of {plain['score']:.3g} (base {plain['base']:.3g})"
+        order = np.argsort(-np.abs(sizes), kind="stable")[:SHOWN_ROWS]
+        dots = [
+            Dot(name=names[f], value=sizes[f], low=min(0.0, sizes[f]), high=max(0.0, sizes[f]), colour=sizes[f] < 0)
+            for f in order
+        ]
+        span = wider(min(0.0, float(sizes.min())), max(0.0, float(sizes.max())))
+        return dot_chart(dots, span, title=title, rule=0.0)
 
-    def plot(self, row: int | None = None, *, ax: Any = None) -> Any:
-        """Plot one row's contributions, or all rows' mean absolute ones, on Matplotlib axes, and return the axes."""
-        from fieldwise.notebook.plots import plot_explanation
-
-        return plot_explanation(self, row, ax)
-
-    def plot_attention(self, row: int | None = None, *, ax: Any = None) -> Any:
-        """Plot AFM's or AutoInt's attention over fields, of one row or averaged, and return the Matplotlib axes.
+    def plot_attention(self, row: int | None = None) -> Chart:
+        """A heat map of AFM's or AutoInt's attention over fields, of one row or averaged over rows, layers and heads.
 
         Errors:
             DataError: the model has no attention over fields.
         """
-        from fieldwise.notebook.plots import plot_attention
-
-        return plot_attention(self, row, ax)
+        subject, fields = self.subject, self.subject.fields
+        weights = subject.terms.shown.get("attention")
+        if weights is None:
+            name = type(subject.network).__name__.removesuffix("Network")
+            raise DataError(
+                f"only AFM and AutoInt have attention over fields, found {name}: plot the explanation itself"
+            )
+        self.row(0 if row is None else row)  # raises an error with the valid rows
+        mean = weights.mean(0) if row is None else weights[row]
+        if mean.ndim == 1:
+            equal, square = 1 / len(subject.pairs), np.full((len(fields), len(fields)), np.nan)
+            for weight, (i, j) in zip(mean, subject.pairs, strict=True):
+                square[i, j] = square[j, i] = weight
+        else:
+            equal, square = 1 / len(fields), mean.mean((0, 1))
+        known = square[~np.isnan(square)]
+        title = uniform_text(known, equal) if is_uniform(known, equal) else "attention between fields"
+        return heat_map(square, fields, fields, title=title, most=darkest(known, equal))
 
     def _repr_html_(self) -> str:
-        from fieldwise.notebook.html import explanation_html
-
-        return explanation_html(self)
+        """One row's contributions by field, or mean absolute contributions of several rows."""
+        rows = len(self.contributions)
+        if rows == 1:
+            found = self.row(0)
+            fields = [[f["field"], f["value"], f["contribution"]] for f in found["fields"]]
+            title = f"{found['label']}: prediction {found['prediction']:.4g}, score {found['score']:.4g}"
+            note = f"base {found['base']:.4g}, gap {found['gap']:.4g}; by {self.method}"
+            columns = ["field", "value", "contribution"]
+            return Table(title=title, columns=columns, rows=fields[:SHOWN_ROWS], note=note)._repr_html_()
+        sizes, means = abs(self.contributions).mean(0), self.contributions.mean(0)
+        order = sorted(range(len(sizes)), key=lambda f: -sizes[f])
+        table = [[self.subject.fields[f], float(sizes[f]), float(means[f])] for f in order[:SHOWN_ROWS]]
+        title = f"{self.subject.label}: contributions of {rows:,} rows"
+        columns = ["field", "mean absolute", "mean"]
+        return Table(title=title, columns=columns, rows=table, note=f"by {self.method}")._repr_html_()
 
     def _matches(self, matches_LH: np.ndarray, shown: dict[str, np.ndarray], values: list[str]) -> dict[str, Any]:
         """IntTower's levels with the matched heads, and both sides' gates."""
@@ -165,14 +290,10 @@ class Explanation:
         ]
         gates = {}
         for side in ("user", "item"):
-            tower = self.subject.network.get_submodule(f"{side}_tower")
             gates[f"{side}_gates"] = [
                 {"field": self.subject.fields[f], "value": values[f], "gate": float(gate), "effect": float(effect)}
                 for f, gate, effect in zip(
-                    tower.get_buffer("positions").tolist(),
-                    shown[f"{side}_gates"],
-                    shown[f"{side}_gate_effects"],
-                    strict=True,
+                    self.subject.tower_fields(side), shown[f"{side}_gates"], shown[f"{side}_gate_effects"], strict=True
                 )
             ]
         return {"levels": levels, **gates}
@@ -219,34 +340,159 @@ def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Expla
         raise ConfigError(f"method must be a known method, found {method!r}: {nearest(method, METHODS)}")
     name = type(subject.network).__name__.removesuffix("Network")
     if method == "terms":
-        if not isinstance(subject.network, PAIRWISE):
+        if not subject.terms.pairwise:
             raise ConfigError(
                 f"method 'terms' needs a model of terms of fields and pairs (LR, FM, AFM), found {name}: use "
                 f"{subject.usual_method!r}; its other terms are shown with every method"
             )
-        return _by_terms(subject)
-    if method == "integrated_gradients":
+        contributions, base = _by_terms(subject)
+    elif method == "integrated_gradients":
         if not has_gradients(subject.network):
             raise ConfigError(
                 f"integrated gradients need a model that reads its fields' vectors from whole tables, found {name}: "
                 f"use {subject.usual_method!r}"
             )
-        found = integrated_gradients(subject.network, subject.table, subject.background)
-        base = np.full(len(subject.table), found.base)
-        return Explanation(subject=subject, method=method, contributions=found.contributions, base=base, gap=found.gap)
-    others = subject.others(DRAWS, seed)
-    contributions = occlusion(subject.mixer, subject.logit, others)
-    usual = score_batches(subject.network, subject.background.batches(SCORING_BATCH))
-    base = usual[others].mean(1)
+        contributions, start = integrated_gradients(subject.network, subject.table, subject.background)
+        base = np.full(len(subject.table), start)
+    else:
+        others = subject.others(DRAWS, seed)
+        contributions = occlusion(subject.mixer, subject.logit, others)
+        base = score_batches(subject.network, subject.background.batches(SCORING_BATCH))[others].mean(1)
     gap = subject.logit - base - contributions.sum(1)
     return Explanation(subject=subject, method=method, contributions=contributions, base=base, gap=gap)
 
 
-def _by_terms(subject: Subject) -> Explanation:
+def _by_terms(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
+    """Each field's first-order term and half of its pairs' [N, F], and the bias [N]."""
     added = subject.terms.added
     contributions = added["first_order"].copy()
     for (i, j), pair_N in zip(subject.pairs, added.get("pairs", np.zeros((0, 0))).T, strict=False):
         contributions[:, i] += pair_N / 2
         contributions[:, j] += pair_N / 2
-    gap = subject.logit - added["bias"] - contributions.sum(1)
-    return Explanation(subject=subject, method="terms", contributions=contributions, base=added["bias"], gap=gap)
+    return contributions, added["bias"]
+
+
+MAIN = 3  # maximum number of reasons
+HALF = 0.5  # minimum size of a further reason, and of one against, as a share of the strongest one's
+LONGEST = 60  # characters of a value
+
+
+def sentence(explanation: Explanation, row: int) -> str:
+    """The prediction, its main reasons (at most three), and the strongest one against it if it is half as strong.
+
+    A reason is a field or a pair of fields whose part of the score differs from its mean over the background rows: of
+    the model's own terms with the method `terms`, else a field's contribution.
+
+    >>> from fieldwise import LR, Label, Numeric, Recommender, Schema, TrainingSettings
+    >>> import polars as pl
+    >>> log = pl.DataFrame({"price": [1.0, 2.0, 8.0, 9.0] * 100, "bought": [1, 1, 0, 0] * 100})
+    >>> schema = Schema(fields=(Numeric("price"),), label=Label("bought"))
+    >>> training = TrainingSettings(epochs=30, batch_size=16, learning_rate=0.1)
+    >>> found = Recommender(schema, LR(), training=training).fit(log).explain(log.head(1))
+    >>> sentence(found, 0).partition(", ")[2]
+    'mainly because the price is low (1)'
+    """
+    parts = _parts(explanation, row)
+    total = sum(amount for _, amount in parts)
+    sign = 1.0 if total >= 0 else -1.0
+    ordered = sorted(parts, key=lambda part: -sign * part[1])
+    most = max(sign * ordered[0][1], 0.0) if ordered else 0.0
+    named: set[int] = set()
+    reasons: list[str] = []
+    against = ""
+    for fields, amount in ordered:
+        if len(reasons) < MAIN and sign * amount >= HALF * most > 0 and not named.issuperset(fields):
+            reasons.append(_clause(explanation, row, fields, amount > 0))
+            named |= set(fields)
+    if ordered and -sign * ordered[-1][1] >= HALF * most > 0 and not named.issuperset(ordered[-1][0]):
+        against = ", although " + _clause(explanation, row, ordered[-1][0], sign < 0)
+    prediction = float(explanation.prediction[row])
+    task = explanation.subject.settings.task
+    number = prediction_text(prediction, task)
+    if not reasons:
+        return f"{number}, as for the rows it is compared with: no value changes it"
+    odd = task != "binary" or (prediction > 0.5) != (sign > 0)  # the number alone does not say which way the reasons go
+    usual = f", {'more' if sign > 0 else 'less'} than usual" if odd else ""
+    *first, last = reasons
+    joined = f"{', '.join(first)}, and {last}" if first else last
+    return f"{number}{usual}, mainly because {joined}{against}"
+
+
+def prediction_text(share: float, task: Task) -> str:
+    """A probability as a percentage, with more digits near 0 and 1; a number of a regression with four digits.
+
+    >>> [prediction_text(p, "binary") for p in (0.8234, 0.041, 0.00321, 0.99996, 1e-7)]
+    ['82 %', '4.1 %', '0.32 %', 'above 99.99 %', 'below 0.01 %']
+    """
+    if task != "binary":
+        return f"{share:.4g}"
+    if share < 1e-4 or share > 1 - 1e-4:
+        return "below 0.01 %" if share < 0.5 else "above 99.99 %"
+    near = min(share, 1 - share)
+    return f"{100 * share:.{0 if near >= 0.1 else 1 if near >= 0.01 else 2}f} %"
+
+
+def _parts(explanation: Explanation, row: int) -> list[tuple[tuple[int, ...], float]]:
+    """Fields or pairs with their parts of the score, compared with the background rows."""
+    subject = explanation.subject
+    singles = [(field,) for field in range(len(subject.fields))]
+    if explanation.method != "terms":
+        return list(zip(singles, explanation.contributions[row].tolist(), strict=True))
+    found: list[tuple[tuple[int, ...], float]] = []
+    for name, fields in (("first_order", singles), ("pairs", subject.pairs)):
+        if name in subject.terms.added:
+            own, usual = subject.terms.added[name][row], subject.background_terms.added[name].mean(0)
+            found += zip(fields, (own - usual).tolist(), strict=True)
+    return found
+
+
+def _clause(explanation: Explanation, row: int, fields: tuple[int, ...], up: bool) -> str:
+    schema, values = explanation.subject.schema, explanation.subject.values.row(row)
+    levels = [explanation.subject.levels.get(f.name, {row: ""})[row] for f in schema.fields]
+    words = [_Value(schema, f, values[f], levels[f]) for f in fields]
+    if len(words) == 1:
+        return words[0].clause(up)
+    user, item = sorted(words, key=lambda one: not one.is_id("user"))
+    if user.is_id("user") and schema.fields[item.field].role == "item":
+        return f"this user {'likes' if up else 'does not like'} {item.phrase}"
+    return f"{words[0].phrase} goes {'well' if up else 'badly'} with {words[1].phrase}"
+
+
+class _Value:
+    """A field's value in words."""
+
+    def __init__(self, schema: Schema, field: int, value: str, level: str) -> None:
+        self.schema, self.field, self.level = schema, field, level
+        self.name = schema.fields[field].name.replace("_", " ")
+        self.unseen = schema.fields[field].cell == "category" and value.endswith(UNSEEN)
+        value = value.removesuffix(UNSEEN) if self.unseen else value
+        self.absent, self.value = value == ABSENT, value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+
+    def is_id(self, role: str) -> bool:
+        """Whether it is the id of a user or item."""
+        return self.schema.fields[self.field].column == named_id(role, self.schema)  # type: ignore[arg-type]
+
+    @property
+    def phrase(self) -> str:
+        """The value as a noun."""
+        for role in ("user", "item"):
+            if self.is_id(role):
+                return f"this {role}"
+        if self.absent:
+            return f"a missing {self.name}"
+        if self.level:
+            return f"a {self.level} {self.name} ({self.value})"
+        return f"the {'new ' if self.unseen else ''}{self.name} {self.value}"
+
+    def clause(self, up: bool) -> str:
+        """The value as a main clause."""
+        for role in ("user", "item"):
+            if self.is_id(role):
+                high = "high" if up else "low"
+                return f"this {role}{' is new' if self.unseen else f'’s scores are {high} in general'}"
+        if self.absent:
+            return f"the {self.name} is missing"
+        if self.level:
+            return f"the {self.name} is {self.level} ({self.value})"
+        are = "are" if self.schema.fields[self.field].cell == "list" and self.name.endswith("s") else "is"
+        return f"the {self.name} {are} {self.value}" + (", which is new to the model" if self.unseen else "")

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fieldwise.errors import DataError
+from fieldwise.explain.attribution import has_gradients
 from fieldwise.explain.explanation import explain_subject
-from fieldwise.explain.gradients import has_gradients
 from fieldwise.explain.subject import Subject
-from fieldwise.models.afm import AFMNetwork
-from fieldwise.models.autoint import AutoIntNetwork
-from fieldwise.models.inttower import IntTowerNetwork
 
 __all__ = ["RANDOM", "Curves", "faithfulness", "orders_of"]
 
@@ -66,19 +63,18 @@ def orders_of(subject: Subject, *, seed: int = 0) -> dict[str, np.ndarray]:
         for name in dict.fromkeys(methods)
     }
     shown, rows, fields = subject.terms.shown, len(subject.table), len(subject.fields)
-    if isinstance(subject.network, AFMNetwork):
+    if "attention" in shown and "pairs" in subject.terms.added:
         attention = np.zeros((rows, fields))
         for (i, j), weight_N in zip(subject.pairs, shown["attention"].T, strict=True):
             attention[:, i] += weight_N
             attention[:, j] += weight_N
         found["attention"] = attention
-    elif isinstance(subject.network, AutoIntNetwork):
+    elif "attention" in shown:
         found["attention"] = shown["attention"].mean((1, 2, 3)).astype(np.float64)
-    elif isinstance(subject.network, IntTowerNetwork):
-        gates = np.zeros((rows, fields))
-        for side, tower in (("user", subject.network.user_tower), ("item", subject.network.item_tower)):
-            gates[:, tower.positions.cpu().numpy()] = shown[f"{side}_gates"]
-        found["gates"] = gates
+    elif "user_gates" in shown:
+        found["gates"] = np.zeros((rows, fields))
+        for side in ("user", "item"):
+            found["gates"][:, subject.tower_fields(side)] = shown[f"{side}_gates"]
     return found
 
 

@@ -1,6 +1,6 @@
-"""The rows to explain, encoded, with the network of one label and background rows.
+"""The rows to explain, encoded and as text, with the network of one label, its terms and background rows.
 
-Letters: N rows, F fields.
+Letters: N rows, F fields, P = F(F-1)/2 pairs, L levels or layers, H heads, K item heads, U and V fields of a tower.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,23 +10,151 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest
+from fieldwise.data.encode.columns import as_list, as_number, as_text
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.fitted_fields import UNKNOWN, Vocabulary
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import Calibration
-from fieldwise.explain.gradients import has_gradients
-from fieldwise.explain.mixing import Mixer
-from fieldwise.explain.terms import PAIRWISE, Terms, terms_of
-from fieldwise.explain.values import field_values, number_levels
+from fieldwise.explain.attribution import Mixer, has_gradients
+from fieldwise.ops.devices import device_of
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
-from fieldwise.scoring.batches import SCORING_BATCH, score_batches
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches, scoring_mode
 
-__all__ = ["METHODS", "Method", "Subject"]
+__all__ = ["ABSENT", "METHODS", "UNSEEN", "Method", "Subject", "Terms", "field_values", "number_levels", "terms_of"]
+
+ROWS = 256  # rows per batch: AFM's products of 39 fields with vectors of 64 take 50 MB
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Terms:
+    """The terms of a network's logits; both parts are empty for networks without a decomposition.
+
+    Args:
+        added: terms by name, float64; their sum over all names and all axes but the first is the logit:
+            `bias` [N]; `first_order` [N, F]; `pairs` [N, P] (FM, AFM), in the order of
+            `fieldwise.ops.pair_indices`; `attended` [N, F], the last unit's part for each field after AutoInt's layers,
+            and `mlp` [N] (AutoInt+); `matches` [N, L, H], each user head's inner product with the item head that it
+            matches best (IntTower, level by level).
+        shown: parts of the terms: AFM's `attention` [N, P] and `interactions` [N, P], whose product is `pairs`;
+            AutoInt's `attention` [N, L, H, F, F], from query field (second last axis) to key field (last);
+            IntTower's `matched_head` [N, L, H], and for either side's fields `user_gates` [N, U], `item_gates` [N, V]
+            (Light-SE's weights, which sum to 1) with `user_gate_effects` and `item_gate_effects`, the
+            logit minus that with this gate at zero.
+    """
+
+    added: Mapping[str, np.ndarray]
+    shown: Mapping[str, np.ndarray]
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether all terms belong to fields and pairs of fields, as those of LR, FM and AFM do."""
+        return bool(self.added) and self.added.keys() <= {"bias", "first_order", "pairs"}
+
+    @property
+    def logit(self) -> np.ndarray:
+        """The sum of all terms [N]."""
+        total: np.ndarray = sum(term.sum(tuple(range(1, term.ndim))) for term in self.added.values())
+        return total
+
+
+def terms_of(network: nn.Module, table: EncodedTable) -> Terms:
+    """The terms of every row for a network of one label, computed in evaluation mode and in batches."""
+    take_apart = vars(type(network)).get("logit_terms")  # its own: a subclass may add to the score
+    if take_apart is None:
+        return Terms(added={}, shown={})
+    starts, device = range(0, max(1, len(table)), ROWS), device_of(network)
+    with scoring_mode(network):
+        batches = (table.batch(slice(b, min(b + ROWS, len(table))))[0].to(device) for b in starts)
+        found = [take_apart(network, batch) for batch in batches]
+    added, shown = ({name: _joined([part[i][name] for part in found]) for name in found[0][i]} for i in (0, 1))
+    return Terms(added={name: term.astype(np.float64) for name, term in added.items()}, shown=shown)
+
+
+def _joined(parts: list[Tensor]) -> np.ndarray:
+    joined: np.ndarray = torch.cat(parts).detach().cpu().numpy()
+    return joined
+
+
+ABSENT = "(absent)"
+UNSEEN = " (not in the vocabulary)"
+LISTED = 8  # maximum number of a bag's values shown
+
+
+def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
+    """The fields' values as text [N, F], with the fields' names as columns.
+
+    A value not in the vocabulary is marked, and a missing one is shown as absent. A history shows its latest values,
+    as far as the model reads them; a long cell ends with the number of further values.
+
+    >>> from fieldwise import Categorical, Label, Schema
+    >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
+    >>> encoder = Encoder.fit(pl.DataFrame({"app": ["a", "b"]}), schema)
+    >>> field_values(encoder, pl.DataFrame({"app": ["b", "c", None]}))["app"].to_list()
+    ['b', 'c (not in the vocabulary)', '(absent)']
+    """
+    columns = []
+    for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
+        column = frame.get_column(field.column)
+        if field.cell == "list":
+            known = set(fitted.values) if isinstance(fitted, Vocabulary) else None
+            cells = as_list(column, field.separator, newest=field.max_length)
+            texts = [_listed(cell, known) for cell in cells.to_list()]
+        elif field.cell == "category":
+            text = as_text(column)
+            texts = [ABSENT if value is None else str(value) for value in text.to_list()]
+            if isinstance(fitted, Vocabulary):
+                unseen = (fitted.ids(text) == UNKNOWN).tolist()
+                texts = [value + UNSEEN * new for value, new in zip(texts, unseen, strict=True)]
+        elif column.dtype.is_temporal() or column.dtype == pl.String:
+            texts = [ABSENT if value is None else str(value) for value in column.to_list()]
+        else:
+            numbers = as_number(column, f"column {field.column!r}").to_list()
+            texts = [ABSENT if value is None else f"{value:.12g}" for value in numbers]
+        columns.append(pl.Series(field.name, texts, dtype=pl.String))
+    return pl.DataFrame(columns)
+
+
+def number_levels(encoder: Encoder, frame: pl.DataFrame, others: pl.DataFrame) -> dict[str, list[str]]:
+    """For every field of numbers, whether each row's is `low`, `medium` or `high` by thirds of other rows.
+
+    It is empty for a missing number, or where the other rows have fewer than three different ones.
+
+    >>> from fieldwise import Label, Numeric, Schema
+    >>> log = pl.DataFrame({"price": [1.0, 2.0, 8.0, 9.0]})
+    >>> encoder = Encoder.fit(log, Schema(fields=(Numeric("price"),), label=Label("click")))
+    >>> number_levels(encoder, pl.DataFrame({"price": [0.39, 5.0, 8.5, None]}), log)
+    {'price': ['low', 'medium', 'high', '']}
+    """
+    found = {}
+    for field in (f for f in encoder.fields if f.cell == "number"):
+        own, usual = (
+            as_number(one.get_column(field.column), f"column {field.column!r}", form=field.number_format)
+            for one in (frame, others)
+        )
+        known = usual.drop_nulls().sort().to_numpy()
+        number = own.fill_null(np.nan).to_numpy()
+        below = (np.searchsorted(known, number) + np.searchsorted(known, number, side="right")) / (
+            2 * max(len(known), 1)
+        )
+        level = np.select([below < 1 / 3, below <= 2 / 3], ["low", "medium"], "high")
+        shown = ~np.isnan(number) & (usual.n_unique() > 2)
+        found[field.name] = np.where(shown, level, "").tolist()
+    return found
+
+
+def _listed(cell: list[str], known: set[str] | None) -> str:
+    shown = [value if known is None or value in known else value + UNSEEN for value in cell[:LISTED]]
+    more = [f"and {len(cell) - LISTED} more"] if len(cell) > LISTED else []
+    return ", ".join([*shown, *more]) or ABSENT
+
 
 Method = Literal["terms", "integrated_gradients", "occlusion"]
 METHODS: tuple[Method, ...] = ("terms", "integrated_gradients", "occlusion")
@@ -137,9 +265,14 @@ class Subject:
     @property
     def usual_method(self) -> Method:
         """The default method: exact terms if all are of fields and pairs, else integrated gradients, else occlusion."""
-        if isinstance(self.network, PAIRWISE):
+        if self.terms.pairwise:
             return "terms"
         return "integrated_gradients" if has_gradients(self.network) else "occlusion"
+
+    def tower_fields(self, side: str) -> list[int]:
+        """The numbers of the fields of IntTower's user or item side."""
+        positions: list[int] = self.network.get_submodule(f"{side}_tower").get_buffer("positions").tolist()
+        return positions
 
     def others(self, draws: int, seed: int) -> np.ndarray:
         """Background rows for every row [N, draws]: all of them if there are few, else a random sample."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fieldwise.data.read.simulated.planted import planted_interactions
+from fieldwise.data.read.simulation import planted_interactions
+from fieldwise.display import Table, number
+from fieldwise.explain.attribution import pair_interactions
 from fieldwise.explain.explanation import Explanation
-from fieldwise.explain.occlusion import pair_interactions
 from fieldwise.explain.subject import Subject
-from fieldwise.models.afm import AFMNetwork
 
-__all__ = ["planted_pairs_found", "strongest_pairs", "summary"]
+__all__ = ["planted_pairs_found", "strongest_pairs", "summary", "summary_tables"]
 
 DRAWS = 4
 PAIR_ROWS = 32, 256  # minimum and maximum number of rows for measuring pairs
@@ -52,7 +52,7 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
         "pairs": strongest_pairs(subject, seed=seed),
     }
     added, shown = subject.terms.added, subject.terms.shown
-    if "attention" in shown and not isinstance(subject.network, AFMNetwork):
+    if "attention" in shown and "pairs" not in added:
         found["attention"] = {"fields": list(subject.fields), **_spread(shown["attention"])}
     if "matches" in added:
         heads = range(int(shown["matched_head"].max()) + 1)
@@ -66,7 +66,6 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
             for level in range(added["matches"].shape[1])
         ]
         for side in ("user", "item"):
-            tower = subject.network.get_submodule(f"{side}_tower")
             gates, effects = shown[f"{side}_gates"], shown[f"{side}_gate_effects"]
             found[f"{side}_gates"] = [
                 {
@@ -75,13 +74,46 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
                     "deviation": float(gates[:, k].std()),
                     "mean_effect": float(effects[:, k].mean()),
                 }
-                for k, f in enumerate(tower.get_buffer("positions").tolist())
+                for k, f in enumerate(subject.tower_fields(side))
             ]
     return found
 
 
 def _spread(x: np.ndarray) -> dict[str, Any]:
     return {"mean": x.mean(0).tolist(), "deviation": x.std(0).tolist()}
+
+
+def summary_tables(found: dict[str, Any], pairs: int) -> dict[str, Table]:
+    """The parts of a `summary` as tables of texts: `fields`, `pairs` (the first ones), `levels` and `gates`."""
+    columns = ["field", "mean absolute", "mean", "standard deviation"]
+    rows = [
+        [f["field"], number(f["mean_size"]), number(f["mean"], "+"), number(f["deviation"])] for f in found["fields"]
+    ]
+    tables = {"fields": Table(title="Fields, by mean absolute contribution", columns=columns, rows=rows)}
+    if found["pairs"]:
+        parts = [name for name in found["pairs"][0] if name != "fields"]
+        rows = [[" × ".join(p["fields"]), *(number(p[part]) for part in parts)] for p in found["pairs"][:pairs]]
+        title = f"Pairs, by interaction strength: the first {len(rows)} of {len(found['pairs'])}"
+        columns = ["pair", *(part.replace("_", " ") for part in parts)]
+        tables["pairs"] = Table(title=title, columns=columns, rows=rows)
+    if "levels" in found:
+        heads = [f"item head {k + 1}" for k in range(len(found["levels"][0]["matched_share"]))]
+        rows = [
+            [str(one["level"]), number(one["mean"], "+"), number(one["deviation"]), *map(number, one["matched_share"])]
+            for one in found["levels"]
+        ]
+        title = "Levels: scores, and the share of user heads that match each item head best"
+        columns = ["level", "mean score", "standard deviation", *heads]
+        tables["levels"] = Table(title=title, columns=columns, rows=rows)
+        rows = [
+            [gate["field"], side, number(gate["mean"]), number(gate["deviation"]), number(gate["mean_effect"], "+")]
+            for side in ("user", "item")
+            for gate in sorted(found[f"{side}_gates"], key=lambda g: -g["mean"])
+        ]
+        title = "Gates: each field's weight in its tower, and its effect on the score"
+        columns = ["field", "tower", "mean", "standard deviation", "mean effect"]
+        tables["gates"] = Table(title=title, columns=columns, rows=rows)
+    return tables
 
 
 def strongest_pairs(
@@ -107,9 +139,10 @@ def strongest_pairs(
     some = np.unique(np.linspace(0, len(subject.table) - 1, min(wanted, len(subject.table))).astype(int))
     others = subject.others(draws, seed)[some]
     together = pair_interactions(subject.mixer, subject.logit, others, some)
-    parts = {"term": subject.terms.added.get("pairs")}
-    if isinstance(subject.network, AFMNetwork):
-        parts["attention"] = subject.terms.shown["attention"]
+    terms = subject.terms
+    parts = {"term": terms.added["pairs"]} if "pairs" in terms.added else {}
+    if parts and "attention" in terms.shown:
+        parts["attention"] = terms.shown["attention"]
     found = []
     for p, (i, j) in enumerate(subject.pairs):
         pair = {
@@ -117,8 +150,7 @@ def strongest_pairs(
             "strength": float(np.sqrt(np.square(together[:, :, p]).mean())),
         }
         for name, part in parts.items():
-            if part is not None:
-                pair |= {f"mean_{name}": float(part[:, p].mean()), f"{name}_deviation": float(part[:, p].std())}
+            pair |= {f"mean_{name}": float(part[:, p].mean()), f"{name}_deviation": float(part[:, p].std())}
         found.append(pair)
     return sorted(found, key=lambda pair: -pair["strength"])
 

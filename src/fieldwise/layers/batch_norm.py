@@ -37,6 +37,7 @@ class GlobalBatchNorm(nn.BatchNorm1d):
                 "with several processes batch normalization takes rows [B, C], found an input of shape "
                 f"{list(input.shape)}: train with one process, or set the model's batch_norm = false"
             )
+        input = input.to(torch.promote_types(input.dtype, torch.float32))  # noqa: A001  # statistics are not in 16 bits
         rows, mean, var = _moments(input.detach(), group)
         self._remember(rows, mean, var)
         found: Tensor = _Normalize.apply(input, mean, torch.rsqrt(var + self.eps), rows, group)  # type: ignore[no-untyped-call]

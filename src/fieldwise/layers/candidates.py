@@ -86,15 +86,20 @@ class Split:
     @classmethod
     def at(cls, layout: Layout, context: Iterable[int]) -> "Split":
         """A split with the fields at these positions in the context, and the others in the candidates."""
-        own = tuple(sorted(set(context)))
-        others = tuple(i for i in range(layout.num_fields) if i not in own)
-        if not own or not others or own[0] < 0 or own[-1] >= layout.num_fields:
+        own = sorted(set(context))
+        if not own or len(own) >= layout.num_fields or own[0] < 0 or own[-1] >= layout.num_fields:
             raise ConfigError(
                 "context and candidates must each have at least one of the layout's fields, found positions "
-                f"{list(own)} of {layout.num_fields} for the context: assign fields to both sides"
+                f"{own} of {layout.num_fields} for the context: assign fields to both sides"
             )
-        sides = [Side(places, Layout(tuple(layout.fields[i] for i in places))) for places in (own, others)]
-        return cls(layout, *sides)
+        return cls.of(layout, own)
+
+    @classmethod
+    def of(cls, layout: Layout, context: Iterable[int]) -> "Split":
+        """`at` for valid positions; a side may have no field."""
+        own = set(context)
+        sides = (tuple(i for i in range(layout.num_fields) if (i in own) == inside) for inside in (True, False))
+        return cls(layout, *(Side(places, Layout(tuple(layout.fields[i] for i in places))) for places in sides))
 
     @classmethod
     def by_role(cls, layout: Layout) -> "Split":
@@ -102,17 +107,35 @@ class Split:
         return cls.at(layout, (i for i, f in enumerate(layout.fields) if f.role != "item"))
 
 
-@dataclass(frozen=True, eq=False)
 class Part:
-    """Rows of one side: one row for the context, or N for the candidates."""
+    """Rows of one side: one row for the context, or N for the candidates.
 
-    side: Side
-    batch: Batch
+    Args:
+        side: the side.
+        batch: rows of the side's layout.
+    """
+
+    def __init__(self, side: Side, batch: Batch) -> None:
+        self.side, self._batch = side, batch
+
+    @property
+    def batch(self) -> Batch:
+        """The rows."""
+        return self._batch
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return self.batch.size
 
     def vectors(self, embedding: FieldEmbedding) -> Tensor:
         """The fields' vectors [rows, fields of this side, D] from an embedding of the whole layout."""
         vectors: Tensor = self.side.reader(embedding)(self.batch)
         return vectors
+
+    def rows(self, rows: slice) -> "Part":
+        """Some of the rows."""
+        return Part(self.side, self.batch.rows(rows, self.side.num_bags))
 
 
 @runtime_checkable

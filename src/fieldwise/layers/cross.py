@@ -101,13 +101,7 @@ class CrossMixture(nn.Module):
     """
 
     def __init__(
-        self,
-        inputs: int,
-        *,
-        rank: int,
-        experts: int = 1,
-        gate: Gate = "softmax",
-        activation: ExpertActivation = "tanh",
+        self, inputs: int, *, rank: int, experts: int = 1, gate: Gate = "softmax", activation: ExpertActivation = "tanh"
     ) -> None:
         super().__init__()
         self.gate_kind, self.activation = gate, activation

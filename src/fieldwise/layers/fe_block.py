@@ -24,7 +24,6 @@ class FEBlock(nn.Module):
         user_heads: H.
         item_heads: K, which may differ from H.
         head_dim: P.
-        bias: whether the projections have a bias.
 
     Shape:
         user: L tensors [B, user_sizes[i]] -> [B, L, H, P]; item: [B, item_size] -> [B, K, P];
@@ -37,24 +36,15 @@ class FEBlock(nn.Module):
     """
 
     def __init__(
-        self,
-        user_sizes: Sequence[int],
-        item_size: int,
-        *,
-        user_heads: int,
-        item_heads: int,
-        head_dim: int,
-        bias: bool = True,
+        self, user_sizes: Sequence[int], item_size: int, *, user_heads: int, item_heads: int, head_dim: int
     ) -> None:
         super().__init__()
         self.user_heads, self.item_heads, self.head_dim = user_heads, item_heads, head_dim
         # A logit is a sum of L * H maxima: the root of that scales both sides' initial weights, so that it is near 0 at
         # first.
         gain = (len(user_sizes) * user_heads) ** -0.5
-        self.user_projections = nn.ModuleList(
-            linear(size, user_heads * head_dim, bias=bias, gain=gain) for size in user_sizes
-        )
-        self.item_projection = linear(item_size, item_heads * head_dim, bias=bias, gain=gain)
+        self.user_projections = nn.ModuleList(linear(size, user_heads * head_dim, gain=gain) for size in user_sizes)
+        self.item_projection = linear(item_size, item_heads * head_dim, gain=gain)
 
     def user(self, levels: Sequence[Tensor]) -> Tensor:
         """Head vectors of all user levels [B, L, H, P]."""

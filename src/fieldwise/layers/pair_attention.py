@@ -36,9 +36,6 @@ class PairAttention(nn.Module):
     (torch.Size([2, 4]), torch.Size([2, 3]))
     """
 
-    left: Tensor
-    right: Tensor
-
     def __init__(
         self,
         num_fields: int,
@@ -60,8 +57,8 @@ class PairAttention(nn.Module):
         if start_of_b == "xavier":
             nn.init.normal_(self.b, std=math.sqrt(2.0 / (dim + attention_dim)))
         left_P, right_P = pair_indices(num_fields)
-        self.register_buffer("left", left_P, persistent=False)
-        self.register_buffer("right", right_P, persistent=False)
+        self.left = nn.Buffer(left_P, persistent=False)
+        self.right = nn.Buffer(right_P, persistent=False)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
         """The pooled vectors [B, D]."""

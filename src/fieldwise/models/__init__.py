@@ -2,29 +2,29 @@
 
 from torch import nn
 
-from fieldwise.models.afm import AFM, AFMNetwork
-from fieldwise.models.autoint import AutoInt, AutoIntNetwork, AutoIntPlus
-from fieldwise.models.cold import COLD, COLDNetwork
-from fieldwise.models.dat import DAT, DATNetwork
-from fieldwise.models.dcn import DCN, DCNNetwork
-from fieldwise.models.dcnv2 import DCNv2, DCNv2Network
-from fieldwise.models.deepcrossing import DeepCrossing, DeepCrossingNetwork
-from fieldwise.models.deepfm import DeepFM, DeepFMNetwork
-from fieldwise.models.din import DIN, DINNetwork
-from fieldwise.models.dssm import DSSM, DSSMNetwork
-from fieldwise.models.ffm import FFM, FFMNetwork
-from fieldwise.models.fibinet import FiBiNET, FiBiNETNetwork
-from fieldwise.models.finalmlp import FinalMLP, FinalMLPNetwork
-from fieldwise.models.finalnet import FinalNet, FinalNetNetwork
-from fieldwise.models.fm import FM, FMNetwork
-from fieldwise.models.fwfm import FwFM, FwFMNetwork
-from fieldwise.models.hofm import HOFM, HOFMNetwork
-from fieldwise.models.inttower import IntTower, IntTowerNetwork
-from fieldwise.models.lr import LR, LRNetwork
-from fieldwise.models.nfm import NFM, NFMNetwork
+from fieldwise.models.afm import AFM
+from fieldwise.models.autoint import AutoInt, AutoIntPlus
+from fieldwise.models.cold import COLD
+from fieldwise.models.dat import DAT
+from fieldwise.models.dcn import DCN
+from fieldwise.models.dcnv2 import DCNv2
+from fieldwise.models.deepcrossing import DeepCrossing
+from fieldwise.models.deepfm import DeepFM
+from fieldwise.models.din import DIN
+from fieldwise.models.dssm import DSSM
+from fieldwise.models.ffm import FFM
+from fieldwise.models.fibinet import FiBiNET
+from fieldwise.models.finalmlp import FinalMLP
+from fieldwise.models.finalnet import FinalNet
+from fieldwise.models.fm import FM
+from fieldwise.models.fwfm import FwFM
+from fieldwise.models.hofm import HOFM
+from fieldwise.models.inttower import IntTower
+from fieldwise.models.lr import LR
+from fieldwise.models.nfm import NFM
 from fieldwise.models.settings import EmbeddingSettings, ModelSettings
-from fieldwise.models.widedeep import WideDeep, WideDeepNetwork
-from fieldwise.models.xdeepfm import XDeepFM, XDeepFMNetwork
+from fieldwise.models.widedeep import WideDeep
+from fieldwise.models.xdeepfm import XDeepFM
 
 __all__ = [
     "AFM",
@@ -39,42 +39,20 @@ __all__ = [
     "LR",
     "MODELS",
     "NFM",
-    "AFMNetwork",
     "AutoInt",
-    "AutoIntNetwork",
     "AutoIntPlus",
-    "COLDNetwork",
-    "DATNetwork",
-    "DCNNetwork",
     "DCNv2",
-    "DCNv2Network",
-    "DINNetwork",
-    "DSSMNetwork",
     "DeepCrossing",
-    "DeepCrossingNetwork",
     "DeepFM",
-    "DeepFMNetwork",
     "EmbeddingSettings",
-    "FFMNetwork",
-    "FMNetwork",
     "FiBiNET",
-    "FiBiNETNetwork",
     "FinalMLP",
-    "FinalMLPNetwork",
     "FinalNet",
-    "FinalNetNetwork",
     "FwFM",
-    "FwFMNetwork",
-    "HOFMNetwork",
     "IntTower",
-    "IntTowerNetwork",
-    "LRNetwork",
     "ModelSettings",
-    "NFMNetwork",
     "WideDeep",
-    "WideDeepNetwork",
     "XDeepFM",
-    "XDeepFMNetwork",
     "parameter_count",
 ]
 

@@ -11,18 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.layers import FieldEmbedding, FirstOrder, PairAttention
+from fieldwise.layers import FirstOrder, PairAttention
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layers.pair_attention import StartOfB, StartOfH
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_choice, check_fields, check_shares
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, Rate, Size, check_fields
 from fieldwise.ops.candidates import pair_attention_candidates
 
 __all__ = ["AFM", "AFMNetwork"]
 
 Variant = Literal["paper", "authors", "fuxictr", "attention", "pooled"]
-StartOfP = Literal["ones", "xavier"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +29,7 @@ class _Choices:
 
     on_pairs: bool = False
     on_attention: bool = False
-    start_of_p: StartOfP = "ones"
+    start_of_p: Literal["ones", "xavier"] = "ones"
     start_of_h: StartOfH = "xavier"
     start_of_b: StartOfB = "zeros"
 
@@ -62,9 +60,6 @@ class AFM(EmbeddingSettings):
             attention weights (`fuxictr`, `attention`).
         embedding_std: standard deviation of the embeddings' initial values.
 
-    Errors:
-        ConfigError: a setting out of range; `build`: fewer than two fields.
-
     >>> sum(p.numel() for p in AFM(embedding_dim=10, attention_dim=8).build(Layout.of_sizes([3, 4])).parameters())
     184
     >>> AFM(variant="fuxictr", dropout=0.5).build(Layout.of_sizes([3, 4])).attention.attention_dropout
@@ -72,34 +67,13 @@ class AFM(EmbeddingSettings):
     """
 
     variant: Variant = "paper"
-    attention_dim: int = 16
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("variant", self.variant, Variant)
-        check_at_least(1, attention_dim=self.attention_dim)
-        check_shares(dropout=self.dropout)
+    attention_dim: Size = 16
+    dropout: Rate = 0.0
 
     def build(self, layout: Layout) -> "AFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 2, "AFM", "attends to pairs of fields")
-        chosen = VARIANTS[self.variant]
-        return AFMNetwork(
-            embedding=self.make_embedding(layout),
-            first_order=FirstOrder(layout),
-            attention=PairAttention(
-                layout.num_fields,
-                self.embedding_dim,
-                self.attention_dim,
-                pair_dropout=self.dropout if chosen.on_pairs else 0.0,
-                attention_dropout=self.dropout if chosen.on_attention else 0.0,
-                start_of_h=chosen.start_of_h,
-                start_of_b=chosen.start_of_b,
-            ),
-            pooled_dropout=self.dropout,
-            start_of_p=chosen.start_of_p,
-        )
+        return AFMNetwork(self, layout)
 
 
 class AFMNetwork(nn.Module):
@@ -113,21 +87,22 @@ class AFMNetwork(nn.Module):
         forward: Batch of B rows -> [B]. `pair_weights` -> [B, P], pairs as `fieldwise.ops.pair_indices` orders them.
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        first_order: FirstOrder,
-        attention: PairAttention,
-        pooled_dropout: float = 0.0,
-        start_of_p: StartOfP = "ones",
-    ) -> None:
+    def __init__(self, settings: AFM, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.first_order, self.attention = embedding, first_order, attention
-        self.pooled_dropout = pooled_dropout
-        dim = attention.W.shape[1]
+        chosen, dim = VARIANTS[settings.variant], settings.embedding_dim
+        self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout)
+        self.attention = PairAttention(
+            layout.num_fields,
+            dim,
+            settings.attention_dim,
+            pair_dropout=settings.dropout if chosen.on_pairs else 0.0,
+            attention_dropout=settings.dropout if chosen.on_attention else 0.0,
+            start_of_h=chosen.start_of_h,
+            start_of_b=chosen.start_of_b,
+        )
+        self.pooled_dropout = settings.dropout
         self.p = nn.Parameter(torch.ones(dim))
-        if start_of_p == "xavier":
+        if chosen.start_of_p == "xavier":
             nn.init.normal_(self.p, std=math.sqrt(2.0 / (dim + 1)))
 
     def forward(self, batch: Batch) -> Tensor:
@@ -150,3 +125,11 @@ class AFMNetwork(nn.Module):
     def pair_weights(self, batch: Batch) -> Tensor:
         """The attention weights of every row's pairs [B, P]."""
         return self.attention.weights(self.embedding(batch))
+
+    def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The terms that add up to the logit, and parts of them (`fieldwise.explain.Terms`)."""
+        x_BFD = self.embedding(batch)
+        interactions = (x_BFD[:, self.attention.left] * x_BFD[:, self.attention.right]) @ self.p
+        attention = self.attention.weights(x_BFD)
+        added = {**self.first_order.terms(batch), "pairs": attention * interactions}
+        return added, {"attention": attention, "interactions": interactions}

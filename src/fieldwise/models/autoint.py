@@ -11,19 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, FieldEmbedding, FirstOrder, InteractingLayer, linear
-from fieldwise.layers.interacting import Norm, Residual
+from fieldwise.layers import MLP, FirstOrder, InteractingLayer, InteractingOptions, linear
+from fieldwise.layers.interacting import Norm
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_at_least,
-    check_choice,
-    check_fields,
-    check_positive,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
-from fieldwise.models.variants import choices
+from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields, choices
 
 __all__ = ["AutoInt", "AutoIntNetwork", "AutoIntPlus"]
 
@@ -31,32 +22,26 @@ Variant = Literal["paper", "authors", "fuxictr", "transformer"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Choices:
-    """The differences between the implementations; the defaults are the paper's."""
+class _Choices(InteractingOptions):
+    """The differences between the implementations; the defaults are the paper's.
 
-    relu_on_projections: bool = False
-    projection_bias: bool = False
-    scale: bool = False
-    residual: Residual = "projected"
-    norm: Norm = "none"
-    norm_epsilon: float = 1e-5
-    output_projection: bool = False
-    output_relu: bool = True
+    `field_vectors`: one learned vector per field is added to its embedding (position embeddings).
+    """
+
     field_vectors: bool = False
 
 
 PRESETS: dict[Variant, _Choices] = {
     "paper": _Choices(),
-    "authors": _Choices(
-        relu_on_projections=True, projection_bias=True, scale=True, norm="after_relu", norm_epsilon=1e-8
-    ),
+    # With an epsilon of 1e-8 the gradient of a nearly constant vector is very large.
+    "authors": _Choices(relu_on_projections=True, bias=True, scale=True, norm="after_relu", norm_epsilon=1e-8),
     # In FuxiCTR scale and norm are options, both off by default; its norm is `before_relu`.
-    "fuxictr": _Choices(residual="where_sizes_differ"),
+    "fuxictr": _Choices(projects_residual=False),
     # NOTE[DIFF]: a transformer's residual is its input, which requires attention_dim == embedding_dim. If they differ,
     # the first layer's residual is projected here.
     "transformer": _Choices(
         scale=True,
-        residual="where_sizes_differ",
+        projects_residual=False,
         norm="before_relu",
         output_projection=True,
         output_relu=False,
@@ -66,79 +51,12 @@ PRESETS: dict[Variant, _Choices] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Interacting(EmbeddingSettings):
-    """Base class of AutoInt's and AutoInt+'s settings (abstract)."""
-
-    variant: Variant = "paper"
-    layers: int = 3
-    heads: int = 2
-    attention_dim: int = 64
-    wide: bool = False
-    embedding_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    relu_on_projections: bool | None = None
-    projection_bias: bool | None = None
-    scale: bool | None = None
-    residual: Residual | None = None
-    norm: Norm | None = None
-    norm_epsilon: float | None = None
-    output_projection: bool | None = None
-    output_relu: bool | None = None
-    field_vectors: bool | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("variant", self.variant, Variant)
-        check_at_least(1, attention_dim=self.attention_dim, layers=self.layers, heads=self.heads)
-        if self.attention_dim % self.heads:
-            found = f"attention_dim {self.attention_dim} and heads {self.heads}"
-            raise ConfigError(f"attention_dim must be divisible by heads, found {found}")
-        check_shares(embedding_dropout=self.embedding_dropout, attention_dropout=self.attention_dropout)
-        chosen = self._choices()
-        check_choice("residual", chosen.residual, Residual)
-        check_choice("norm", chosen.norm, Norm)
-        check_positive(norm_epsilon=chosen.norm_epsilon)
-
-    def _choices(self) -> _Choices:
-        return choices(self, PRESETS[self.variant])
-
-    def _network(self, layout: Layout, mlp: MLP | None) -> "AutoIntNetwork":
-        chosen, fields = self._choices(), layout.num_fields
-        layers = [
-            InteractingLayer(
-                self.attention_dim if i else self.embedding_dim,
-                self.attention_dim,
-                self.heads,
-                relu_on_projections=chosen.relu_on_projections,
-                bias=chosen.projection_bias,
-                scale=chosen.scale,
-                residual=chosen.residual,
-                norm=chosen.norm,
-                norm_epsilon=chosen.norm_epsilon,
-                output_projection=chosen.output_projection,
-                output_relu=chosen.output_relu,
-                dropout=self.attention_dropout,
-            )
-            for i in range(self.layers)
-        ]
-        vectors_FD = torch.randn(fields, self.embedding_dim) * self.embedding_std if chosen.field_vectors else None
-        return AutoIntNetwork(
-            embedding=self.make_embedding(layout),
-            layers=layers,
-            head=linear(fields * self.attention_dim, 1),
-            first_order=FirstOrder(layout, bias=False) if self.wide else None,
-            mlp=mlp,
-            field_vectors=vectors_FD,
-            embedding_dropout=self.embedding_dropout,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutoInt(_Interacting):
+class AutoInt(EmbeddingSettings):
     """Settings of AutoInt. A setting whose default is None takes the variant's value.
 
     Args:
-        variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or `transformer` (tutorials).
+        variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or `transformer` (tutorials):
+            what its attention layers have (`docs/models/autoint.md`).
         embedding_dim: D.
         layers: number of attention layers.
         heads: H.
@@ -146,18 +64,9 @@ class AutoInt(_Interacting):
         wide: add the first-order sum to the logit (without another bias: the last unit has one).
         embedding_dropout: dropout rate of the embeddings' entries.
         attention_dropout: dropout rate of the attention weights.
-        relu_on_projections: ReLU on Q, K, V and the projected residual (`authors`).
-        projection_bias: a bias in these projections (`authors`).
         scale: scores are divided by sqrt(A/H) (`authors`, `transformer`).
-        residual: always `projected` (`paper`, `authors`); `where_sizes_differ`, else the input itself
-            (`fuxictr`, `transformer`), or `none`.
         norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu` (`transformer`: it has no ReLU, so
             this is the end of the layer), or `none` (`paper`, `fuxictr`).
-        norm_epsilon: LayerNorm's epsilon: 1e-8 (`authors`) or 1e-5, PyTorch's value (all others).
-            With 1e-8 the gradient of a nearly constant vector is very large.
-        output_projection: a linear map of the concatenated heads (`transformer`).
-        output_relu: ReLU on the layer's sum (all but `transformer`).
-        field_vectors: one learned vector per field is added to its embedding (`transformer`: position embeddings).
         embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
@@ -170,14 +79,30 @@ class AutoInt(_Interacting):
     fieldwise.errors.ConfigError: attention_dim must be divisible by heads, found attention_dim 5 and heads 2
     """
 
+    variant: Variant = "paper"
+    layers: Size = 3
+    heads: Size = 2
+    attention_dim: Size = 64
+    wide: bool = False
+    embedding_dropout: Rate = 0.0
+    attention_dropout: Rate = 0.0
+    scale: bool | None = None
+    norm: Norm | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.attention_dim % self.heads:
+            found = f"attention_dim {self.attention_dim} and heads {self.heads}"
+            raise ConfigError(f"attention_dim must be divisible by heads, found {found}")
+
     def build(self, layout: Layout) -> "AutoIntNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "AutoInt", "attends to fields")
-        return self._network(layout, None)
+        return AutoIntNetwork(self, layout)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoIntPlus(_Interacting):
+class AutoIntPlus(AutoInt):
     """Settings of AutoInt+: those of `AutoInt`, and an MLP on the same embeddings whose logit is added.
 
     The MLP's last unit has its own bias besides AutoInt's, as in the authors' code and in FuxiCTR.
@@ -194,21 +119,16 @@ class AutoIntPlus(_Interacting):
     Linear(in_features=8, out_features=1, bias=True)
     """
 
-    hidden: tuple[int, ...] = (400, 400)
-    mlp_dropout: float = 0.0
+    hidden: Sizes = (400, 400)
+    mlp_dropout: Rate = 0.0
     batch_norm: bool = False
-
-    def __post_init__(self) -> None:
-        _Interacting.__post_init__(self)
-        check_sizes("hidden", self.hidden)
-        check_shares(mlp_dropout=self.mlp_dropout)
 
     def build(self, layout: Layout) -> "AutoIntNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "AutoInt+", "attends to fields")
         inputs = layout.num_fields * self.embedding_dim
         mlp = MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm)
-        return self._network(layout, mlp)
+        return AutoIntNetwork(self, layout, mlp)
 
 
 class AutoIntNetwork(nn.Module):
@@ -221,22 +141,18 @@ class AutoIntNetwork(nn.Module):
         forward: Batch of B rows -> [B]. `attention_weights`: one [B, H, F, F] per layer.
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        layers: list[InteractingLayer],
-        head: nn.Linear,
-        first_order: FirstOrder | None = None,
-        mlp: MLP | None = None,
-        field_vectors: Tensor | None = None,
-        embedding_dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, settings: AutoInt, layout: Layout, mlp: MLP | None = None) -> None:
         super().__init__()
-        self.embedding, self.layers, self.head = embedding, nn.ModuleList(layers), head
-        self.first_order, self.mlp = first_order, mlp
+        chosen, size = choices(settings, PRESETS[settings.variant]), settings.attention_dim
+        dims = [settings.embedding_dim, *[size] * (settings.layers - 1)]
+        layers = [InteractingLayer(dim, size, settings.heads, chosen, settings.attention_dropout) for dim in dims]
+        vectors_shape = layout.num_fields, settings.embedding_dim
+        field_vectors = torch.randn(vectors_shape) * settings.embedding_std if chosen.field_vectors else None
+        self.embedding, self.layers = settings.make_embedding(layout), nn.ModuleList(layers)
+        self.head = linear(layout.num_fields * size, 1)
+        self.first_order, self.mlp = FirstOrder(layout, bias=False) if settings.wide else None, mlp
         self.field_vectors = None if field_vectors is None else nn.Parameter(field_vectors)
-        self.embedding_dropout = embedding_dropout
+        self.embedding_dropout = settings.embedding_dropout
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
@@ -267,3 +183,15 @@ class AutoIntNetwork(nn.Module):
 
     def _embed(self, batch: Batch) -> Tensor:
         return F.dropout(self.embedding(batch), self.embedding_dropout, self.training)
+
+    def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The terms that add up to the logit, and parts of them (`fieldwise.explain.Terms`)."""
+        x_BFD = self.embedding(batch)
+        y_BFA, attention = self.attend(x_BFD)
+        weight_FA = self.head.weight.view(y_BFA.shape[1:])
+        added = {"bias": self.head.bias.expand(batch.size), "attended": (y_BFA * weight_FA).sum(2)}
+        if self.first_order is not None:
+            added |= self.first_order.terms(batch)
+        if self.mlp is not None:
+            added["mlp"] = self.mlp(x_BFD.flatten(1)).squeeze(1)
+        return added, {"attention": torch.stack(attention, 1)}

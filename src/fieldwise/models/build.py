@@ -1,25 +1,98 @@
-"""Building networks from settings with a seed, and settings from plain values."""
+"""Building networks from settings with a seed, also for several labels, and settings from plain values.
 
-from collections.abc import Mapping
+Letters: B batch, T labels.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fieldwise.config import parse, to_plain
 from fieldwise.errors import ConfigError
-from fieldwise.layout import Layout
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layout import Batch, Layout
 from fieldwise.models import MODELS, ModelSettings
-from fieldwise.models.multi_task import multi_task
 from fieldwise.models.own import model_class, own_name
 
-__all__ = ["build_network", "model_from_dict", "model_name", "model_to_dict"]
+__all__ = [
+    "MultiTask",
+    "MultiTaskWithAuxiliary",
+    "build_network",
+    "model_from_dict",
+    "model_name",
+    "model_to_dict",
+    "multi_task",
+]
+
+
+class MultiTask(nn.Module):
+    """A multi-task network, `logit_t = head_t(batch)`: one network per label, over a shared embedding table.
+
+    The embedding table is shared and everything above it is separate per label, as in ESMM (Ma et al., SIGIR 2018,
+    arXiv 1804.07931). First-order weights, and any other tables of a model, are separate too.
+
+    NOTE[DIFF]: ESMM multiplies its two probabilities, pCTCVR = pCTR * pCVR, and learns CVR through that product over
+    all impressions; here every label has its own logit and loss.
+
+    Parameters: `embedding.weight` [R, D] once, if the model has such a table; a head's others, with the names of the
+    single network, below `heads.0.`, `heads.1.` and so on, in the labels' order.
+
+    Args:
+        heads: networks of one model and one layout; the first one's table becomes the shared one.
+
+    Shape:
+        forward: Batch of B rows -> [B, T].
+    """
+
+    def __init__(self, heads: Sequence[nn.Module]) -> None:
+        super().__init__()
+        shared = getattr(heads[0], "embedding", None)
+        if isinstance(shared, FieldEmbedding):
+            self.embedding = shared
+            for head in heads:
+                del head.embedding
+                # Bypass nn.Module's __setattr__, which would register the table in every head: parameters, saved
+                # tensors and L2 count it once, and load_state_dict finds it once.
+                object.__setattr__(head, "embedding", shared)
+        self.heads = nn.ModuleList(heads)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logits [B, T]."""
+        return torch.stack([head(batch) for head in self.heads], dim=1)
+
+
+class MultiTaskWithAuxiliary(MultiTask):
+    """`MultiTask` for a model whose networks have an auxiliary loss.
+
+    A separate class, so that the training loop asks only networks with an auxiliary loss for it.
+    """
+
+    def forward_with_auxiliary(self, batch: Batch, label_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits [B, T], and every head's auxiliary loss on its own label [T]."""
+        columns = zip(self.heads, label_BT.unbind(1), strict=True)
+        pairs = [head.forward_with_auxiliary(batch, label_B) for head, label_B in columns]  # type: ignore[operator]
+        return torch.stack([logit_B for logit_B, _ in pairs], dim=1), torch.stack([loss for _, loss in pairs])
+
+
+def multi_task(heads: Sequence[nn.Module]) -> MultiTask:
+    """A multi-task network from single networks, with their auxiliary losses if they have any.
+
+    >>> from fieldwise.layout import Layout
+    >>> from fieldwise.models import FM
+    >>> network = multi_task([FM(embedding_dim=4).build(Layout.of_sizes([3, 4])) for _ in range(2)])
+    >>> [name for name in network.state_dict() if not name.startswith("heads.1.")]
+    ['embedding.weight', 'heads.0.first_order.bias', 'heads.0.first_order.embedding.weight']
+    """
+    has_auxiliary = hasattr(heads[0], "forward_with_auxiliary")
+    return MultiTaskWithAuxiliary(heads) if has_auxiliary else MultiTask(heads)
 
 
 def build_network(settings: ModelSettings, layout: Layout, seed: int, *, labels: int = 1) -> nn.Module:
     """A network with seeded weights; the global random state is not changed.
 
-    With several labels it has one head per label and returns scores [B, T] (`fieldwise.models.multi_task`).
+    With several labels it has one head per label and returns scores [B, T] (`fieldwise.models.build`).
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -9,17 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, FieldEmbedding, linear
+from fieldwise.layers import MLP, linear
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_choice,
-    check_fields,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, Rate, Sizes, check_field_names, check_fields
 
 __all__ = ["COLD", "COLDNetwork"]
 
@@ -50,44 +43,23 @@ class COLD(EmbeddingSettings):
     Linear(in_features=8, out_features=2, bias=True)
     """
 
-    hidden: tuple[int, ...] = (300, 300, 128)
+    hidden: Sizes = (300, 300, 128)
     se_block: SEBlock = "joint"
     fields_kept: tuple[str, ...] | None = None
-    mlp_dropout: float = 0.0
+    mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes("hidden", self.hidden)
-        check_choice("se_block", self.se_block, SEBlock)
         kept = self.fields_kept
         if kept is not None and (not kept or len(set(kept)) < len(kept)):
             raise ConfigError(f"fields_kept must name at least one field and none twice, found {kept!r}")
-        check_shares(mlp_dropout=self.mlp_dropout)
 
     def build(self, layout: Layout) -> "COLDNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "COLD", "weighs fields")
-        positions = self._positions(layout)
-        fields, size = len(positions), len(positions) * self.embedding_dim
-        if self.se_block == "joint":
-            se_block: nn.Module | None = linear(size, fields)
-        else:
-            se_block = OwnImportance(fields, self.embedding_dim) if self.se_block == "own" else None
-        return COLDNetwork(
-            embedding=self.make_embedding(layout),
-            names=[layout.fields[i].name for i in positions],
-            positions=positions,
-            se_block=se_block,
-            mlp=MLP(size, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm),
-        )
-
-    def _positions(self, layout: Layout) -> list[int]:
-        names = [f.name for f in layout.fields]
-        for name in self.fields_kept or ():
-            if name not in names:
-                raise ConfigError(f"fields_kept must name fields of the layout, found {name!r}: {nearest(name, names)}")
-        return [i for i, name in enumerate(names) if self.fields_kept is None or name in self.fields_kept]
+        check_field_names(layout, "fields_kept", self.fields_kept or ())
+        return COLDNetwork(self, layout)
 
 
 class OwnImportance(nn.Module):
@@ -118,20 +90,19 @@ class COLDNetwork(nn.Module):
         forward: Batch of B rows -> [B]. `importance` -> [B, F].
     """
 
-    positions: Tensor
-
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        names: list[str],
-        positions: list[int],
-        se_block: nn.Module | None,
-        mlp: MLP,
-    ) -> None:
+    def __init__(self, settings: COLD, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.names, self.se_block, self.mlp = embedding, names, se_block, mlp
-        self.register_buffer("positions", torch.tensor(positions, dtype=torch.int64), persistent=False)
+        kept, dim = settings.fields_kept, settings.embedding_dim
+        positions = [i for i, f in enumerate(layout.fields) if kept is None or f.name in kept]
+        fields, size = len(positions), len(positions) * dim
+        se_block: nn.Module | None = None
+        if settings.se_block != "none":
+            se_block = linear(size, fields) if settings.se_block == "joint" else OwnImportance(fields, dim)
+        self.embedding, self.names = settings.make_embedding(layout), [layout.fields[i].name for i in positions]
+        self.se_block = se_block
+        dropout, batch_norm = settings.mlp_dropout, settings.batch_norm
+        self.mlp = MLP(size, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

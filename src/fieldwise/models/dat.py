@@ -11,11 +11,17 @@ from torch.nn import functional as F
 
 from fieldwise.config import changed, nearest
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_positive
-from fieldwise.models.tower_losses import category_alignment_loss, mimic_loss
-from fieldwise.models.twotower import Activation, Similarity, Tower, TowerSettings
+from fieldwise.models.settings import NonNegative, Size, Sizes
+from fieldwise.models.twotower import (
+    Activation,
+    Similarity,
+    Tower,
+    TowerNetwork,
+    TowerSettings,
+    category_alignment_loss,
+    mimic_loss,
+)
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import Who, id_field
 
@@ -56,22 +62,17 @@ class DAT(TowerSettings):
     torch.Size([4, 5])
     """
 
-    embedding_dim: int = 32
-    hidden: tuple[int, ...] = (256, 128)
-    output_dim: int = 32
+    embedding_dim: Size = 32
+    hidden: Sizes = (256, 128)
+    output_dim: Size = 32
     activation: Activation = "relu"
     output_activation: bool = False
     user_id: str | None = None
     item_id: str | None = None
-    mimic_user_weight: float = 0.5
-    mimic_item_weight: float = 0.5
+    mimic_user_weight: NonNegative = 0.5
+    mimic_item_weight: NonNegative = 0.5
     category: str | None = None
-    category_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        TowerSettings.__post_init__(self)
-        weights = {"mimic_user_weight": self.mimic_user_weight, "mimic_item_weight": self.mimic_item_weight}
-        check_positive(zero=True, **weights, category_weight=self.category_weight)
+    category_weight: NonNegative = 1.0
 
     def of_schema(self, schema: Schema) -> "DAT":
         """The settings with `user_id` and `item_id` from the schema, if they were omitted.
@@ -93,19 +94,7 @@ class DAT(TowerSettings):
 
     def build(self, layout: Layout) -> "DATNetwork":
         """A network with fresh weights."""
-        user_tower, item_tower = self.towers(layout, "DAT", joined=self.output_dim)
-        user_id, item_id = _id_field(layout, "user_id", self.user_id), _id_field(layout, "item_id", self.item_id)
-        return DATNetwork(
-            embedding=self.make_embedding(layout),
-            user_tower=user_tower,
-            item_tower=item_tower,
-            user_augmented=Augmented(user_id, self.output_dim, std=self.embedding_std),
-            item_augmented=Augmented(item_id, self.output_dim, std=self.embedding_std),
-            similarity=Similarity(self.similarity, temperature=self.temperature),
-            mimic_weights=(self.mimic_user_weight, self.mimic_item_weight),
-            category=None if self.category is None else _id_field(layout, "category", self.category),
-            category_weight=self.category_weight,
-        )
+        return DATNetwork(self, layout)
 
 
 def _id_field(layout: Layout, setting: str, name: str | None) -> "IdField":
@@ -143,6 +132,7 @@ class Augmented(nn.Module):
     """
 
     by_value = True  # a row of `weight` belongs to a value of the vocabulary: warm starts ask
+    reads_rows = True  # a table beside `FieldEmbedding`: integrated gradients ask
 
     def __init__(self, field: IdField, dim: int, *, std: float) -> None:
         super().__init__()
@@ -155,7 +145,7 @@ class Augmented(nn.Module):
         return F.embedding(self.field(batch), self.weight)
 
 
-class DATNetwork(nn.Module):
+class DATNetwork(TowerNetwork):
     """`p = L2Norm(MLP([e_1, ..., e_n, a]))` of each side (Eq. 1), `logit = <p_u, p_v> / temperature + b`.
 
     Training adds `lambda_1 loss_u + lambda_2 loss_v + lambda_3 loss_CA` (Eq. 5), see `mimic_loss` and
@@ -168,37 +158,26 @@ class DATNetwork(nn.Module):
         forward: Batch of B rows -> [B]. `user`, `item` -> [B, E]; `score`: two of these -> [B].
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        user_tower: Tower,
-        item_tower: Tower,
-        user_augmented: Augmented,
-        item_augmented: Augmented,
-        similarity: Similarity,
-        mimic_weights: tuple[float, float],
-        category: IdField | None = None,
-        category_weight: float = 0.0,
-    ) -> None:
+    def __init__(self, settings: DAT, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.user_tower, self.item_tower = embedding, user_tower, item_tower
-        self.user_augmented, self.item_augmented = user_augmented, item_augmented
-        self.similarity = similarity
-        self.mimic_weights, self.category, self.category_weight = mimic_weights, category, category_weight
+        dim, std, category = settings.output_dim, settings.embedding_std, settings.category
+        user_tower, item_tower = settings.towers(layout, "DAT", joined=dim)
+        user_id, item_id = (_id_field(layout, name, getattr(settings, name)) for name in ("user_id", "item_id"))
+        self.embedding, self.user_tower, self.item_tower = settings.make_embedding(layout), user_tower, item_tower
+        self.user_augmented, self.item_augmented = Augmented(user_id, dim, std=std), Augmented(item_id, dim, std=std)
+        self.similarity = Similarity(settings.similarity, temperature=settings.temperature)
+        self.mimic_weights = settings.mimic_user_weight, settings.mimic_item_weight
+        self.category = None if category is None else _id_field(layout, "category", category)
+        self.category_weight = settings.category_weight
         # Read by the training loop: the mimic losses need positives.
-        self.binary_settings = ("mimic_user_weight", "mimic_item_weight") if any(mimic_weights) else ()
-
-    def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
-        x_BAD = self.embedding(batch)
-        return self.score(self._user(x_BAD, self.user_augmented(batch)), self._item(x_BAD, self.item_augmented(batch)))
+        self.binary_settings = ("mimic_user_weight", "mimic_item_weight") if any(self.mimic_weights) else ()
 
     def forward_with_auxiliary(self, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
         """The logit [B], and the weighted mimic and category losses (a scalar) to add to the mean training loss."""
         x_BAD = self.embedding(batch)
         a_user_BE, a_item_BE = self.user_augmented(batch), self.item_augmented(batch)
-        user_BE, item_BE = self._user(x_BAD, a_user_BE), self._item(x_BAD, a_item_BE)
+        user_BE = self._represent(self.user_tower, x_BAD, a_user_BE)
+        item_BE = self._represent(self.item_tower, x_BAD, a_item_BE)
         user_weight, item_weight = self.mimic_weights
         loss = user_weight * mimic_loss(a_user_BE, item_BE, label_B)
         loss = loss + item_weight * mimic_loss(a_item_BE, user_BE, label_B)
@@ -207,21 +186,18 @@ class DATNetwork(nn.Module):
             loss = loss + self.category_weight * category_alignment_loss(item_BE, categories_B, number)
         return self.score(user_BE, item_BE), loss
 
-    def user(self, batch: Batch) -> Tensor:
+    def user_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
         """Representations of the users [B, E]; unit vectors for the cosine."""
-        return self._user(self.embedding(batch), self.user_augmented(batch))
+        return self._represent(self.user_tower, x_BAD, self.user_augmented(batch))
 
-    def item(self, batch: Batch) -> Tensor:
+    def item_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
         """Representations of the items [B, E]; unit vectors for the cosine."""
-        return self._item(self.embedding(batch), self.item_augmented(batch))
+        return self._represent(self.item_tower, x_BAD, self.item_augmented(batch))
 
     def score(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
         """The logit [B] of stored representations, row by row."""
         logit_B: Tensor = self.similarity(user_BE, item_BE)
         return logit_B
 
-    def _user(self, x_BAD: Tensor, augmented_BE: Tensor) -> Tensor:
-        return self.similarity.represent(self.user_tower(x_BAD, augmented_BE))
-
-    def _item(self, x_BAD: Tensor, augmented_BE: Tensor) -> Tensor:
-        return self.similarity.represent(self.item_tower(x_BAD, augmented_BE))
+    def _represent(self, tower: Tower, x_BAD: Tensor, augmented_BE: Tensor) -> Tensor:
+        return self.similarity.represent(tower(x_BAD, augmented_BE))

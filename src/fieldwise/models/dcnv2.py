@@ -3,23 +3,20 @@
 Letters: B batch, F fields, D embedding size, N = F * D, K experts, R rank of an expert.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fieldwise.layers import MLP, CrossMatrix, CrossMixture, FieldEmbedding, linear
+from fieldwise.layers import MLP, CrossMatrix, CrossMixture, CrossVector, linear
 from fieldwise.layers.cross import ExpertActivation, Gate
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_at_least,
-    check_choice,
-    check_fields,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
+
+if TYPE_CHECKING:
+    from fieldwise.models.dcn import DCN
 
 __all__ = ["DCNv2", "DCNv2Network"]
 
@@ -43,48 +40,24 @@ class DCNv2(EmbeddingSettings):
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
         embedding_std: standard deviation of the embeddings' initial values.
 
-    Errors:
-        ConfigError: a setting out of range; `build`: no field.
-
     >>> DCNv2(embedding_dim=4, hidden=(8,), rank=2, experts=3).build(Layout.of_sizes([3, 4])).cross[0].U.shape
     torch.Size([3, 8, 2])
     """
 
-    layers: int = 2
+    layers: Size = 2
     structure: Structure = "stacked"
-    hidden: tuple[int, ...] = (768, 768)
-    rank: int | None = None
-    experts: int = 4
+    hidden: OptionalSizes = (768, 768)
+    rank: Size | None = None
+    experts: Size = 4
     gate: Gate = "softmax"
     expert_activation: ExpertActivation = "tanh"
-    mlp_dropout: float = 0.0
+    mlp_dropout: Rate = 0.0
     batch_norm: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(1, layers=self.layers, experts=self.experts)
-        if self.rank is not None:
-            check_at_least(1, rank=self.rank)
-        if self.hidden != ():
-            check_sizes("hidden", self.hidden)
-        check_choice("structure", self.structure, Structure)
-        check_choice("gate", self.gate, Gate)
-        check_choice("expert_activation", self.expert_activation, ExpertActivation)
-        check_shares(mlp_dropout=self.mlp_dropout)
 
     def build(self, layout: Layout) -> "DCNv2Network":
         """A network with fresh weights."""
         check_fields(layout, 1, "DCNv2", "crosses fields")
-        inputs = layout.num_fields * self.embedding_dim
-        mlp = MLP(inputs, self.hidden, dropout=self.mlp_dropout, batch_norm=self.batch_norm) if self.hidden else None
-        crossed = 0 if self.hidden and self.structure == "stacked" else inputs
-        return DCNv2Network(
-            embedding=self.make_embedding(layout),
-            cross=[self._cross(inputs) for _ in range(self.layers)],
-            mlp=mlp,
-            head=linear(crossed + sum(self.hidden[-1:]), 1),
-            structure=self.structure,
-        )
+        return DCNv2Network(self, layout, self._cross, self.structure)
 
     def _cross(self, inputs: int) -> CrossMatrix | CrossMixture:
         if self.rank is None:
@@ -116,16 +89,18 @@ class DCNv2Network(nn.Module):
 
     def __init__(
         self,
-        *,
-        embedding: FieldEmbedding,
-        cross: list[CrossMatrix | CrossMixture],
-        mlp: MLP | None,
-        head: nn.Linear,
+        settings: "DCN | DCNv2",
+        layout: Layout,
+        cross: Callable[[int], CrossVector | CrossMatrix | CrossMixture],
         structure: Structure,
     ) -> None:
         super().__init__()
-        self.embedding, self.cross, self.mlp, self.head = embedding, nn.ModuleList(cross), mlp, head
-        self.structure = structure
+        inputs, hidden = layout.num_fields * settings.embedding_dim, settings.hidden
+        mlp = MLP(inputs, hidden, dropout=settings.mlp_dropout, batch_norm=settings.batch_norm) if hidden else None
+        crossed = 0 if hidden and structure == "stacked" else inputs
+        self.embedding = settings.make_embedding(layout)
+        self.cross, self.mlp = nn.ModuleList(cross(inputs) for _ in range(settings.layers)), mlp
+        self.head, self.structure = linear(crossed + sum(hidden[-1:]), 1), structure
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

@@ -8,14 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fieldwise.layers import FieldEmbedding, linear
+from fieldwise.layers import linear
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_fields,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields
 
 __all__ = ["DeepCrossing", "DeepCrossingNetwork", "ResidualUnit"]
 
@@ -32,34 +27,20 @@ class DeepCrossing(EmbeddingSettings):
         batch_norm: BatchNorm of every unit's sum, before its ReLU (BARS).
         embedding_std: standard deviation of the embeddings' initial values.
 
-    Errors:
-        ConfigError: a setting out of range; `build`: no field.
-
     >>> sum(p.numel() for p in DeepCrossing(embedding_dim=5, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     234
     """
 
-    embedding_dim: int = 128
-    hidden: tuple[int, ...] = (512, 512, 256, 128, 64)
+    embedding_dim: Size = 128
+    hidden: Sizes = (512, 512, 256, 128, 64)
     embedding_relu: bool = True
-    unit_dropout: float = 0.0
+    unit_dropout: Rate = 0.0
     batch_norm: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes("hidden", self.hidden)
-        check_shares(unit_dropout=self.unit_dropout)
 
     def build(self, layout: Layout) -> "DeepCrossingNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "DeepCrossing", "reads fields")
-        fields, inputs = layout.num_fields, layout.num_fields * self.embedding_dim
-        return DeepCrossingNetwork(
-            embedding=self.make_embedding(layout),
-            embedding_bias=torch.zeros(fields, self.embedding_dim) if self.embedding_relu else None,
-            units=[ResidualUnit(inputs, n, dropout=self.unit_dropout, batch_norm=self.batch_norm) for n in self.hidden],
-            head=linear(inputs, 1),
-        )
+        return DeepCrossingNetwork(self, layout)
 
 
 class ResidualUnit(nn.Module):
@@ -106,17 +87,16 @@ class DeepCrossingNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        units: list[ResidualUnit],
-        head: nn.Linear,
-        embedding_bias: Tensor | None = None,
-    ) -> None:
+    def __init__(self, settings: DeepCrossing, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.units, self.head = embedding, nn.Sequential(*units), head
-        self.embedding_bias = None if embedding_bias is None else nn.Parameter(embedding_bias)
+        shape, inputs = (layout.num_fields, settings.embedding_dim), layout.num_fields * settings.embedding_dim
+        dropout, batch_norm = settings.unit_dropout, settings.batch_norm
+        self.embedding = settings.make_embedding(layout)
+        self.units = nn.Sequential(
+            *(ResidualUnit(inputs, n, dropout=dropout, batch_norm=batch_norm) for n in settings.hidden)
+        )
+        self.head = linear(inputs, 1)
+        self.embedding_bias = nn.Parameter(torch.zeros(shape)) if settings.embedding_relu else None
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
+from fieldwise.layers import MLP, FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_fields,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.candidates import fm_second_order_candidates
 
@@ -33,32 +28,19 @@ class DeepFM(EmbeddingSettings):
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
         embedding_std: standard deviation of the embeddings' initial values.
 
-    Errors:
-        ConfigError: a setting out of range; `build`: no field.
-
     >>> sum(p.numel() for p in DeepFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     254
     """
 
-    embedding_dim: int = 10
-    hidden: tuple[int, ...] = (400, 400, 400)
-    mlp_dropout: float = 0.5
+    embedding_dim: Size = 10
+    hidden: Sizes = (400, 400, 400)
+    mlp_dropout: Rate = 0.5
     batch_norm: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes("hidden", self.hidden)
-        check_shares(mlp_dropout=self.mlp_dropout)
 
     def build(self, layout: Layout) -> "DeepFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "DeepFM", "reads fields")
-        inputs = layout.num_fields * self.embedding_dim
-        return DeepFMNetwork(
-            embedding=self.make_embedding(layout),
-            first_order=FirstOrder(layout, bias=False),
-            mlp=MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm),
-        )
+        return DeepFMNetwork(self, layout)
 
 
 class DeepFMNetwork(nn.Module):
@@ -74,9 +56,12 @@ class DeepFMNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(self, *, embedding: FieldEmbedding, first_order: FirstOrder, mlp: MLP) -> None:
+    def __init__(self, settings: DeepFM, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.first_order, self.mlp = embedding, first_order, mlp
+        inputs = layout.num_fields * settings.embedding_dim
+        dropout, batch_norm = settings.mlp_dropout, settings.batch_norm
+        self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout, bias=False)
+        self.mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

@@ -14,13 +14,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, linear
 from fieldwise.layers.activation_unit import Activation, ActivationUnit, Inputs, activated_layers
 from fieldwise.layout import Batch, FieldLayout, Layout
-from fieldwise.models.checks import (
-    check_choice,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
-from fieldwise.models.variants import choices
+from fieldwise.models.settings import EmbeddingSettings, Rate, Sizes, choices
 
 __all__ = ["DIN", "DINNetwork"]
 
@@ -29,7 +23,10 @@ Variant = Literal["paper", "authors", "authors_2020", "fuxictr"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """The differences between the sources; the defaults are the paper's."""
+    """The differences between the sources; the defaults are the paper's.
+
+    `scale`: the unit's output is divided by sqrt(D). `interest_product`: see `DINNetwork`.
+    """
 
     attention_inputs: Inputs = "outer"
     attention_hidden: tuple[int, ...] = (36,)
@@ -52,7 +49,7 @@ _AUTHORS = _Choices(
     hidden=(80, 40),
     activation="sigmoid",
 )
-_VARIANTS: dict[Variant, _Choices] = {
+VARIANTS: dict[Variant, _Choices] = {
     "paper": _Choices(),
     "authors": _AUTHORS,
     "authors_2020": dataclasses.replace(_AUTHORS, interest_product=True),
@@ -75,7 +72,8 @@ class DIN(EmbeddingSettings):
 
     Args:
         variant: `paper`, `authors` (their experiment code as first published), `authors_2020` (the same code since
-            June 2020, with `interest_product`) or `fuxictr` (the code of the BARS runs).
+            June 2020, whose MLP also reads every interest times its candidate, element-wise) or `fuxictr` (the code of
+            the BARS runs).
         embedding_dim: D.
         attention_inputs: the activation unit's inputs besides h and c: their flattened `outer` product (`paper`), their
             element-wise `product`, their `difference`, or both of the latter, `difference_product` (all others).
@@ -84,8 +82,6 @@ class DIN(EmbeddingSettings):
             authors' codes) or `relu`.
         softmax: the weights of a history sum to 1 (both authors' codes); the paper omits it, to keep the strength
             of an interest.
-        scale: the unit's output is divided by sqrt(D) (both authors' codes).
-        interest_product: the MLP also reads every interest times its candidate, element-wise (`authors_2020`).
         attention_dropout: dropout rate of the unit's hidden units.
         hidden: sizes of the MLP's layers.
         activation: of these layers: `prelu` (`paper`), `dice` (the paper's better one), `relu` or `sigmoid`.
@@ -104,65 +100,23 @@ items' field, found none: give the schema one, as in { kind = "sequence", name =
 
     variant: Variant = "paper"
     attention_inputs: Inputs | None = None
-    attention_hidden: tuple[int, ...] | None = None
+    attention_hidden: Sizes | None = None
     attention_activation: Activation | None = None
     softmax: bool | None = None
-    scale: bool | None = None
-    interest_product: bool | None = None
-    attention_dropout: float = 0.0
-    hidden: tuple[int, ...] | None = None
+    attention_dropout: Rate = 0.0
+    hidden: Sizes | None = None
     activation: Activation | None = None
-    mlp_dropout: float = 0.0
+    mlp_dropout: Rate = 0.0
     batch_norm: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("variant", self.variant, Variant)
-        chosen = self._choices()
-        check_choice("attention_inputs", chosen.attention_inputs, Inputs)
-        check_choice("attention_activation", chosen.attention_activation, Activation)
-        check_choice("activation", chosen.activation, Activation)
-        check_sizes("attention_hidden", chosen.attention_hidden)
-        check_sizes("hidden", chosen.hidden)
-        check_shares(attention_dropout=self.attention_dropout, mlp_dropout=self.mlp_dropout)
 
     def build(self, layout: Layout) -> "DINNetwork":
         """A network with fresh weights."""
-        histories = [i for i, f in enumerate(layout.fields) if _is_history(f)]
-        if not histories:
+        if not any(map(_is_history, layout.fields)):
             raise ConfigError(
                 "DIN attends to a history of items and needs a sequence that shares the rows of the items' field, "
                 'found none: give the schema one, as in { kind = "sequence", name = "history", shares = "item_id" }'
             )
-        chosen = self._choices()
-        # A history is weighted by its activation unit, whatever pooling the schema gives for other models.
-        fields = [dataclasses.replace(f, pooling="sum") if _is_history(f) else f for f in layout.fields]
-        vectors = layout.num_fields + (len(histories) if chosen.interest_product else 0)
-        layers = activated_layers(
-            vectors * self.embedding_dim, chosen.hidden, chosen.activation, self.mlp_dropout, self.batch_norm
-        )
-        return DINNetwork(
-            layout,
-            histories,
-            embedding=FieldEmbedding(Layout(tuple(fields)), self.embedding_dim, std=self.embedding_std),
-            units=[
-                ActivationUnit(
-                    self.embedding_dim,
-                    chosen.attention_hidden,
-                    inputs=chosen.attention_inputs,
-                    activation=chosen.attention_activation,
-                    softmax=chosen.softmax,
-                    scale=chosen.scale,
-                    dropout=self.attention_dropout,
-                )
-                for _ in histories
-            ],
-            mlp=nn.Sequential(*layers, linear(chosen.hidden[-1], 1)),
-            interest_product=chosen.interest_product,
-        )
-
-    def _choices(self) -> _Choices:
-        return choices(self, _VARIANTS[self.variant])
+        return DINNetwork(self, layout)
 
 
 class DINNetwork(nn.Module):
@@ -171,7 +125,7 @@ class DINNetwork(nn.Module):
     h_j is the embedding of the history's j-th value, c that of the row's own value of the field whose rows the history
     shares (the candidate), a the history's activation unit. All other fields have their own vectors.
 
-    With `interest_product` the MLP also reads `x_history * c` of every history, after the fields' vectors.
+    In `authors_2020` the MLP also reads `x_history * c` of every history, after the fields' vectors.
 
     A history without any value has the zero vector. The encoder encodes an empty cell as the single id "missing", so h
     is then that row's learned vector, and a its weight.
@@ -189,24 +143,36 @@ class DINNetwork(nn.Module):
         forward: Batch of B rows -> [B]. `attention_weights` -> [N].
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        histories: list[int],
-        *,
-        embedding: FieldEmbedding,
-        units: list[ActivationUnit],
-        mlp: nn.Sequential,
-        interest_product: bool = False,
-    ) -> None:
+    reads_rows = True  # of histories, value by value: integrated gradients ask
+
+    def __init__(self, settings: DIN, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.units, self.mlp = embedding, nn.ModuleList(units), mlp
+        chosen, dim = choices(settings, VARIANTS[settings.variant]), settings.embedding_dim
+        histories = [i for i, f in enumerate(layout.fields) if _is_history(f)]
+        # Fields whose vectors are multiplied: histories, and the candidate of each.
+        self.interests = histories if chosen.interest_product else []
+        inputs = (layout.num_fields + len(self.interests)) * dim
+        layers = activated_layers(inputs, chosen.hidden, chosen.activation, settings.mlp_dropout, settings.batch_norm)
+        # A history is weighted by its activation unit, whatever pooling the schema gives for other models.
+        fields = [dataclasses.replace(f, pooling="sum") if _is_history(f) else f for f in layout.fields]
+        self.embedding = FieldEmbedding(Layout(tuple(fields)), dim, std=settings.embedding_std)
+        self.units = nn.ModuleList(
+            ActivationUnit(
+                dim,
+                chosen.attention_hidden,
+                inputs=chosen.attention_inputs,
+                activation=chosen.attention_activation,
+                softmax=chosen.softmax,
+                scale=chosen.scale,
+                dropout=settings.attention_dropout,
+            )
+            for _ in histories
+        )
+        self.mlp = nn.Sequential(*layers, linear(chosen.hidden[-1], 1))
         bags = layout.positions(kind="bag")
         singles = [f.name for f in layout.fields if f.kind != "bag"]
         self.num_bags = len(bags)
         names = [f.name for f in layout.fields]
-        # Fields whose vectors are multiplied: histories, and the candidate of each.
-        self.interests = histories if interest_product else []
         self.candidates = [names.index(str(layout.fields[i].shares)) for i in self.interests]
         # For each history its position among the bags, and its candidate's among the single-valued fields.
         self.places = [(bags.index(i), singles.index(str(layout.fields[i].shares))) for i in histories]

@@ -5,11 +5,10 @@ Letters: B batch, D embedding size, E size of a representation.
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.twotower import Similarity, Tower, TowerSettings
+from fieldwise.models.twotower import Similarity, TowerNetwork, TowerSettings
 
 __all__ = ["DSSM", "DSSMNetwork"]
 
@@ -40,16 +39,10 @@ class DSSM(TowerSettings):
 
     def build(self, layout: Layout) -> "DSSMNetwork":
         """A network with fresh weights."""
-        user_tower, item_tower = self.towers(layout, "DSSM")
-        return DSSMNetwork(
-            embedding=self.make_embedding(layout),
-            user_tower=user_tower,
-            item_tower=item_tower,
-            similarity=Similarity(self.similarity, temperature=self.temperature),
-        )
+        return DSSMNetwork(self, layout)
 
 
-class DSSMNetwork(nn.Module):
+class DSSMNetwork(TowerNetwork):
     """`logit = cos(y_u, y_v) / temperature + b`, `y = tanh(W_3 tanh(W_2 tanh(W_1 x + b_1) + b_2) + b_3)` of each side.
 
     NOTE[DIFF]: the paper's x is a hashed text; here it is the flattened vectors of a side's fields.
@@ -60,26 +53,19 @@ class DSSMNetwork(nn.Module):
         forward: Batch of B rows -> [B]. `user`, `item` -> [B, E]; `score`: two of these -> [B].
     """
 
-    def __init__(
-        self, *, embedding: FieldEmbedding, user_tower: Tower, item_tower: Tower, similarity: Similarity
-    ) -> None:
+    def __init__(self, settings: DSSM, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.user_tower, self.item_tower = embedding, user_tower, item_tower
-        self.similarity = similarity
+        user_tower, item_tower = settings.towers(layout, "DSSM")
+        self.embedding, self.user_tower, self.item_tower = settings.make_embedding(layout), user_tower, item_tower
+        self.similarity = Similarity(settings.similarity, temperature=settings.temperature)
 
-    def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
-        x_BAD = self.embedding(batch)
-        represent = self.similarity.represent
-        return self.score(represent(self.user_tower(x_BAD)), represent(self.item_tower(x_BAD)))
-
-    def user(self, batch: Batch) -> Tensor:
+    def user_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:  # the fields' vectors are enough
         """Representations of the users [B, E]; unit vectors for the cosine."""
-        return self.similarity.represent(self.user_tower(self.embedding(batch)))
+        return self.similarity.represent(self.user_tower(x_BAD))
 
-    def item(self, batch: Batch) -> Tensor:
+    def item_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
         """Representations of the items [B, E]; unit vectors for the cosine."""
-        return self.similarity.represent(self.item_tower(self.embedding(batch)))
+        return self.similarity.represent(self.item_tower(x_BAD))
 
     def score(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
         """The logit [B] of stored representations, row by row."""

@@ -11,10 +11,7 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_fields,
-)
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, Positive, Size, check_fields
 
 __all__ = ["FFM", "FFMNetwork"]
 
@@ -28,26 +25,18 @@ class FFM(EmbeddingSettings):
         first_order: the first-order term and a bias are added (BARS); the paper and LIBFFM have neither.
         embedding_std: standard deviation of the embeddings' initial values.
 
-    Errors:
-        ConfigError: a setting out of range; `build`: fewer than two fields.
-
     >>> FFM(embedding_dim=2).build(Layout.of_sizes([3, 4, 5])).embedding.weight.shape
     torch.Size([12, 4])
     """
 
-    embedding_dim: int = 4
+    embedding_dim: Size = 4
     first_order: bool = False
-    embedding_std: float = 0.1
+    embedding_std: Positive = 0.1
 
     def build(self, layout: Layout) -> "FFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 2, "FFM", "multiplies pairs of fields")
-        width = (layout.num_fields - 1) * self.embedding_dim
-        return FFMNetwork(
-            embedding=FieldEmbedding(layout, width, std=self.embedding_std, by_field=True),
-            first_order=FirstOrder(layout) if self.first_order else None,
-            layout=layout,
-        )
+        return FFMNetwork(self, layout)
 
 
 class FFMNetwork(nn.Module):
@@ -71,19 +60,18 @@ class FFMNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    left: Tensor
-    right: Tensor
-
-    def __init__(self, *, embedding: FieldEmbedding, first_order: FirstOrder | None, layout: Layout) -> None:
+    def __init__(self, settings: FFM, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.first_order = embedding, first_order
         self.num_fields = layout.num_fields
+        width = (self.num_fields - 1) * settings.embedding_dim
+        self.embedding = FieldEmbedding(layout, width, std=settings.embedding_std, by_field=True)
+        self.first_order = FirstOrder(layout) if settings.first_order else None
         owners = _owners(layout)
         pairs = list(itertools.combinations(range(layout.num_fields), 2))
         left = [_place(owners, i, j) for i, j in pairs]
         right = [_place(owners, j, i) for i, j in pairs]
-        self.register_buffer("left", torch.tensor(left, dtype=torch.int64), persistent=False)
-        self.register_buffer("right", torch.tensor(right, dtype=torch.int64), persistent=False)
+        self.left = nn.Buffer(torch.tensor(left, dtype=torch.int64), persistent=False)
+        self.right = nn.Buffer(torch.tensor(right, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

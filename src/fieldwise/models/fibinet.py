@@ -8,18 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fieldwise.layers import MLP, BilinearInteraction, FieldEmbedding, FirstOrder, SENet
-from fieldwise.layers.bilinear_interaction import BilinearKind
+from fieldwise.layers import MLP, BilinearInteraction, FirstOrder, SENet
+from fieldwise.layers.bilinear import BilinearKind
 from fieldwise.layers.senet import SENetActivation
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_choice,
-    check_fields,
-    check_positive,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Positive, Rate, Size, check_fields
 
 __all__ = ["FiBiNET", "FiBiNETNetwork"]
 
@@ -41,47 +34,23 @@ class FiBiNET(EmbeddingSettings):
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
         embedding_std: standard deviation of the embeddings' initial values.
 
-    Errors:
-        ConfigError: a setting out of range; `build`: fewer than two fields.
-
     >>> sum(p.numel() for p in FiBiNET(bilinear="all", hidden=()).build(Layout.of_sizes([3, 4])).parameters())
     282
     """
 
-    embedding_dim: int = 10
+    embedding_dim: Size = 10
     bilinear: BilinearKind = "interaction"
     shared_bilinear: bool = False
-    reduction_ratio: float = 3.0
+    reduction_ratio: Positive = 3.0
     senet_activation: SENetActivation = "relu"
-    hidden: tuple[int, ...] = (400, 400, 400)
-    mlp_dropout: float = 0.0
+    hidden: OptionalSizes = (400, 400, 400)
+    mlp_dropout: Rate = 0.0
     batch_norm: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("bilinear", self.bilinear, BilinearKind)
-        check_choice("senet_activation", self.senet_activation, SENetActivation)
-        if self.hidden != ():
-            check_sizes("hidden", self.hidden)
-        check_shares(mlp_dropout=self.mlp_dropout)
-        check_positive(reduction_ratio=self.reduction_ratio)
 
     def build(self, layout: Layout) -> "FiBiNETNetwork":
         """A network with fresh weights."""
         check_fields(layout, 2, "FiBiNET", "multiplies pairs of fields")
-        fields, dim = layout.num_fields, self.embedding_dim
-        mlp = None
-        if self.hidden:
-            inputs = fields * (fields - 1) * dim
-            mlp = MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm)
-        return FiBiNETNetwork(
-            embedding=self.make_embedding(layout),
-            first_order=FirstOrder(layout, bias=mlp is None),
-            senet=SENet(fields, reduction_ratio=self.reduction_ratio, activation=self.senet_activation),
-            bilinear=BilinearInteraction(fields, dim, self.bilinear),
-            weighted_bilinear=None if self.shared_bilinear else BilinearInteraction(fields, dim, self.bilinear),
-            mlp=mlp,
-        )
+        return FiBiNETNetwork(self, layout)
 
 
 class FiBiNETNetwork(nn.Module):
@@ -95,19 +64,19 @@ class FiBiNETNetwork(nn.Module):
         forward: Batch of B rows -> [B]. `field_weights` -> [B, F].
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        first_order: FirstOrder,
-        senet: SENet,
-        bilinear: BilinearInteraction,
-        weighted_bilinear: BilinearInteraction | None,
-        mlp: MLP | None,
-    ) -> None:
+    def __init__(self, settings: FiBiNET, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.first_order, self.senet = embedding, first_order, senet
-        self.bilinear, self.weighted_bilinear, self.mlp = bilinear, weighted_bilinear, mlp
+        fields, dim, kind = layout.num_fields, settings.embedding_dim, settings.bilinear
+        mlp, dropout, batch_norm = None, settings.mlp_dropout, settings.batch_norm
+        if settings.hidden:
+            inputs = fields * (fields - 1) * dim
+            mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        self.embedding = settings.make_embedding(layout)
+        self.first_order = FirstOrder(layout, bias=mlp is None)
+        self.senet = SENet(fields, reduction_ratio=settings.reduction_ratio, activation=settings.senet_activation)
+        self.bilinear = BilinearInteraction(fields, dim, kind)
+        self.weighted_bilinear = None if settings.shared_bilinear else BilinearInteraction(fields, dim, kind)
+        self.mlp = mlp
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

@@ -4,27 +4,29 @@ Letters: B batch, F fields, D embedding size, M and N sizes of the streams' outp
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, BilinearFusion, FieldEmbedding, SubsetEmbedding
+from fieldwise.layers import MLP, BilinearFusion, SubsetEmbedding
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_at_least,
-    check_choice,
-    check_fields,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_field_names, check_fields
 
 __all__ = ["FinalMLP", "FinalMLPNetwork"]
 
 Fusion = Literal["bilinear", "sum"]
+
+
+def _check_names(setting: str, names: tuple[str, ...]) -> None:
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f'{setting} must be a tuple of field names, as in ("user_id",), found {names!r}')
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{setting} must name a field once, found {names!r}")
+
+
+Names = Annotated[tuple[str, ...], _check_names]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,28 +57,21 @@ class FinalMLP(EmbeddingSettings):
     (torch.Size([3, 10]), torch.Size([10]))
     """
 
-    embedding_dim: int = 10
-    stream1_hidden: tuple[int, ...] = (64, 64, 64)
-    stream2_hidden: tuple[int, ...] = (64, 64, 64)
-    stream1_dropout: float = 0.0
-    stream2_dropout: float = 0.0
+    embedding_dim: Size = 10
+    stream1_hidden: Sizes = (64, 64, 64)
+    stream2_hidden: Sizes = (64, 64, 64)
+    stream1_dropout: Rate = 0.0
+    stream2_dropout: Rate = 0.0
     batch_norm: bool = False
     gates: bool = True
-    stream1_gate_fields: tuple[str, ...] = ()
-    stream2_gate_fields: tuple[str, ...] = ()
-    gate_hidden: tuple[int, ...] = (64,)
+    stream1_gate_fields: Names = ()
+    stream2_gate_fields: Names = ()
+    gate_hidden: Sizes = (64,)
     fusion: Fusion = "bilinear"
-    heads: int = 1
+    heads: Size = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(1, heads=self.heads)
-        for name in ("stream1_hidden", "stream2_hidden", "gate_hidden"):
-            check_sizes(name, getattr(self, name))
-        check_shares(stream1_dropout=self.stream1_dropout, stream2_dropout=self.stream2_dropout)
-        check_choice("fusion", self.fusion, Fusion)
-        for name in ("stream1_gate_fields", "stream2_gate_fields"):
-            _check_names(name, getattr(self, name))
         one, two = self.stream1_hidden[-1], self.stream2_hidden[-1]
         if one % self.heads or two % self.heads:
             found = f"heads {self.heads} for sizes {one} and {two}"
@@ -85,36 +80,7 @@ class FinalMLP(EmbeddingSettings):
     def build(self, layout: Layout) -> "FinalMLPNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "FinalMLP", "reads fields")
-        inputs = layout.num_fields * self.embedding_dim
-        one, two = self.stream1_hidden, self.stream2_hidden
-        return FinalMLPNetwork(
-            embedding=self.make_embedding(layout),
-            gate1=self._gate(layout, "stream1_gate_fields") if self.gates else None,
-            gate2=self._gate(layout, "stream2_gate_fields") if self.gates else None,
-            stream1=MLP(inputs, one, dropout=self.stream1_dropout, batch_norm=self.batch_norm),
-            stream2=MLP(inputs, two, dropout=self.stream2_dropout, batch_norm=self.batch_norm),
-            fusion=BilinearFusion((one[-1], two[-1]), heads=self.heads if self.fusion == "bilinear" else 0),
-        )
-
-    def _gate(self, layout: Layout, setting: str) -> "FeatureGate":
-        names: tuple[str, ...] = getattr(self, setting)
-        known = [f.name for f in layout.fields]
-        for name in names:
-            if name not in known:
-                raise ConfigError(f"{setting} must name fields of the schema, found {name!r}: {nearest(name, known)}")
-        dim, std = self.embedding_dim, self.embedding_std
-        return FeatureGate(
-            fields=SubsetEmbedding(layout, names, dim, std=std) if names else None,
-            vector=None if names else torch.randn(dim) * std,
-            mlp=MLP(dim * max(1, len(names)), self.gate_hidden, outputs=layout.num_fields * dim),
-        )
-
-
-def _check_names(setting: str, names: tuple[str, ...]) -> None:
-    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f'{setting} must be a tuple of field names, as in ("user_id",), found {names!r}')
-    if len(set(names)) < len(names):
-        raise ConfigError(f"{setting} must name a field once, found {names!r}")
+        return FinalMLPNetwork(self, layout)
 
 
 class FeatureGate(nn.Module):
@@ -129,9 +95,14 @@ class FeatureGate(nn.Module):
         forward: Batch of B rows -> [B, F * D], or [1, F * D] for a learned vector.
     """
 
-    def __init__(self, *, fields: SubsetEmbedding | None, vector: Tensor | None, mlp: MLP) -> None:
+    def __init__(self, settings: FinalMLP, layout: Layout, setting: str) -> None:
         super().__init__()
-        self.fields, self.mlp = fields, mlp
+        names: tuple[str, ...] = getattr(settings, setting)
+        check_field_names(layout, setting, names)
+        dim, std = settings.embedding_dim, settings.embedding_std
+        self.fields = SubsetEmbedding(layout, names, dim, std=std) if names else None
+        vector = None if names else torch.randn(dim) * std
+        self.mlp = MLP(dim * max(1, len(names)), settings.gate_hidden, outputs=layout.num_fields * dim)
         self.vector = None if vector is None else nn.Parameter(vector)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -153,19 +124,16 @@ class FinalMLPNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        gate1: FeatureGate | None,
-        gate2: FeatureGate | None,
-        stream1: MLP,
-        stream2: MLP,
-        fusion: BilinearFusion,
-    ) -> None:
+    def __init__(self, settings: FinalMLP, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.gate1, self.gate2 = embedding, gate1, gate2
-        self.stream1, self.stream2, self.fusion = stream1, stream2, fusion
+        one, two, batch_norm = settings.stream1_hidden, settings.stream2_hidden, settings.batch_norm
+        inputs = layout.num_fields * settings.embedding_dim
+        self.embedding = settings.make_embedding(layout)
+        self.gate1 = FeatureGate(settings, layout, "stream1_gate_fields") if settings.gates else None
+        self.gate2 = FeatureGate(settings, layout, "stream2_gate_fields") if settings.gates else None
+        self.stream1 = MLP(inputs, one, dropout=settings.stream1_dropout, batch_norm=batch_norm)
+        self.stream2 = MLP(inputs, two, dropout=settings.stream2_dropout, batch_norm=batch_norm)
+        self.fusion = BilinearFusion((one[-1], two[-1]), heads=settings.heads if settings.fusion == "bilinear" else 0)
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

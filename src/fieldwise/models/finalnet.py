@@ -12,18 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FactorizedInteraction, FieldEmbedding, linear
+from fieldwise.layers import FactorizedInteraction, linear
 from fieldwise.layers.factorized_interaction import FactorActivation, FactorResidual
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_at_least,
-    check_choice,
-    check_fields,
-    check_positive,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, NonNegative, Rate, Size, Sizes, check_fields
 
 __all__ = ["FinalNet", "FinalNetNetwork"]
 
@@ -65,69 +57,50 @@ class FinalNet(EmbeddingSettings):
     (Linear(in_features=40, out_features=8, bias=True), Linear(in_features=20, out_features=6, bias=True))
     """
 
-    embedding_dim: int = 10
+    embedding_dim: Size = 10
     blocks: Blocks = "2B"
-    block1_hidden: tuple[int, ...] = (64, 64, 64)
-    block2_hidden: tuple[int, ...] = (64, 64, 64)
-    block1_dropout: float = 0.0
-    block2_dropout: float = 0.0
+    block1_hidden: Sizes = (64, 64, 64)
+    block2_hidden: Sizes = (64, 64, 64)
+    block1_dropout: Rate = 0.0
+    block2_dropout: Rate = 0.0
     batch_norm: bool = True
     activation: Activation = "relu"
     field_gate: bool = True
-    factors: int = 2
+    factors: Size = 2
     residual: FactorResidual = "concat"
     factor_activation: FactorActivation = "none"
-    distillation_weight: float = 1.0
+    distillation_weight: NonNegative = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(1, factors=self.factors)
-        check_choice("blocks", self.blocks, Blocks)
-        check_choice("activation", self.activation, Activation)
-        check_choice("residual", self.residual, FactorResidual)
-        check_choice("factor_activation", self.factor_activation, FactorActivation)
-        check_shares(block1_dropout=self.block1_dropout, block2_dropout=self.block2_dropout)
-        check_positive(zero=True, distillation_weight=self.distillation_weight)
-        self._check_sizes("block1_hidden", divided=True)
-        self._check_sizes("block2_hidden", divided=self.blocks == "2B")
-
-    def _check_sizes(self, name: str, *, divided: bool) -> None:
-        sizes: tuple[int, ...] = getattr(self, name)
-        check_sizes(name, sizes)
-        for i, size in enumerate(sizes):
-            if divided and self.residual == "concat" and size % self.factors:
+        sizes = {f"block1_hidden[{i}]": size for i, size in enumerate(self.block1_hidden)}
+        if self.blocks == "2B":
+            sizes |= {f"block2_hidden[{i}]": size for i, size in enumerate(self.block2_hidden)}
+        for name, size in sizes.items():
+            if self.residual == "concat" and size % self.factors:
                 found = f"{size} and factors {self.factors}"
                 raise ConfigError(
-                    f"{name}[{i}] must be divisible by factors, found {found}: take a multiple, or residual = 'sum'"
+                    f"{name} must be divisible by factors, found {found}: take a multiple, or residual = 'sum'"
                 )
 
     def build(self, layout: Layout) -> "FinalNetNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "FinalNet", "reads fields")
-        inputs = layout.num_fields * self.embedding_dim
-        two = self.blocks == "2B"
-        return FinalNetNetwork(
-            embedding=self.make_embedding(layout),
-            field_gate=FieldGate(layout.num_fields) if self.field_gate else None,
-            block1=self._block(2 * inputs if self.field_gate else inputs, self.block1_hidden, self.block1_dropout),
-            head1=linear(self.block1_hidden[-1], 1),
-            block2=self._block(inputs, self.block2_hidden, self.block2_dropout) if two else None,
-            head2=linear(self.block2_hidden[-1], 1) if two else None,
-            distillation_weight=self.distillation_weight,
-        )
+        return FinalNetNetwork(self, layout)
 
-    def _block(self, inputs: int, hidden: tuple[int, ...], dropout: float) -> nn.Sequential:
-        """Factorized layer, BatchNorm, activation and dropout, for every size."""
-        parts: list[nn.Module] = []
-        for before, after in itertools.pairwise((inputs, *hidden)):
-            layer = FactorizedInteraction(
-                before, after, factors=self.factors, residual=self.residual, activation=self.factor_activation
-            )
-            norm = [nn.BatchNorm1d(after)] if self.batch_norm else []
-            act = [nn.ReLU()] if self.activation == "relu" else []
-            drop = [nn.Dropout(dropout)] if dropout else []
-            parts.append(nn.Sequential(layer, *norm, *act, *drop))
-        return nn.Sequential(*parts)
+
+def _block(settings: FinalNet, inputs: int, hidden: tuple[int, ...], dropout: float) -> nn.Sequential:
+    """Factorized layer, BatchNorm, activation and dropout, for every size."""
+    parts: list[nn.Module] = []
+    for before, after in itertools.pairwise((inputs, *hidden)):
+        layer = FactorizedInteraction(
+            before, after, factors=settings.factors, residual=settings.residual, activation=settings.factor_activation
+        )
+        norm = [nn.BatchNorm1d(after)] if settings.batch_norm else []
+        act = [nn.ReLU()] if settings.activation == "relu" else []
+        drop = [nn.Dropout(dropout)] if dropout else []
+        parts.append(nn.Sequential(layer, *norm, *act, *drop))
+    return nn.Sequential(*parts)
 
 
 class FieldGate(nn.Module):
@@ -161,23 +134,19 @@ class FinalNetNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        field_gate: FieldGate | None,
-        block1: nn.Sequential,
-        head1: nn.Linear,
-        block2: nn.Sequential | None,
-        head2: nn.Linear | None,
-        distillation_weight: float,
-    ) -> None:
+    def __init__(self, settings: FinalNet, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.field_gate = embedding, field_gate
-        self.block1, self.head1, self.block2, self.head2 = block1, head1, block2, head2
-        self.distillation_weight = distillation_weight
+        one, two, second = settings.block1_hidden, settings.block2_hidden, settings.blocks == "2B"
+        inputs = layout.num_fields * settings.embedding_dim
+        self.embedding = settings.make_embedding(layout)
+        self.field_gate = FieldGate(layout.num_fields) if settings.field_gate else None
+        self.block1 = _block(settings, 2 * inputs if settings.field_gate else inputs, one, settings.block1_dropout)
+        self.head1 = linear(one[-1], 1)
+        self.block2 = _block(settings, inputs, two, settings.block2_dropout) if second else None
+        self.head2 = linear(two[-1], 1) if second else None
+        self.distillation_weight = settings.distillation_weight
         # Read by the training loop: settings that must be 0 if the label is not binary.
-        self.binary_settings = ("distillation_weight",) if block2 is not None and distillation_weight else ()
+        self.binary_settings = ("distillation_weight",) if second and settings.distillation_weight else ()
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fieldwise.layers import FieldEmbedding, FirstOrder
+from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_fields
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, check_fields
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.candidates import fm_second_order_candidates
 from fieldwise.ops.fm import fm_logit
@@ -28,9 +27,6 @@ class FM(EmbeddingSettings):
         embedding_dim: D.
         embedding_std: standard deviation of the embeddings' initial values.
 
-    Errors:
-        ConfigError: a setting out of range; `build`: no field.
-
     >>> sum(p.numel() for p in FM(embedding_dim=10).build(Layout.of_sizes([3, 4])).parameters())
     78
     """
@@ -38,7 +34,7 @@ class FM(EmbeddingSettings):
     def build(self, layout: Layout) -> "FMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "FM", "multiplies fields")
-        return FMNetwork(embedding=self.make_embedding(layout), first_order=FirstOrder(layout))
+        return FMNetwork(self, layout)
 
 
 class FMNetwork(nn.Module):
@@ -55,11 +51,13 @@ class FMNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(self, *, embedding: FieldEmbedding, first_order: FirstOrder) -> None:
+    reads_rows = True  # in one op, without the fields' vectors: integrated gradients ask
+
+    def __init__(self, settings: FM, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.first_order = embedding, first_order
+        self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout)
         # Categorical fields only, in the layout's order: the logit is computed directly from the tables.
-        self.ids_alone = not (embedding.has_values or embedding.num_bags)
+        self.ids_alone = not (self.embedding.has_values or self.embedding.num_bags)
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
@@ -79,3 +77,9 @@ class FMNetwork(nn.Module):
         x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
         first_N = first_order_candidates(self.first_order, context, candidates)
         return first_N + fm_second_order_candidates(x_CD, x_NID)
+
+    def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The terms that add up to the logit, and parts of them (`fieldwise.explain.Terms`)."""
+        x_BFD = self.embedding(batch)
+        left, right = torch.triu_indices(x_BFD.shape[1], x_BFD.shape[1], 1, device=x_BFD.device)
+        return {**self.first_order.terms(batch), "pairs": (x_BFD[:, left] * x_BFD[:, right]).sum(2)}, {}

@@ -10,10 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.layers import FieldEmbedding, FirstOrder
+from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_choice, check_fields
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, check_fields
 from fieldwise.ops import pair_indices
 
 __all__ = ["FwFM", "FwFMNetwork"]
@@ -32,32 +31,16 @@ class FwFM(EmbeddingSettings):
             its field (FwFM_FiLV).
         embedding_std: standard deviation of the embeddings' initial values.
 
-    Errors:
-        ConfigError: a setting out of range; `build`: fewer than two fields.
-
     >>> sum(p.numel() for p in FwFM(embedding_dim=10).build(Layout.of_sizes([3, 4])).parameters())
     92
     """
 
     linear: Linear = "field_vectors"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("linear", self.linear, Linear)
-
     def build(self, layout: Layout) -> "FwFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 2, "FwFM", "weighs pairs of fields")
-        fields, dim, std = layout.num_fields, self.embedding_dim, self.embedding_std
-        # Together the fields' vectors are a linear layer on all embeddings: Xavier initialisation.
-        start = math.sqrt(2.0 / (fields * dim + 1))
-        return FwFMNetwork(
-            num_fields=fields,
-            embedding=FieldEmbedding(layout, dim, std=std),
-            first_order=FirstOrder(layout) if self.linear == "weights" else None,
-            feature_vectors=FieldEmbedding(layout, dim, std=std) if self.linear == "feature_vectors" else None,
-            field_vectors=torch.randn(fields, dim) * start if self.linear == "field_vectors" else None,
-        )
+        return FwFMNetwork(self, layout)
 
 
 class FwFMNetwork(nn.Module):
@@ -82,25 +65,21 @@ class FwFMNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    upper: Tensor
-
-    def __init__(
-        self,
-        *,
-        num_fields: int,
-        embedding: FieldEmbedding,
-        first_order: FirstOrder | None = None,
-        feature_vectors: FieldEmbedding | None = None,
-        field_vectors: Tensor | None = None,
-    ) -> None:
+    def __init__(self, settings: FwFM, layout: Layout) -> None:
         super().__init__()
-        self.num_fields, self.embedding = num_fields, embedding
-        self.first_order, self.feature_vectors = first_order, feature_vectors
-        self.field_vectors = None if field_vectors is None else nn.Parameter(field_vectors)
-        self.bias = nn.Parameter(torch.zeros(())) if first_order is None else None
-        left_P, right_P = pair_indices(num_fields)
+        self.num_fields = fields = layout.num_fields
+        self.embedding = settings.make_embedding(layout)
+        self.first_order = FirstOrder(layout) if settings.linear == "weights" else None
+        self.feature_vectors = settings.make_embedding(layout) if settings.linear == "feature_vectors" else None
+        self.field_vectors = None
+        if settings.linear == "field_vectors":
+            # Together the fields' vectors are a linear layer on all embeddings: Xavier initialisation.
+            start = math.sqrt(2.0 / (fields * settings.embedding_dim + 1))
+            self.field_vectors = nn.Parameter(torch.randn(fields, settings.embedding_dim) * start)
+        self.bias = nn.Parameter(torch.zeros(())) if self.first_order is None else None
+        left_P, right_P = pair_indices(fields)
         self.r = nn.Parameter(torch.ones(left_P.shape))
-        self.register_buffer("upper", left_P * num_fields + right_P, persistent=False)
+        self.upper = nn.Buffer(left_P * fields + right_P, persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

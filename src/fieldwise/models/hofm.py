@@ -3,16 +3,16 @@
 Letters: B batch, F fields, D embedding size, M the order, R rows of the shared table.
 """
 
+import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fieldwise.layers import FieldEmbedding, FirstOrder
+from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_at_least, check_choice, check_fields
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, check_fields, check_size
 from fieldwise.ops import fm_second_order
 
 __all__ = ["HOFM", "HOFMNetwork", "anova_kernels"]
@@ -38,26 +38,13 @@ class HOFM(EmbeddingSettings):
     ['embedding.weight', 'first_order.bias', 'first_order.embedding.weight', 'order_embeddings.3.weight']
     """
 
-    order: int = 3
+    order: Annotated[int, functools.partial(check_size, minimum=2)] = 3
     sharing: Sharing = "none"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(2, order=self.order)
-        check_choice("sharing", self.sharing, Sharing)
 
     def build(self, layout: Layout) -> "HOFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, self.order, "HOFM", f"of order {self.order} multiplies {self.order} fields")
-        tables = self.order - 1 if self.sharing == "none" else 1
-        second, *higher = (self.make_embedding(layout) for _ in range(tables))
-        return HOFMNetwork(
-            embedding=second,
-            order_embeddings=higher,
-            first_order=FirstOrder(layout),
-            order=self.order,
-            sharing=self.sharing,
-        )
+        return HOFMNetwork(self, layout)
 
 
 class HOFMNetwork(nn.Module):
@@ -79,21 +66,15 @@ class HOFMNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        order_embeddings: list[FieldEmbedding],
-        first_order: FirstOrder,
-        order: int,
-        sharing: Sharing = "none",
-    ) -> None:
+    def __init__(self, settings: HOFM, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.first_order = embedding, first_order
-        self.order, self.sharing = order, sharing
-        self.order_embeddings = nn.ModuleDict({str(t): table for t, table in enumerate(order_embeddings, start=3)})
-        weights_shape = (order - 1, embedding.weight.shape[1])
-        self.order_weights = nn.Parameter(torch.ones(weights_shape)) if sharing == "weighted" else None
+        self.order, self.sharing = settings.order, settings.sharing
+        self.embedding = settings.make_embedding(layout)
+        further = range(3, self.order + 1) if self.sharing == "none" else ()
+        tables = {str(t): settings.make_embedding(layout) for t in further}
+        self.first_order, self.order_embeddings = FirstOrder(layout), nn.ModuleDict(tables)
+        weights_shape = (self.order - 1, settings.embedding_dim)
+        self.order_weights = nn.Parameter(torch.ones(weights_shape)) if self.sharing == "weighted" else None
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

@@ -3,6 +3,7 @@
 Letters: B batch, F fields of a tower, D embedding size, L levels, H user heads, K item heads, P size of a head.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,22 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, FEBlock, FieldEmbedding, LightSE
+from fieldwise.layers import MLP, FEBlock, LightSE
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_at_least,
-    check_choice,
-    check_positive,
-    check_shares,
-    check_sizes,
-    sides,
-)
-from fieldwise.models.settings import EmbeddingSettings
-from fieldwise.models.tower_losses import contrastive_loss
-from fieldwise.models.variants import choices
+from fieldwise.models.settings import EmbeddingSettings, NonNegative, Positive, Rate, Size, Sizes, choices, sides
+from fieldwise.models.twotower import TowerNetwork, contrastive_loss
 from fieldwise.ops.stored_items import StoredItems
 
-__all__ = ["IntTower", "IntTowerNetwork", "contrastive_loss"]
+__all__ = ["IntTower", "IntTowerNetwork"]
 
 Variant = Literal["paper", "authors"]
 Levels = Literal["outputs", "inputs"]
@@ -34,11 +26,18 @@ CIRReads = Literal["levels", "heads"]
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """The differences between the sources; the defaults are the paper's."""
+    """The differences between the sources; the defaults are the paper's.
+
+    Args:
+        levels: the input of a user level's projection: each layer's `outputs`, or its `inputs`, of which the first is
+            the tower's input. Both are read after BatchNorm, ReLU and dropout.
+        light_se_bias: whether Light-SE's linear map has a bias.
+        cir_reads: the vectors that the contrastive loss compares: both towers' last `levels`, or the last level's
+            `heads` with the item's, which must be equally many.
+    """
 
     levels: Levels = "outputs"
     light_se_bias: bool = True
-    head_bias: bool = True
     output_bias: bool = False
     cir_weight: float = 0.1
     cir_reads: CIRReads = "levels"
@@ -64,14 +63,8 @@ class IntTower(EmbeddingSettings):
         user_heads: H of each user level.
         item_heads: K, which may differ from H.
         head_dim: P.
-        levels: the input of a user level's projection: each layer's `outputs` (paper), or its `inputs` (authors), of
-            which the first is the tower's input. Both are read after BatchNorm, ReLU and dropout.
-        light_se_bias: whether Light-SE's linear map has a bias (authors: no).
-        head_bias: whether the projections to heads have a bias.
         output_bias: whether the logit has a bias (authors).
         cir_weight: alpha, the weight of the contrastive loss; authors: 0; the paper gives no value: tune it.
-        cir_reads: the vectors that the contrastive loss compares: both towers' last `levels` (paper), or the last
-            level's `heads` with the item's, which must be equally many (authors).
         temperature: tau of the contrastive loss; 0.07 in the authors' code; the paper gives no value.
         embedding_std: standard deviation of the embeddings' initial values.
 
@@ -90,35 +83,25 @@ class IntTower(EmbeddingSettings):
     """
 
     variant: Variant = "paper"
-    embedding_dim: int = 32
-    hidden: tuple[int, ...] = (300, 300, 128)
-    dropout: float = 0.3
+    embedding_dim: Size = 32
+    hidden: Sizes = (300, 300, 128)
+    dropout: Rate = 0.3
     batch_norm: bool = True
-    user_heads: int = 32
-    item_heads: int = 32
-    head_dim: int = 64
-    levels: Levels | None = None
-    light_se_bias: bool | None = None
-    head_bias: bool | None = None
+    user_heads: Size = 32
+    item_heads: Size = 32
+    head_dim: Size = 64
     output_bias: bool | None = None
-    cir_weight: float | None = None
-    cir_reads: CIRReads | None = None
-    temperature: float = 0.07
+    cir_weight: NonNegative | None = None
+    temperature: Positive = 0.07
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(1, head_dim=self.head_dim, user_heads=self.user_heads, item_heads=self.item_heads)
-        check_sizes("hidden", self.hidden)
-        check_shares(dropout=self.dropout)
-        check_positive(temperature=self.temperature)
-        check_choice("variant", self.variant, Variant)
         chosen = self.chosen
-        check_choice("levels", chosen.levels, Levels)
-        check_choice("cir_reads", chosen.cir_reads, CIRReads)
-        check_positive(zero=True, cir_weight=chosen.cir_weight)
         if chosen.cir_reads == "heads" and chosen.cir_weight > 0 and self.user_heads != self.item_heads:
             found = f"user_heads {self.user_heads} and item_heads {self.item_heads}"
-            raise ConfigError(f"cir_reads 'heads' needs as many user heads as item heads, found {found}: use 'levels'")
+            raise ConfigError(
+                f"the variant {self.variant} with a cir_weight needs as many user heads as item heads, found {found}"
+            )
 
     @property
     def chosen(self) -> Choices:
@@ -127,34 +110,7 @@ class IntTower(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "IntTowerNetwork":
         """A network with fresh weights."""
-        user, item = sides(layout, "IntTower")
-        chosen = self.chosen
-        first = [len(user) * self.embedding_dim] if chosen.levels == "inputs" else []
-        return IntTowerNetwork(
-            embedding=self.make_embedding(layout),
-            user_tower=self._tower(user),
-            item_tower=self._tower(item),
-            block=FEBlock(
-                [*first, *self.hidden][: len(self.hidden)],
-                self.hidden[-1],
-                user_heads=self.user_heads,
-                item_heads=self.item_heads,
-                head_dim=self.head_dim,
-                bias=chosen.head_bias,
-            ),
-            levels=chosen.levels,
-            output_bias=chosen.output_bias,
-            cir_weight=chosen.cir_weight,
-            cir_reads=chosen.cir_reads,
-            temperature=self.temperature,
-        )
-
-    def _tower(self, positions: list[int]) -> "LevelTower":
-        return LevelTower(
-            positions,
-            LightSE(len(positions), bias=self.chosen.light_se_bias),
-            MLP(len(positions) * self.embedding_dim, self.hidden, dropout=self.dropout, batch_norm=self.batch_norm),
-        )
+        return IntTowerNetwork(self, layout)
 
 
 class LevelTower(nn.Module):
@@ -167,12 +123,12 @@ class LevelTower(nn.Module):
         forward: all fields' vectors [B, all fields, D] -> the tower's input [B, F * D] and L levels [B, hidden[i]].
     """
 
-    positions: Tensor
-
-    def __init__(self, positions: list[int], light_se: LightSE, mlp: MLP) -> None:
+    def __init__(self, positions: list[int], settings: IntTower) -> None:
         super().__init__()
-        self.light_se, self.mlp = light_se, mlp
-        self.register_buffer("positions", torch.tensor(positions, dtype=torch.int64), persistent=False)
+        inputs, dropout, batch_norm = len(positions) * settings.embedding_dim, settings.dropout, settings.batch_norm
+        self.light_se = LightSE(len(positions), bias=settings.chosen.light_se_bias)
+        self.mlp = MLP(inputs, settings.hidden, dropout=dropout, batch_norm=batch_norm)
+        self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
 
     def forward(self, x_BAD: Tensor) -> list[Tensor]:
         """The first layer's input, and every layer's output, first to last."""
@@ -187,8 +143,16 @@ class LevelTower(nn.Module):
         x = x_BFD.flatten(1)
         return [x, *self.mlp.levels(x)]
 
+    def gated(self, x_BAD: Tensor, heads_of: Callable[[list[Tensor]], Tensor]) -> tuple[list[Tensor], Tensor]:
+        """The side's heads, unchanged and then with each field's gate set to zero in turn, and the gates [B, F]."""
+        x_BFD = self.fields(x_BAD)
+        gates_BF = self.light_se.weights(x_BFD)
+        place_F = torch.arange(gates_BF.shape[1], device=gates_BF.device)
+        closed = [gates_BF * (place_F != field) for field in range(gates_BF.shape[1])]
+        return [heads_of(self.levels(self.light_se.weigh(x_BFD, gates))) for gates in (gates_BF, *closed)], gates_BF
 
-class IntTowerNetwork(nn.Module):
+
+class IntTowerNetwork(TowerNetwork):
     """`logit = sum over user levels of sum over user heads of max over item heads of <m_u, m_v>`.
 
     Item heads do not depend on the user: `score(user(batch), item(batch))` equals `forward(batch)`, so that item heads
@@ -198,29 +162,25 @@ class IntTowerNetwork(nn.Module):
         forward: Batch of B rows -> [B]. `user` -> [B, L, H, P]; `item` -> [B, K, P]; `score`: both of these -> [B].
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        user_tower: LevelTower,
-        item_tower: LevelTower,
-        block: FEBlock,
-        levels: Levels = "outputs",
-        output_bias: bool = False,
-        cir_weight: float,
-        cir_reads: CIRReads = "levels",
-        temperature: float,
-    ) -> None:
+    def __init__(self, settings: IntTower, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.user_tower, self.item_tower, self.block = embedding, user_tower, item_tower, block
-        self.bias = nn.Parameter(torch.zeros(())) if output_bias else None
-        self.levels, self.cir_weight, self.cir_reads, self.temperature = levels, cir_weight, cir_reads, temperature
-        self.binary_settings = ("cir_weight",) if cir_weight else ()  # read by the training loop: CIR needs positives
-
-    def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
-        x_BAD = self.embedding(batch)
-        return self.score(self.user_heads_of(self.user_tower(x_BAD)), self.item_heads_of(self.item_tower(x_BAD)))
+        user, item = sides(layout, "IntTower")
+        chosen, hidden = settings.chosen, settings.hidden
+        first = [len(user) * settings.embedding_dim] if chosen.levels == "inputs" else []
+        self.embedding = settings.make_embedding(layout)
+        self.user_tower, self.item_tower = LevelTower(user, settings), LevelTower(item, settings)
+        self.block = FEBlock(
+            [*first, *hidden][: len(hidden)],
+            hidden[-1],
+            user_heads=settings.user_heads,
+            item_heads=settings.item_heads,
+            head_dim=settings.head_dim,
+        )
+        self.bias = nn.Parameter(torch.zeros(())) if chosen.output_bias else None
+        self.levels, self.cir_weight, self.cir_reads = chosen.levels, chosen.cir_weight, chosen.cir_reads
+        self.temperature = settings.temperature
+        # Read by the training loop: CIR needs positives.
+        self.binary_settings = ("cir_weight",) if chosen.cir_weight else ()
 
     def forward_with_auxiliary(self, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
         """The logit [B], and `cir_weight` times the contrastive loss (a scalar) to add to the mean training loss."""
@@ -235,13 +195,13 @@ class IntTowerNetwork(nn.Module):
             compared = user_BLHP[:, -1].flatten(1), item_BKP.flatten(1)
         return logit_B, self.cir_weight * contrastive_loss(*compared, label_B, temperature=self.temperature)
 
-    def user(self, batch: Batch) -> Tensor:
-        """Head vectors of the users [B, L, H, P]; they do not depend on the item fields."""
-        return self.user_heads_of(self.user_tower(self.embedding(batch)))
+    def user_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:  # the fields' vectors are enough
+        """Head vectors of the users [B, L, H, P]."""
+        return self.user_heads_of(self.user_tower(x_BAD))
 
-    def item(self, batch: Batch) -> Tensor:
-        """Head vectors of the items [B, K, P]; they do not depend on the user and context fields."""
-        return self.item_heads_of(self.item_tower(self.embedding(batch)))
+    def item_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
+        """Head vectors of the items [B, K, P]."""
+        return self.item_heads_of(self.item_tower(x_BAD))
 
     def score(self, user_BLHP: Tensor, item_BKP: Tensor) -> Tensor:
         """The logits [B] of stored head vectors, row by row."""
@@ -260,3 +220,21 @@ class IntTowerNetwork(nn.Module):
     def item_heads_of(self, outputs: list[Tensor]) -> Tensor:
         """Head vectors [B, K, P] from the item tower's output."""
         return self.block.item(outputs[-1])
+
+    def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The terms that add up to the logit, and parts of them (`fieldwise.explain.Terms`)."""
+        x_BAD = self.embedding(batch)
+        (user_BLHP, *users_closed), user_gates = self.user_tower.gated(x_BAD, self.user_heads_of)
+        (item_BKP, *items_closed), item_gates = self.item_tower.gated(x_BAD, self.item_heads_of)
+        matches_BLH, matched_BLH = torch.einsum("blhp,bkp->blhk", user_BLHP, item_BKP).max(3)
+        added = {"matches": matches_BLH}
+        if self.bias is not None:
+            added["bias"] = self.bias.expand(batch.size)
+        logit_B = self.score(user_BLHP, item_BKP)
+        return added, {
+            "matched_head": matched_BLH,
+            "user_gates": user_gates,
+            "user_gate_effects": torch.stack([logit_B - self.score(closed, item_BKP) for closed in users_closed], 1),
+            "item_gates": item_gates,
+            "item_gate_effects": torch.stack([logit_B - self.score(user_BLHP, closed) for closed in items_closed], 1),
+        }

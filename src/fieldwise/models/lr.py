@@ -11,7 +11,7 @@ from fieldwise.config import Settings
 from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import check_fields
+from fieldwise.models.settings import check_fields
 
 __all__ = ["LR", "LRNetwork"]
 
@@ -19,9 +19,6 @@ __all__ = ["LR", "LRNetwork"]
 @dataclass(frozen=True, kw_only=True)
 class LR(Settings):
     """Settings of LR; it has none.
-
-    Errors:
-        ConfigError: `build`: no field.
 
     >>> LR().build(Layout.of_sizes([3, 4]))
     LRNetwork(
@@ -36,7 +33,7 @@ class LR(Settings):
     def build(self, layout: Layout) -> "LRNetwork":
         """A network with fresh weights (all zero)."""
         check_fields(layout, 1, "LR", "weighs fields")
-        return LRNetwork(first_order=FirstOrder(layout))
+        return LRNetwork(layout)
 
 
 class LRNetwork(nn.Module):
@@ -51,9 +48,9 @@ class LRNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(self, *, first_order: FirstOrder) -> None:
+    def __init__(self, layout: Layout) -> None:
         super().__init__()
-        self.first_order = first_order
+        self.first_order = FirstOrder(layout)
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
@@ -63,3 +60,7 @@ class LRNetwork(nn.Module):
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the context's sum is taken once."""
         return first_order_candidates(self.first_order, context, candidates)
+
+    def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The terms that add up to the logit, and parts of them (`fieldwise.explain.Terms`)."""
+        return self.first_order.terms(batch), {}

@@ -9,14 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
+from fieldwise.layers import MLP, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_fields,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
 
 __all__ = ["NFM", "NFMNetwork", "bi_interaction"]
 
@@ -34,43 +29,20 @@ class NFM(EmbeddingSettings):
         batch_norm: BatchNorm of the pooled vector, and after each hidden layer's linear map.
         embedding_std: standard deviation of the embeddings' initial values.
 
-    Errors:
-        ConfigError: a setting out of range; `build`: fewer than two fields.
-
     >>> sum(p.numel() for p in NFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     210
     """
 
-    embedding_dim: int = 64
-    hidden: tuple[int, ...] = (64,)
-    pooled_dropout: float = 0.5
-    mlp_dropout: float = 0.2
+    embedding_dim: Size = 64
+    hidden: OptionalSizes = (64,)
+    pooled_dropout: Rate = 0.5
+    mlp_dropout: Rate = 0.2
     batch_norm: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.hidden != ():
-            check_sizes("hidden", self.hidden)
-        check_shares(pooled_dropout=self.pooled_dropout, mlp_dropout=self.mlp_dropout)
 
     def build(self, layout: Layout) -> "NFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 2, "NFM", "pools products of two fields")
-        return NFMNetwork(
-            embedding=self.make_embedding(layout),
-            first_order=FirstOrder(layout),
-            mlp=MLP(self.embedding_dim, self.hidden, dropout=self.mlp_dropout, batch_norm=self.batch_norm),
-            h=self._start_of_h(),
-            pooled_norm=nn.BatchNorm1d(self.embedding_dim) if self.batch_norm else None,
-            pooled_dropout=self.pooled_dropout,
-        )
-
-    def _start_of_h(self) -> Tensor:
-        if not self.hidden:
-            return torch.ones(self.embedding_dim)
-        size = self.hidden[-1]
-        start_E: Tensor = torch.randn(size) * (2.0 / (size + 1)) ** 0.5  # Xavier's normal, for one output
-        return start_E
+        return NFMNetwork(self, layout)
 
 
 class NFMNetwork(nn.Module):
@@ -86,20 +58,16 @@ class NFMNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        first_order: FirstOrder,
-        mlp: MLP,
-        h: Tensor,
-        pooled_norm: nn.BatchNorm1d | None = None,
-        pooled_dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, settings: NFM, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.first_order, self.mlp = embedding, first_order, mlp
-        self.h = nn.Parameter(h)
-        self.pooled_norm, self.pooled_dropout = pooled_norm, pooled_dropout
+        dim, hidden, batch_norm = settings.embedding_dim, settings.hidden, settings.batch_norm
+        self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout)
+        self.mlp = MLP(dim, hidden, dropout=settings.mlp_dropout, batch_norm=batch_norm)
+        # With hidden layers h starts from Xavier's normal distribution, for one output.
+        start_E = torch.randn(hidden[-1]) * (2.0 / (hidden[-1] + 1)) ** 0.5 if hidden else torch.ones(dim)
+        self.h = nn.Parameter(start_E)
+        self.pooled_norm = nn.BatchNorm1d(dim) if batch_norm else None
+        self.pooled_dropout = settings.pooled_dropout
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

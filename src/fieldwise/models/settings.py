@@ -1,16 +1,78 @@
-"""Base classes of model settings."""
+"""What all models' settings share: the base class, types that check their values, and checks of layouts."""
 
+import dataclasses
+import functools
+import typing
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin
 
 from torch import nn
 
-from fieldwise.config import Settings
+from fieldwise.config import Settings, nearest
+from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Layout
-from fieldwise.models.checks import check_at_least, check_flags, check_positive
 
-__all__ = ["EmbeddingSettings", "ModelSettings"]
+__all__ = [
+    "EmbeddingSettings",
+    "ModelSettings",
+    "NonNegative",
+    "OptionalSizes",
+    "Positive",
+    "Rate",
+    "Size",
+    "Sizes",
+    "check_field_names",
+    "check_fields",
+    "check_size",
+    "choices",
+    "sides",
+]
+
+C = TypeVar("C")
+Check = Callable[[str, Any], None]
+
+
+def check_size(name: str, value: Any, minimum: int = 1) -> None:
+    """Check that a setting is a whole number of at least `minimum`.
+
+    >>> check_size("heads", 0)
+    Traceback (most recent call last):
+    fieldwise.errors.ConfigError: heads must be a whole number of at least 1, found 0
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise ConfigError(f"{name} must be a whole number of at least {minimum}, found {value!r}")
+
+
+def _check_sizes(name: str, sizes: Any) -> None:
+    if not isinstance(sizes, tuple):
+        raise ConfigError(f"{name} must be a tuple of sizes, as in (400, 400), found {sizes!r}")
+    for i, size in enumerate(sizes):
+        check_size(f"{name}[{i}]", size)
+
+
+def _check_some_sizes(name: str, sizes: Any) -> None:
+    if sizes == ():
+        raise ConfigError(f"{name} must name the size of at least one layer, as in (400, 400), found {sizes!r}")
+    _check_sizes(name, sizes)
+
+
+def _check_number(name: str, value: Any, fits: Callable[[float], bool], rule: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not fits(value):
+        raise ConfigError(f"{name} must be {rule}, found {value!r}")
+
+
+def _number(fits: Callable[[float], bool], rule: str) -> Check:
+    return functools.partial(_check_number, fits=fits, rule=rule)
+
+
+Size = Annotated[int, check_size]
+Sizes = Annotated[tuple[int, ...], _check_some_sizes]
+OptionalSizes = Annotated[tuple[int, ...], _check_sizes]
+Rate = Annotated[float, _number(lambda x: 0 <= x < 1, "at least 0 and less than 1")]
+Positive = Annotated[float, _number(lambda x: 0 < x < float("inf"), "above 0 and finite")]
+NonNegative = Annotated[float, _number(lambda x: 0 <= x < float("inf"), "0 or more and finite")]
 
 
 class ModelSettings(Protocol):
@@ -25,25 +87,112 @@ class ModelSettings(Protocol):
 class EmbeddingSettings(Settings):
     """Base class for settings of models with one embedding table (abstract).
 
-    A model declares its own settings and overrides defaults where they differ; its `__post_init__`, if any, calls this
-    one first.
+    A model declares its own settings and overrides defaults where they differ. Each value is checked by the declared
+    type, such as `Size`, `Rate`, a Literal or bool; a `__post_init__` for what types cannot say calls this one first.
 
     Args:
         embedding_dim: D.
         embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
-        ConfigError: a setting out of range, or a setting declared as bool that is not a bool.
+        ConfigError: a setting out of range; `build`: a layout without the fields that the model needs.
+
+    >>> from fieldwise.models import DCN
+    >>> DCN(batch_norm="no")
+    Traceback (most recent call last):
+    fieldwise.errors.ConfigError: batch_norm must be True or False, found 'no'
     """
 
-    embedding_dim: int = 16
-    embedding_std: float = 0.01
+    embedding_dim: Size = 16
+    embedding_std: Positive = 0.01
 
     def __post_init__(self) -> None:
-        check_flags(self)
-        check_at_least(1, embedding_dim=self.embedding_dim)
-        check_positive(embedding_std=self.embedding_std)
+        for name, optional, check in _checks(type(self)):  # type: ignore[arg-type]
+            value = getattr(self, name)
+            if not (optional and value is None):
+                check(name, value)
 
     def make_embedding(self, layout: Layout) -> FieldEmbedding:
         """The embedding table of the layout's fields, with fresh weights."""
         return FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std)
+
+
+@functools.cache
+def _checks(cls: Any) -> list[tuple[str, bool, Check]]:
+    """The checks of settings: name, whether the setting may be None, and the check."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found: list[tuple[str, bool, Check]] = []
+    for name in (f.name for f in dataclasses.fields(cls)):
+        optional = type(None) in get_args(hints[name])
+        hint = get_args(hints[name])[0] if optional else hints[name]
+        if get_origin(hint) is Annotated:
+            found.append((name, optional, hint.__metadata__[0]))
+        elif get_origin(hint) is Literal:
+            found.append((name, optional, functools.partial(_check_choice, choices=get_args(hint))))
+        elif hint is bool:
+            found.append((name, optional, _check_flag))
+    return found
+
+
+def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(map(repr, choices))}, found {value!r}")
+
+
+def _check_flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):  # any text would count as true
+        raise ConfigError(f"{name} must be True or False, found {value!r}")
+
+
+def choices(settings: Any, preset: C) -> C:
+    """A variant's choices, overridden by every field of the same name in `settings` that is not None.
+
+    Args:
+        settings: a model's settings; None in a field means the variant's value, as does a field that it has not.
+        preset: a frozen dataclass of the choices of one variant.
+
+    >>> from types import SimpleNamespace
+    >>> Choices = dataclasses.make_dataclass("Choices", ["scale", "bias"])
+    >>> choices(SimpleNamespace(scale=True, bias=None), Choices(scale=False, bias=True))
+    Choices(scale=True, bias=True)
+    """
+    given = {f.name: getattr(settings, f.name, None) for f in dataclasses.fields(preset)}  # type: ignore[arg-type]
+    given = {name: value for name, value in given.items() if value is not None}
+    chosen: C = dataclasses.replace(preset, **given)  # type: ignore[type-var]
+    return chosen
+
+
+def check_fields(layout: Layout, minimum: int, model: str, why: str) -> None:
+    """Check that the layout has at least `minimum` fields; `why` is part of the message: "attends to pairs".
+
+    >>> check_fields(Layout.of_sizes([3]), 2, "AFM", "attends to pairs")
+    Traceback (most recent call last):
+    fieldwise.errors.ConfigError: AFM attends to pairs and needs at least 2 fields, found 1: add fields to the schema
+    """
+    if layout.num_fields < minimum:
+        needed = f"{minimum} field{'s' if minimum > 1 else ''}"
+        raise ConfigError(
+            f"{model} {why} and needs at least {needed}, found {layout.num_fields or 'none'}: add fields to the schema"
+        )
+
+
+def check_field_names(layout: Layout, setting: str, names: Iterable[str]) -> None:
+    """Check that a setting names fields of the layout."""
+    known = [f.name for f in layout.fields]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{setting} must name fields of the schema, found {name!r}: {nearest(name, known)}")
+
+
+def sides(layout: Layout, model: str) -> tuple[list[int], list[int]]:
+    """Positions of a two-tower model's user side (user and context fields) and item side; neither may be empty.
+
+    >>> sides(Layout.of_sizes([3, 4, 2], ["context", "item", "user"]), "DSSM")
+    ([0, 2], [1])
+    """
+    user = sorted(layout.positions(role="user") + layout.positions(role="context"))
+    item = layout.positions(role="item")
+    if not user or not item:
+        side, needed = ("user", "user or context") if not user else ("item", "item")
+        raise ConfigError(f"{model}'s {side} tower needs a field of role {needed}, found none: set fields' roles")
+    return user, item

@@ -1,29 +1,40 @@
-"""Shared parts of two-tower models: the interface, a tower, and the similarity of two representations.
+"""Shared parts of two-tower models: the interface, a tower, the similarity of representations, and auxiliary losses.
 
-Letters: B batch, A all fields of a layout, F fields of a tower, D embedding size, E size of a representation.
+A loss whose rows depend on each other takes in the rows of all processes that share a batch, and is in each of them
+the loss of the whole batch.
+
+Letters: B batch, A all fields of a layout (of a loss: rows of all processes), F fields of a tower, D embedding size,
+E size of a representation, P positive rows of B, C categories, V = E * E.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from fieldwise.distributed.process_group import all_gather_rows, all_reduce, span_of_rows
 from fieldwise.errors import ConfigError
-from fieldwise.layers import hidden_layers, linear
+from fieldwise.layers import FieldEmbedding, hidden_layers, linear
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_at_least,
-    check_choice,
-    check_positive,
-    check_shares,
-    check_sizes,
-    sides,
-)
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, Positive, Rate, Size, Sizes, sides
 
-__all__ = ["Activation", "Similarity", "SimilarityKind", "Tower", "TowerSettings", "TwoTower", "unit_vectors"]
+__all__ = [
+    "Activation",
+    "Similarity",
+    "SimilarityKind",
+    "Tower",
+    "TowerNetwork",
+    "TowerSettings",
+    "TwoTower",
+    "category_alignment_loss",
+    "contrastive_loss",
+    "mimic_loss",
+    "unit_vectors",
+]
 
 Activation = Literal["tanh", "relu"]
 SimilarityKind = Literal["dot", "cosine"]
@@ -50,48 +61,60 @@ class TwoTower(Protocol):
         ...
 
 
+class TowerNetwork(nn.Module, ABC):
+    """Base class of networks with one embedding and two towers (abstract): a `TwoTower`."""
+
+    embedding: FieldEmbedding
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The logit [B]."""
+        x_BAD = self.embedding(batch)
+        return self.score(self.user_of(x_BAD, batch), self.item_of(x_BAD, batch))
+
+    def user(self, batch: Batch) -> Tensor:
+        """Representations of the users [B, ...]; they do not depend on the item fields."""
+        return self.user_of(self.embedding(batch), batch)
+
+    def item(self, batch: Batch) -> Tensor:
+        """Representations of the items [B, ...]; they do not depend on the user and context fields."""
+        return self.item_of(self.embedding(batch), batch)
+
+    @abstractmethod
+    def user_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
+        """Representations of the users from the vectors of all fields."""
+
+    @abstractmethod
+    def item_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
+        """Representations of the items from the vectors of all fields."""
+
+    @abstractmethod
+    def score(self, user: Tensor, item: Tensor) -> Tensor:
+        """The logit [B] of representations, row by row."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TowerSettings(EmbeddingSettings):
     """Base class of DSSM's and DAT's settings (abstract); the defaults are DSSM's."""
 
-    hidden: tuple[int, ...] = (300, 300)
-    output_dim: int = 128
+    hidden: Sizes = (300, 300)
+    output_dim: Size = 128
     activation: Activation = "tanh"
     output_activation: bool = True
     similarity: SimilarityKind = "cosine"
-    temperature: float = 0.2
-    mlp_dropout: float = 0.0
+    temperature: Positive = 0.2
+    mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(1, output_dim=self.output_dim)
-        check_sizes("hidden", self.hidden)
-        check_choice("activation", self.activation, Activation)
-        check_choice("similarity", self.similarity, SimilarityKind)
         if self.similarity == "cosine" and self.output_dim == 1:
             raise ConfigError(
                 "output_dim must be at least 2 for similarity 'cosine', found 1: use 'dot' or a larger output_dim"
             )
-        check_shares(mlp_dropout=self.mlp_dropout)
-        check_positive(temperature=self.temperature)
 
     def towers(self, layout: Layout, model: str, *, joined: int = 0) -> tuple["Tower", "Tower"]:
         """The user tower and the item tower, with fresh weights."""
-        user, item = (
-            Tower(
-                positions,
-                self.embedding_dim,
-                self.hidden,
-                self.output_dim,
-                activation=self.activation,
-                output_activation=self.output_activation,
-                dropout=self.mlp_dropout,
-                batch_norm=self.batch_norm,
-                joined=joined,
-            )
-            for positions in sides(layout, model)
-        )
+        user, item = (Tower(positions, self, joined=joined) for positions in sides(layout, model))
         return user, item
 
 
@@ -100,46 +123,26 @@ class Tower(nn.Module):
 
     Args:
         positions: positions of the tower's fields in the layout.
-        embedding_dim: D.
-        hidden: sizes of the hidden layers (Linear, optional BatchNorm, activation, Dropout).
-        output_dim: E.
-        activation: of the hidden units.
-        output_activation: whether the representation's units have it too.
-        dropout: dropout rate of the hidden units.
-        batch_norm: BatchNorm after each hidden linear layer.
+        settings: the model's.
         joined: size of a vector appended to the flattened fields; 0 for none.
 
     Shape:
         forward: all fields' vectors [B, A, D], the appended vector [B, joined] -> [B, E].
 
-    >>> Tower([0, 2], 4, (8,), 5)(torch.zeros(3, 6, 4)).shape
+    >>> Tower([0, 2], TowerSettings(embedding_dim=4, output_dim=5))(torch.zeros(3, 6, 4)).shape
     torch.Size([3, 5])
     """
 
-    positions: Tensor
-
-    def __init__(
-        self,
-        positions: list[int],
-        embedding_dim: int,
-        hidden: tuple[int, ...],
-        output_dim: int,
-        *,
-        activation: Activation = "relu",
-        output_activation: bool = False,
-        dropout: float = 0.0,
-        batch_norm: bool = False,
-        joined: int = 0,
-    ) -> None:
+    def __init__(self, positions: list[int], settings: TowerSettings, *, joined: int = 0) -> None:
         super().__init__()
-        unit = nn.Tanh if activation == "tanh" else nn.ReLU
-        inputs = len(positions) * embedding_dim + joined
+        unit, hidden = nn.Tanh if settings.activation == "tanh" else nn.ReLU, settings.hidden
+        inputs, dropout = len(positions) * settings.embedding_dim + joined, settings.mlp_dropout
         self.layers = nn.ModuleList(
-            hidden_layers(inputs, hidden, lambda _: unit(), dropout=dropout, batch_norm=batch_norm)
+            hidden_layers(inputs, hidden, lambda _: unit(), dropout=dropout, batch_norm=settings.batch_norm)
         )
-        self.output = linear(hidden[-1], output_dim)
-        self.activation = unit() if output_activation else None
-        self.register_buffer("positions", torch.tensor(positions, dtype=torch.int64), persistent=False)
+        self.output = linear(hidden[-1], settings.output_dim)
+        self.activation = unit() if settings.output_activation else None
+        self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
 
     def forward(self, x_BAD: Tensor, joined: Tensor | None = None) -> Tensor:
         """The representation [B, E]."""
@@ -203,3 +206,82 @@ def unit_vectors(x_BE: Tensor) -> Tensor:
     """
     norm_B1: Tensor = torch.linalg.vector_norm(x_BE, dim=1, keepdim=True)
     return x_BE / norm_B1.masked_fill(norm_B1 == 0, 1.0)
+
+
+def contrastive_loss(user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, temperature: float) -> Tensor:
+    """CIR: InfoNCE over a batch's positive rows, with cosine similarity (Li et al., CIKM 2022).
+
+    For a positive row r: `-log(exp(c_rr) / sum over all rows s of the batch of exp(c_rs))`, c_rs = cos(u_r, v_s) / tau.
+    The numerator is the row's own pair; the denominator pairs its user with the item of every row, positive or not,
+    its own included. Returns the mean over positive rows, 0 if there are none.
+
+    Args:
+        user_BE: the user side's vectors, such as the tower's last level.
+        item_BE: the item side's.
+        label_B: positive rows are those above 0.
+        temperature: tau.
+
+    Shape:
+        user_BE, item_BE: [B, E]; label_B: [B]; returns a scalar.
+
+    >>> same = torch.eye(2)
+    >>> round(float(contrastive_loss(same, same, torch.tensor([1.0, 0.0]), temperature=1.0)), 4)
+    0.3133
+    """
+    # Scores of positive rows only, P * A entries: rows without a loss cost nothing.
+    positive_P = (label_B > 0).nonzero().squeeze(1)
+    user_PE = unit_vectors(user_BE.index_select(0, positive_P)) / temperature
+    scores_PA = user_PE @ all_gather_rows(unit_vectors(item_BE)).t()
+    own_P = positive_P + span_of_rows(label_B.shape[0])[0]
+    return all_reduce(F.cross_entropy(scores_PA, own_P, reduction="sum")) / max(span_of_rows(positive_P.shape[0])[1], 1)
+
+
+def mimic_loss(augmented_BE: Tensor, other_BE: Tensor, label_B: Tensor) -> Tensor:
+    """The mean over all rows of `|y a + (1 - y) p - p|^2`, p held fixed: only positive rows change a (Eq. 2).
+
+    Args:
+        augmented_BE: a, of one side's ids.
+        other_BE: p, the other side's representations; no gradient flows into them.
+        label_B: positive rows are those above 0.
+
+    Shape:
+        augmented_BE, other_BE: [B, E]; label_B: [B]; returns a scalar.
+
+    >>> p = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> mimic_loss(torch.zeros(2, 2), p, torch.tensor([1.0, 0.0]))
+    tensor(0.5000)
+    """
+    positive_B = (label_B > 0).to(augmented_BE.dtype)
+    distance_B = (augmented_BE - other_BE.detach()).square().sum(1)
+    return (positive_B * distance_B).sum() / max(distance_B.shape[0], 1)
+
+
+def category_alignment_loss(item_BE: Tensor, category_B: Tensor, categories: int) -> Tensor:
+    """`sum over the other categories of |C(major) - C(other)|_F^2`, C the covariance of a category's items (Eq. 3).
+
+    The major category has the most rows in the batch. NOTE[DIFF]: the paper does not define the covariance estimate;
+    here it divides by n - 1, and a category with fewer than two rows is skipped.
+
+    Args:
+        item_BE: the items' representations.
+        category_B: their categories, integers below `categories`.
+        categories: number of categories.
+
+    Shape:
+        item_BE: [B, E]; category_B: [B]; returns a scalar.
+
+    >>> items = torch.tensor([[0.0], [2.0], [4.0], [5.0], [5.0]])
+    >>> category_alignment_loss(items, torch.tensor([0, 0, 0, 1, 1]), 2)
+    tensor(16.)
+    """
+
+    def per_category(values: Tensor) -> Tensor:
+        return all_reduce(values.new_zeros(categories, values.shape[1]).index_add(0, category_B, values))
+
+    n_C1 = per_category(item_BE.new_ones(item_BE.shape[0], 1))
+    mean_CE = per_category(item_BE) / n_C1.clamp(min=1)
+    x_BE = item_BE - mean_CE[category_B]
+    products_BV = torch.einsum("be,bf->bef", x_BE, x_BE).flatten(1)
+    covariance_CV = per_category(products_BV) / (n_C1 - 1).clamp(min=1)
+    distance_C1 = (covariance_CV - covariance_CV[n_C1.argmax()]).square().sum(1, keepdim=True)
+    return (distance_C1 * (n_C1 > 1)).sum()

@@ -4,6 +4,7 @@ Letters: B batch, F fields, D embedding size, C crosses, N weights of all crosse
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +12,25 @@ from torch.nn import functional as F
 
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, FieldEmbedding, FirstOrder
+from fieldwise.layers import MLP, FirstOrder
 from fieldwise.layout import Batch, FieldLayout, Layout
-from fieldwise.models.checks import (
-    check_fields,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
+from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields
 
 __all__ = ["CrossProducts", "WideDeep", "WideDeepNetwork"]
+
+
+def _check_crosses(_: str, crosses: tuple[tuple[str, str], ...]) -> None:
+    rule = 'crosses must be pairs of names of two fields, as in (("user", "item"),)'
+    if not isinstance(crosses, tuple):
+        raise ConfigError(f"{rule}, found {crosses!r}")
+    seen: set[frozenset[str]] = set()
+    for pair in crosses:
+        strings = isinstance(pair, tuple) and all(isinstance(name, str) for name in pair)
+        if not strings or len(pair) != 2 or pair[0] == pair[1]:
+            raise ConfigError(f"{rule}, found {pair!r}")
+        if frozenset(pair) in seen:
+            raise ConfigError(f"crosses must name a pair of fields only once, found {pair!r} again: remove one")
+        seen.add(frozenset(pair))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,28 +57,16 @@ class WideDeep(EmbeddingSettings):
     torch.Size([12, 1])
     """
 
-    embedding_dim: int = 32
-    hidden: tuple[int, ...] = (1024, 512, 256)
-    crosses: tuple[tuple[str, str], ...] = ()
-    mlp_dropout: float = 0.0
+    embedding_dim: Size = 32
+    hidden: Sizes = (1024, 512, 256)
+    crosses: Annotated[tuple[tuple[str, str], ...], _check_crosses] = ()
+    mlp_dropout: Rate = 0.0
     batch_norm: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes("hidden", self.hidden)
-        _check_crosses(self.crosses)
-        check_shares(mlp_dropout=self.mlp_dropout)
 
     def build(self, layout: Layout) -> "WideDeepNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "WideDeep", "reads fields")
-        inputs = layout.num_fields * self.embedding_dim
-        return WideDeepNetwork(
-            embedding=self.make_embedding(layout),
-            first_order=FirstOrder(layout, bias=False),
-            mlp=MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm),
-            crosses=CrossProducts(layout, self.crosses) if self.crosses else None,
-        )
+        return WideDeepNetwork(self, layout)
 
 
 class WideDeepNetwork(nn.Module):
@@ -81,16 +79,13 @@ class WideDeepNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        first_order: FirstOrder,
-        mlp: MLP,
-        crosses: "CrossProducts | None" = None,
-    ) -> None:
+    def __init__(self, settings: WideDeep, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.first_order, self.mlp, self.crosses = embedding, first_order, mlp, crosses
+        inputs = layout.num_fields * settings.embedding_dim
+        dropout, batch_norm = settings.mlp_dropout, settings.batch_norm
+        self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout, bias=False)
+        self.mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        self.crosses = CrossProducts(layout, settings.crosses) if settings.crosses else None
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
@@ -139,20 +134,6 @@ class CrossProducts(nn.Module):
         """The sum of the weights of a row's combinations [B]."""
         left_BC, right_BC = batch.ids.index_select(1, self.left), batch.ids.index_select(1, self.right)
         return F.embedding(left_BC * self.stride + right_BC + self.start, self.weight).sum((1, 2))
-
-
-def _check_crosses(crosses: tuple[tuple[str, str], ...]) -> None:
-    rule = 'crosses must be pairs of names of two fields, as in (("user", "item"),)'
-    if not isinstance(crosses, tuple):
-        raise ConfigError(f"{rule}, found {crosses!r}")
-    seen: set[frozenset[str]] = set()
-    for pair in crosses:
-        strings = isinstance(pair, tuple) and all(isinstance(name, str) for name in pair)
-        if not strings or len(pair) != 2 or pair[0] == pair[1]:
-            raise ConfigError(f"{rule}, found {pair!r}")
-        if frozenset(pair) in seen:
-            raise ConfigError(f"crosses must name a pair of fields only once, found {pair!r} again: remove one")
-        seen.add(frozenset(pair))
 
 
 def _categorical(layout: Layout, name: str) -> FieldLayout:

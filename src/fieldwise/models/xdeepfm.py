@@ -9,17 +9,10 @@ from typing import Literal
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import CIN, MLP, FieldEmbedding, FirstOrder, linear
+from fieldwise.layers import CIN, MLP, FirstOrder, linear
 from fieldwise.layers.cin import CINActivation
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.checks import (
-    check_choice,
-    check_fields,
-    check_shares,
-    check_sizes,
-)
-from fieldwise.models.settings import EmbeddingSettings
-from fieldwise.models.variants import choices
+from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Rate, Size, Sizes, check_fields
 
 __all__ = ["XDeepFM", "XDeepFMNetwork"]
 
@@ -28,96 +21,71 @@ Variant = Literal["paper", "authors", "deepctr", "fuxictr"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """The differences between the implementations; the defaults are the paper's."""
+    """The differences between the implementations; the defaults are the paper's.
+
+    Args:
+        split_half: in each CIN layer but the last, half of the maps are passed to the next layer and the other half to
+            the output; else all maps go to both.
+        activation: of the maps.
+        bias: every map has a bias.
+        output_bias: the CIN's last unit has a bias besides the MLP's; only their sum has an effect.
+    """
 
     split_half: bool = False
-    cin_activation: CINActivation = "identity"
-    cin_bias: bool = False
-    cin_output_bias: bool = False
+    activation: CINActivation = "identity"
+    bias: bool = False
+    output_bias: bool = False
 
 
 PRESETS: dict[Variant, _Choices] = {
     "paper": _Choices(),
-    "authors": _Choices(split_half=True, cin_output_bias=True),
-    "deepctr": _Choices(split_half=True, cin_activation="relu", cin_bias=True),
-    "fuxictr": _Choices(cin_bias=True, cin_output_bias=True),
+    "authors": _Choices(split_half=True, output_bias=True),
+    "deepctr": _Choices(split_half=True, activation="relu", bias=True),
+    "fuxictr": _Choices(bias=True, output_bias=True),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class XDeepFM(EmbeddingSettings):
-    """Settings of xDeepFM; sizes are the paper's best for Criteo. A setting that is None takes the variant's value.
+    """Settings of xDeepFM; sizes are the paper's best for Criteo.
 
     Args:
-        variant: `paper`, `authors` (their code), `deepctr` (DeepCTR's) or `fuxictr` (the code of the BARS runs).
+        variant: `paper`, `authors` (their code), `deepctr` (DeepCTR's) or `fuxictr` (the code of the BARS runs):
+            what maps go where, their activation and biases (`docs/models/xdeepfm.md`).
         embedding_dim: D.
         cin_layers: number of maps of each of the CIN's layers.
         hidden: sizes of the MLP's layers; none, `()`, for no MLP.
         wide: add the first-order sum to the logit. The paper's CIN alone is `hidden=(), wide=False`.
-        split_half: in each CIN layer but the last, half of the maps are passed to the next layer and the other half to
-            the output (`authors`, `deepctr`); else all maps go to both.
-        cin_activation: of the maps: `identity`, or `relu` (`deepctr`).
-        cin_bias: every map has a bias (`deepctr`, `fuxictr`).
-        cin_output_bias: the CIN's last unit has a bias besides the MLP's (`authors`, `fuxictr`); only their sum has an
-            effect. Without an MLP it always has a bias.
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
         embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
-        ConfigError: a setting out of range, or an odd number of maps that `split_half` halves; `build`: no field.
+        ConfigError: a setting out of range, or an odd number of maps that the variant halves; `build`: no field.
 
     >>> XDeepFM(cin_layers=(9, 4), variant="authors")
     Traceback (most recent call last):
-    fieldwise.errors.ConfigError: cin_layers[0] must be even where split_half is on, found 9
+    fieldwise.errors.ConfigError: cin_layers[0] must be even in the variant authors, found 9
     """
 
     variant: Variant = "paper"
-    embedding_dim: int = 10
-    cin_layers: tuple[int, ...] = (200, 200, 200)
-    hidden: tuple[int, ...] = (400, 400)
+    embedding_dim: Size = 10
+    cin_layers: Sizes = (200, 200, 200)
+    hidden: OptionalSizes = (400, 400)
     wide: bool = True
-    split_half: bool | None = None
-    cin_activation: CINActivation | None = None
-    cin_bias: bool | None = None
-    cin_output_bias: bool | None = None
-    mlp_dropout: float = 0.0
+    mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("variant", self.variant, Variant)
-        check_sizes("cin_layers", self.cin_layers)
-        if self.hidden != ():
-            check_sizes("hidden", self.hidden)
-        chosen = choices(self, PRESETS[self.variant])
-        check_choice("cin_activation", chosen.cin_activation, CINActivation)
         for i, size in enumerate(self.cin_layers[:-1]):
-            if chosen.split_half and size % 2:
-                raise ConfigError(f"cin_layers[{i}] must be even where split_half is on, found {size}")
-        check_shares(mlp_dropout=self.mlp_dropout)
+            if PRESETS[self.variant].split_half and size % 2:
+                raise ConfigError(f"cin_layers[{i}] must be even in the variant {self.variant}, found {size}")
 
     def build(self, layout: Layout) -> "XDeepFMNetwork":
         """A network with fresh weights."""
         check_fields(layout, 1, "XDeepFM", "multiplies fields")
-        chosen, inputs = choices(self, PRESETS[self.variant]), layout.num_fields * self.embedding_dim
-        cin = CIN(
-            layout.num_fields,
-            self.cin_layers,
-            split_half=chosen.split_half,
-            activation=chosen.cin_activation,
-            bias=chosen.cin_bias,
-        )
-        mlp = None
-        if self.hidden:
-            mlp = MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm)
-        return XDeepFMNetwork(
-            embedding=self.make_embedding(layout),
-            cin=cin,
-            head=linear(cin.outputs, 1, bias=mlp is None or chosen.cin_output_bias),
-            mlp=mlp,
-            first_order=FirstOrder(layout, bias=False) if self.wide else None,
-        )
+        return XDeepFMNetwork(self, layout)
 
 
 class XDeepFMNetwork(nn.Module):
@@ -135,17 +103,18 @@ class XDeepFMNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
-    def __init__(
-        self,
-        *,
-        embedding: FieldEmbedding,
-        cin: CIN,
-        head: nn.Linear,
-        mlp: MLP | None = None,
-        first_order: FirstOrder | None = None,
-    ) -> None:
+    def __init__(self, settings: XDeepFM, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.cin, self.head, self.mlp, self.first_order = embedding, cin, head, mlp, first_order
+        chosen, fields = PRESETS[settings.variant], layout.num_fields
+        halves, activation = chosen.split_half, chosen.activation
+        cin = CIN(fields, settings.cin_layers, split_half=halves, activation=activation, bias=chosen.bias)
+        mlp, dropout, batch_norm = None, settings.mlp_dropout, settings.batch_norm
+        if settings.hidden:
+            inputs = fields * settings.embedding_dim
+            mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        self.embedding, self.cin = settings.make_embedding(layout), cin
+        self.head, self.mlp = linear(cin.outputs, 1, bias=mlp is None or chosen.output_bias), mlp
+        self.first_order = FirstOrder(layout, bias=False) if settings.wide else None
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""

@@ -16,14 +16,10 @@ from torch import Tensor
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops.backends import backend_of
+from fieldwise.ops.fm import fm_second_order, pair_indices, pair_products
 from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.pairs import fm_second_order, pair_indices, pair_products
 
-__all__ = [
-    "fm_second_order_candidates",
-    "pair_attention_candidates",
-    "pair_attention_summary",
-]
+__all__ = ["fm_second_order_candidates", "pair_attention_candidates", "pair_attention_summary"]
 
 HIDDEN_NUMBERS = 2**19  # numbers per block of candidates: 2 MB, so that a product's output stays in cache for the next
 

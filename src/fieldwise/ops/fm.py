@@ -1,6 +1,6 @@
-"""The factorization machine's logit directly from ids and tables: plain and native backends.
+"""Products of pairs of fields, and the factorization machine's logit from ids and tables: plain and native backends.
 
-Letters: B batch, F fields, R rows of the table, D embedding size.
+Letters: B batch, F fields, P = F(F-1)/2 pairs, R rows of the table, D embedding size.
 """
 
 import ctypes
@@ -12,11 +12,47 @@ from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops.backends import backend_of, float32_under_autocast
-from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import Differentiable, define, implement_with_gradient, save_with_second_output
-from fieldwise.ops.pairs import fm_second_order
+from fieldwise.ops.native import NATIVE, define, implement_with_gradient, pointer, save_with_second_output, type_name
+from fieldwise.ops.rows import no_row
 
-__all__ = ["fm_logit", "fm_logit_plain"]
+__all__ = ["fm_logit", "fm_logit_plain", "fm_second_order", "pair_indices", "pair_products"]
+
+
+def pair_indices(num_fields: int) -> tuple[Tensor, Tensor]:
+    """The indices of all pairs i < j, ordered by i, then j.
+
+    Shape:
+        two int64 vectors [P].
+
+    >>> pair_indices(3)
+    (tensor([0, 0, 1]), tensor([1, 2, 2]))
+    """
+    left_P, right_P = torch.triu_indices(num_fields, num_fields, 1)
+    return left_P.contiguous(), right_P.contiguous()
+
+
+def pair_products(x_BFD: Tensor, left_P: Tensor, right_P: Tensor) -> Tensor:
+    """The elementwise products `x_i * x_j` of the given pairs (AFM's pair-wise interaction layer, Equation 2).
+
+    Shape:
+        x_BFD: [B, F, D]; left_P, right_P: [P]; returns [B, P, D].
+
+    >>> pair_products(torch.tensor([[[1.0], [2.0], [3.0]]]), *pair_indices(3)).flatten()
+    tensor([2., 3., 6.])
+    """
+    return x_BFD.index_select(1, left_P) * x_BFD.index_select(1, right_P)
+
+
+def fm_second_order(x_BFD: Tensor) -> Tensor:
+    """`sum_{i<j} <x_i, x_j>` in O(F D), as half of the square of the sum minus the sum of squares (Rendle, 2010).
+
+    Shape:
+        x_BFD: [B, F, D]; returns [B].
+
+    >>> fm_second_order(torch.tensor([[[1.0], [2.0], [3.0]]]))
+    tensor([11.])
+    """
+    return 0.5 * (x_BFD.sum(1).square() - x_BFD.square().sum(1)).sum(-1)
 
 
 def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
@@ -77,7 +113,7 @@ def _forward(table: Tensor, first: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]
     outputs = pointer(logits), pointer(sums), ctypes.byref(bad)
     NATIVE.call(f"fw_fm_forward_{type_name(table, first)}", _sizes(table, ids), *map(pointer, operands), *outputs)
     if bad.value >= 0:
-        raise _no_row(ids, table.shape[0])
+        raise no_row(ids, table.shape[0])
     return logits, sums
 
 
@@ -89,21 +125,15 @@ def _backward(table: Tensor, first: Tensor, ids: Tensor, sums: Tensor, grad: Ten
     name = f"fw_fm_backward_{type_name(table, first, sums, grad)}"
     NATIVE.call(name, _sizes(table, ids), *map(pointer, operands), *outputs)
     if bad.value >= 0:  # ids in shared memory may have changed meanwhile
-        raise _no_row(ids, table.shape[0])
+        raise no_row(ids, table.shape[0])
     return grads
 
 
 def _narrow(ids: Tensor, rows: int) -> Tensor:
     """Ids as int32, whose range the kernels check; int64 ids are checked here, since they could wrap around."""
     if ids.dtype != torch.int32 and ids.numel() and not -1 < int(ids.min()) <= int(ids.max()) < rows:
-        raise _no_row(ids, rows)
+        raise no_row(ids, rows)
     return ids.int()
-
-
-def _no_row(ids: Tensor, rows: int) -> IndexError:
-    flat = ids.reshape(-1)
-    at = int(((flat < 0) | (flat >= rows)).nonzero()[0])
-    return IndexError(f"ids must be rows of the table, 0 to {rows - 1}, found {int(flat[at])} at position {at}")
 
 
 def _sizes(table: Tensor, ids: Tensor) -> Any:
@@ -126,13 +156,5 @@ def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Ten
 
 
 implement_with_gradient(
-    "fm_logit",
-    Differentiable(
-        forward=_forward,
-        backward=_backward,
-        fake=_fake,
-        fake_backward=_fake_backward,
-        save=save_with_second_output,
-        differentiate=_differentiate,
-    ),
+    "fm_logit", (_forward, _fake), (_backward, _fake_backward), save_with_second_output, _differentiate
 )

@@ -1,7 +1,7 @@
-"""AutoInt's attention layer as one op: plain and native backends.
+"""Multi-head self-attention over the fields of a row, and AutoInt's attention layer as one op: plain and native.
 
 Letters: B batch, F fields, D size of a field's vector, H heads, A total attention size of all heads, N rows of the
-projections' weight: 4A with a projected residual, else 3A.
+projections' weight: 4A with a projected residual, else 3A; K = A/H of one head.
 """
 
 import ctypes
@@ -15,12 +15,63 @@ from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops.backends import autocast_to_bfloat16, backend_of, float32_under_autocast, plain_is_set
-from fieldwise.ops.field_attention import field_attention
-from fieldwise.ops.keep import draw_seeds, keep_threshold
-from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import Differentiable, define, implement_with_gradient
+from fieldwise.ops.dropout import draw_seeds, keep_factors, keep_threshold
+from fieldwise.ops.native import NATIVE, define, implement_with_gradient, pointer, type_name
 
-__all__ = ["Norm", "Residual", "finish_interacting", "interacting", "interacting_plain"]
+__all__ = ["Norm", "Residual", "field_attention", "finish_interacting", "interacting", "interacting_plain"]
+
+
+def field_attention(
+    q_BFA: Tensor,
+    k_BFA: Tensor,
+    v_BFA: Tensor,
+    *,
+    heads: int,
+    scale: bool = False,
+    dropout: float = 0.0,
+    training: bool = False,
+    seed: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`softmax(Q K^T) V` of every head over the fields, heads concatenated (AutoInt, CIKM 2019, Equations 5 to 7).
+
+    Args:
+        q_BFA: projected queries.
+        k_BFA: projected keys.
+        v_BFA: projected values.
+        heads: H, a divisor of A.
+        scale: whether scores are divided by sqrt(A/H).
+        dropout: dropout rate of the weights.
+        training: whether dropout is on.
+        seed: seed of the dropout, one int64; drawn if omitted. Element
+            `(h * F + f) * F + g` of a row's mask applies to the weight of field g for f (`fieldwise.ops.dropout`).
+
+    Shape:
+        q_BFA, k_BFA, v_BFA: [B, F, A]; returns [B, F, A] and the weights [B, H, F, F] before dropout, whose last
+        axis sums to 1.
+
+    >>> x = torch.ones(1, 3, 4)
+    >>> out, weights = field_attention(x, x, x, heads=2)
+    >>> out.shape, weights[0, 0, 0]
+    (torch.Size([1, 3, 4]), tensor([0.3333, 0.3333, 0.3333]))
+    """
+    batch, fields, size = q_BFA.shape
+    q_BHFK = _split(q_BFA, heads)
+    if scale:
+        q_BHFK = q_BHFK * (1.0 / math.sqrt(size // heads))
+    a_BHFF = torch.matmul(q_BHFK, _split(k_BFA, heads).transpose(2, 3)).softmax(3)
+    kept_BHFF = a_BHFF
+    if training and dropout > 0:
+        seed = (draw_seeds(1)[0] if seed is None else seed).to(q_BFA.device)
+        keep = keep_factors(seed, batch, heads * fields * fields, dropout, dtype=a_BHFF.dtype)
+        kept_BHFF = a_BHFF * keep.view(a_BHFF.shape)
+    out_BHFK = torch.matmul(kept_BHFF, _split(v_BFA, heads))
+    return out_BHFK.transpose(1, 2).reshape(batch, fields, size), a_BHFF
+
+
+def _split(x_BFA: Tensor, heads: int) -> Tensor:
+    batch, fields, size = x_BFA.shape
+    return x_BFA.view(batch, fields, heads, size // heads).transpose(1, 2)
+
 
 Residual = Literal["none", "projected", "identity"]
 Norm = Literal["none", "before_relu", "after_relu"]
@@ -108,10 +159,13 @@ def interacting_plain(
     output_relu: bool,
     epsilon: float,
     dropout: float,
-) -> tuple[Tensor, Tensor]:
+    *,
+    fused: bool = False,
+) -> tuple[Tensor, Tensor | None]:
     """The reference implementation of `interacting` in plain PyTorch; it also returns the weights.
 
-    All arguments of `interacting` are required, with the dropout's seed, int64 [1], instead of `training`.
+    All arguments of `interacting` are required, with the dropout's seed, int64 [1], instead of `training`. With `fused`
+    it is PyTorch's own attention, without dropout, which keeps no weights.
 
     Shape:
         returns y [B, F, A] and the weights [B, H, F, F] before dropout, whose last axis sums to 1.
@@ -125,9 +179,15 @@ def interacting_plain(
     if relu_on_projections:
         projected = torch.relu(projected)
     q, k, v, *rest = projected.chunk(_parts(residual), 2)
-    y_BFA, weights_BHFF = field_attention(
-        q, k, v, heads=heads, scale=scale, dropout=dropout, training=dropout > 0, seed=seed[0]
-    )
+    weights_BHFF = None
+    if fused:
+        q, k, v = (x.view(*x.shape[:2], heads, -1).transpose(1, 2) for x in (q, k, v))
+        factor = 1.0 / math.sqrt(q.shape[3]) if scale else 1.0
+        y_BFA = F.scaled_dot_product_attention(q, k, v, scale=factor).transpose(1, 2).flatten(2)
+    else:
+        y_BFA, weights_BHFF = field_attention(
+            q, k, v, heads=heads, scale=scale, dropout=dropout, training=dropout > 0, seed=seed[0]
+        )
     added = rest[0] if rest else x_BFD if residual == "identity" else None
     normed = norm_weight_A, norm_bias_A
     y_BFA = finish_interacting(y_BFA, added, normed, norm=norm, output_relu=output_relu, epsilon=epsilon)
@@ -163,29 +223,12 @@ def finish_interacting(
 
 def _plain(*arguments: Any) -> Tensor:
     if arguments[0].device.type != "cpu" and not arguments[-1] and not plain_is_set():
-        return _fused(*arguments)
+        return interacting_plain(*arguments, fused=True)[0]
     if arguments[0].device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return interacting_plain(*arguments)[0]
     single = [float32_under_autocast(t)[0] if isinstance(t, Tensor) else t for t in arguments[:5]]
     with torch.autocast("cpu", enabled=False):
         return _plain(*single, *arguments[5:])
-
-
-def _fused(*arguments: Any) -> Tensor:
-    """`interacting_plain` without dropout by PyTorch's own attention, which keeps no weights."""
-    x_BFD, weight_ND, bias_N, *normed = arguments[:5]
-    heads, residual, norm, relu_on_projections, scale, output_relu, epsilon = arguments[6:13]
-    projected = F.linear(x_BFD, weight_ND, bias_N)
-    if relu_on_projections:
-        projected = torch.relu(projected)
-    parts = projected.chunk(_parts(residual), 2)
-    shape = (*x_BFD.shape[:2], heads, parts[0].shape[2] // heads)
-    q_BHFK, k_BHFK, v_BHFK = (x.reshape(shape).transpose(1, 2) for x in parts[:3])
-    factor = 1.0 / math.sqrt(shape[3]) if scale else 1.0
-    y_BHFK = F.scaled_dot_product_attention(q_BHFK, k_BHFK, v_BHFK, scale=factor)
-    added = parts[3] if residual == "projected" else x_BFD if residual == "identity" else None
-    y_BFA = y_BHFK.transpose(1, 2).flatten(2)
-    return finish_interacting(y_BFA, added, (normed[0], normed[1]), norm=norm, output_relu=output_relu, epsilon=epsilon)
 
 
 def _parts(residual: Residual) -> int:
@@ -287,14 +330,4 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return *found, *(None,) * 10
 
 
-implement_with_gradient(
-    "interacting",
-    Differentiable(
-        forward=_forward,
-        backward=_backward,
-        fake=_fake,
-        fake_backward=_fake_backward,
-        save=_set_up,
-        differentiate=_differentiate,
-    ),
-)
+implement_with_gradient("interacting", (_forward, _fake), (_backward, _fake_backward), _set_up, _differentiate)

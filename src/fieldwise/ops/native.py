@@ -10,16 +10,29 @@ import ctypes
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch.library import Library, register_autocast, register_autograd, register_fake
 
 from fieldwise.errors import ConfigError
 
-__all__ = ["NATIVE", "Native", "loaded_openmp", "pointer", "type_name"]
+__all__ = [
+    "NATIVE",
+    "OPERATORS",
+    "Native",
+    "define",
+    "implement",
+    "implement_with_gradient",
+    "loaded_openmp",
+    "pointer",
+    "save_with_second_output",
+    "type_name",
+]
 
 ISAS = ("baseline", "avx2", "avx512")  # in the order of the library's fw_isa()
 VERSION = 4  # version of the library's interface: fw_version() in native/parallel.cpp
@@ -132,3 +145,56 @@ def loaded_openmp() -> list[str]:
 
 
 NATIVE = _load()
+
+
+OPERATORS: Library = Library("fieldwise", "FRAGMENT")  # type: ignore[no-untyped-call]
+
+
+def define(schema: str) -> None:
+    """Declare an operator `torch.ops.fieldwise.NAME` by its schema, in PyTorch's notation."""
+    OPERATORS.define(schema)  # type: ignore[no-untyped-call]
+
+
+def implement(name: str, function: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    """Register the CPU implementation of an operator, and what gives its uninitialised outputs for tracing."""
+    OPERATORS.impl(name, function, "CPU")  # type: ignore[no-untyped-call]
+    register_fake(f"fieldwise::{name}", fake, lib=OPERATORS)
+
+
+def implement_with_gradient(
+    name: str,
+    forward: tuple[Callable[..., Any], Callable[..., Any]],
+    backward: tuple[Callable[..., Any], Callable[..., Any]],
+    save: Callable[..., None],
+    differentiate: Callable[..., Any],
+) -> None:
+    """Register CPU implementations, shapes, derivative and autocast of the declared operators NAME and NAME_backward.
+
+    Under autocast NAME computes in float32. A derivative through NAME_backward is an error: PyTorch would warn, and
+    skip it.
+
+    Args:
+        name: NAME.
+        forward: the implementation of NAME, and what gives its uninitialised outputs for tracing.
+        backward: those of NAME_backward.
+        save: saves the inputs of `differentiate` in autograd's context (PyTorch's `setup_context`).
+        differentiate: a gradient for every input, by NAME_backward.
+    """
+    gradient = f"{name}_backward"
+    implement(name, *forward)
+    implement(gradient, *backward)
+    register_autograd(f"fieldwise::{name}", differentiate, setup_context=save, lib=OPERATORS)
+    register_autocast(f"fieldwise::{name}", "cpu", torch.float32, lib=OPERATORS)
+
+    def refuse(ctx: Any, *grads: Any) -> NoReturn:
+        del ctx, grads
+        raise RuntimeError(f"fieldwise::{gradient} has no derivative: for second derivatives use use_ops('plain')")
+
+    register_autograd(f"fieldwise::{gradient}", refuse, lib=OPERATORS)
+
+
+def save_with_second_output(ctx: Any, inputs: Sequence[Tensor], output: tuple[Tensor, Tensor]) -> None:
+    """The `save` of an operator with only tensor inputs, whose second output is for the backward pass."""
+    ctx.save_for_backward(*inputs, output[1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)

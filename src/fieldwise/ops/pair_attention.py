@@ -12,10 +12,9 @@ from torch import Tensor
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops.backends import backend_of, float32_under_autocast
-from fieldwise.ops.keep import draw_seeds, keep_factors, keep_threshold
-from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import Differentiable, define, implement_with_gradient
-from fieldwise.ops.pairs import pair_products
+from fieldwise.ops.dropout import draw_seeds, keep_factors, keep_threshold
+from fieldwise.ops.fm import pair_products
+from fieldwise.ops.native import NATIVE, define, implement_with_gradient, pointer, type_name
 
 __all__ = ["pair_attention_pool", "pair_attention_pool_plain"]
 
@@ -89,16 +88,8 @@ def pair_attention_pool_plain(
 ) -> tuple[Tensor, Tensor]:
     """The reference implementation of `pair_attention_pool` in plain PyTorch; it also returns the weights.
 
-    Args:
-        x_BFD: the fields' vectors.
-        left_P: the first field of every pair.
-        right_P: the second field of every pair.
-        W_AD: weight of the attention's hidden layer.
-        b_A: its bias.
-        h_A: weight of its output.
-        seeds: seeds of the dropout of products and of weights, int64 [2]; no dropout if omitted.
-        pair_dropout: dropout rate of the products' entries.
-        attention_dropout: dropout rate of the weights.
+    Arguments are those of `pair_attention_pool`, with the seeds of the dropouts of products and weights, int64 [2]; no
+    dropout if they are omitted.
 
     Shape:
         returns the pooled vector [B, D] and the weights [B, P] before dropout, which sum to 1 over the pairs.
@@ -200,14 +191,4 @@ def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Ten
     return gx, None, None, gW, gb, gh, None, None, None
 
 
-implement_with_gradient(
-    "pair_attention_pool",
-    Differentiable(
-        forward=_forward,
-        backward=_backward,
-        fake=_fake,
-        fake_backward=_fake_backward,
-        save=_set_up,
-        differentiate=_differentiate,
-    ),
-)
+implement_with_gradient("pair_attention_pool", (_forward, _fake), (_backward, _fake_backward), _set_up, _differentiate)

@@ -1,22 +1,35 @@
-"""Lookup of a table's rows by id, with its gradient: plain and native backends.
+"""Lookup of a table's rows by id with its gradient, and one optimizer step on the touched rows: plain and native.
 
-Letters: R rows of the table, D its width, N ids, U distinct ids among them.
+Letters: R rows of the table, D its width, N ids (with a gradient each), U distinct ids among them.
 """
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.library import get_ctx, register_autograd, register_fake
+from torch.autograd.graph import increment_version
+from torch.library import get_ctx, register_autograd
 from torch.nn import functional as F
 
+from fieldwise.errors import ConfigError
 from fieldwise.ops.backends import backend_of
-from fieldwise.ops.native import NATIVE, pointer, type_name
-from fieldwise.ops.operators import OPERATORS, define, implement
+from fieldwise.ops.native import NATIVE, OPERATORS, define, implement, pointer, type_name
 
-__all__ = ["RowGroups", "gather_rows", "group_rows", "group_rows_plain"]
+__all__ = [
+    "RowGroups",
+    "RowRule",
+    "RuleName",
+    "gather_rows",
+    "group_rows",
+    "group_rows_plain",
+    "squares_of_rows",
+    "update_rows_",
+    "update_rows_plain_",
+]
 
 LARGEST = 2**31 - 1  # maximum number of rows and ids for the native sort
 
@@ -28,6 +41,9 @@ class RowGroups(NamedTuple):
         order: [N] int32, positions of the ids, group by group.
         starts: [U + 1] int32, the start of each group in `order`; the last is N.
         distinct: [U] int32, the groups' ids, increasing.
+
+    On a device other than the CPU U is N, so that no step waits for it: after the distinct ids come groups without ids,
+    which repeat the last row.
     """
 
     order: Tensor
@@ -56,9 +72,7 @@ def gather_rows(table_RD: Tensor, ids: Tensor, *, sparse: bool = False) -> Tenso
             [1., 2.]])
     """
     if sparse and table_RD.requires_grad and torch.is_grad_enabled():
-        if (
-            torch.compiler.is_compiling()
-        ):  # does not support sparse gradients: only the code before and after is compiled
+        if torch.compiler.is_compiling():  # it has no sparse gradients: only the code before and after is compiled
             uncompiled: Callable[[Tensor, Tensor], Tensor] = torch.compiler.disable(_sparse_gather)  # type: ignore[no-untyped-call]
             return uncompiled(table_RD, ids)
         return _sparse_gather(table_RD, ids)
@@ -89,11 +103,14 @@ distinct=tensor([2, 5], dtype=torch.int32))
 
 def group_rows_plain(ids_N: Tensor, rows: int) -> RowGroups:
     """The reference implementation of `group_rows` in plain PyTorch."""
-    if ids_N.numel() and not 0 <= int(ids_N.min()) <= int(ids_N.max()) < rows:
-        raise IndexError(_bad_id(ids_N, rows))
+    count, on_cpu = ids_N.numel(), ids_N.device.type == "cpu"
+    if on_cpu and count and not 0 <= int(ids_N.min()) <= int(ids_N.max()) < rows:
+        raise no_row(ids_N, rows)
     in_order_N, order_N = torch.sort(ids_N, stable=True)
-    distinct_U, count_U = torch.unique_consecutive(in_order_N, return_counts=True)
-    starts = torch.cat([count_U.new_zeros(1), count_U.cumsum(0)])
+    group_N = F.pad((in_order_N.diff() != 0).long(), (min(count, 1), 0)).cumsum(0)
+    groups = int(group_N[-1]) + 1 if on_cpu and count else count
+    starts = torch.searchsorted(group_N, torch.arange(groups + 1, device=ids_N.device))
+    distinct_U = in_order_N[starts[:-1].clamp(max=count - 1)]
     return RowGroups(order_N.int(), starts.int(), distinct_U.int())
 
 
@@ -144,7 +161,7 @@ def _gather(table: Tensor, ids: Tensor) -> Tensor:
     operands = pointer(table), pointer(ids), pointer(out)
     NATIVE.call(f"fw_gather_rows_{type_name(table)}", _wide(ids), sizes, *operands, ctypes.byref(bad))
     if bad.value >= 0:
-        raise IndexError(_bad_id(ids, table.shape[0]))
+        raise no_row(ids, table.shape[0])
     return out
 
 
@@ -156,7 +173,7 @@ def _scatter(grad: Tensor, ids: Tensor, rows: int) -> Tensor:
     operands = pointer(grad), pointer(ids), pointer(out)
     NATIVE.call(f"fw_scatter_rows_{type_name(grad)}", _wide(ids), sizes, *operands, ctypes.byref(bad))
     if bad.value >= 0:
-        raise IndexError(_bad_id(ids, rows))
+        raise no_row(ids, rows)
     return out
 
 
@@ -168,11 +185,11 @@ def _group(ids: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     outputs = pointer(order), pointer(starts), pointer(distinct), ctypes.byref(groups), ctypes.byref(bad)
     NATIVE.call("fw_group_rows", _wide(ids), (ctypes.c_int64 * 2)(n, rows), pointer(ids), *outputs)
     if bad.value >= 0:
-        raise IndexError(_bad_id(ids, rows))
+        raise no_row(ids, rows)
     return order, starts[: groups.value + 1], distinct[: groups.value]
 
 
-def grouped(groups: RowGroups, grads: Tensor) -> tuple[Any, ...]:
+def _grouped(groups: RowGroups, grads: Tensor) -> tuple[Any, ...]:
     """Sizes and addresses of groups and their contiguous gradients, as kernel arguments."""
     sizes = (ctypes.c_int64 * 3)(groups.order.shape[0], groups.distinct.shape[0], grads.shape[-1])
     return sizes, *(pointer(t) for t in groups), pointer(grads)
@@ -182,18 +199,11 @@ def _wide(ids: Tensor) -> int:
     return int(ids.dtype == torch.int64)
 
 
-def _bad_id(ids: Tensor, rows: int) -> str:
+def no_row(ids: Tensor, rows: int) -> IndexError:
+    """The error of the first id that is not a row of the table."""
     flat = ids.reshape(-1)
     at = int(((flat < 0) | (flat >= rows)).nonzero()[0])
-    return f"ids must be rows of the table, 0 to {rows - 1}, found {int(flat[at])} at position {at}"
-
-
-def _fake_gather(table: Tensor, ids: Tensor) -> Tensor:
-    return table.new_empty(*ids.shape, table.shape[1])
-
-
-def _fake_scatter(grad: Tensor, _: Tensor, rows: int) -> Tensor:
-    return grad.new_empty(rows, grad.shape[-1])
+    return IndexError(f"ids must be rows of the table, 0 to {rows - 1}, found {int(flat[at])} at position {at}")
 
 
 def _fake_group(ids: Tensor, _: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -218,11 +228,201 @@ def _scatter_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     return torch.ops.fieldwise.gather_rows(grad, ctx.saved_tensors[0]), None, None
 
 
-implement("gather_rows", _gather, "CPU")
-implement("scatter_rows", _scatter, "CPU")
-implement("group_rows", _group, "CPU")
-register_fake("fieldwise::gather_rows", _fake_gather, lib=OPERATORS)
-register_fake("fieldwise::scatter_rows", _fake_scatter, lib=OPERATORS)
-register_fake("fieldwise::group_rows", _fake_group, lib=OPERATORS)
+implement("gather_rows", _gather, lambda table, ids: table.new_empty(*ids.shape, table.shape[1]))
+implement("scatter_rows", _scatter, lambda grad, _, rows: grad.new_empty(rows, grad.shape[-1]))
+implement("group_rows", _group, _fake_group)
 register_autograd("fieldwise::gather_rows", _gather_backward, setup_context=_save_ids, lib=OPERATORS)
 register_autograd("fieldwise::scatter_rows", _scatter_backward, setup_context=_save_ids, lib=OPERATORS)
+
+
+RuleName = Literal["sgd", "adagrad", "rowwise_adagrad", "adam"]
+RULES: tuple[RuleName, ...] = ("sgd", "adagrad", "rowwise_adagrad", "adam")  # in the kernel's order
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowRule:
+    """The update rule of a touched row w; g is its summed gradient plus L2's, `l2 * w`.
+
+    - `sgd`: `w -= rate * g`.
+    - `adagrad` (Duchi et al., JMLR 2011): `a += g^2`, `w -= rate * g / (sqrt(a) + eps)`; `a` is [R, D].
+    - `rowwise_adagrad` (Mudigere et al., ISCA 2022, Section 4.1.4): as `adagrad`, with one number per row, `a += mean
+      of g^2`; `a` is [R].
+    - `adam` (Kingma & Ba, ICLR 2015), lazy: both moments of the row are updated by one step, `m = m + (1 - beta1) (g -
+      m)`, `v = beta2 v + (1 - beta2) g^2`, and `w -= rate m' / (sqrt(v') + eps)` with `m' = m / (1 - beta1^step)`, `v'
+      = v / (1 - beta2^step)`; `m`, `v` are [R, D].
+
+    Args:
+        name: the name of the rule.
+        rate: the learning rate.
+        l2: strength of squared L2 on the touched rows.
+        scale: factor for g, from gradient clipping.
+        eps: added to the denominator.
+        betas: Adam's betas.
+        step: Adam's step, from 1: one count for all rows, however often each was touched.
+    """
+
+    name: RuleName
+    rate: float
+    l2: float = 0.0
+    scale: float = 1.0
+    eps: float = 1e-8
+    betas: tuple[float, float] = (0.9, 0.999)
+    step: int = 1
+
+
+def update_rows_(
+    table_RD: Tensor, states: Sequence[Tensor], groups: RowGroups, grads_ND: Tensor, rule: RowRule
+) -> None:
+    """Update the rows with a gradient, in place; other rows and their states do not change.
+
+    Gradients of equal ids are summed in order, for any number of threads.
+
+    Args:
+        table_RD: the table.
+        states: none for `sgd`, one for `adagrad` (`[R, D]`) and `rowwise_adagrad` (`[R]`), two for `adam` (m and v).
+        groups: the groups of ids from `group_rows`.
+        grads_ND: a gradient per id.
+        rule: the update rule.
+
+    >>> from fieldwise.ops.rows import group_rows
+    >>> table = torch.zeros(3, 2)
+    >>> groups = group_rows(torch.tensor([2, 2]), 3)
+    >>> update_rows_(table, (), groups, torch.ones(2, 2), RowRule(name="sgd", rate=0.5))
+    >>> table
+    tensor([[ 0.,  0.],
+            [ 0.,  0.],
+            [-1., -1.]])
+    """
+    if _native(table_RD, grads_ND, *states):
+        torch.ops.fieldwise.update_rows(
+            table_RD, list(states), *groups, grads_ND, RULES.index(rule.name), _numbers(rule)
+        )
+    else:
+        update_rows_plain_(table_RD, states, groups, grads_ND, rule)
+
+
+def update_rows_plain_(
+    table_RD: Tensor, states: Sequence[Tensor], groups: RowGroups, grads_ND: Tensor, rule: RowRule
+) -> None:
+    """The reference implementation of `update_rows_` in plain PyTorch."""
+    rows_U = groups.distinct.long()
+    w_UD = table_RD[rows_U]
+    g_UD = _summed(groups, grads_ND)
+    if rule.l2:
+        g_UD = g_UD + rule.l2 * w_UD
+    g_UD = g_UD * rule.scale
+    if rule.name == "sgd":
+        moved_UD = rule.rate * g_UD
+    elif rule.name == "adam":
+        m, v = states
+        m_UD = torch.lerp(m[rows_U], g_UD, 1 - rule.betas[0])
+        v_UD = rule.betas[1] * v[rows_U] + (1 - rule.betas[1]) * g_UD.square()
+        first, second = _corrections(rule)
+        moved_UD = first * m_UD / (v_UD.sqrt() / second + rule.eps)
+        m[rows_U], v[rows_U] = m_UD, v_UD
+    else:
+        a = states[0]
+        square = g_UD.square() if rule.name == "adagrad" else g_UD.square().mean(1)
+        a_U = a[rows_U] + square
+        root = a_U.sqrt() + rule.eps
+        moved_UD = rule.rate * g_UD / (root if rule.name == "adagrad" else root.unsqueeze(1))
+        a[rows_U] = a_U
+    table_RD[rows_U] = w_UD - moved_UD
+
+
+def squares_of_rows(table_RD: Tensor, groups: RowGroups, grads_ND: Tensor, l2: float) -> float:
+    """The squared norm of the gradient of `update_rows_` before scaling: summed by row and including L2's.
+
+    >>> from fieldwise.ops.rows import group_rows
+    >>> squares_of_rows(torch.ones(3, 1), group_rows(torch.tensor([2, 2, 0]), 3), torch.ones(3, 1), 0.5)
+    8.5
+    """
+    if _native(table_RD, grads_ND):
+        return float(torch.ops.fieldwise.squares_of_rows(table_RD, *groups, grads_ND, l2))
+    wide = torch.float32 if table_RD.device.type == "mps" else torch.float64  # which has no float64
+    g_UD = _summed(groups, grads_ND).to(wide)
+    if l2:
+        g_UD = g_UD + l2 * table_RD[groups.distinct.long()].to(wide)
+    return float((g_UD.square().sum(1) * (groups.starts.diff() > 0)).sum())
+
+
+def _native(table: Tensor, grads: Tensor, *states: Tensor) -> bool:
+    """Whether the kernels can update the table and its states in place."""
+    in_place = all(t.is_contiguous() for t in (table, *states))
+    return in_place and backend_of(table, grads, *states, autocasts=False) == "native"
+
+
+def _summed(groups: RowGroups, grads_ND: Tensor) -> Tensor:
+    """The sum of every group's gradients [U, D]; of a group without ids that of the last one with some."""
+    counts_U = groups.starts.diff().long()
+    group_U, count = torch.arange(len(counts_U), device=counts_U.device), len(groups.order)
+    group_N = torch.repeat_interleave(group_U, counts_U, output_size=count)
+    sums_UD = grads_ND.new_zeros(len(counts_U), grads_ND.shape[1])
+    sums_UD.index_add_(0, group_N, grads_ND[groups.order.long()])
+    return sums_UD if counts_U.device.type == "cpu" or not count else sums_UD[torch.minimum(group_U, group_N[-1])]
+
+
+def _corrections(rule: RowRule) -> tuple[float, float]:
+    """`rate / (1 - beta1^step)` and `sqrt(1 - beta2^step)`."""
+    return rule.rate / (1 - rule.betas[0] ** rule.step), math.sqrt(1 - rule.betas[1] ** rule.step)
+
+
+def _numbers(rule: RowRule) -> list[float]:
+    """The kernel's numeric arguments, in its order."""
+    beta1, beta2 = rule.betas
+    return [rule.rate, rule.l2, rule.scale, rule.eps, 1 - beta1, beta2, 1 - beta2, *_corrections(rule)]
+
+
+_GROUPS = "Tensor order, Tensor starts, Tensor distinct, Tensor grads"
+define(f"update_rows(Tensor(a!) table, Tensor(b!)[] states, {_GROUPS}, int rule, float[] numbers) -> ()")
+define(f"squares_of_rows(Tensor table, {_GROUPS}, float l2) -> Tensor")
+
+
+def _update(
+    table: Tensor,
+    states: Sequence[Tensor],
+    order: Tensor,
+    starts: Tensor,
+    distinct: Tensor,
+    grads: Tensor,
+    rule: int,
+    numbers: Sequence[float],
+) -> None:
+    groups, grads = _fitting(table, order, starts, distinct, grads), grads.contiguous()
+    shapes = {"sgd": [], "adagrad": [table.shape], "rowwise_adagrad": [table.shape[:1]], "adam": [table.shape] * 2}
+    found, wanted = [t.shape for t in states], shapes[RULES[rule]]
+    if found != wanted or not all(t.is_contiguous() for t in (table, *states)):
+        named = f"{[list(s) for s in wanted]} for {RULES[rule]}, found {[list(s) for s in found]}"
+        raise ConfigError(f"the states of a table must be contiguous, like the table, and {named}")
+    a, b = [*(pointer(t) for t in states), None, None][:2]
+    given = (ctypes.c_double * 9)(*numbers)
+    name = f"fw_update_rows_{type_name(table, grads, *states)}"
+    NATIVE.call(name, rule, *_grouped(groups, grads), pointer(table), a, b, given)
+    increment_version([t for t in (table, *states) if not t.is_inference()])
+
+
+def _squares(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor, l2: float) -> Tensor:
+    groups = _fitting(table, order, starts, distinct, grads)
+    grads, table = grads.contiguous(), table.contiguous()
+    total = torch.empty((), dtype=torch.float64)
+    operands = *_grouped(groups, grads), pointer(table), ctypes.c_double(l2), pointer(total)
+    NATIVE.call(f"fw_squares_of_rows_{type_name(table, grads)}", *operands)
+    return total
+
+
+def _fitting(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor) -> RowGroups:
+    """The groups after the checks that the kernels rely on: contiguous, valid rows, matching gradients."""
+    n, groups = order.shape[0], distinct.shape[0]
+    if table.dim() != 2 or grads.shape != (n, table.shape[1]) or starts.shape != (groups + 1,):
+        found = f"{n} ids, {groups} groups, a table {list(table.shape)} and gradients {list(grads.shape)}"
+        raise ConfigError(f"a table [R, D] needs a gradient [D] for each grouped id, found {found}")
+    if any(t.dtype != torch.int32 for t in (order, starts, distinct)):
+        raise ConfigError("groups of rows must be int32, as group_rows gives them")
+    if len(distinct) and not 0 <= int(distinct[0]) <= int(distinct[-1]) < table.shape[0]:  # sorted
+        wrong = f"{int(distinct[0])} to {int(distinct[-1])}"
+        raise IndexError(f"grouped ids must be rows of the table, 0 to {table.shape[0] - 1}, found {wrong}")
+    return RowGroups(order.contiguous(), starts.contiguous(), distinct.contiguous())
+
+
+implement("update_rows", _update, lambda *_: None)
+implement("squares_of_rows", _squares, lambda table, *_: table.new_empty((), dtype=torch.float64))

@@ -1,22 +1,20 @@
 """The report's explanations: fields, pairs, attention, heads and gates, over sampled test rows."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
-from markupsafe import Markup
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.explain.attention import darkest, is_uniform, uniform_text
+from fieldwise.charts import Axis, Dot, Line, dot_chart, heat_map, line_chart, share_cell, wider
+from fieldwise.display import Table, number
 from fieldwise.explain.effects import effects, span
-from fieldwise.explain.explanation import explain_subject
-from fieldwise.explain.sentence import prediction_text
+from fieldwise.explain.explanation import darkest, explain_subject, is_uniform, prediction_text, uniform_text
 from fieldwise.explain.subject import Subject
-from fieldwise.explain.summary import summary
-from fieldwise.report.blocks import Block, Figure, Note, Section, Table, count, number
-from fieldwise.report.charts import dot_chart, heat_map, share_cell
-from fieldwise.report.line_chart import Axis, Line, line_chart
+from fieldwise.explain.summary import summary, summary_tables
+from fieldwise.report.page import Block, Figure, Note, Section, count
 from fieldwise.schema.label import Task
 
 __all__ = ["explanation_section"]
@@ -39,6 +37,8 @@ def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows
         drawn = frame[np.sort(np.random.default_rng(seed).choice(frame.height, rows, replace=False))]
     subject = Subject.of(bundle, drawn, label=label)
     found = summary(explain_subject(subject, subject.usual_method, seed=seed), seed=seed)
+    tables = summary_tables(found, PAIRS)
+    largest = max((f["mean_size"] for f in found["fields"]), default=0.0) or 1.0
     which = f"{count(drawn.height)} of {count(frame.height)} test rows, sampled with seed {seed}"
     blocks: list[Block] = [
         Note(
@@ -47,35 +47,26 @@ def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows
             f"{WORDS[found['method']]}. Attention shows what a layer reads, not its effect on the score: `fieldwise "
             "explain --faithfulness` tests it."
         ),
-        _fields(found["fields"]),
+        _barred(tables["fields"], [f["mean_size"] / largest for f in found["fields"]], 1, words=(2,)),
         *_directions(effects(bundle, label=label), subject.settings.task),
     ]
     if found["pairs"]:
-        blocks += _pairs(found["pairs"], subject.fields)
+        blocks += _pairs(found["pairs"], tables["pairs"], subject.fields)
     if "attention" in found:
         blocks += _attention(np.array(found["attention"]["mean"]), found["attention"]["fields"])
     if "levels" in found:
-        blocks += _levels(found)
+        blocks += _levels(found, tables)
     return Section(title="Explanation", blocks=blocks)
 
 
-def _fields(fields: Sequence[dict[str, Any]]) -> Table:
-    most = max((f["mean_size"] for f in fields), default=0.0) or 1.0
-    return Table(
-        title="Fields, by mean absolute contribution",
-        columns=["field", "mean absolute", "", "mean", "standard deviation"],
-        rows=[
-            [
-                f["field"],
-                number(f["mean_size"]),
-                share_cell(f["mean_size"] / most),
-                number(f["mean"], "+"),
-                number(f["deviation"]),
-            ]
-            for f in fields
-        ],
-        words=(2,),
-    )
+def _barred(table: Table, shares: Sequence[float], after: int, *, words: Sequence[int], note: str = "") -> Table:
+    """The table with bars of shares after a column."""
+    columns = [*table.columns[: after + 1], "", *table.columns[after + 1 :]]
+    rows = [
+        [*row[: after + 1], share_cell(share), *row[after + 1 :]]
+        for row, share in zip(table.rows, shares, strict=False)
+    ]
+    return dataclasses.replace(table, columns=columns, rows=rows, words=words, note=note)
 
 
 def _directions(found: Sequence[dict[str, Any]], task: Task) -> list[Block]:
@@ -83,9 +74,7 @@ def _directions(found: Sequence[dict[str, Any]], task: Task) -> list[Block]:
     if not found:
         return []
     factor, unit = (100.0, " %") if task == "binary" else (1.0, "")
-    low, high = (factor * end for end in span(found))
-    room = (high - low) * 0.05 or 0.5
-    scale = low - room, high + room
+    scale = wider(*(factor * end for end in span(found)))
     blocks: list[Block] = [
         Note(
             text="Directions: the mean prediction if all of the bundle's sample rows had this value in the field and "
@@ -101,32 +90,23 @@ def _directions(found: Sequence[dict[str, Any]], task: Task) -> list[Block]:
             line = Line(name="", x=one["numbers"], y=mean, points=True)
             drawing = line_chart([line], Axis(one["field"]), Axis("", span=scale, unit=unit), title=title)
         else:
-            ordered = sorted(zip(one["values"], mean, strict=True), key=lambda row: -row[1])
-            drawing = dot_chart(ordered, scale, title=title, unit=unit)
+            dots = [Dot(name=value, value=p) for value, p in zip(one["values"], mean, strict=True)]
+            drawing = dot_chart(sorted(dots, key=lambda dot: -dot.value), scale, title=title, unit=unit)
         blocks.append(Figure(title=title, drawing=drawing, table=table))
     return blocks
 
 
-def _pairs(pairs: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[Block]:
-    parts = [name for name in pairs[0] if name not in ("fields", "strength")]
-    most = pairs[0]["strength"] or 1.0
-    top = Table(
-        title=f"Pairs, by interaction strength: the first {min(PAIRS, len(pairs))} of {len(pairs)}",
-        columns=["pair", "strength", "", *(part.replace("_", " ") for part in parts)],
-        rows=[
-            [
-                " × ".join(p["fields"]),
-                number(p["strength"]),
-                share_cell(p["strength"] / most),
-                *(number(p[part]) for part in parts),
-            ]
-            for p in pairs[:PAIRS]
-        ],
+def _pairs(pairs: Sequence[dict[str, Any]], table: Table, fields: Sequence[str]) -> list[Block]:
+    largest = pairs[0]["strength"] or 1.0
+    top = _barred(
+        table,
+        [pair["strength"] / largest for pair in pairs],
+        1,
         words=(2,),
         note="Strength: the root mean square of the part of the score due to both values together, beyond each alone.",
     )
     figures: list[Block] = [_square("Strength of pairs", pairs, "strength", fields, most=None)]
-    if "mean_attention" in parts:
+    if "mean_attention" in pairs[0]:
         weights, equal = np.array([p["mean_attention"] for p in pairs]), 1 / len(pairs)
         if is_uniform(weights, equal):
             figures.append(
@@ -205,37 +185,15 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
     return found
 
 
-def _levels(found: dict[str, Any]) -> list[Block]:
-    levels = found["levels"]
-    shares = np.array([level["matched_share"] for level in levels])
-    heads = [f"item head {k + 1}" for k in range(shares.shape[1])]
-    names = [f"level {level['level']}" for level in levels]
+def _levels(found: dict[str, Any], tables: dict[str, Table]) -> list[Block]:
+    shares = np.array([level["matched_share"] for level in found["levels"]])
+    names = [f"level {level['level']}" for level in found["levels"]]
+    title, heads = "The share of matches by level and item head", tables["levels"].columns[3:]
     figure = Figure(
         title="Matches by item head",
-        drawing=heat_map(shares, names, heads, title="The share of matches by level and item head", most=1.0),
-        table=Table(
-            columns=["level", "mean score", "standard deviation", *heads],
-            rows=[
-                [
-                    str(level["level"]),
-                    number(level["mean"], "+"),
-                    number(level["deviation"]),
-                    *(number(s) for s in level["matched_share"]),
-                ]
-                for level in levels
-            ],
-        ),
+        drawing=heat_map(shares, names, heads, title=title, most=1.0),
+        table=tables["levels"],
         note="The share of a user's heads that match each item head best.",
     )
-    rows: list[list[str | Markup]] = []
-    for side in ("user", "item"):
-        for gate in sorted(found[f"{side}_gates"], key=lambda g: -g["mean"]):
-            numbers = number(gate["mean"]), number(gate["deviation"]), number(gate["mean_effect"], "+")
-            rows.append([gate["field"], side, numbers[0], share_cell(gate["mean"]), *numbers[1:]])
-    gates = Table(
-        title="Gates: each field's weight in its tower, and its effect on the score",
-        columns=["field", "tower", "mean", "", "standard deviation", "mean effect"],
-        rows=rows,
-        words=(1, 3),
-    )
-    return [figure, gates]
+    gates = [float(row[2]) for row in tables["gates"].rows]
+    return [figure, _barred(tables["gates"], gates, 2, words=(1, 3))]

@@ -1,33 +1,44 @@
-"""Building a report: open runs, evaluate them, and arrange the results in chapters."""
+"""Building a report: open runs, evaluate them, compare them, and arrange the results in chapters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 
+from fieldwise.charts import interval_cell, wider
 from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.display import Table
 from fieldwise.errors import ConfigError
+from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
+from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.evaluation.registry import compared, shown_name
 from fieldwise.report.attention import explanation_section
-from fieldwise.report.blocks import Note, Section, count, percent
-from fieldwise.report.calibrations import calibration_section, numbers_section
-from fieldwise.report.comparison import comparison_sections
-from fieldwise.report.measures import curves_section, learning_section, metrics_section
-from fieldwise.report.page import Chapter, render
-from fieldwise.report.plain import words_section
+from fieldwise.report.metrics import (
+    calibration_section,
+    curves_section,
+    learning_section,
+    metrics_section,
+    numbers_section,
+    words_section,
+)
+from fieldwise.report.page import Block, Chapter, Note, Section, count, measured, percent, render
 from fieldwise.report.popularity import popularity_section
-from fieldwise.report.rows import data_section, recipe_section
-from fieldwise.report.runs import Opened, ReportedRun, open_run, prepared_of, rows_of
+from fieldwise.report.runs import ReportedRun, Scored, data_section, recipe_section
 from fieldwise.report.slicing import check_slices, cold_section, slices_section
 from fieldwise.runs.data import data_settings
+from fieldwise.runs.fits import with_words
+from fieldwise.runs.identity import scored_rows_digest
+from fieldwise.runs.leaderboard import Board, leaderboards
 from fieldwise.runs.pipeline import best_possible
+from fieldwise.runs.records import RunRecord
 from fieldwise.schema.ids import id_columns
 from fieldwise.schema.label import Label
 from fieldwise.storage.cache import Cache
-from fieldwise.training.checks import monitored
-from fieldwise.training.objective import Objective
+from fieldwise.training.objective import Objective, monitored
 
-__all__ = ["ReportSettings", "report"]
+__all__ = ["ReportSettings", "comparison_sections", "report"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +47,12 @@ class ReportSettings:
 
     Args:
         slices: fields or columns to evaluate by.
-        user: column of users, for cold start; the schema's if omitted (`fieldwise.schema.ids`).
-        item: column of items, likewise.
         rows: maximum number of test rows to explain.
         seed: seed for sampling these rows and for the bootstrap.
         device: where networks score.
     """
 
     slices: tuple[str, ...] = ()
-    user: str | None = None
-    item: str | None = None
     rows: int = 500
     seed: int = 0
     device: str = "cpu"
@@ -68,36 +75,35 @@ def report(
         DataError: the data are missing, have changed since, or have no test rows.
     """
     settings = settings or ReportSettings()
-    opened = [open_run(folder, settings.device) for folder in folders]
-    twice = [one.folder for k, one in enumerate(opened) if any(one.folder.samefile(o.folder) for o in opened[:k])]
+    runs = [ReportedRun(folder, settings.device) for folder in folders]
+    twice = [one.folder for k, one in enumerate(runs) if any(one.folder.samefile(o.folder) for o in runs[:k])]
     if twice:
         raise ConfigError(f"runs to report must differ, found {twice[0]} twice: give each once")
+    _name_apart(runs)
     prepared: dict[str, Prepared] = {}  # compared runs usually share their rows
-    runs = []
-    for one, name in zip(opened, _names(opened), strict=True):
+    for one in runs:
         key = repr((one.recipe.data, data_settings(one.recipe)))
         if key not in prepared:
-            prepared[key] = prepared_of(one, data_dir, cache)
-        runs.append(rows_of(one, name, prepared[key]))
+            prepared[key] = one.prepare(data_dir, cache)
+        one.score(prepared[key])
     return render(runs[0].name if len(runs) == 1 else f"{len(runs)} runs", _chapters(runs, settings))
 
 
-def _names(opened: Sequence[Opened]) -> list[str]:
-    """Unique names of runs: the recipe's name, if needed with the seed or the folder."""
-    names = [Path(one.recipe.name).stem if one.recipe.name.endswith(".toml") else one.recipe.name for one in opened]
-    found = []
-    for name, one in zip(names, opened, strict=True):
-        namesakes = [other for other, its in zip(opened, names, strict=True) if its == name]
-        by_seed = len({other.recipe.seed for other in namesakes}) == len(namesakes)
-        more = f"seed {one.recipe.seed}" if by_seed else str(one.folder)
-        found.append(f"{name} ({more})" if len(namesakes) > 1 else name)
-    return found
+def _name_apart(runs: Sequence[ReportedRun]) -> None:
+    """Add the seed or the folder to names that several runs have."""
+    by_name: dict[str, list[ReportedRun]] = {}
+    for run in runs:
+        by_name.setdefault(run.name, []).append(run)
+    for name, namesakes in by_name.items():
+        by_seed = len({run.recipe.seed for run in namesakes}) == len(namesakes)
+        for run in namesakes if len(namesakes) > 1 else ():
+            run.name = f"{name} ({f'seed {run.recipe.seed}' if by_seed else run.folder})"
 
 
 def _chapters(runs: Sequence[ReportedRun], settings: ReportSettings) -> list[Chapter]:
     for run in runs:
         check_slices(settings.slices, run.frame, run.recipe.schema)
-        id_columns(run.frame.columns, run.recipe.schema, user=settings.user, item=settings.item)
+        id_columns(run.frame.columns, run.recipe.schema)
     chapters = [_chapter(run, settings) for run in runs]
     if len(runs) == 1:
         return chapters
@@ -122,7 +128,7 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
     monitor = monitored(run.recipe.training, Objective.of(*run.recipe.schema.labels), grouped=grouped)
     best = run.record.get("best_epoch")
     sections.insert(2, learning_section(run.history, best, str(run.record.get("stopped", "")), monitor))
-    columns = id_columns(run.frame.columns, run.recipe.schema, user=settings.user, item=settings.item)
+    columns = id_columns(run.frame.columns, run.recipe.schema)
     sections.insert(1, popularity_section(run, columns, settings.seed))
     sections += [data_section(run), recipe_section(run)]
     task = " and ".join(f"{label.name} ({label.task})" for label in run.labels)
@@ -150,7 +156,7 @@ def _label_sections(
         found.append(numbers_section(rows))
     schema, frame = run.recipe.schema, run.frame
     found.append(slices_section(settings.slices, frame, schema, rows, binary))
-    columns = id_columns(frame.columns, schema, user=settings.user, item=settings.item)
+    columns = id_columns(frame.columns, schema)
     found.append(cold_section(run.prepared.train.frame, frame, columns, rows, binary))
     if run.bundle is None:
         text = "A run stored by `compare` has no network to explain: train a bundle."
@@ -158,3 +164,91 @@ def _label_sections(
     else:
         found.append(explanation_section(run.bundle, frame, label.name, rows=settings.rows, seed=settings.seed))
     return found, facts
+
+
+def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]:
+    """A leaderboard for each task and set of test rows, and the curves of runs that share one."""
+    boards = leaderboards({run.name: [_record(run)] for run in runs}, seed=seed)
+    by_name = {run.name: run for run in runs}
+    sections = []
+    for board in boards:
+        title = "Comparison" if len(boards) == 1 else f"Comparison: {board.title}"
+        sections.append(Section(title=title, blocks=_board(board)))
+        if board.task == "binary" and len(board.lines) > 1:
+            names = [line.recipe for line in board.lines]
+            label = by_name[names[0]].recipe.schema.label.name
+            curves = curves_section(
+                {name: by_name[name].test[by_name[name].recipe.schema.label.name] for name in names}
+            )
+            where = "" if len(boards) == 1 else f": {board.title}"
+            of = f" of {label}" if len(by_name[names[0]].recipe.schema.labels) > 1 else ""
+            sections.append(Section(title=f"{curves.title}{of}{where}", blocks=curves.blocks))
+    return sections
+
+
+def _record(run: ReportedRun) -> RunRecord:
+    """A run as a record for the leaderboard."""
+    label = run.recipe.schema.label
+    rows = run.test[label.name]
+    facts = {
+        "task": label.task,
+        "test_digest": scored_rows_digest(run.frame, run.recipe),
+        "seed": run.recipe.seed,
+        "test": _metrics(rows, label.task),
+        "parameters": int(run.record.get("parameters", 0)),
+        "epochs": float(run.record.get("epochs", 0)),
+        "seconds": float(run.record.get("seconds", 0.0)),
+        "seconds_per_epoch": run.record.get("seconds_per_epoch"),
+    }
+    return with_words(RunRecord(run.folder, facts, (rows.y, rows.score)), run.recipe)
+
+
+def _metrics(rows: Scored, task: str) -> dict[str, float]:
+    if task == "regression":
+        return {"rmse": rmse(rows.y, rows.score)}
+    return {
+        "auc": auc(rows.y, rows.score),
+        "logloss": logloss_from_logits(rows.y, rows.score),
+        "ece": calibration_error(rows.y, sigmoid(rows.score)),
+    }
+
+
+def _board(board: Board) -> list[Block]:
+    metrics = compared(board.task)
+    main = shown_name(board.metric)
+    spans = [line.metrics[board.metric] for line in board.lines]
+    span = wider(min(s.low for s in spans), max(s.high for s in spans), 0.01)
+    columns = ["run", main, ""]
+    columns += [shown_name(m) for m in metrics if m != board.metric]
+    columns += [f"{main} − baseline", "p"]
+    columns += ["DeLong p"] if board.metric == "auc" else []
+    columns += ["parameters", "s/epoch"]
+    rows: list[list[str | Markup]] = []
+    for line in board.lines:
+        own = line.metrics[board.metric]
+        row: list[str | Markup] = [line.recipe, measured(own.value, own.low, own.high)]
+        row.append(interval_cell(own.value, own.low, own.high, span))
+        others = (line.metrics[m] for m in metrics if m != board.metric)
+        row += [measured(found.value, found.low, found.high) for found in others]
+        if line.against is None:
+            row += ["baseline", "", *([""] if board.metric == "auc" else [])]
+        else:
+            gain = line.against[board.metric]
+            row.append(measured(gain.estimate.value, gain.estimate.low, gain.estimate.high, "+"))
+            row.append(_p(gain.estimate.p))
+            if board.metric == "auc":
+                row.append("-" if gain.delong_p is None else _p(gain.delong_p))
+        epoch = "-" if line.seconds_per_epoch is None else f"{line.seconds_per_epoch:.1f}"
+        row += [count(line.parameters), epoch]
+        rows.append(row)
+    note = (
+        f"{board.title}: the same {count(board.rows)} test rows for every run; the baseline is {board.base}. "
+        f"Intervals and p: a paired bootstrap of these rows with {board.replicates:,} replicates. They do not include "
+        "the variance over seeds, so another seed may change the order (`fieldwise compare --seeds 3` includes "
+        "it)."
+    )
+    return [Table(columns=columns, rows=rows, note=note)]
+
+
+def _p(value: float) -> str:
+    return f"{value:.2g}" if value >= 1e-4 else "<.0001"

@@ -1,18 +1,99 @@
-"""Rendering chapters into one self-contained HTML file."""
+"""The building blocks of sections, and their rendering into one HTML file; the page escapes text but not drawings."""
 
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from fieldwise.report.blocks import Section
+from fieldwise.charts import Chart, chart_style
+from fieldwise.display import Table, number
 from fieldwise.version import __version__
 
-__all__ = ["Chapter", "render"]
+__all__ = ["Block", "Chapter", "Code", "Figure", "Note", "Section", "Words", "count", "measured", "percent", "render"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A figure with its data.
+
+    Args:
+        title: text above.
+        drawing: SVG.
+        table: the data shown.
+        note: text below.
+    """
+
+    title: str
+    drawing: Chart
+    table: Table
+    note: str = ""
+    kind: str = field(default="figure", init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """A paragraph.
+
+    Args:
+        warns: whether it is a warning.
+    """
+
+    text: str
+    warns: bool = False
+    kind: str = field(default="note", init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """Metrics, each with a sentence that explains it."""
+
+    rows: Sequence[tuple[str, str]]
+    kind: str = field(default="words", init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """Preformatted text, collapsed under its title."""
+
+    title: str
+    text: str
+    kind: str = field(default="code", init=False)
+
+
+Block = Table | Figure | Note | Code | Words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the page with a heading."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+def measured(value: float, low: float, high: float, sign: str = "") -> Markup:
+    """A table cell with a value and its interval."""
+    ends = f"{number(low, sign)} to {number(high, sign)}"
+    return Markup("{}<small>{}</small>").format(number(value, sign), ends)
+
+
+def count(value: float) -> str:
+    """A whole number with thousands separators."""
+    return f"{value:,.0f}"
+
+
+def percent(share: float) -> str:
+    """A share as a percentage.
+
+    >>> percent(0.1234)
+    '12.3 %'
+    """
+    return f"{100 * share:.1f} %"
+
 
 FOLDER = Path(__file__).parent
 
@@ -33,7 +114,7 @@ class Chapter:
 
 def render(title: str, chapters: Sequence[Chapter]) -> str:
     """The page's HTML; the same chapters give the same bytes."""
-    style = (FOLDER / "style.css").read_text("utf-8")
+    style = chart_style() + (FOLDER / "style.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     template = _environment().from_string((FOLDER / "page.html").read_text("utf-8"))
     return template.render(

@@ -1,27 +1,33 @@
-"""Reading runs for a report: a bundle, or a run stored by `compare`, with its rows prepared again."""
+"""The runs of a report: a bundle or a stored run with its rows prepared again, and the facts about it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import tomli_w
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.files import MANIFEST, bundle_origin
-from fieldwise.data.prepare.all_rows import encoded_by
-from fieldwise.data.prepare.prepared import Prepared, group_codes
+from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.prepare.ordering import order_values
+from fieldwise.data.prepare.prepared import Prepared, encoded_by, group_codes
+from fieldwise.data.prepare.settings import PARTS
+from fieldwise.display import Table, number
 from fieldwise.errors import DataError, FieldwiseError
+from fieldwise.report.page import Block, Code, Note, Section, count, percent
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.identity import scored_rows_digest
+from fieldwise.runs.identity import recipe_of, rows_of_run, scored_rows_digest
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.records import Record, read_record
-from fieldwise.runs.rows import recipe_of, rows_of_run
+from fieldwise.runs.records import read_record
+from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.storage.cache import Cache
 
-__all__ = ["Opened", "ReportedRun", "Scored", "open_run", "prepared_of", "rows_of"]
+__all__ = ["ReportedRun", "Scored", "data_section", "recipe_section"]
 
 INSTEAD = "run the report with the data that it was trained on"
 
@@ -34,148 +40,101 @@ class Scored:
     score: np.ndarray
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Opened:
-    """A run on disk."""
-
-    folder: Path
-    recipe: Recipe
-    record: Mapping[str, Any]
-    bundle: Bundle | None
-    kept: Record | None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class ReportedRun:
-    """A run with everything that a report shows.
+    """A bundle, or a run stored by `compare`, which has only scores of its test rows.
 
-    Args:
+    `prepare` makes its rows again, `score` then sets `test` (scores by label, with the bundle's calibration), `raw`
+    (without), `valid` (the same of the validation rows; empty without a bundle) and `checked` (whether the test rows
+    are verified to be those of the run).
+
+    Attributes:
         name: its name in headings, unique in the report.
-        folder: its folder.
-        recipe: its recipe.
-        record: the result of `Run.record`: parameters, epochs, seconds, counts.
+        record: the result of `TrainingResult.record`: parameters, epochs, seconds, counts.
         origin: when and with what it was made: `created`, `versions`, `environment`, as far as known.
         history: the evaluations during training, in order; empty if they were not recorded.
-        bundle: its bundle; None for a run stored by `compare`, which only has scores of its test rows.
-        prepared: its rows.
-        test: scores on the test rows by label, with the bundle's calibration.
-        raw: the same without calibration.
-        valid: scores on the validation rows by label, without calibration; empty without a bundle.
-        group: groups of the test rows.
-        checked: whether the test rows are verified to be those of the run.
+        bundle: its bundle; None for a stored run.
     """
 
-    name: str
-    folder: Path
-    recipe: Recipe
-    record: Mapping[str, Any]
-    origin: Mapping[str, Any]
-    history: Sequence[Mapping[str, Any]]
-    bundle: Bundle | None
-    prepared: Prepared
-    test: Mapping[str, Scored]
-    raw: Mapping[str, Scored]
-    valid: Mapping[str, Scored]
-    group: np.ndarray | None
-    checked: bool
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        """Open a bundle or a stored run, without reading its rows.
+
+        Errors:
+            BundleError: neither, a damaged bundle, or one without a recipe. DataError: a damaged stored run.
+        """
+        self.folder, self.bundle = folder, None
+        self.stored = None if (folder / MANIFEST).exists() else read_record(folder)
+        if self.stored is None:
+            self.bundle = Bundle.load(folder, device=device)
+            self.recipe = recipe_of(self.bundle, folder, "a report needs a bundle of `fieldwise train`")
+            about: Mapping[str, Any] = self.bundle.about
+            self.record: Mapping[str, Any] = about.get("run", {})
+            self.origin = bundle_origin(folder)
+        else:
+            about = self.record = self.stored.about
+            self.origin = {}
+            try:
+                self.recipe = Recipe.from_dict({"defaults": "fixed", **about["settings"]}, str(about["recipe"]))
+            except (LookupError, TypeError) as e:
+                raise DataError(
+                    f"the run {folder} is damaged: its record has no {e}; remove the folder and run again"
+                ) from e
+        self.origin["environment"] = about.get("environment", {})
+        self.history = about.get("history", ())
+        self.name = Path(self.recipe.name).stem if self.recipe.name.endswith(".toml") else self.recipe.name
+
+    def prepare(self, data_dir: Path, cache: Cache | None = None) -> Prepared:
+        """The rows of the run, prepared again.
+
+        Errors:
+            ConfigError, DataError, SchemaError: the data are missing, or no longer fit the recipe.
+        """
+        try:
+            return prepare_recipe(self.recipe, data_dir, cache=cache)
+        except FieldwiseError as e:
+            raise type(e)(f"the rows of the run {self.folder} cannot be prepared again: {e}") from None
+
+    def score(self, prepared: Prepared) -> None:
+        """Check that rows belong to the run, and score them.
+
+        Errors:
+            DataError: the data have changed since, or have no test rows.
+        """
+        recipe, bundle = self.recipe, self.bundle
+        self.prepared, self.checked = prepared, True
+        self.valid: dict[str, Scored] = {}
+        if bundle is not None:
+            _, self.checked = rows_of_run(bundle, recipe, prepared, "test", INSTEAD)
+            self.raw = _scored(bundle, prepared, "test")
+            if "refit" not in self.record:
+                rows_of_run(bundle, recipe, prepared, "valid", INSTEAD)
+                self.valid = _scored(bundle, prepared, "valid")
+            maps = bundle.calibration
+            self.test = {n: Scored(s.y, maps[n].logit(s.score)) if n in maps else s for n, s in self.raw.items()}
+            return
+        assert self.stored is not None, "a run is a bundle or a stored run"
+        y, score = self.stored.test_rows
+        same = self.stored["test_digest"] == scored_rows_digest(self.frame, recipe)
+        if not same or not np.array_equal(prepared.test.main, y):
+            raise DataError(
+                f"the test rows must be those of the run {self.folder}, but the data of {recipe.name} have changed "
+                f"since: {INSTEAD}"
+            )
+        self.test = self.raw = {recipe.schema.label.name: Scored(y, score)}
 
     @property
     def frame(self) -> pl.DataFrame:
         """The test rows before encoding."""
         return self.prepared.test.frame
 
+    @cached_property
+    def group(self) -> np.ndarray | None:
+        """Groups of the test rows."""
+        return group_codes(self.frame, self.recipe.schema)
+
     @property
     def labels(self) -> tuple[Label, ...]:
         """The labels with scores, the main one first."""
         return tuple(label for label in self.recipe.schema.labels if label.name in self.test)
-
-
-def open_run(folder: Path, device: str = "cpu") -> Opened:
-    """Open a bundle or a stored run, without reading its rows.
-
-    Errors:
-        BundleError: neither, a damaged bundle, or one without a recipe. DataError: a damaged stored run.
-    """
-    if not (folder / MANIFEST).exists() and (record := read_record(folder)) is not None:
-        try:
-            recipe = Recipe.from_dict({"defaults": "fixed", **record.about["settings"]}, str(record.about["recipe"]))
-        except (LookupError, TypeError) as e:
-            raise DataError(
-                f"the run {folder} is damaged: its record has no {e}; remove the folder and run again"
-            ) from e
-        return Opened(folder=folder, recipe=recipe, record=record.about, bundle=None, kept=record)
-    bundle = Bundle.load(folder, device=device)
-    recipe = recipe_of(bundle, folder, "a report needs a bundle of `fieldwise train`")
-    return Opened(folder=folder, recipe=recipe, record=bundle.about.get("run", {}), bundle=bundle, kept=None)
-
-
-def prepared_of(opened: Opened, data_dir: Path, cache: Cache | None = None) -> Prepared:
-    """The rows of a run, prepared again.
-
-    Args:
-        opened: the run.
-        data_dir: the folder of public data sets.
-        cache: cache of prepared data.
-
-    Errors:
-        ConfigError, DataError, SchemaError: the data are missing, or no longer fit the recipe.
-    """
-    try:
-        return prepare_recipe(opened.recipe, data_dir, cache=cache)
-    except FieldwiseError as e:
-        raise type(e)(f"the rows of the run {opened.folder} cannot be prepared again: {e}") from None
-
-
-def rows_of(opened: Opened, name: str, prepared: Prepared) -> ReportedRun:
-    """Check that rows belong to a run, and score them.
-
-    Args:
-        opened: the run.
-        name: its name in headings.
-        prepared: the rows from `prepared_of`.
-
-    Errors:
-        DataError: the data have changed since, or have no test rows.
-    """
-    recipe, bundle, kept = opened.recipe, opened.bundle, opened.kept
-    origin: dict[str, Any] = {"environment": opened.record.get("environment", {})}
-    history = opened.record.get("history", ())
-    valid: dict[str, Scored] = {}
-    if bundle is not None:
-        frame, checked = rows_of_run(bundle, recipe, prepared, "test", INSTEAD)
-        raw = _scored(bundle, prepared, "test")
-        if "refit" not in opened.record:
-            rows_of_run(bundle, recipe, prepared, "valid", INSTEAD)
-            valid = _scored(bundle, prepared, "valid")
-        maps = bundle.calibration
-        test = {n: Scored(s.y, maps[n].logit(s.score)) if n in maps else s for n, s in raw.items()}
-        origin = {"environment": bundle.about.get("environment", {}), **bundle_origin(opened.folder)}
-        history = bundle.about.get("history", ())
-    else:
-        assert kept is not None, "a run is a bundle or a stored run"
-        frame, checked = prepared.test.frame, True
-        y, score = kept.test_rows
-        if kept.facts.test_digest != scored_rows_digest(frame, recipe) or not np.array_equal(prepared.test.main, y):
-            raise DataError(
-                f"the test rows must be those of the run {opened.folder}, but the data of {recipe.name} have changed "
-                f"since: {INSTEAD}"
-            )
-        test = raw = {recipe.schema.label.name: Scored(y, score)}
-    return ReportedRun(
-        name=name,
-        folder=opened.folder,
-        recipe=recipe,
-        record=opened.record,
-        origin=origin,
-        history=history,
-        bundle=bundle,
-        prepared=prepared,
-        test=test,
-        raw=raw,
-        valid=valid,
-        group=group_codes(frame, recipe.schema),
-        checked=checked,
-    )
 
 
 def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
@@ -184,7 +143,131 @@ def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
     table = encoded_by(bundle.encoder, rows, prepared.encoder)
     score = bundle.score_table(table).reshape(len(table), -1)
     y = np.asarray(rows.y, dtype=np.float64)
-    found = {}
-    for k, label in enumerate(bundle.schema.labels):
-        found[label.name] = Scored(y[:, k], label.predicted(score[:, k]))
+    return {label.name: Scored(y[:, k], label.predicted(score[:, k])) for k, label in enumerate(bundle.schema.labels)}
+
+
+WORDS = {"train": "training", "valid": "validation", "test": "test"}
+
+
+def data_section(run: ReportedRun) -> Section:
+    """A section on split sizes, times, positive rates and fields."""
+    schema, prepared = run.recipe.schema, run.prepared
+    labels = schema.labels
+    columns = ["rows of", "rows"]
+    columns += [f"{'positive rate' if label.task == 'binary' else 'mean'} of {label.name}" for label in labels]
+    columns += [] if schema.grouping is None else [f"distinct {schema.grouping}"]
+    columns += [] if schema.time is None else [f"first {schema.time}", f"last {schema.time}"]
+    rows = []
+    for name in PARTS:
+        part = getattr(prepared, name)
+        y = np.asarray(part.y, dtype=np.float64)
+        cells = [WORDS[name], count(len(part.y)), *(number(float(y[:, k].mean())) for k in range(len(labels)))]
+        if schema.grouping is not None:
+            there = schema.grouping in part.frame.columns
+            cells.append(count(part.frame.get_column(schema.grouping).n_unique()) if there else "")
+        if schema.time is not None:
+            cells += _times(part.frame, schema)
+        rows.append(cells)
+    counts = prepared.counts
+    notes = []
+    dropped = counts.get("dropped_by_label", 0)
+    notes.append(f"{count(dropped)} rows were dropped by the label's rule." if dropped else "No row was dropped.")
+    if counts.get("negatives_drawn"):
+        notes.append(f"{count(counts['negatives_drawn'])} negatives were sampled.")
+    blocks: list[Block] = [Table(columns=columns, rows=rows, note=" ".join(notes))]
+    if not run.checked:
+        blocks.append(
+            Note(
+                text="Not checked: whether these are the test rows of the training run, because the bundle has no "
+                "digest of them.",
+                warns=True,
+            )
+        )
+    blocks.append(_fields(run))
+    return Section(title="Data", blocks=blocks)
+
+
+def _times(frame: pl.DataFrame, schema: Schema) -> list[str]:
+    column = schema.time
+    if column is None or column not in frame.columns or frame.get_column(column).null_count() == frame.height:
+        return ["", ""]
+    present = frame.drop_nulls(column)
+    try:
+        moments = order_values(present, column, "time", schema.time_format)
+    except DataError:  # a random split does not need valid times
+        return ["", ""]
+    cells = present.get_column(column)
+    return [str(cells[int(moments.argmin())]), str(cells[int(moments.argmax())])]
+
+
+def _fields(run: ReportedRun) -> Table:
+    encoder, unseen = run.prepared.encoder, run.prepared.unseen.get("test", {})
+    rows = []
+    for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
+        size = count(len(fitted.values)) if isinstance(fitted, Vocabulary) else ""
+        share = percent(unseen[field.name]) if field.name in unseen else ""
+        name = field.name if field.column == field.name else f"{field.name} (column {field.column})"
+        rows.append([name, field.kind, field.role, size, share])
+    return Table(
+        title="Fields",
+        columns=["field", "kind", "role", "values known", "unseen on test"],
+        rows=rows,
+        words=(1, 2),
+        note="Values known: values of the training rows with their own embedding. Unseen: the share of the test "
+        "rows' values that use the field's embedding for unknown values.",
+    )
+
+
+def recipe_section(run: ReportedRun) -> Section:
+    """A section on the recipe, the software versions and the machine."""
+    settings = run.recipe.to_dict()
+    rows: list[list[str]] = []
+    for part in ("model", "training", "split"):
+        rows += [[f"{part}.{name}", value] for name, value in _flat(settings.get(part, {})).items()]
+    rows += [["seed", str(run.recipe.seed)], ["data_seed", str(run.recipe.rows_seed)]]
+    blocks: list[Block] = [Table(columns=["fact", "value"], rows=_facts(run), words=(1,))]
+    blocks.append(
+        Table(
+            title="Settings of model, training and split",
+            folded=True,
+            columns=["setting", "value"],
+            rows=rows,
+            words=(1,),
+        )
+    )
+    blocks.append(Code(title="The whole recipe, as TOML", text=tomli_w.dumps(settings)))
+    return Section(title="Recipe and machine", blocks=blocks)
+
+
+def _facts(run: ReportedRun) -> list[list[str]]:
+    record, environment = run.record, run.origin.get("environment", {})
+    versions = {**run.origin.get("versions", {})}
+    versions |= {k: environment[k] for k in ("fieldwise", "torch") if k in environment}
+    seconds = record.get("seconds_per_epoch")
+    facts = {
+        "recipe": run.recipe.name,
+        "benchmark": run.recipe.benchmark or "",
+        "protocol": run.recipe.protocol or "",
+        "run": str(run.folder),
+        "model": str(record.get("model", {}).get("name", "")),
+        "parameters": count(record["parameters"]) if "parameters" in record else "",
+        "seconds in total": f"{record['seconds']:.1f}" if "seconds" in record else "",
+        "seconds per epoch (median)": "" if seconds is None else f"{seconds:.1f}",
+        "made": str(run.origin.get("created", environment.get("date", ""))),
+        "machine": str(environment.get("machine", "")),
+        "threads": str(environment.get("threads", "")),
+        "commit": str(environment.get("commit", "")),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
+    unknown = "not recorded: trained by an older version"
+    return [[k, v or unknown] for k, v in facts.items() if v or k in ("machine", "commit")]
+
+
+def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{above}{name}.")
+        else:
+            found[f"{above}{name}"] = str(value)
     return found

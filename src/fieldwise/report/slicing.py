@@ -7,9 +7,10 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
+from fieldwise.charts import interval_cell, wider
 from fieldwise.config import nearest
-from fieldwise.data.encode.coded import code_texts, coded
-from fieldwise.data.encode.columns import as_list, as_number, as_text
+from fieldwise.data.encode.columns import as_list, as_number, as_text, code_texts, coded
+from fieldwise.display import Table
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.slices import (
     ABSENT,
@@ -23,8 +24,7 @@ from fieldwise.evaluation.slices import (
     by_quantile,
     regression_slices,
 )
-from fieldwise.report.blocks import Block, Note, Section, Table, count, measured
-from fieldwise.report.charts import interval_cell
+from fieldwise.report.page import Block, Note, Section, count, measured
 from fieldwise.report.runs import Scored
 from fieldwise.schema import Schema
 
@@ -132,9 +132,7 @@ def cold_section(
     new: dict[str, np.ndarray] = {}
     for role, column in columns.items():
         if column is None:
-            blocks.append(
-                Note(text=f"The schema has no column of {role}s: set {role} = COLUMN in it, or give --{role} COLUMN.")
-            )
+            blocks.append(Note(text=f"The schema has no column of {role}s: set {role} = COLUMN in it."))
             continue
         seen = _seen(train, test, column)
         new[role] = seen == 0
@@ -220,9 +218,7 @@ def _span(found: Sequence[Interval], whole: Interval | None) -> tuple[float, flo
     every = [*found, *([whole] if whole is not None else [])]
     if not found:
         return None
-    low, high = min(f.low for f in every), max(f.high for f in every)
-    room = (high - low) * 0.05 or 0.01
-    return low - room, high + room
+    return wider(min(f.low for f in every), max(f.high for f in every), 0.01)
 
 
 def _about(binary: bool) -> str:

@@ -2,31 +2,21 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.models import LR
-from fieldwise.runs.fit_parts import FitInputs, fit_parts
-from fieldwise.runs.fit_settings import FitSettings
+from fieldwise.runs.pipeline import fit_parts
 from fieldwise.runs.recipe import Recipe
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["Baseline", "baseline_rows", "fit_baseline"]
+__all__ = ["baseline_rows", "fit_baseline"]
 
 EPOCHS = 20
 LEAST_ROWS = 50_000  # training rows: about a second
 WORK = 0.1  # of the training's, counted in rows that are trained on
-
-
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
-    """A baseline's metrics on all validation rows, and the training rows of its sample, or None if it had all."""
-
-    valid: Mapping[str, float]
-    rows: int | None
 
 
 def baseline_rows(prepared: Prepared, epochs: int) -> int:
@@ -42,8 +32,10 @@ def baseline_rows(prepared: Prepared, epochs: int) -> int:
     return min(rows, max(LEAST_ROWS, int(WORK * epochs * rows / EPOCHS)))
 
 
-def fit_baseline(recipe: Recipe, prepared: Prepared, rows: int) -> Baseline:
-    """The baseline, with default settings and the main label's task. The test rows are not used.
+def fit_baseline(recipe: Recipe, prepared: Prepared, rows: int) -> Mapping[str, float]:
+    """The metrics on all validation rows of the baseline, with default settings and the main label's task.
+
+    The test rows are not used.
 
     Args:
         recipe: the schema and the seed are used.
@@ -51,14 +43,20 @@ def fit_baseline(recipe: Recipe, prepared: Prepared, rows: int) -> Baseline:
         rows: number of training rows, at most; a sample of all, if there are more. Early stopping then uses a sample
             of as many validation rows.
     """
-    settings = FitSettings(schema=recipe.schema, model=LR(), training=TrainingSettings(epochs=EPOCHS), seed=recipe.seed)
+    baseline = Recipe(
+        name="baseline",
+        data=recipe.data,
+        schema=recipe.schema,
+        model=LR(),
+        training=TrainingSettings(epochs=EPOCHS),
+        seed=recipe.seed,
+    )
     train, valid = (_sample(part, rows, recipe.seed) for part in (prepared.train, prepared.valid))
-    fitted = fit_parts(settings, FitInputs(encoder=prepared.encoder, train=train, valid=valid))
-    metrics: Mapping[str, float] = fitted.result.best.metrics
-    if valid is not prepared.valid:
-        objective = Objective.of(*fitted.settings.schema.labels)
-        metrics = evaluate(fitted.network, prepared.valid.table, objective, prepared.valid.group)
-    return Baseline(valid=metrics, rows=None if train is prepared.train else len(train.table))
+    trained = fit_parts(baseline, prepared.encoder, train, valid)
+    if valid is prepared.valid:
+        return trained.valid
+    objective = Objective.of(*trained.recipe.schema.labels)
+    return evaluate(trained.bundle.network, prepared.valid.table, objective, prepared.valid.group)
 
 
 def _sample(part: Part, rows: int, seed: int) -> Part:

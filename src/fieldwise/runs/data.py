@@ -1,41 +1,123 @@
-"""A recipe's data: reading, preparing and caching."""
+"""A recipe's data: reading, preparing and caching; tables that do not fit in the memory that a recipe states."""
 
 import dataclasses
+import hashlib
+import json
+import os
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fieldwise.config import nearest, to_plain
-from fieldwise.data.prepare.files import Inputs, data_key, prepared_sums, read_prepared, write_prepared
-from fieldwise.data.prepare.parts import Plan
-from fieldwise.data.prepare.prepared import Part, Prepared, prepare
+from fieldwise.data.prepare.prepared import (
+    Part,
+    Preparation,
+    Prepared,
+    is_begun,
+    link_results,
+    read_prepared,
+    write_prepared,
+)
 from fieldwise.data.prepare.settings import PARTS, PreparationSettings
-from fieldwise.data.prepare.stages import Stages
-from fieldwise.data.read.found import is_many
+from fieldwise.data.read.arrow_files import MappedRows, arrow_library
+from fieldwise.data.read.chunks import Bounds, estimated_bytes, table_bytes
+from fieldwise.data.read.delimited import TextTypes
+from fieldwise.data.read.file_listing import file_state, is_many, kind_of, suffix_of
 from fieldwise.data.read.lines import naming_lines
-from fieldwise.data.read.mapped import MappedRows
-from fieldwise.data.read.pieces import table_bytes
 from fieldwise.data.read.public import PUBLIC_SETS
-from fieldwise.data.read.simulated.log import simulate
-from fieldwise.data.read.tables import TableLike, as_table
-from fieldwise.data.reports import Reports
-from fieldwise.data.table import EncodedTable
+from fieldwise.data.read.simulation import simulate
+from fieldwise.data.read.tables import TableLike, as_table, open_files, open_table, raw_pieces
+from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine
-from fieldwise.errors import ConfigError, DataError
+from fieldwise.errors import ConfigError, DataError, MissingExtraError
 from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.large import LargeTable, large_table, size_text, spread_table
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.storage.cache import Cache
+from fieldwise.storage.checksums import file_digest
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import arrays_returned
+from fieldwise.storage.scratch import Scratch
+from fieldwise.version import __version__
 
-__all__ = ["data_inputs", "data_settings", "load_frame", "prepare_recipe"]
+__all__ = ["data_inputs", "data_settings", "large_table", "load_frame", "prepare_recipe"]
+
+IN_MEMORY = 6  # preparing a table at once takes some six times the memory of its rows
+PIECES = 32  # of the memory; a piece takes several times its rows' memory while it is prepared
+COPIES = 3  # of the rows on disk: as read, by part, encoded
+LEAST_ROWS = 1_000  # per piece
+MB = 10**6
+PROBE_BYTES = 1 << 20  # of a text, to learn how much memory its rows take
+PACKED = 10
+PLACES, PLACE_ROWS = 16, 256  # of a table, in which the size of rows is estimated
+SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/data_settings.py", "runs/recipe.py")
+FOLDERS = ("data", "schema")
+FILE_BYTES = 1 << 24  # of rows for a machine, about: such pieces are gathered to files of twice to four times as many
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The input files of a recipe at one moment.
+
+    Args:
+        files: digest of each file's content, by name.
+        state: size, modification time and inode of each file, for a cheap check for changes.
+    """
+
+    files: Mapping[str, str]
+    state: Mapping[str, tuple[int, int, int]]
+
+    @classmethod
+    def of(cls, paths: Mapping[str, Path]) -> "Inputs":
+        """The state and digests of files."""
+        state = {name: file_state(path) for name, path in paths.items()}
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            digests = threads.map(file_digest, paths.values())
+            return cls(dict(zip(paths, digests, strict=True)), state)
+
+    def unchanged(self, paths: Mapping[str, Path]) -> bool:
+        """Whether no file has changed."""
+        try:
+            return self.state == {name: file_state(path) for name, path in paths.items()}
+        except OSError:
+            return False
+
+
+def data_key(settings: Mapping[str, Any], inputs: Inputs) -> str:
+    """The cache key of prepared data: equal only if settings and files are equal.
+
+    It includes the code that prepares data and the versions of polars and NumPy, so data made by other code are not
+    used.
+    """
+    facts = {
+        "settings": settings,
+        "files": dict(inputs.files),
+        "code": _code_digest(),
+        "versions": [__version__, pl.__version__, np.__version__],
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@cache
+def _code_digest() -> str:
+    """Digest of the source code that prepares data."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in [
+        *(package / name for name in SOURCES),
+        *(p for name in FOLDERS for p in sorted((package / name).rglob("*.py"))),
+    ]:
+        digest.update(str(path.relative_to(package)).encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
@@ -45,7 +127,7 @@ def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
         ConfigError: an unknown name. DataError: missing or damaged files.
     """
     if data.path is not None:
-        return as_table(Path(data.path), separator=data.separator, encoding=data.encoding, columns=data.columns)
+        return open_table(data.path, data.text)
     if data.name == "simulated":
         return simulate(data.rows, users=data.users, items=data.items, seed=data.seed)
     if data.name not in PUBLIC_SETS:
@@ -76,26 +158,36 @@ def prepare_recipe(
     """
     if frame is not None:
         return _prepare(recipe, as_table(frame))
-    large = large_table(recipe.data) if engine is None else spread_table(recipe.data, engine)
-    if large is not None and reports is not None:
-        large = dataclasses.replace(large, reports=reports)
-    if cache is None:
-        return _prepared_anew(recipe, data_dir)[0] if large is None else _large_anew(recipe, large, data_dir)
+    large = large_table(recipe.data, reports=reports or NO_REPORTS, engine=engine)
     paths = _data_files(recipe.data, data_dir)
     try:
-        inputs = Inputs.of(paths)
+        inputs = None if cache is None else Inputs.of(paths)
     except OSError:
-        return _prepared_anew(recipe, data_dir)[0]  # whose error says what is absent
+        inputs, large = None, None  # loading the table says what is absent
+    if cache is None or inputs is None:
+        if large is None:
+            return _prepared_anew(recipe, data_dir)[0]
+        with scratch_folder() as folder:  # whose files have no names any more afterwards
+            return large.prepared(recipe, data_dir, folder, folder.parent)
     key = data_key(data_settings(recipe), inputs)
-    found = cache.get(key, read_prepared)
-    if found is not None:
+    if (found := cache.get(key, read_prepared)) is not None:
         return found if large is None else large.bounded(found, cache.folder)
-    if large is not None:
-        return _large_cached(recipe, large, data_dir, cache, key)
-    prepared, fits = _prepared_anew(recipe, data_dir, cache)
-    if fits and inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
-        cache.put(key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder))
-    return prepared
+    if large is None:
+        prepared, fits = _prepared_anew(recipe, data_dir, cache)
+        if fits and inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
+            cache.put(key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder))
+        return prepared
+    with cache.making(key) as folder:  # where a killed preparation goes on
+        if (found := cache.get(key, read_prepared)) is not None:  # another process has made it meanwhile
+            return large.bounded(found, cache.folder)
+        if is_begun(folder):
+            cache.note(f"a preparation of the same data was interrupted: it goes on ({folder})")
+        prepared = large.prepared(recipe, data_dir, folder, cache.folder)
+        cache.put(key, _title(recipe, prepared), partial(link_results, folder), limited=False)
+        if (found := dataclasses.replace(cache, verify=False).get(key, read_prepared)) is None:
+            return prepared  # the disk was too full for an entry: the next run finds all stages finished
+        shutil.rmtree(folder, ignore_errors=True)
+        return large.bounded(found, cache.folder)
 
 
 def _title(recipe: Recipe, prepared: Prepared) -> str:
@@ -104,48 +196,8 @@ def _title(recipe: Recipe, prepared: Prepared) -> str:
     return f"{short}, {counts} rows"
 
 
-def _large_cached(recipe: Recipe, large: LargeTable, data_dir: Path, cache: Cache, key: str) -> Prepared:
-    """Prepared data of a large table, made in the cache's folder; a killed preparation goes on there."""
-    with cache.making(key) as folder:
-        if (found := cache.get(key, read_prepared)) is not None:  # another process has made it meanwhile
-            return large.bounded(found, cache.folder)
-        if Stages.begun(folder):
-            cache.note(f"a preparation of the same data was interrupted: it goes on ({folder})")
-        prepared = _in_stages(recipe, large, data_dir, folder, cache.folder)
-        sums = prepared_sums(folder)
-        cache.put(key, _title(recipe, prepared), partial(Stages.link, folder), limited=False, sums=sums)
-        made = cache.get(key, read_prepared, verify=False)
-        if made is None:  # the disk was too full for an entry: the next run finds all stages finished
-            return prepared
-        shutil.rmtree(folder, ignore_errors=True)
-    return large.bounded(made, cache.folder)
-
-
-def _large_anew(recipe: Recipe, large: LargeTable, data_dir: Path) -> Prepared:
-    """Prepared data of a large table in mapped files that have no names any more."""
-    with scratch_folder() as folder:
-        return _in_stages(recipe, large, data_dir, folder, folder.parent)
-
-
-def _in_stages(recipe: Recipe, large: LargeTable, data_dir: Path, folder: Path, place: Path) -> Prepared:
-    """Prepared data in files of `folder`; `place` is for scratch files later."""
-    plan = Plan(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=_additions(recipe))
-    large.check_space(folder, begun=Stages.begun(folder))
-    stages = Stages(folder=folder, plan=plan, reports=large.reports, engine=large.engine)
-
-    def source(scratch: Path) -> MappedRows:
-        if recipe.data.path is None:
-            return MappedRows(frame=load_frame(recipe.data, data_dir))
-        return large.read(recipe.data, scratch)
-
-    with _naming_lines(recipe.data), arrays_returned():
-        stages.run(source, large.piece_rows)
-    prepared = read_prepared(folder)
-    return large.bounded(prepared, place)  # all rows are mapped now: the files will have other names
-
-
 def _prepared_anew(recipe: Recipe, data_dir: Path, cache: Cache | None = None) -> tuple[Prepared, bool]:
-    """Prepared data, and whether the disk of the cache has room for them."""
+    """Prepared data of a table in memory, and whether the disk of the cache has room for them."""
     frame = load_frame(recipe.data, data_dir)
     fits = _check_disk(recipe.schema, frame, cache)
     with _naming_lines(recipe.data):
@@ -153,55 +205,45 @@ def _prepared_anew(recipe: Recipe, data_dir: Path, cache: Cache | None = None) -
 
 
 def _check_disk(schema: Schema, frame: pl.DataFrame, cache: Cache | None) -> bool:
-    """Check, before any work, that the encoded rows fit on the disk; returns whether the entry of the cache does too.
+    """Whether the disk of the cache has room for an entry; without a cache, true.
 
     Errors:
-        DataError: they do not; both numbers are given.
+        DataError: the encoded rows do not fit on the disk of temporary files, where they are mapped.
     """
     numbers = sum(f.cell == "number" for f in schema.fields)
     encoded = 4 * frame.height * (len(schema.fields) + numbers + len(schema.labels))
     place = Path(tempfile.gettempdir())
-    if encoded > (free := shutil.disk_usage(place).free):
+    if lacking := _lacking(place, encoded):
         raise DataError(
-            f"preparing this table needs at least {size_text(encoded)} of disk, and {place} has {size_text(free)} "
-            "free: free some space, or set TMPDIR to a folder on another disk"
+            f"preparing this table needs at least {lacking}: free some space, or set TMPDIR to a folder on another disk"
         )
     if cache is None:
         return True
-    there = next(path for path in (cache.folder.absolute(), *cache.folder.absolute().parents) if path.exists())
-    entry = encoded + table_bytes(frame) + (encoded if there.stat().st_dev == place.stat().st_dev else 0)
-    if entry > (free := shutil.disk_usage(there).free):
-        cache.note(
-            f"not stored in the cache: that needs {size_text(entry)} of disk, and {cache.folder} has "
-            f"{size_text(free)} free"
-        )
-        return False
-    return True
+    copies = 2 if _existing(cache.folder).stat().st_dev == place.stat().st_dev else 1  # with the mapped one
+    if lacking := _lacking(cache.folder, copies * encoded + table_bytes(frame)):
+        cache.note(f"not stored in the cache: that needs {lacking}")
+    return not lacking
 
 
 def _naming_lines(data: DataSettings) -> AbstractContextManager[None]:
     """A context in which errors about rows of a user's text file name its lines."""
     if data.path is None:
         return nullcontext()
-    return naming_lines(Path(data.path), separator=data.separator, encoding=data.encoding, columns=data.columns)
+    return naming_lines(Path(data.path), data.text)
 
 
-def _additions(recipe: Recipe) -> PreparationSettings:
-    return PreparationSettings(
+def _preparation(recipe: Recipe, **more: Any) -> Preparation:
+    add = PreparationSettings(
         negatives=recipe.negatives, history=recipe.history, target_encoding=recipe.target_encoding
     )
+    return Preparation(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=add, **more)
 
 
 def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
-    prepared = prepare(frame, recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=_additions(recipe))
+    """Prepared data of a table in memory; the encoded rows are mapped."""
     # A mapping outlives its file's name; on systems that keep mapped files, their temporary folder is cleaned later.
     with scratch_folder() as folder:
-        return dataclasses.replace(
-            prepared,
-            train=_mapped(prepared.train, folder / "train"),
-            valid=_mapped(prepared.valid, folder / "valid"),
-            test=_mapped(prepared.test, folder / "test"),
-        )
+        return _preparation(recipe, folder=folder).run(lambda _: MappedRows(frame=frame))
 
 
 def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
@@ -245,6 +287,133 @@ def data_settings(recipe: Recipe) -> dict[str, Any]:
     return {**plain, "data": data, "schema": recipe.schema.to_dict(), "seed": recipe.rows_seed}
 
 
-def _mapped(part: Part, folder: Path) -> Part:
-    part.table.save(folder)
-    return dataclasses.replace(part, table=EncodedTable.open(folder))
+@dataclass(frozen=True, kw_only=True)
+class LargeTable:
+    """A table that is prepared piece by piece.
+
+    Args:
+        memory: bytes that may be in memory.
+        size: bytes that its rows take, about.
+        reports: told the phases of the preparation.
+        engine: machines that do a part of the work file by file; None: this process does all.
+    """
+
+    memory: int
+    size: float
+    reports: Reports = NO_REPORTS
+    engine: Engine | None = None
+
+    def piece_rows(self, frame: pl.DataFrame) -> int:
+        """How many rows of a table are processed at once.
+
+        Errors:
+            DataError: the memory does not hold a useful piece.
+        """
+        row = max(1.0, _row_bytes(frame))
+        rows = int(self.memory / PIECES / row)
+        if rows < min(LEAST_ROWS, frame.height):
+            least = min(LEAST_ROWS, frame.height) * row * PIECES
+            raise DataError(
+                f"data.memory must hold a piece of the table: {self.memory / MB:,.0f}MB is too little for rows of "
+                f"{row:,.0f} bytes; set it to {least / MB + 1:,.0f}MB or more"
+            )
+        return rows if self.engine is None else min(rows, max(LEAST_ROWS, int(FILE_BYTES / row)))
+
+    def bounded(self, prepared: Prepared, place: Path) -> Prepared:
+        """Prepared data whose parts know how they are processed, with scratch files in `place`."""
+
+        def bounded(part: Part) -> Part:
+            return dataclasses.replace(part, rows=part.frame, bound=Scratch(place, self.piece_rows(part.frame)))
+
+        parts: dict[str, Any] = {name: bounded(getattr(prepared, name)) for name in PARTS}
+        return dataclasses.replace(prepared, **parts)
+
+    def prepared(self, recipe: Recipe, data_dir: Path, folder: Path, place: Path) -> Prepared:
+        """Prepared data in files of `folder`; `place` is for scratch files later.
+
+        Errors:
+            DataError: the disk has no room for what `folder` does not hold yet; both numbers are given.
+        """
+        begun = is_begun(folder)  # with the rows of the parts, so that those as read are not written again
+        written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        if lacking := _lacking(folder, self.size * (COPIES - begun) - written):
+            raise DataError(
+                f"preparing this table needs some {lacking}: free some space, or set FIELDWISE_CACHE to a folder on "
+                "another disk"
+            )
+        preparation = _preparation(
+            recipe, folder=folder, piece=self.piece_rows, reports=self.reports, engine=self.engine
+        )
+
+        def source(scratch: Path) -> MappedRows:
+            if recipe.data.path is None:
+                return MappedRows(frame=load_frame(recipe.data, data_dir))
+            bounds = Bounds.within(self.memory // IN_MEMORY, IN_MEMORY)
+            return open_files(recipe.data.files, recipe.data.text, bounds, scratch, self.reports)
+
+        with _naming_lines(recipe.data), arrays_returned():
+            return self.bounded(preparation.run(source), place)  # all rows are mapped: the files will have other names
+
+
+def large_table(
+    data: DataSettings, *, reports: Reports = NO_REPORTS, engine: Engine | None = None
+) -> LargeTable | None:
+    """What preparing a table needs that does not fit in memory at once, or that an engine has a share in; else None.
+
+    Only a user's own files are prepared piece by piece. Without pyarrow, a table is large only if `data.memory` is set,
+    or with an engine.
+
+    Errors:
+        DataError: see `find_files`. MissingExtraError: the table is large, and pyarrow is not installed.
+    """
+    if data.path is None and engine is None:
+        return None
+    memory, files = data.memory_bytes, data.files
+    if engine is None and not all(path.is_file() for path in files):
+        return None  # reading it says so
+    size = sum(map(estimated_bytes, (path for path in files if path.is_file())))
+    if engine is None:
+        if size * IN_MEMORY > memory and kind_of(files[0]) == "delimited text":
+            size = min(size, _bytes_of_text(data, files))
+        if size * IN_MEMORY <= memory:
+            return None
+    try:
+        arrow_library()
+    except MissingExtraError:
+        if data.memory is None and engine is None:
+            return None
+        raise
+    return LargeTable(memory=memory, size=size, reports=reports, engine=engine)
+
+
+def _bytes_of_text(data: DataSettings, files: Sequence[Path]) -> float:
+    """The memory that text takes as typed columns, by its first rows; packed text counts as ten times longer."""
+    whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
+    for _, piece in raw_pieces(files[:1], data.text, Bounds(memory=whole, piece_bytes=PROBE_BYTES)):
+        letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
+        return TextTypes().add(piece).estimated_size() / (letters + piece.height * piece.width) * whole
+    return 0.0
+
+
+def _row_bytes(frame: pl.DataFrame) -> float:
+    """The memory that a row takes, about: of a long table the mean over rows in several places."""
+    if frame.height <= PLACES * PLACE_ROWS:
+        return frame.estimated_size() / max(1, frame.height)
+    starts = range(0, frame.height - PLACE_ROWS + 1, (frame.height - PLACE_ROWS) // (PLACES - 1))
+    sizes = [frame[start : start + PLACE_ROWS].estimated_size() for start in starts]
+    return sum(sizes) / (len(sizes) * PLACE_ROWS)
+
+
+def _lacking(place: Path, needed: float) -> str:
+    """The space that is needed and what the disk of a place has; empty if that is enough."""
+    free = shutil.disk_usage(_existing(place)).free
+    return f"{_size(needed)} of disk, and {place} has {_size(free)} free" if needed > free else ""
+
+
+def _existing(place: Path) -> Path:
+    """A place, or the nearest folder above it that exists."""
+    return next(path for path in (place.absolute(), *place.absolute().parents) if path.exists())
+
+
+def _size(number: float) -> str:
+    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.0f} MB"

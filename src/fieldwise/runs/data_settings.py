@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fieldwise.data.read.found import find_files
+from fieldwise.data.read.file_listing import find_files
 from fieldwise.errors import ConfigError
 from fieldwise.storage.memory import available_memory, parse_bytes
+
+if TYPE_CHECKING:
+    from fieldwise.data.read.delimited import TextFormat
 
 __all__ = ["DataSettings", "check_seed"]
 
@@ -60,6 +64,13 @@ class DataSettings:
     def memory_bytes(self) -> int:
         """The bytes of `memory`; if it is omitted, half of what the machine has available now."""
         return available_memory() // 2 if self.memory is None else parse_bytes(self.memory, "data.memory")
+
+    @property
+    def text(self) -> "TextFormat":
+        """How delimited text of `path` is written."""
+        from fieldwise.data.read.delimited import TextFormat  # which imports Polars
+
+        return TextFormat(separator=self.separator, encoding=self.encoding, columns=self.columns)
 
     @property
     def files(self) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Leaderboards of recipes: means over seeds, intervals, and paired tests against a baseline."""
+"""Leaderboards of recipes, by metrics of test rows or of rankings: means over seeds, intervals, paired tests."""
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
@@ -7,16 +7,36 @@ from typing import Any
 
 import numpy as np
 
+from fieldwise.charts import Chart, Dot, dot_chart, wider
 from fieldwise.config import nearest, to_plain
+from fieldwise.display import Table, pandas_frame
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.binary import sigmoid
-from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled
+from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_means
+from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.delong import delong
-from fieldwise.evaluation.registry import METRICS, compared
-from fieldwise.evaluation.reliability import calibration_error
-from fieldwise.runs.records import Record
+from fieldwise.evaluation.registry import METRICS, compared, shown_name
+from fieldwise.evaluation.top_k import TOP_K, top_k_metrics
+from fieldwise.runs.ranking import Ranked
+from fieldwise.runs.records import RunRecord
 
-__all__ = ["Board", "Difference", "Line", "board_to_plain", "check_choices", "leaderboards"]
+__all__ = [
+    "MAIN",
+    "POPULARITY",
+    "TOP_K_NAMES",
+    "Board",
+    "Difference",
+    "Line",
+    "RankingBoard",
+    "RankingLine",
+    "check_choices",
+    "leaderboards",
+    "ranking_boards",
+]
+
+POPULARITY = "popularity"
+TOP_K_NAMES = {"hr": "HR", "ndcg": "NDCG", "recall": "recall"}
+MAIN = "ndcg"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,28 +112,94 @@ class Board:
 
     def to_pandas(self) -> Any:
         """A pandas frame with a row per recipe: metrics, intervals, differences from the baseline, seconds."""
-        from fieldwise.notebook.frames import leaderboard_frame, to_pandas
+        rows = []
+        for line in self.lines:
+            row: dict[str, object] = {"recipe": line.recipe, "seeds": len(line.seeds)}
+            for name, found in line.metrics.items():
+                row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+                gain = line.against[name].estimate if line.against else None
+                for end, part in {"gain": "value", "gain_low": "low", "gain_high": "high", "p": "p"}.items():
+                    row[f"{name}_{end}"] = getattr(gain, part, None)
+            rows.append(row | {"parameters": line.parameters, "epochs": line.epochs, "seconds": line.seconds})
+        return pandas_frame(rows)
 
-        return to_pandas(leaderboard_frame(self))
-
-    def plot(self, ax: Any = None) -> Any:
-        """Plot the recipes with intervals on Matplotlib axes (new ones if omitted) and return the axes."""
-        from fieldwise.notebook.plots import plot_leaderboard
-
-        return plot_leaderboard(self, ax)
+    def plot(self) -> Chart:
+        """A chart of the recipes with their 95 % intervals, best first; the baseline has a colour of its own."""
+        found = [(line, line.metrics[self.metric]) for line in self.lines]
+        dots = [
+            Dot(name=line.recipe, value=one.value, low=one.low, high=one.high, colour=int(line.recipe == self.base))
+            for line, one in found
+        ]
+        span = wider(min(one.low for _, one in found), max(one.high for _, one in found), 0.01)
+        title = f"test {shown_name(self.metric)}: means and 95 % intervals; {self.title}, {self.rows:,} test rows"
+        return dot_chart(dots, span, title=title)
 
     def _repr_html_(self) -> str:
-        from fieldwise.notebook.html import leaderboard_html
-
-        return leaderboard_html(self)
+        """Each recipe's metrics with 95 % intervals and its gain over the baseline."""
+        rows = []
+        for line in self.lines:
+            cells: list[object] = [f"{m.value:.4f} [{m.low:.4f}, {m.high:.4f}]" for m in line.metrics.values()]
+            gain = line.against[self.metric].estimate if line.against else None
+            cells.append("baseline" if gain is None else f"{gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]")
+            rows.append([line.recipe, *cells, line.parameters, line.seconds])
+        words = [shown_name(m) for m in self.lines[0].metrics]
+        columns = ["recipe", *words, f"gain in {shown_name(self.metric)}", "parameters", "seconds"]
+        note = f"means over seeds with 95 % intervals of {self.replicates:,} bootstrap replicates"
+        title = f"{self.title}, {self.rows:,} test rows"
+        return Table(title=title, columns=columns, rows=rows, note=note)._repr_html_()
 
     def to_plain(self) -> dict[str, Any]:
         """The leaderboard as plain values for JSON, with p only for differences."""
-        return board_to_plain(self)
+        return _board_to_plain(self)
 
 
-def board_to_plain(board: Any) -> dict[str, Any]:
-    """A leaderboard, of scores or of rankings, as plain values for JSON, with p only for differences."""
+@dataclass(frozen=True, kw_only=True)
+class RankingLine:
+    """The ranking metrics of one recipe, or of popularity.
+
+    Args:
+        recipe: its name, or `popularity`.
+        metrics: the mean over users and seeds, by name.
+        by_seed: the means over users, in the order of the seeds.
+        against: differences from the baseline, by metric; None for the baseline itself.
+    """
+
+    recipe: str
+    metrics: Mapping[str, Estimate]
+    by_seed: Mapping[str, tuple[float, ...]]
+    against: Mapping[str, Estimate] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingBoard:
+    """A leaderboard of recipes and popularity on the same ranking task, by NDCG, best first.
+
+    Args:
+        k: the cutoff.
+        sentence: description of the task.
+        users: number of users.
+        items: number of items of the catalogue.
+        candidates: number of sampled items per user besides the liked ones; None: all items.
+        base: the baseline.
+        replicates: number of bootstrap replicates over users.
+        lines: the lines, best first.
+    """
+
+    k: int
+    sentence: str
+    users: int
+    items: int
+    candidates: int | None
+    base: str
+    replicates: int
+    lines: tuple[RankingLine, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        """The leaderboard as plain values for JSON, with p only for differences."""
+        return _board_to_plain(self)
+
+
+def _board_to_plain(board: Board | RankingBoard) -> dict[str, Any]:
     plain: dict[str, Any] = to_plain(board)
     for line in plain["lines"]:
         for found in line["metrics"].values():
@@ -122,7 +208,7 @@ def board_to_plain(board: Any) -> dict[str, Any]:
 
 
 def leaderboards(
-    runs: Mapping[str, Sequence[Record]],
+    runs: Mapping[str, Sequence[RunRecord]],
     *,
     base: str | None = None,
     metric: str | None = None,
@@ -139,13 +225,14 @@ def leaderboards(
         seed: seed of the bootstrap.
 
     Errors:
-        ConfigError: an unknown base or metric. DataError: damaged runs; runs of one recipe with different rows.
+        ConfigError: an unknown base or metric. DataError: damaged runs; runs of one recipe with different rows;
+            recipes of a table with unequal numbers of runs.
     """
-    check_choices(runs, {r.facts.task for records in runs.values() for r in records}, base, metric)
-    tables: dict[tuple[str, ...], list[str]] = {}
+    check_choices(runs, {r["task"] for records in runs.values() for r in records}, base, metric)
+    tables: dict[tuple[str, ...], dict[str, Sequence[RunRecord]]] = {}
     for name, records in runs.items():
-        tables.setdefault(_table_of(name, records), []).append(name)
-    return [_board({name: runs[name] for name in names}, base, metric, replicates, seed) for names in tables.values()]
+        tables.setdefault(_table_of(name, records), {})[name] = records
+    return [_board(table, base, metric, replicates, seed) for table in tables.values()]
 
 
 def check_choices(names: Collection[str], tasks: Collection[str], base: str | None, metric: str | None) -> None:
@@ -162,78 +249,134 @@ def check_choices(names: Collection[str], tasks: Collection[str], base: str | No
         raise ConfigError(f"metric must be one of {', '.join(known)} for a {words} label, found {metric!r}")
 
 
-def _table_of(name: str, records: Sequence[Record]) -> tuple[str, ...]:
+def _table_of(name: str, records: Sequence[RunRecord]) -> tuple[str, ...]:
     """Benchmark, protocol, task and test rows of a recipe's runs."""
     places = {
-        (of.benchmark, of.protocol, of.task, of.test_digest, hashlib.sha256(record.test_rows[0].tobytes()).hexdigest())
-        for record, of in ((record, record.facts) for record in records)
+        (
+            *(str(record[fact]) for fact in ("benchmark", "protocol", "task", "test_digest")),
+            hashlib.sha256(record.test_rows[0].tobytes()).hexdigest(),
+        )
+        for record in records
     }
     if len(places) != 1:
         raise DataError(f"the seeds of a recipe must share their test rows, but those of {name} differ: set data_seed")
     return places.pop()
 
 
-def _measured(record: Record, metric: MetricName) -> float:
+def _measured(record: RunRecord, metric: MetricName) -> float:
     """A metric of a run's test rows; for older runs without it, computed from the stored scores."""
-    found = record.facts.test
+    found = record["test"]
     if metric == "ece" and metric not in found:
         y, score = record.test_rows
         return calibration_error(y, sigmoid(score))
     return float(found[metric])
 
 
+Values = Mapping[str, dict[str, np.ndarray]]  # by name and metric: values per seed [S], or draws of their mean [R]
+
+
+def _line(values: Values, draws: Values, name: str, base: str) -> dict[str, Any]:
+    """What every line has; differences from the baseline are paired by row (or user) and by seed."""
+    own, drawn, of_base = values[name], draws[name], (values[base], draws[base])
+    gains = {m: estimate(own[m] - of_base[0][m], drawn[m] - of_base[1][m]) for m in own} if name != base else None
+    return {
+        "recipe": name,
+        "metrics": {m: estimate(own[m], drawn[m], least=0.0) for m in own},
+        "by_seed": {m: tuple(found.tolist()) for m, found in own.items()},
+        "against": gains,
+    }
+
+
 def _board(
-    runs: Mapping[str, Sequence[Record]], base: str | None, metric: str | None, replicates: int, seed: int
+    runs: Mapping[str, Sequence[RunRecord]], base: str | None, metric: str | None, replicates: int, seed: int
 ) -> Board:
     names = list(runs)
-    facts = runs[names[0]][0].facts
-    task = facts.task
-    main = next((m for m in compared(task) if m == metric), compared(task)[0])
-    reference = names.index(base) if base in names else 0
-    y = runs[names[0]][0].test_rows[0]
-    scores = np.stack([[record.test_rows[1] for record in runs[name]] for name in names])  # [M, S, N]
+    if len({len(records) for records in runs.values()}) != 1:
+        sizes = ", ".join(f"{len(records)} of {name}" for name, records in runs.items())
+        raise DataError(f"the recipes of a leaderboard must have equal numbers of runs, found {sizes}: add the others")
+    first = runs[names[0]][0]
+    task, metrics = first["task"], compared(first["task"])
+    main = next((m for m in metrics if m == metric), metrics[0])
+    base = base if base is not None and base in names else names[0]
+    y = first.test_rows[0]
+    scores = {name: np.stack([record.test_rows[1] for record in records]) for name, records in runs.items()}  # [S, N]
     rare = task == "binary" and min(int(y.sum()), int(len(y) - y.sum())) < 2
-    by_seed, drawn = {}, {}
-    for m in compared(task):
-        by_seed[m] = np.array([[_measured(record, m) for record in runs[name]] for name in names])  # [M, S]
-        of_each = resampled(y, scores.reshape(-1, len(y)), m, replicates=replicates, seed=seed)
-        drawn[m] = of_each.reshape(replicates, *by_seed[m].shape).mean(2)  # [R, M]
+    every = np.concatenate(list(scores.values()))
+    seeds = len(scores[names[0]])
+    values: Values = {name: {m: np.array([_measured(one, m) for one in runs[name]]) for m in metrics} for name in names}
+    drawn = {m: resampled(y, every, m, replicates=replicates, seed=seed) for m in metrics}
+    means = {m: of.reshape(replicates, len(names), seeds).mean(2) for m, of in drawn.items()}
+    draws: Values = {name: {m: means[m][:, k] for m in metrics} for k, name in enumerate(names)}
     lines = []
-    for k, name in enumerate(names):
-        records = runs[name]
-        against: dict[str, Difference] | None = None
-        if k != reference:
-            against = {
-                m: Difference(
-                    estimate=estimate(by_seed[m][k] - by_seed[m][reference], drawn[m][:, k] - drawn[m][:, reference]),
-                    delong_p=None if m != "auc" or rare else delong(y, scores[k], scores[reference]).p,
-                )
-                for m in compared(task)
-            }
-        of_runs = [record.facts for record in records]
-        timed = [of.seconds_per_epoch for of in of_runs if of.seconds_per_epoch is not None]
+    for name, records in runs.items():
+        line = _line(values, draws, name, base)
+        if (found := line["against"]) is not None:
+            tests = {"auc": delong(y, scores[name], scores[base]).p} if "auc" in found and not rare else {}
+            line["against"] = {m: Difference(estimate=of, delong_p=tests.get(m)) for m, of in found.items()}
+        timed = [epoch for one in records if (epoch := one.about.get("seconds_per_epoch")) is not None]
         lines.append(
             Line(
-                recipe=name,
-                seeds=tuple(of.seed for of in of_runs),
-                metrics={m: estimate(by_seed[m][k], drawn[m][:, k], least=0.0) for m in compared(task)},
-                by_seed={m: tuple(by_seed[m][k].tolist()) for m in compared(task)},
-                against=against,
-                parameters=of_runs[0].parameters,
-                epochs=float(np.mean([of.epochs for of in of_runs])),
-                seconds=float(np.mean([of.seconds for of in of_runs])),
+                **line,
+                seeds=tuple(one["seed"] for one in records),
+                parameters=records[0]["parameters"],
+                epochs=float(np.mean([one["epochs"] for one in records])),
+                seconds=float(np.mean([one["seconds"] for one in records])),
                 seconds_per_epoch=float(np.mean(timed)) if timed else None,
                 runs=tuple(str(record.folder) for record in records),
             )
         )
     lines.sort(key=lambda line: line.metrics[main].value, reverse=METRICS[main].higher)
     return Board(
-        benchmark=facts.benchmark,
-        protocol=facts.protocol,
+        benchmark=first["benchmark"],
+        protocol=first["protocol"],
         rows=len(y),
         task=task,
         metric=main,
-        base=names[reference],
+        base=base,
+        replicates=replicates,
+        lines=tuple(lines),
+    )
+
+
+def ranking_boards(
+    runs: Mapping[str, Sequence[Ranked]], *, k: int = 10, base: str | None = None, replicates: int = 1000, seed: int = 0
+) -> list[RankingBoard]:
+    """A leaderboard for each ranking task (users, items and exclusions), usually one.
+
+    Args:
+        runs: rankings by recipe name, one per seed.
+        k: the cutoff.
+        base: the baseline; the first of each table if omitted or not in it.
+        replicates: number of bootstrap replicates over users.
+        seed: seed of the bootstrap.
+    """
+    tables: dict[frozenset[str], dict[str, Sequence[Ranked]]] = {}
+    for name, rankings in runs.items():
+        tables.setdefault(frozenset(str(one.about["digest"]) for one in rankings), {})[name] = rankings
+    return [_ranking_board(table, k, base, replicates, seed) for table in tables.values()]
+
+
+def _ranking_board(
+    runs: Mapping[str, Sequence[Ranked]], k: int, base: str | None, replicates: int, seed: int
+) -> RankingBoard:
+    base = base if base is not None and base in runs else next(iter(runs))
+    first = runs[base][0]
+    places = {name: [one.place for one in of] for name, of in runs.items()} | {POPULARITY: [first.popular]}
+    by_user = {name: [top_k_metrics(one, first.user, first.users, k) for one in of] for name, of in places.items()}
+    # Popularity has no seeds: it is the same for each of the baseline's.
+    values = {name: {m: np.array([one[m].mean() for one in of]) for m in TOP_K} for name, of in by_user.items()}
+    means = np.array([np.mean([one[m] for one in of], axis=0) for of in by_user.values() for m in TOP_K])
+    drawn = resampled_means(means, replicates=replicates, seed=seed).reshape(replicates, len(places), len(TOP_K))
+    draws = {name: dict(zip(TOP_K, drawn[:, n].T, strict=True)) for n, name in enumerate(places)}
+    lines = [RankingLine(**_line(values, draws, name, base)) for name in places]
+    lines.sort(key=lambda line: line.metrics[MAIN].value, reverse=True)
+    return RankingBoard(
+        k=k,
+        sentence=str(first.about["sentence"]),
+        users=first.users,
+        items=int(first.about["items"]),
+        candidates=first.about["settings"].get("candidates"),
+        base=base,
         replicates=replicates,
         lines=tuple(lines),
     )

@@ -1,63 +1,120 @@
-"""Running a recipe on prepared rows: train, evaluate and make a bundle."""
+"""Training a recipe on prepared rows: fit, train again on all rows, evaluate on the test rows, make a bundle."""
 
 import dataclasses
+import hashlib
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import polars as pl
+import torch
+from torch import nn
 
 from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.trained_rows import TRAINED_ROWS, trained_rows
-from fieldwise.bundle.warm_start import WarmStart
+from fieldwise.bundle.warm_start import WarmStart, warm_start
 from fieldwise.config import to_plain
-from fieldwise.data.prepare.all_rows import encoded_by
-from fieldwise.data.prepare.prepared import Part, Prepared
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.prepare.prepared import Part, Prepared, encoded_by, encoded_together
+from fieldwise.data.table import EncodedTable
+from fieldwise.distributed.process_group import current_group
+from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.models import parameter_count
-from fieldwise.models.build import model_to_dict
-from fieldwise.ops.devices import device_of
-from fieldwise.runs.defaults import Chosen
-from fieldwise.runs.environment import environment
-from fieldwise.runs.fit_parts import Refit
-from fieldwise.runs.fitting import FittedRecipe, fit_recipe, refit_recipe
+from fieldwise.models.build import build_network, model_to_dict
+from fieldwise.models.own import source_digest
+from fieldwise.ops.devices import device_of, open_device
+from fieldwise.ops.threads import use_passive_openmp_wait
+from fieldwise.runs.defaults import Chosen, Facts, resolve, scaled_labels
+from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.recipe import Recipe
-from fieldwise.training.callbacks import Callback
+from fieldwise.schema import Schema
+from fieldwise.training.callbacks import Callback, OutOfTime
+from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.reported import Reported
+from fieldwise.training.parallel import check_same_on_all_ranks
+from fieldwise.training.progress import Reported
 from fieldwise.training.result import FitResult, result_to_plain
+from fieldwise.training.settings import LBFGS
 from fieldwise.training.unfinished import Unfinished
+from fieldwise.version import __version__
 
-__all__ = ["Run", "best_possible", "finish_run", "train_recipe"]
+__all__ = [
+    "Refit",
+    "TrainingResult",
+    "best_possible",
+    "evaluate_on_test",
+    "fit_again",
+    "fit_parts",
+    "fit_recipe",
+    "resolve_defaults",
+    "train_recipe",
+]
 
 PROBABILITY = "true_probability"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """One trained recipe.
+class Refit:
+    """The second training of a network, on training and validation rows together (`training.refit`).
 
     Args:
-        best_possible: metrics of the main label's true probabilities on the test rows, if the data have them.
-        warm_start: the report of the warm start, if there was one.
+        rows: number of rows.
+        epochs: passes over them: as many as the first training took to its best evaluation.
+        seconds: its duration.
+    """
+
+    rows: int
+    epochs: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingResult:
+    """The result of a training.
+
+    Args:
+        recipe: the recipe with complete settings.
+        bundle: the network with the best weights on the validation rows; after a second training, with that one's. It
+            has no sample rows before the test rows are evaluated, so that a trial does not read raw rows.
+        result: the training with early stopping on validation rows.
         chosen: settings chosen from the data, which are also in `recipe`.
+        start: the bundle of the warm start, if there was one.
+        warm_start: the report of the warm start.
         refit: the second training, on training and validation rows, if there was one.
+        counts: numbers of rows, as of `Prepared`.
+        test: metrics of the test rows; empty until they are evaluated.
+        best_possible: metrics of the main label's true probabilities on the test rows, if the data have them.
+        seconds: duration of training and evaluation.
     """
 
     recipe: Recipe
     bundle: Bundle
     result: FitResult
-    parameters: int
-    valid: Mapping[str, float]
-    test: Mapping[str, float]
-    best_possible: Mapping[str, float] | None
-    counts: Mapping[str, int]
-    seconds: float
-    warm_start: WarmStart | None = None
     chosen: tuple[Chosen, ...] = ()
+    start: Bundle | None = None
+    warm_start: WarmStart | None = None
     refit: Refit | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    test: Mapping[str, float] = field(default_factory=dict)
+    best_possible: Mapping[str, float] | None = None
+    seconds: float = 0.0
+
+    @property
+    def valid(self) -> Mapping[str, float]:
+        """Metrics of the validation rows, at the best evaluation of the first training."""
+        return self.result.best.metrics
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters of the network."""
+        return parameter_count(self.bundle.network)
 
     def record(self) -> dict[str, Any]:
         """Plain values for JSON: recipe, parameters, epochs, seconds, validation and test metrics, settings."""
@@ -77,82 +134,194 @@ class Run:
             "valid": dict(self.valid),
             "test": dict(self.test),
         }
-        if self.chosen:
-            record["defaults"] = to_plain(self.chosen)
-        if self.refit is not None:
-            record["refit"] = to_plain(self.refit)
-        if self.best_possible is not None:
-            record["best_possible"] = dict(self.best_possible)
         if self.warm_start is not None:
             record["warm_start"] = {"bundle": self.recipe.warm_start, **to_plain(self.warm_start)}
-        return record
+        more = {"defaults": self.chosen or None, "refit": self.refit, "best_possible": self.best_possible}
+        return record | {name: to_plain(facts) for name, facts in more.items() if facts is not None}
 
 
 def train_recipe(
     recipe: Recipe, prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: Unfinished | None = None
-) -> Run:
+) -> TrainingResult:
     """Train a recipe, restore the best weights, and evaluate validation rows and (once) test rows.
 
     With `training.refit` the network is trained again on training and validation rows before the test rows are
     evaluated. Given a folder of an unfinished run, checkpoints are written there, and the same run resumes from them.
 
     Errors:
-        As for `fit_recipe`.
+        As for `fit_parts`.
     """
     began = time.perf_counter()
-    fitted = fit_recipe(recipe, prepared, callbacks, unfinished)
-    if fitted.recipe.training.refit:
-        fitted = refit_recipe(fitted, prepared, callbacks, unfinished)
+    trained = fit_recipe(recipe, prepared, callbacks, unfinished)
+    if trained.recipe.training.refit:
+        trained = fit_again(trained, prepared.train, prepared.valid, callbacks, unfinished)
     here = time.perf_counter() - began  # of a resumed run only the part in this process
-    told = next((one for one in callbacks if isinstance(one, Reported)), None)
-    return finish_run(prepared, fitted, spent=max(here, fitted.result.seconds), told=told)
+    reporter = next((one for one in callbacks if isinstance(one, Reported)), None)
+    return evaluate_on_test(trained, prepared, spent=max(here, trained.result.seconds), reporter=reporter)
 
 
-def finish_run(prepared: Prepared, fitted: FittedRecipe, *, spent: float, told: Reported | None = None) -> Run:
-    """The run of a trained network: its bundle and its metrics, with the test rows evaluated once.
+def resolve_defaults(recipe: Recipe, train: Part, start: Bundle | None = None) -> tuple[Recipe, tuple[Chosen, ...]]:
+    """The recipe with complete settings, and those of them that were chosen from the training rows.
+
+    Settings with `of_schema` take the fields of user and item ids from the schema.
 
     Args:
-        prepared: its rows.
-        fitted: the network with its recipe.
-        spent: duration of training in seconds, with the part before an interruption.
-        told: told the test rows that are scored.
+        recipe: the recipe.
+        train: the training rows.
+        start: the bundle of a warm start.
     """
-    began, recipe = time.perf_counter(), fitted.recipe
+    model = recipe.model.of_schema(recipe.schema) if hasattr(recipe.model, "of_schema") else recipe.model
+    if recipe.defaults == "fixed":
+        return dataclasses.replace(recipe, model=model), ()
+    facts = Facts.of(train.table, recipe.schema.labels, warm=start is not None)
+    found = resolve(model, recipe.training, facts)
+    before = {} if start is None else {one.name: one for one in start.schema.labels}
+    schema, scales = scaled_labels(recipe.schema, facts, before)
+    complete = dataclasses.replace(recipe, schema=schema, model=found.model, training=found.training, defaults="fixed")
+    return complete, (*found.chosen, *scales)
+
+
+def fit_recipe(
+    recipe: Recipe, prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: Unfinished | None = None
+) -> TrainingResult:
+    """Train a recipe's model on its training rows, as `fit_parts` does; the test rows are not evaluated."""
+    parts = prepared.train, prepared.valid
+    return fit_parts(recipe, prepared.encoder, *parts, callbacks, unfinished, test=prepared.test)
+
+
+def fit_parts(
+    recipe: Recipe,
+    encoder: Encoder,
+    train: Part,
+    valid: Part,
+    callbacks: Sequence[Callback] = (),
+    unfinished: Unfinished | None = None,
+    *,
+    test: Part | None = None,
+) -> TrainingResult:
+    """Train on the training rows and restore the best weights on the validation rows.
+
+    Ctrl-C ends training early, as in `fieldwise.training.fit.Training`. PyTorch's idle threads sleep from now on
+    (`fieldwise.ops.threads`).
+
+    Args:
+        recipe: schema, model, training, defaults, seed and warm start are used.
+        encoder: fitted on the training rows.
+        train: the training rows.
+        valid: the validation rows.
+        callbacks: called at the start, after every step and evaluation, and at the end.
+        unfinished: where checkpoints are written, and from where the same run resumes if it was killed; the second
+            training has its own checkpoints there.
+        test: the test rows, which only the bundle of a warm start is compared with.
+
+    Errors:
+        BundleError: the recipe's warm_start is not a valid bundle.
+        ConfigError: settings that do not fit the model or the task; a warm start without matching weights; other
+            settings or rows than those of the unfinished run.
+        TrainingError: the loss is not finite.
+    """
+    start = None if recipe.warm_start is None else Bundle.load(Path(recipe.warm_start))
+    recipe, chosen = resolve_defaults(recipe, train, start)
+    if start is not None and (recipe.training.linear_start or recipe.training.optimizer == LBFGS):
+        raise ConfigError(
+            "a warm start keeps its bundle's first-order weights, which linear_start and optimizer = 'lbfgs' solve "
+            "anew: leave out warm_start or that setting"
+        )
+    facts = cache(partial(_run_facts, recipe, start, train, valid))
+    if (group := current_group()) is not None:
+        check_same_on_all_ranks(group, {**facts(), "commit": commit()})
+    network, started = _network(recipe, encoder, start)
+    if start is not None and started is not None and test is not None:
+        started = dataclasses.replace(
+            started,
+            same_test_rows=_held_out(start, "test", test, recipe.schema),
+            same_valid_rows=_held_out(start, "valid", valid, recipe.schema),
+        )
+    result = _fit(network, train.table, valid.table, recipe, callbacks, unfinished, facts, group=valid.group)
+    bundle = Bundle(recipe.schema, encoder, recipe.model, network, pl.DataFrame())
+    return TrainingResult(recipe=recipe, bundle=bundle, result=result, chosen=chosen, start=start, warm_start=started)
+
+
+def fit_again(
+    trained: TrainingResult,
+    train: Part,
+    valid: Part,
+    callbacks: Sequence[Callback] = (),
+    unfinished: Unfinished | None = None,
+) -> TrainingResult:
+    """Train a network of the same settings from the start, on the training and validation rows together.
+
+    Its encoder is fitted on both. It takes as many epochs as the first training to its best evaluation, with the same
+    learning rates; nothing is evaluated. After Ctrl-C, or `OutOfTime` of a callback, the first network is returned,
+    and the result's `stopped` says so. A first training that was interrupted is returned as it is.
+
+    Args:
+        trained: the first training.
+        train: its training rows.
+        valid: its validation rows.
+        callbacks: as in `fit_parts`.
+        unfinished: as in `fit_parts`.
+
+    Errors:
+        DataError: a column has other types of values in the two parts.
+        TrainingError: the loss is not finite.
+    """
+    recipe, first = trained.recipe, trained.result
+    if first.stopped == "interrupted":
+        return trained
+    encoder, table = encoded_together(train, valid, recipe.schema)
+    network, _ = _network(recipe, encoder, trained.start)
+    facts = partial(_run_facts, recipe, trained.start, train, valid, first)
+    try:
+        again = _fit(network, table, first, recipe, callbacks, unfinished, facts)
+    except (KeyboardInterrupt, OutOfTime) as e:
+        stopped: Literal["interrupted", "time"] = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
+        return dataclasses.replace(trained, result=dataclasses.replace(first, stopped=stopped))
+    return dataclasses.replace(
+        trained,
+        bundle=dataclasses.replace(trained.bundle, encoder=encoder, network=network),
+        refit=Refit(rows=len(table), epochs=again.best.epoch, seconds=round(again.seconds, 3)),
+    )
+
+
+def evaluate_on_test(
+    trained: TrainingResult, prepared: Prepared, *, spent: float, reporter: Reported | None = None
+) -> TrainingResult:
+    """The result of a training with metrics of the test rows, which are evaluated once, and its bundle with all facts.
+
+    Args:
+        trained: the training.
+        prepared: its rows.
+        spent: its duration in seconds, with the part before an interruption.
+        reporter: told the test rows that are scored.
+    """
+    began, recipe, bundle = time.perf_counter(), trained.recipe, trained.bundle
     parts = {"test": prepared.test, "valid": prepared.valid}
     digests = {f"{name}_digest": rows_digest(part.frame, recipe.schema) for name, part in parts.items()}
-    network, result = fitted.network, fitted.result
     objective, by_loss = Objective.of(*recipe.schema.labels), recipe.training.monitor == "loss"
-    table = encoded_by(fitted.encoder, prepared.test, prepared.encoder)
-    if told is not None:
-        told.scoring(len(table))
-    scored = None if told is None else told.scored
-    test = evaluate(network, table, objective, prepared.test.group, loss=by_loss, scored=scored)
-    run = Run(
-        recipe=recipe,
-        bundle=Bundle(
-            recipe.schema, fitted.encoder, recipe.model, network, sample_rows(recipe.schema, prepared.valid.frame)
-        ),
-        result=result,
-        parameters=parameter_count(network),
-        valid=result.best.metrics,
+    table = encoded_by(bundle.encoder, prepared.test, prepared.encoder)
+    if reporter is not None:
+        reporter.scoring(len(table))
+    scored = None if reporter is None else reporter.scored
+    test = evaluate(bundle.network, table, objective, prepared.test.group, loss=by_loss, scored=scored)
+    done = dataclasses.replace(
+        trained,
+        counts=prepared.counts,
         test=test,
         best_possible=best_possible(prepared.test) if recipe.schema.label.task == "binary" else None,
-        counts=prepared.counts,
         seconds=spent + time.perf_counter() - began,
-        warm_start=fitted.warm_start,
-        chosen=fitted.chosen,
-        refit=fitted.refit,
     )
     about = {
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
-        "run": {**run.record(), **digests},
-        "history": result_to_plain(result)["history"],
-        "environment": environment(device_of(network)),
+        "run": {**done.record(), **digests},
+        "history": result_to_plain(done.result)["history"],
+        "environment": environment(device_of(bundle.network)),
         TRAINED_ROWS: trained_rows(
-            recipe.schema, prepared.train.frame, prepared.valid.frame, refit=fitted.refit is not None
+            recipe.schema, prepared.train.frame, prepared.valid.frame, refit=done.refit is not None
         ),
     }
-    return dataclasses.replace(run, bundle=dataclasses.replace(run.bundle, about=about))
+    samples = sample_rows(recipe.schema, prepared.valid.frame)
+    return dataclasses.replace(done, bundle=dataclasses.replace(bundle, samples=samples, about=about))
 
 
 def best_possible(part: Part) -> dict[str, float] | None:
@@ -164,3 +333,97 @@ def best_possible(part: Part) -> dict[str, float] | None:
         return None
     p = column.to_numpy()
     return binary_metrics(part.main.astype(np.float64), np.log(p) - np.log1p(-p), group=part.group)
+
+
+def _network(recipe: Recipe, encoder: Encoder, start: Bundle | None) -> tuple[nn.Module, WarmStart | None]:
+    """A network before training, and the report of its warm start."""
+    labels = recipe.schema.labels
+    network = build_network(recipe.model, encoder.layout, recipe.seed, labels=len(labels))
+    started = None if start is None else warm_start(network, encoder, start, labels=labels)
+    use_passive_openmp_wait()
+    return network, started
+
+
+def _fit(
+    network: nn.Module,
+    train: EncodedTable,
+    valid: EncodedTable | FitResult,
+    recipe: Recipe,
+    callbacks: Sequence[Callback],
+    unfinished: Unfinished | None,
+    facts: Callable[[], Mapping[str, Any]],
+    *,
+    group: np.ndarray | None = None,
+) -> FitResult:
+    """A training; with the first one's result in place of validation rows, the second. Process 0 writes checkpoints."""
+    second, world, checkpoints = isinstance(valid, FitResult), current_group(), None
+    if unfinished is not None and (world is None or world.is_main_process):
+        checkpoints = Checkpoints(
+            place=unfinished,
+            name="second" if second else "first",
+            minutes=recipe.training.checkpoint_minutes,
+            about=facts,
+            always=recipe.training.refit and not second,  # the second training begins with the first one's result
+        )
+    return Training(
+        network,
+        train,
+        valid,
+        settings=recipe.training,
+        objective=Objective.of(*recipe.schema.labels),
+        seed=recipe.seed,
+        valid_group=group,
+        callbacks=callbacks,
+        about={"model": model_to_dict(recipe.model)},
+        checkpoints=checkpoints,
+    ).run()
+
+
+def _run_facts(
+    recipe: Recipe, start: Bundle | None, train: Part, valid: Part, first: FitResult | None = None
+) -> dict[str, Any]:
+    """What processes that resume a training, or share it, must have in common: settings, rows and versions.
+
+    Args:
+        recipe: with complete settings.
+        start: the bundle of a warm start.
+        train: the training rows.
+        valid: the validation rows.
+        first: the first training's result, for the second.
+    """
+    training: dict[str, Any] = to_plain(recipe.training)
+    del training["checkpoint_minutes"]
+    if (device := open_device(recipe.training.device)).type != "cpu":
+        training["device"] = device.type  # another one rounds otherwise
+    facts: dict[str, Any] = {
+        "schema": to_plain(recipe.schema),
+        "model": model_to_dict(recipe.model),
+        "training": training,
+        "seed": recipe.seed,
+        "training rows": _digest(train, recipe.schema),
+        "validation rows": _digest(valid, recipe.schema),
+        "versions": {"fieldwise": __version__, "torch": torch.__version__},
+    }
+    if (code := source_digest(recipe.model)) is not None:
+        facts["code of the model"] = code
+    if start is not None:
+        facts["warm_start"] = start.digest
+    if first is not None:
+        facts["first training"] = [[e.epoch, e.learning_rate] for e in first.history]
+    return facts
+
+
+def _digest(part: Part, schema: Schema) -> str:
+    """The digest of a part's rows, and of their weights if there are."""
+    found, weight = rows_digest(part.frame, schema), part.table.weight
+    return found if weight is None else f"{found} {hashlib.sha256(np.ascontiguousarray(weight).data).hexdigest()}"
+
+
+def _held_out(bundle: Bundle, name: str, part: Part, schema: Schema) -> bool:
+    """Whether the run of a bundle, and those that it started from, held out these rows."""
+    former = bundle.about.get("run", {})
+    if name == "valid" and "refit" in former:
+        return False
+    if former.get(f"{name}_digest") != rows_digest(part.frame, schema):
+        return False
+    return "warm_start" not in former or former["warm_start"].get(f"same_{name}_rows") is True

@@ -16,28 +16,77 @@ import torch
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.prepare.ordering import order_values
+from fieldwise.data.prepare.ordering import latest_rows, order_values
 from fieldwise.data.prepare.prepared import Part, Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.top_k import places
-from fieldwise.runs.ranking_settings import RankingSettings, check_ranking
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
-from fieldwise.scoring.batches import in_numpy
-from fieldwise.scoring.candidates import score_candidates
-from fieldwise.scoring.request import split_columns
+from fieldwise.scoring.candidates import CatalogueScorer
+from fieldwise.scoring.items import ItemTable
 
-__all__ = ["Ranked", "RankingTask", "rank_items"]
+__all__ = ["Ranked", "RankingSettings", "RankingTask", "check_ranking", "rank_items"]
 
 USER, ITEM, ROW = "user", "item", "row"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RankingTask:
-    """A ranking task: users with their test positives, and the candidate items.
+@dataclass(frozen=True, kw_only=True)
+class RankingSettings:
+    """Settings of the ranking evaluation.
 
     Args:
+        candidates: number of sampled items per user, besides the test positives, none of them liked; None: all items.
+        users: maximum number of users, sampled; None: all.
+        keep_seen: also rank items that the user liked in training or validation rows.
+        seed: seed for sampling users and items, and for the order of equal scores.
+    """
+
+    candidates: int | None = None
+    users: int | None = 1000
+    keep_seen: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "users"):
+            found = getattr(self, name)
+            if found is not None and found < 1:
+                raise ConfigError(f"ranking: {name} must be at least 1, found {found}")
+
+
+def check_ranking(schema: Schema) -> None:
+    """Check, before any work, that a schema allows ranking.
+
+    Errors:
+        ConfigError: the main label is not binary, or all fields are of items, or none is.
+    """
+    if schema.label.task != "binary":
+        raise ConfigError(
+            f"ranking needs a binary label, but {schema.label.name!r} is a number: give it "
+            "a rule (positive_above), or omit --ranking"
+        )
+    own = {f.column for f in schema.with_role("item")}
+    if not own or own == set(schema.columns):
+        side = "user or context" if own else "item"
+        raise ConfigError(
+            f"ranking needs fields of items and of users or contexts, but no field of the schema has the role {side}: "
+            "set the fields' roles, or omit --ranking"
+        )
+
+
+class RankingTask:
+    """A ranking task for a recipe's rows: users with their test positives, and the candidate items.
+
+    Args:
+        prepared: the rows.
+        schema: their schema.
+        settings: who and what is ranked.
+
+    Errors:
+        ConfigError: no column of user or item ids, or the label is not binary.
+        DataError: no user liked an item of the test rows.
+
+    Attributes:
         columns: the columns of `user` and `item` ids.
         contexts: the first liked test row of each user, with the user and context columns, [U].
         items: items with their columns, from their latest rows, [N].
@@ -45,31 +94,14 @@ class RankingTask:
         place: row in `items` of each test positive [P].
         seen: rows of `items` to exclude, per user.
         likes: number of positive training rows of each item [N].
+        users: number of users U.
         all_users: number of users of the test rows with a test positive that is not excluded.
         liked_before: number of test positives that are excluded because their user liked them before.
     """
 
-    settings: RankingSettings
-    columns: Mapping[str, str]
-    contexts: pl.DataFrame
-    items: pl.DataFrame
-    user: np.ndarray
-    place: np.ndarray
-    seen: list[np.ndarray]
-    likes: np.ndarray
-    all_users: int
-    liked_before: int
-
-    @classmethod
-    def of(cls, prepared: Prepared, schema: Schema, settings: RankingSettings) -> "RankingTask":
-        """The task for a recipe's rows.
-
-        Errors:
-            ConfigError: no column of user or item ids, or the label is not binary.
-            DataError: no user liked an item of the test rows.
-        """
+    def __init__(self, prepared: Prepared, schema: Schema, settings: RankingSettings) -> None:
         check_ranking(schema)
-        columns = _columns(prepared, schema, settings)
+        columns = _columns(prepared, schema)
         likes = {name: _likes(getattr(prepared, name), columns) for name in PARTS}
         items = _catalogue(prepared, schema, columns[ITEM])
         names = as_text(items.get_column(columns[ITEM]))
@@ -100,23 +132,12 @@ class RankingTask:
         cuts = np.searchsorted(of_user.get_column("number").to_numpy(), np.arange(1, some))
         counts = row_of.join(likes["train"].group_by(ITEM).len(), on=ITEM, how="left", maintain_order="left")
         own = {f.column for f in schema.with_role("item")} | {columns[ITEM]}
-        return cls(
-            settings=settings,
-            columns=columns,
-            contexts=prepared.test.frame[rows].select([c for c in schema.columns if c not in own]),
-            items=items,
-            user=targets.get_column("number").to_numpy(),
-            place=targets.get_column("place").to_numpy(),
-            seen=np.split(of_user.get_column("place").to_numpy(), cuts),
-            likes=counts.get_column("len").fill_null(0).to_numpy().astype(np.int64),
-            all_users=len(users),
-            liked_before=liked_before,
-        )
-
-    @property
-    def users(self) -> int:
-        """The number of users in the ranking."""
-        return self.contexts.height
+        self.settings, self.columns, self.items, self.users, self.all_users = settings, columns, items, some, len(users)
+        self.contexts = prepared.test.frame[rows].select([c for c in schema.columns if c not in own])
+        self.user, self.place = (targets.get_column(name).to_numpy() for name in ("number", "place"))
+        self.seen = np.split(of_user.get_column("place").to_numpy(), cuts)
+        self.likes = counts.get_column("len").fill_null(0).to_numpy().astype(np.int64)
+        self.liked_before = liked_before
 
     @cached_property
     def ends(self) -> np.ndarray:
@@ -162,8 +183,9 @@ class RankingTask:
         else:
             what = f"{s.candidates:,} items sampled of {self.items.height:,} (seed {s.seed}), plus those they liked"
         less = "" if s.keep_seen else ", without those the user liked in training and validation rows"
-        gone = f" ({self.liked_before:,} test positives among them)" if self.liked_before and not s.keep_seen else ""
-        return f"ranking by {self.columns[USER]} and {self.columns[ITEM]}: {who}{drawn}, {what}{less}{gone}"
+        if self.liked_before:  # 0 if they are kept
+            less += f" ({self.liked_before:,} test positives among them, left out too)"
+        return f"ranking by {self.columns[USER]} and {self.columns[ITEM]}: {who}{drawn}, {what}{less}"
 
     def ranks(self, scores: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
         """The rank of each test positive among its user's candidates, from 1 [P].
@@ -210,18 +232,13 @@ def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
     Errors:
         DataError: a column of the schema's fields is missing, or training diverged.
     """
-    split = split_columns(bundle.encoder, bundle.encoder.layout, task.contexts.columns, task.items.columns)
-    items = bundle.encoder.transform_part(task.items, split.candidates.layout)
-    contexts = bundle.encoder.transform_part(task.contexts, split.context.layout)
-    whole, _ = items.batch(slice(0, len(items)))
+    items = ItemTable(id_column=task.columns[ITEM], items=task.items)
+    scorer = CatalogueScorer(bundle, items, task.items.columns)
+    contexts = bundle.encoder.transform_part(task.contexts, scorer.split.context.layout)
 
     def scores(number: int, rows: np.ndarray) -> np.ndarray:
-        every = task.settings.candidates is None
-        candidates = whole if every else items.batch(torch.from_numpy(rows))[0]
         context, _ = contexts.batch(slice(number, number + 1))
-        found = in_numpy(score_candidates(bundle.network, split, context, candidates))
-        main = found if found.ndim == 1 else found[:, 0]
-        return main[rows] if every else main
+        return scorer.score(context, torch.from_numpy(rows))[:, 0]
 
     about = {
         "settings": to_plain(task.settings),
@@ -234,16 +251,13 @@ def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
     return Ranked(place=task.ranks(scores), popular=task.by_popularity(), user=task.user, about=about)
 
 
-def _columns(prepared: Prepared, schema: Schema, settings: RankingSettings) -> dict[str, str]:
-    found = id_columns(prepared.test.frame.columns, schema, user=settings.user, item=settings.item)
+def _columns(prepared: Prepared, schema: Schema) -> dict[str, str]:
+    found = id_columns(prepared.test.frame.columns, schema)
     for role, column in found.items():
         if column is None:
             raise ConfigError(
-                f"ranking needs a column of {role} ids, which the schema does not have: set {role} = COLUMN in "
-                f"it, or give --{role} COLUMN"
+                f"ranking needs a column of {role} ids, which the schema does not have: set {role} = COLUMN in it"
             )
-    if found[USER] == found[ITEM]:
-        raise ConfigError(f"user and item ids must be two different columns, found {found[USER]!r} for both")
     return {role: str(column) for role, column in found.items()}
 
 
@@ -267,9 +281,5 @@ def _catalogue(prepared: Prepared, schema: Schema, item: str) -> pl.DataFrame:
     columns = list(dict.fromkeys([item, *(f.column for f in schema.with_role("item"))]))
     time = [] if schema.time is None or schema.time in columns else [schema.time]
     rows = pl.concat([getattr(prepared, name).frame.select(columns + time) for name in PARTS])
-    if schema.time is not None:
-        rows = rows[np.argsort(order_values(rows, schema.time, "time", schema.time_format), kind="stable")]
-    named = rows.with_columns(as_text(rows.get_column(item)).alias(f"{item} as text")).drop_nulls(f"{item} as text")
-    latest = named.unique(f"{item} as text", keep="last", maintain_order=True).sort(f"{item} as text")
-    catalogue: pl.DataFrame = latest.select(columns)
-    return catalogue
+    rows = rows.with_columns(as_text(rows.get_column(item)).alias(f"{item} as text"))
+    return latest_rows(rows, f"{item} as text", schema.time, schema.time_format).select(columns)

@@ -1,24 +1,55 @@
-"""Recipes: data, schema, split, model and training of one run, in TOML."""
+"""Recipes: data, schema, split, model and training of one run, in TOML; their files, and single settings by path."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields, make_dataclass
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from fieldwise.config import changed, given_plain, parse, to_plain
-from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, TargetEncoding
-from fieldwise.data.prepare.split_settings import RandomSplit, SplitSettings
+from fieldwise.config import REMOVED, changed, given_plain, nearest, parse, to_plain, toml_tables, unknown_setting
+from fieldwise.data.prepare.settings import (
+    HistorySettings,
+    NegativeSampling,
+    RandomSplit,
+    SplitSettings,
+    TargetEncoding,
+)
+from fieldwise.data.read.file_listing import kind_of
+from fieldwise.errors import ConfigError
 from fieldwise.runs.data_settings import DataSettings, check_seed
-from fieldwise.runs.recipe_files import recipe_settings
-from fieldwise.runs.search_space import Bounds, parse_space
+from fieldwise.runs.search_space import Bounds, default_space, merged_space, parse_space
 from fieldwise.schema import Schema
-from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.settings import LBFGS, TrainingSettings
 
 if TYPE_CHECKING:
     from fieldwise.models import ModelSettings
 
-__all__ = ["Recipe", "check_recipe", "load_recipe"]
+__all__ = [
+    "IN_MEMORY",
+    "RECIPES",
+    "SECTIONS",
+    "Recipe",
+    "check_recipe",
+    "check_space",
+    "load_recipe",
+    "nearest_setting",
+    "protocol_names",
+    "recipe_names",
+    "search_space",
+    "setting_path",
+    "value_at",
+    "with_values",
+]
+
+IN_MEMORY = "table-in-memory"  # in place of a path, for a table in memory that is not written to a file
+RECIPES = Path(__file__).parents[1] / "recipes"
+CHOICES = ("kind", "name", "task")
+NEAR = 0.6  # minimum similarity of a suggested setting
+SURE = 0.9  # similarity above which no other is searched
+MOST_COMPARED = 200  # letters of a path that are compared: 200,000 take half a minute
 
 Defaults = Literal["data", "fixed"]
 
@@ -97,39 +128,23 @@ class Recipe:
         from fieldwise.models.build import model_from_dict  # imports PyTorch: only if the rest of the recipe is valid
 
         more = {f.name: getattr(top, f.name) for f in fields(top) if f.name not in ("schema", "model", "search")}
-        model = model_from_dict(top.model, f"recipe {name}.model")
+        model = model_from_dict(top.model, f"recipe {name}: model")
         return cls(name=name, schema=schema, model=model, search=search, **more)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Top:
-    """A recipe as its file has it: schema, model and search are not parsed yet."""
-
-    data: DataSettings
-    schema: dict[str, Any]
-    model: dict[str, Any]
-    split: SplitSettings = field(default_factory=RandomSplit)
-    negatives: NegativeSampling | None = None
-    history: HistorySettings | None = None
-    target_encoding: TargetEncoding | None = None
-    training: TrainingSettings = field(default_factory=TrainingSettings)
-    defaults: Defaults = "data"
-    warm_start: str | None = None
-    description: str = ""
-    benchmark: str = ""
-    protocol: str = ""
-    search: dict[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    data_seed: int | None = None
+SECTIONS = tuple(f.name for f in fields(Recipe)[1:])  # without the name
+_RAW = dict.fromkeys(("schema", "model", "search"), dict[str, Any])  # the model's settings need PyTorch
+_Tables: Any = make_dataclass("_Tables", [(f.name, _RAW.get(f.name, f.type), copy(f)) for f in fields(Recipe)[1:]])
+"""A recipe as its file has it: schema, model and search are not parsed yet."""
 
 
-def _checked(data: Mapping[str, Any], name: str) -> tuple[_Top, Schema, dict[str, Bounds | Literal[False]]]:
+def _checked(data: Mapping[str, Any], name: str) -> tuple[Any, Schema, dict[str, Bounds | Literal[False]]]:
     """A recipe without its model's settings, which need PyTorch."""
-    top = parse(_Top, data, f"recipe {name}")
+    top = parse(_Tables, data, f"recipe {name}")
     check_seed(top.seed)
     check_seed(top.seed if top.data_seed is None else top.data_seed, "data_seed")
-    schema = Schema.from_dict(top.schema, f"recipe {name}.schema")
-    return top, schema, parse_space(top.search, f"recipe {name}.search")
+    schema = Schema.from_dict(top.schema, f"recipe {name}: schema")
+    return top, schema, parse_space(top.search, f"recipe {name}: search")
 
 
 def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: str | None = None) -> Recipe:
@@ -152,11 +167,285 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: 
     >>> load_recipe("simulated/afm", ["model.attention_dim=8"]).model.attention_dim
     8
     """
-    settings, name = recipe_settings(source, overrides, protocol)
+    settings, name = _recipe_settings(source, overrides, protocol)
     return Recipe.from_dict(settings, name)
 
 
 def check_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: str | None = None) -> None:
     """Check a recipe without PyTorch: raises the errors of `load_recipe`, except for the model's settings."""
-    settings, name = recipe_settings(source, overrides, protocol)
+    settings, name = _recipe_settings(source, overrides, protocol)
     _checked(settings, name)
+
+
+def recipe_names() -> list[str]:
+    """Names of the built-in recipes, sorted. Files that begin with `_` are shared parts."""
+    files = (f for f in RECIPES.glob("*/*.toml") if not f.name.startswith("_"))
+    return sorted(f"{f.parent.name}/{f.stem}" for f in files)
+
+
+def protocol_names(folder: str) -> list[str]:
+    """Names of the built-in protocols for the recipes of a folder, such as `movielens-1m`, sorted."""
+    return sorted(file.stem for file in (RECIPES / folder / "protocols").glob("*.toml"))
+
+
+def _recipe_settings(source: str | Path, overrides: Sequence[str], protocol: str | None) -> tuple[dict[str, Any], str]:
+    """A recipe's tables with all overrides, and its name."""
+    name, file = _find(source)
+    settings = _read(file, name, ())
+    if protocol is not None:
+        over = _protocol(protocol, name, settings)
+        if "split" in over:
+            settings.pop("split", None)  # the protocol's split replaces it as a whole
+        settings = _merge(settings, over)
+    for override in overrides:
+        settings = _merge(settings, _parse_override(override))
+    for override in overrides:
+        _check_name(override, settings)
+    return settings, name
+
+
+def _protocol(protocol: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    data = settings.get("data")
+    own = data.get("name") if isinstance(data, dict) else None
+    folder = str(own or "") if name.endswith(".toml") else Path(name).parent.name
+    known = protocol_names(folder) if folder else []
+    none = f"the package has none for {folder}" if folder else "your own data are split by the recipe's [split]"
+    if protocol not in known:
+        hint = nearest(protocol, known) if known else none
+        raise ConfigError(f"recipe {name} has no protocol {protocol!r}: {hint}")
+    return _read(RECIPES / folder / "protocols" / f"{protocol}.toml", name, ())
+
+
+def _find(source: str | Path) -> tuple[str, Path]:
+    path = Path(source)
+    if kind_of(path) is not None:
+        raise ConfigError(
+            f"a recipe is a TOML file or a built-in name, found the table {path}: `fieldwise init {path}` writes a "
+            "recipe for it"
+        )
+    if path.suffix == ".toml" or path.is_file():
+        if not path.is_file():
+            raise ConfigError(
+                f"a recipe file must exist: {path} does not"
+                f"{_nearest_file(path) or '; check the path, or see `fieldwise recipes`'}"
+            )
+        return str(path), path
+    names = recipe_names()
+    if str(source) not in ("", *names) and path.is_dir():
+        raise ConfigError(f"a recipe must be a TOML file or a built-in name, found the folder {path}")
+    if str(source) not in names:
+        near = _nearest_file(path)
+        raise ConfigError(f"no recipe is named {str(source)!r}{near or f': {nearest(str(source), names)}'}")
+    return str(source), RECIPES / f"{source}.toml"
+
+
+def _nearest_file(path: Path) -> str:
+    """A hint with the recipe file in the same folder whose name is nearest, or an empty text."""
+    try:
+        names = [file.name for file in path.parent.glob("*.toml") if _is_recipe(file)]
+    except OSError:
+        return ""
+    close = get_close_matches(path.name, names, n=1, cutoff=0.7)
+    return f": did you mean {str(path.with_name(close[0]))!r}?" if close else ""
+
+
+def _is_recipe(file: Path) -> bool:
+    """Whether it may be a recipe; a file with `fields` at the top, such as `schema.toml`, is a schema."""
+    try:
+        return file.is_file() and "fields" not in toml_tables(file.read_text("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return True  # a recipe in need of correction
+
+
+def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if file.resolve() in seen:
+        names = " -> ".join(f.name for f in (*seen, file))
+        raise ConfigError(f"recipe {name}: extends must not be circular, found {names}")
+    try:
+        settings = toml_tables(file.read_text("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise ConfigError(f"recipe {name} ({file.name}) must be valid TOML in UTF-8: {e}") from None
+    except OSError as e:
+        raise ConfigError(f"recipe {name}: {file.name} cannot be read: {e.strerror or e}") from None
+    if isinstance(settings.get("schema"), str):
+        settings["schema"] = Schema.from_toml(file.parent / settings["schema"]).to_dict()
+    _anchor(settings, file.parent)
+    base = settings.pop("extends", None)
+    if base is None:
+        return settings
+    base = str(base).removesuffix(".toml")
+    beside = file.parent / f"{base}.toml"
+    other = beside if beside.exists() else RECIPES / f"{base}.toml"
+    return _merge(_read(other, name, (*seen, file.resolve())), settings)
+
+
+def _anchor(settings: dict[str, Any], folder: Path) -> None:
+    """Make a relative `data.path` or `warm_start` relative to `folder`, independently of the working directory."""
+    data = settings.get("data")
+    if isinstance(data, dict) and isinstance(data.get("path"), str):
+        data["path"] = str((folder / data["path"]).resolve())
+    if isinstance(settings.get("warm_start"), str):
+        settings["warm_start"] = str((folder / settings["warm_start"]).resolve())
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        mergeable = isinstance(value, Mapping) and isinstance(old, Mapping) and not _replaces(value, old)
+        merged[key] = _merge(merged[key], value) if mergeable else value
+    return merged
+
+
+def _replaces(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    """Whether a table replaces the overridden one, because it makes another choice."""
+    return ("path" in new and "name" in old) or any(c in new and new[c] != old.get(c) for c in CHOICES)
+
+
+def setting_path(key: str) -> list[str]:
+    """The parts of a dotted key in a recipe; below `training.l2` the rest is one parameter's name.
+
+    >>> setting_path("training.l2.embedding.weight")
+    ['training', 'l2', 'embedding.weight']
+    """
+    path = [part.strip() for part in key.split(".")]
+    return [*path[:2], ".".join(path[2:])] if path[:2] == ["training", "l2"] and len(path) > 2 else path
+
+
+def _check_name(override: str, settings: Mapping[str, Any]) -> None:
+    """Check that a recipe has a path, with the nearest name in the error; values are checked later."""
+    key = override.partition("=")[0].strip()
+    table, *below = setting_path(key)
+    names = _setting_names(settings, model=table == "model")
+    if table in SECTIONS and (not below or table not in names or below[0] in names[table]):
+        return
+    if key in REMOVED:
+        raise ConfigError(f"--set {override}: {unknown_setting(table, below[0], ())}")
+    near = nearest_setting(key, _paths(names), SURE)
+    if near is None:  # also the model's settings, which need PyTorch
+        names = _setting_names(settings)
+        near = nearest_setting(key, _paths(names))
+    listing = nearest(below[0], names[table]) if table in names else nearest(table, SECTIONS)
+    hint = listing if near is None else f"did you mean {near!r}? {listing.partition('? ')[2] or listing}"
+    raise ConfigError(f"--set {override}: a recipe has no setting {key!r}: {hint}")
+
+
+def _paths(names: Mapping[str, set[str]]) -> set[str]:
+    paths = {f"{table}.{name}" for table, within in names.items() for name in within}
+    return paths.union(set(SECTIONS) - names.keys())
+
+
+def _parse_override(override: str) -> dict[str, Any]:
+    key, separator, text = override.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"a setting must be given as key=value, found {override!r}")
+    path = setting_path(key)
+    try:
+        value: Any = toml_tables(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for part in reversed(path):
+        value = {part: value}
+    result: dict[str, Any] = value
+    _anchor(result, Path())
+    return result
+
+
+def _setting_names(recipe: Mapping[str, Any], *, model: bool = True) -> dict[str, set[str]]:
+    """The settings in the fixed tables of a recipe.
+
+    Args:
+        recipe: its tables, with the model's name.
+        model: whether to include the model's settings, which imports PyTorch.
+    """
+    classes: dict[str, tuple[Any, ...]] = {
+        "data": (DataSettings,),
+        "split": get_args(SplitSettings),
+        "negatives": (NegativeSampling,),
+        "history": (HistorySettings,),
+        "target_encoding": (TargetEncoding,),
+        "training": (TrainingSettings,),
+    }
+    names = {table: {f.name for one in of for f in fields(one)} for table, of in classes.items()}
+    table = recipe.get("model")
+    if not model or not isinstance(table, Mapping):
+        return names
+    from fieldwise.models.own import is_known, model_class
+
+    if is_known(table.get("name")):
+        chosen = model_class(table.get("name"), "model")
+        names["model"] = {"name", *(f.name for f in fields(chosen))}  # type: ignore[arg-type]
+    return names
+
+
+def nearest_setting(key: str, known: Collection[str], least: float = NEAR) -> str | None:
+    """The nearest dotted path to a wrong one: similar as a whole, or with the same last part.
+
+    >>> nearest_setting("epochs", ["training.epochs", "model.layers", "seed"])
+    'training.epochs'
+    >>> nearest_setting("modl.layrs", ["training.epochs", "model.layers", "seed"])
+    'model.layers'
+    """
+    key = key[:MOST_COMPARED]
+
+    def likeness(path: str) -> float:
+        whole = SequenceMatcher(None, key, path).ratio()
+        last = SequenceMatcher(None, key.rpartition(".")[2], path.rpartition(".")[2]).ratio()
+        return max(whole, 0.95 * last)
+
+    best = max(sorted(known), key=likeness, default=None)
+    return best if best is not None and likeness(best) >= least else None
+
+
+def search_space(recipe: Recipe) -> dict[str, Bounds]:
+    """The search space: the built-in space of the model, overridden by the recipe's `[search]`."""
+    from fieldwise.models.build import model_name
+
+    space = default_space(model_name(recipe.model))
+    if recipe.training.optimizer == LBFGS:
+        space = {path: bounds for path, bounds in space.items() if path != "training.learning_rate"}
+    names = {f"model.{f.name}" for f in fields(recipe.model)}  # type: ignore[arg-type]
+    space = {path: bounds for path, bounds in space.items() if not path.startswith("model.") or path in names}
+    return merged_space(space, recipe.search)
+
+
+def check_space(recipe: Recipe, space: Mapping[str, Bounds]) -> None:
+    """Try every end of a space on the recipe, before any work.
+
+    Errors:
+        ConfigError: a path that the recipe does not have, or an invalid value.
+    """
+    if not space:
+        raise ConfigError(f"recipe {recipe.name} has nothing to search: give it a [search]")
+    for path, value in ((path, end) for path, bounds in space.items() for end in bounds.ends()):
+        if setting_path(path)[0] not in ("model", "training") or path == "training.monitor":
+            raise ConfigError(f"a search may only change model.* and training.*, found {path!r}: remove it")
+        with_values(recipe, {path: value})
+
+
+def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """The recipe with other values at dotted paths.
+
+    Errors:
+        ConfigError: an invalid path or value.
+    """
+    plain = recipe.to_dict()
+    for path, value in values.items():
+        keys = setting_path(path)
+        table = plain
+        for key in keys[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"search.{path}: {key!r} of the recipe is not a table of settings")
+        table[keys[-1]] = to_plain(value)
+    found = Recipe.from_dict(plain, recipe.name)
+    device = recipe.training.device  # not part of the plain values
+    return found if device == found.training.device else found.on(device)
+
+
+def value_at(recipe: Recipe, path: str) -> Any:
+    """The recipe's value at a dotted path; None if there is none."""
+    value: Any = recipe.to_dict()
+    for key in setting_path(path):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

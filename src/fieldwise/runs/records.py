@@ -1,6 +1,6 @@
 """A store of finished runs, each under the digest of its settings and data, so that none is repeated.
 
-A run is a folder `KEY` of the store (`fieldwise.storage.artifact`) with `record.json` (the result of `Run.record`, the
+A run is a folder `KEY` of the store (`fieldwise.storage.artifact`) with `record.json` (`TrainingResult.record`, the
 protocol and the environment) and `test.HASH.npz`: the test rows' labels `y` [N] and scores `score` [N] of the main
 label, logits or predicted numbers within the label's range. With a ranking, `ranking.HASH.npz` has the ranks of the
 test positives.
@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,17 @@ from typing import Any
 import numpy as np
 
 from fieldwise.bundle.files import bundle_digest
-from fieldwise.data.prepare.files import Inputs
 from fieldwise.errors import DataError
 from fieldwise.models.own import source_digest
+from fieldwise.runs.data import Inputs
 from fieldwise.runs.defaults import RULES
 from fieldwise.runs.ranking import Ranked
 from fieldwise.runs.recipe import Recipe
-from fieldwise.storage.artifact import Artifact, Kind
+from fieldwise.storage.artifact import Artifact, Kind, writing
 from fieldwise.storage.files import check_folder
-from fieldwise.storage.locks import try_lock
-from fieldwise.storage.writer import writing
+from fieldwise.storage.folders import try_lock
 
-__all__ = ["Record", "RunFacts", "Store", "read_record", "run_key"]
+__all__ = ["RunRecord", "Store", "read_record", "run_key"]
 
 ABOUT = "record.json"
 RUN = Kind(
@@ -46,55 +45,17 @@ RUN = Kind(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunFacts:
-    """The facts about a run that leaderboards, `tune` and reports read.
-
-    Args:
-        benchmark: the recipe's name of the task, or its source of data.
-        protocol: the recipe's name of the split, or the kind of split.
-        task: `binary` or `regression`.
-        test_digest: digest of the test rows.
-        test: metrics of the test rows by name.
-        epochs: number of epochs, or of a tree model's rounds.
-        seconds: total duration.
-        seconds_per_epoch: median over epochs; None if no epoch was completed.
-        counts: numbers of rows, by kind.
-        finished: time of its end, in seconds since 1970.
-    """
-
-    benchmark: str
-    protocol: str
-    task: str
-    test_digest: str
-    seed: int
-    test: Mapping[str, float]
-    parameters: int
-    epochs: float
-    seconds: float
-    seconds_per_epoch: float | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-    finished: float = 0.0
-
-    @classmethod
-    def of(cls, about: Mapping[str, Any], folder: Path) -> "RunFacts":
-        """The facts in a record's plain values.
-
-        Errors:
-            DataError: one is missing.
-        """
-        known = {f.name: about[f.name] for f in fields(cls) if f.name in about}
-        absent = [f.name for f in fields(cls) if f.default is f.default_factory is MISSING and f.name not in known]
-        if absent:
-            raise RUN.damaged(folder, f"its record has no {absent[0]!r}")
-        return cls(**known)
-
-
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """One finished run.
 
     Args:
+        folder: its folder in the store.
+        about: its facts as plain values; leaderboards, `tune` and reports read `benchmark` (the recipe's name of the
+            task, or its source of data), `protocol` (the recipe's name of the split, or the kind of split), `task`,
+            `test_digest` (of the test rows), `seed`, `test` (metrics of the test rows), `parameters`, `epochs` (or a
+            tree model's rounds), `seconds`, `seconds_per_epoch` (None without a whole epoch), `counts` (of rows) and
+            `finished` (seconds since 1970).
         rows: its test rows' labels and scores, if in memory; else they are read when needed.
         saved: the artifact in the store.
     """
@@ -104,14 +65,15 @@ class Record:
     rows: tuple[np.ndarray, np.ndarray] | None = None
     saved: Artifact | None = None
 
-    @cached_property
-    def facts(self) -> RunFacts:
-        """The facts about the run.
+    def __getitem__(self, fact: str) -> Any:
+        """A fact about the run.
 
         Errors:
-            DataError: the record lacks one.
+            DataError: the record lacks it.
         """
-        return RunFacts.of(self.about, self.folder)
+        if fact not in self.about:
+            raise RUN.damaged(self.folder, f"its record has no {fact!r}")
+        return self.about[fact]
 
     @cached_property
     def test_rows(self) -> tuple[np.ndarray, np.ndarray]:
@@ -148,7 +110,7 @@ class Record:
             raise e if isinstance(e, DataError) else RUN.damaged(self.folder, str(e)) from e
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> RunRecord | None:
     """The run in a folder of a store, or None.
 
     Errors:
@@ -157,7 +119,7 @@ def read_record(folder: Path) -> Record | None:
     if not (folder / ABOUT).is_file():
         return None
     saved = RUN.open(folder)
-    return Record(folder, saved.about, saved=saved)
+    return RunRecord(folder, saved.about, saved=saved)
 
 
 def run_key(recipe: Recipe, inputs: Inputs) -> str:
@@ -202,7 +164,7 @@ class Store:
             ) from None
         check_folder(self.folder)
 
-    def get(self, key: str) -> Record | None:
+    def get(self, key: str) -> RunRecord | None:
         """The run with this key, or None.
 
         Errors:
@@ -212,7 +174,7 @@ class Store:
 
     def put(
         self, key: str, about: Mapping[str, Any], y: np.ndarray, score: np.ndarray, ranked: Ranked | None = None
-    ) -> Record:
+    ) -> RunRecord:
         """Store a run, replacing one with the same key.
 
         Errors:
@@ -228,7 +190,7 @@ class Store:
                 )
                 facts["ranking"] = ranked.about
             saved = writer.finish(**facts)
-        return Record(self.folder / key, saved.about, saved=saved)
+        return RunRecord(self.folder / key, saved.about, saved=saved)
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[bool]:

@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,18 +12,16 @@ from fieldwise.config import parse
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    from optuna import Trial
+    from optuna.trial import BaseTrial
 
 __all__ = [
     "Bounds",
     "Choices",
     "Range",
-    "chosen_value",
     "default_space",
-    "grid_ends",
     "merged_space",
     "parse_space",
-    "suggested",
+    "stored",
 ]
 
 DEFAULTS = Path(__file__).parents[1] / "recipes" / "_search.toml"
@@ -64,7 +62,7 @@ class Range:
         """The bounds."""
         return self.low, self.high
 
-    def suggest(self, trial: "Trial", name: str) -> Any:
+    def suggest(self, trial: "BaseTrial", name: str) -> Any:
         """A value of Optuna's choice."""
         if self.whole:
             return trial.suggest_int(name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
@@ -85,13 +83,18 @@ class Choices:
         """All values."""
         return self.choices
 
-    def suggest(self, trial: "Trial", name: str) -> Any:
-        """A value of Optuna's choice; a list is stored as text in the study."""
-        plain: list[Any] = [v if isinstance(v, (str, int, float)) else json.dumps(v) for v in self.choices]
+    def suggest(self, trial: "BaseTrial", name: str) -> Any:
+        """A value of Optuna's choice."""
+        plain = [stored(value) for value in self.choices]
         return self.choices[plain.index(trial.suggest_categorical(name, plain))]
 
 
 Bounds = Range | Choices
+
+
+def stored(value: Any) -> Any:
+    """A choice as a study has it: a list as text."""
+    return value if isinstance(value, (str, int, float)) else json.dumps(value)
 
 
 def parse_space(tables: Mapping[str, Any], where: str) -> dict[str, Bounds | Literal[False]]:
@@ -132,20 +135,3 @@ def merged_space(*spaces: Mapping[str, Bounds | Literal[False]]) -> dict[str, Bo
     """Merged spaces, where later ones override; paths that are False are removed."""
     merged = {path: bounds for space in spaces for path, bounds in space.items()}
     return {path: bounds for path, bounds in merged.items() if bounds is not False}
-
-
-def suggested(trial: "Trial", space: Mapping[str, Bounds]) -> dict[str, Any]:
-    """A value for every path of a space."""
-    return {path: bounds.suggest(trial, path) for path, bounds in space.items()}
-
-
-def grid_ends(space: Mapping[str, Bounds]) -> Sequence[tuple[str, Any]]:
-    """Every path with each of its ends, for checking a space."""
-    return [(path, value) for path, bounds in space.items() for value in bounds.ends()]
-
-
-def chosen_value(bounds: Bounds, chosen: Any) -> Any:
-    """A value from its form in a study."""
-    if isinstance(bounds, Choices) and chosen not in bounds.choices:
-        return json.loads(chosen)
-    return chosen

@@ -4,47 +4,37 @@ The study is one append-only file of JSON lines (Optuna's journal): an interrupt
 several processes can share it.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import secrets
 import socket
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
+import msgspec
 import tomli_w
 
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
-from fieldwise.errors import ConfigError, TrainingError
+from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import data_inputs, prepare_recipe
 from fieldwise.runs.fits import RunContext, recorded_runs
-from fieldwise.runs.fitting import fit_recipe, settled
-from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.recipe_files import setting_path
-from fieldwise.runs.recipe_space import check_space, search_space, value_at, with_values
-from fieldwise.runs.records import Record, Store, run_key
-from fieldwise.runs.search_space import Bounds, Choices, chosen_value, suggested
-from fieldwise.runs.study import (
-    CHECKPOINTS,
-    begun_alone,
-    counted,
-    open_study,
-    optuna_library,
-    read_test_evaluations,
-    remove_incomplete_line,
-    resume_later,
-    states,
-    with_test_evaluation,
-)
+from fieldwise.runs.pipeline import fit_recipe, resolve_defaults
+from fieldwise.runs.recipe import Recipe, check_space, search_space, setting_path, value_at, with_values
+from fieldwise.runs.records import RunRecord, Store, run_key
+from fieldwise.runs.search_space import Bounds, Choices, stored
 from fieldwise.storage.files import write_atomically
+from fieldwise.storage.folders import one_writer
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.checks import monitored
-from fieldwise.training.objective import Objective
+from fieldwise.training.objective import Objective, monitored
 from fieldwise.training.penalty import l2_strengths
 from fieldwise.training.result import Evaluation
 from fieldwise.training.unfinished import Unfinished
@@ -53,6 +43,17 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
 
 __all__ = ["Tuned", "tune"]
+
+CHECKPOINTS = "checkpoints"  # attribute of a trial: what names the folder of its checkpoints
+UNFINISHED_SECONDS = 1.0  # an incomplete line that is not continued for this long is abandoned
+
+
+class TestEvaluation(TypedDict):
+    """An evaluation of a study's best settings on the test rows."""
+
+    trial: int
+    after_trials: int
+    values: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +78,8 @@ class Tuned:
     metric: str
     value: float
     trials: Mapping[str, int]
-    runs: tuple[Record, ...]
-    test_evaluations: tuple[Mapping[str, Any], ...]
+    runs: tuple[RunRecord, ...]
+    test_evaluations: tuple[TestEvaluation, ...]
 
 
 def tune(
@@ -87,8 +88,8 @@ def tune(
     trials: int,
     store: Path,
     context: RunContext,
-    seed: int = 0,
-    final_seeds: int = 3,
+    seed: int,
+    final_seeds: int,
 ) -> Tuned:
     """Search until the study has `trials` ended trials, then evaluate the best settings on the test rows.
 
@@ -108,13 +109,13 @@ def tune(
         ConfigError: a space that does not fit the recipe; Optuna is missing; no trial was completed.
         KeyboardInterrupt: Ctrl-C; the ended trials are kept.
     """
-    optuna_library()
+    _optuna()
     space = search_space(recipe)
     check_space(recipe, space)
     key = _study_key(recipe, space, context.data_dir)
     Store(store).check()
     prepared = prepare_recipe(recipe, context.data_dir, cache=context.cache)
-    recipe = settled(recipe, prepared)[0]  # the search needs complete settings
+    recipe = resolve_defaults(recipe, prepared.train)[0]  # the search needs complete settings
     search = _Search(store / f"{_short(recipe)}-{key[:8]}.journal", recipe, space, prepared, context)
     study = search.opened(trials, seed)
     if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
@@ -124,7 +125,7 @@ def tune(
     values = search.best(study)
     found = with_values(recipe, values)
     recipe_file = _write_recipe(found, search.file.with_suffix(".toml"))
-    evaluations = with_test_evaluation(search.test_evaluations, study, values)  # recorded before the evaluation itself
+    evaluations = _with_test_evaluation(search.test_evaluations, study, values)  # recorded before the evaluation itself
     runs = recorded_runs([found], range(final_seeds), store=Store(store / "runs"), context=context)
     return Tuned(
         study=search.file,
@@ -133,7 +134,7 @@ def tune(
         values=values,
         metric=search.metric,
         value=float(study.best_value),
-        trials=states(study),
+        trials=_states(study),
         runs=tuple(runs[found.name]),
         test_evaluations=tuple(evaluations),
     )
@@ -156,25 +157,19 @@ class _Search:
 
     def opened(self, trials: int, seed: int) -> "Study":
         """The study, new or resumed, which is to have `trials` ended trials."""
-        remove_incomplete_line(self.file, self.note)
+        _remove_incomplete_line(self.file, self.note)
         first = _own_values(self.recipe, self.space)
-        study = open_study(self.file, self.file.stem, maximize=METRICS[self.metric].higher, first=first)
-        begun = counted(study)
-        read_test_evaluations(self.test_evaluations)  # before any work
-        self.seed, self.next = seed, begun_alone(study)
+        study = _open_study(self.file, maximize=METRICS[self.metric].higher, first=first)
+        begun = _counted(study)
+        _read_test_evaluations(self.test_evaluations)  # before any work
+        self.seed, self.next = seed, _next_if_alone(study)
         self._draw_anew(study, begun)  # not the samples of earlier calls
         done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} requested"
         self.note(f"{self.recipe.name}: {done}; searching {', '.join(self.space)}")
         return study
 
     def _draw_anew(self, study: "Study", number: int) -> None:
-        study.sampler = optuna_library().samplers.TPESampler(seed=hash((self.seed, number)) % 2**32)
-
-    def _draw_apart(self, trial: "Trial") -> None:
-        """Draw other values than the processes that share the study: their samplers began with the same seed."""
-        if trial.number != self.next:
-            self._draw_anew(trial.study, -1 - trial.number)
-        self.next = trial.number + 1
+        study.sampler = _optuna().samplers.TPESampler(seed=hash((self.seed, number)) % 2**32)
 
     def best(self, study: "Study") -> dict[str, Any]:
         """The best values of a study, by path.
@@ -182,37 +177,40 @@ class _Search:
         Errors:
             ConfigError: no trial was completed.
         """
-        if "complete" not in states(study):
+        if "complete" not in _states(study):
             failed = f"the last one failed: {self.failures[-1]}" if self.failures else None
             raise ConfigError(
                 f"no trial of {self.file} was completed: {failed or 'widen the space, or give more trials'}"
             )
-        return {path: chosen_value(self.space[path], chosen) for path, chosen in study.best_params.items()}
+        best = _optuna().trial.FixedTrial(study.best_params)
+        return {path: self.space[path].suggest(best, path) for path in study.best_params}
 
     def run(self, study: "Study", trials: int) -> None:
         """Run trials until the study has `trials` ended ones."""
 
         def stop(study: "Study", _: object) -> None:
-            if counted(study) >= trials:
+            if _counted(study) >= trials:
                 study.stop()
 
-        if counted(study) < trials:
+        if _counted(study) < trials:
             study.optimize(self._trial, callbacks=[stop], catch=(TrainingError, ConfigError))
 
     def _trial(self, trial: "Trial") -> float:
         trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
-        self._draw_apart(trial)
+        if trial.number != self.next:  # else processes that share the study draw alike: their samplers have one seed
+            self._draw_anew(trial.study, -1 - trial.number)
+        self.next = trial.number + 1
         token = trial.user_attrs.get(CHECKPOINTS) or secrets.token_hex(6)  # of the trial that this one resumes
         trial.set_user_attr(CHECKPOINTS, token)
         unfinished = Unfinished.beside(
             self.file.with_name(f"{self.file.stem}.{token}"),
             note=lambda sentence: self.note(f"trial {trial.number} {sentence}"),
         )
-        one = with_values(self.recipe, suggested(trial, self.space))
+        one = with_values(self.recipe, {path: bounds.suggest(trial, path) for path, bounds in self.space.items()})
         try:
             value = self._value(one, trial, unfinished)
         except KeyboardInterrupt:
-            resume_later(trial.study, trial.params, token)
+            trial.study.enqueue_trial(trial.params, user_attrs={CHECKPOINTS: token})  # to be resumed
             raise
         except BaseException:  # pruned or failed
             unfinished.remove()
@@ -221,8 +219,7 @@ class _Search:
         return value
 
     def _value(self, one: Recipe, trial: "Trial", unfinished: Unfinished) -> float:
-        pruning = _Pruning(trial, self.metric, self.note, one.training.evaluations_per_epoch)
-        callbacks = [*self.callbacks(f"{self.recipe.name} trial {trial.number}"), pruning]
+        callbacks = [*self.callbacks(f"{self.recipe.name} trial {trial.number}"), _Pruning(trial, self, one)]
         try:
             result = fit_recipe(one, self.prepared, callbacks, unfinished).result
         except (ConfigError, TrainingError) as e:  # incompatible settings, or divergence: the search continues
@@ -247,15 +244,16 @@ def _write_recipe(found: Recipe, path: Path) -> Path:
 class _Pruning(Callback):
     """Reports every evaluation to the study, which may prune the trial."""
 
-    def __init__(self, trial: "Trial", metric: str, note: Callable[[str], None], per_epoch: int) -> None:
-        self.trial, self.metric, self.note, self.per_epoch = trial, metric, note, per_epoch
+    def __init__(self, trial: "Trial", search: _Search, recipe: Recipe) -> None:
+        self.trial, self.search, self.per_epoch = trial, search, recipe.training.evaluations_per_epoch
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
-        self.trial.report(evaluation.metrics[self.metric], round(evaluation.epoch * self.per_epoch) - 1)
+        value = evaluation.metrics[self.search.metric]
+        self.trial.report(value, round(evaluation.epoch * self.per_epoch) - 1)
         if self.trial.should_prune():
-            self.note(f"trial {self.trial.number}: stopped at {self.metric} {evaluation.metrics[self.metric]:.4f}")
-            raise optuna_library().TrialPruned
+            self.search.note(f"trial {self.trial.number}: stopped at {self.search.metric} {value:.4f}")
+            raise _optuna().TrialPruned
 
 
 def _own_values(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
@@ -265,7 +263,7 @@ def _own_values(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
         value = value_at(recipe, path)
         if isinstance(bounds, Choices):
             if value in [to_plain(choice) for choice in bounds.choices]:
-                found[path] = value if isinstance(value, (str, int, float)) else json.dumps(value)
+                found[path] = stored(value)
         elif isinstance(value, (int, float)) and bounds.low <= value <= bounds.high:
             steps = 0.0 if bounds.step is None else (value - bounds.low) / bounds.step
             if abs(steps - round(steps)) < 1e-9:
@@ -287,3 +285,126 @@ def _study_key(recipe: Recipe, space: Mapping[str, Bounds], data_dir: Path) -> s
 
 def _short(recipe: Recipe) -> str:
     return Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
+
+
+def _open_study(file: Path, *, maximize: bool, first: Mapping[str, Any]) -> "Study":
+    """Open or create the study of a file; trials of dead processes are ended.
+
+    Args:
+        file: the journal.
+        maximize: whether a higher value is better.
+        first: values of the first trial of a new study.
+
+    Errors:
+        DataError: the file is damaged. ConfigError: Optuna is missing.
+    """
+    optuna = _optuna()
+    try:
+        study: Study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(file))),
+            study_name=file.stem,
+            direction="maximize" if maximize else "minimize",
+            load_if_exists=True,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
+        )
+    except (ValueError, LookupError, RecursionError) as e:
+        raise DataError(
+            f"the study {file} is damaged ({e}): remove everything after its last complete line, or remove the file "
+            "to start a new search"
+        ) from None
+    with one_writer(file.parent):  # else two processes that begin a study at once both add its first trial
+        if not study.get_trials(deepcopy=False):
+            study.enqueue_trial(dict(first))
+    _end_dead_trials(study)
+    return study
+
+
+def _end_dead_trials(study: "Study") -> None:
+    """Mark trials of dead processes of this machine as failed, and have them resumed from their checkpoints."""
+    optuna = _optuna()
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        host, process = trial.user_attrs.get("process", (None, 0))
+        if host == socket.gethostname() and not _alive(int(process)):
+            with contextlib.suppress(ValueError):  # another process was quicker
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+                if (token := trial.user_attrs.get(CHECKPOINTS)) is not None:
+                    study.enqueue_trial(trial.params, user_attrs={CHECKPOINTS: token})
+
+
+def _alive(process: int) -> bool:
+    if os.name == "posix":  # elsewhere signal 0 is not a test
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:  # another user's
+            pass
+    return True
+
+
+def _counted(study: "Study") -> int:
+    """The number of trials that ended by themselves; those of an interrupted or killed process do not count."""
+    return sum(
+        trial.state.name in ("COMPLETE", "PRUNED") or "failed" in trial.user_attrs
+        for trial in study.get_trials(deepcopy=False)
+    )
+
+
+def _next_if_alone(study: "Study") -> int | None:
+    """The number of the next trial if no other process runs one of this study; None if one does."""
+    names = Counter(trial.state.name for trial in study.get_trials(deepcopy=False))
+    return None if "RUNNING" in names else names.total() - names["WAITING"]
+
+
+def _remove_incomplete_line(file: Path, note: Callable[[str], None]) -> None:
+    """Remove a last line that a crash left incomplete, to which Optuna would append the next one."""
+    content = file.read_bytes() if file.exists() else b""
+    if not content or content.endswith(b"\n"):
+        return
+    time.sleep(UNFINISHED_SECONDS)  # another process may be writing it
+    if file.read_bytes() == content:
+        write_atomically(file, content[: content.rfind(b"\n") + 1])
+        note(f"the last line of {file} was incomplete and has been removed")
+
+
+def _states(study: "Study") -> dict[str, int]:
+    """The number of ended trials by state: complete, fail, pruned."""
+    ended = (trial.state for trial in study.get_trials(deepcopy=False) if trial.state.is_finished())
+    return dict(sorted(Counter(state.name.lower() for state in ended).items()))
+
+
+def _with_test_evaluation(path: Path, study: "Study", values: Mapping[str, Any]) -> list[TestEvaluation]:
+    """Record an evaluation on the test rows in a file; returns all settings evaluated on them so far."""
+    evaluations = _read_test_evaluations(path)
+    plain = to_plain(dict(values))
+    if not evaluations or evaluations[-1]["values"] != plain:
+        ended = sum(_states(study).values())
+        evaluations.append({"trial": study.best_trial.number, "after_trials": ended, "values": plain})
+        write_atomically(path, (json.dumps(evaluations, indent=1) + "\n").encode())
+    return evaluations
+
+
+def _read_test_evaluations(path: Path) -> list[TestEvaluation]:
+    """The recorded evaluations on the test rows; losing count of them would make a search look better than it is."""
+    if not path.exists():
+        return []
+    form = Annotated[list[TestEvaluation], msgspec.Meta(min_length=1)]
+    try:
+        evaluations: list[TestEvaluation] = msgspec.json.decode(path.read_bytes(), type=form)
+    except (OSError, ValueError, RecursionError) as e:
+        raise DataError(f"the record of test evaluations {path} is damaged ({e}): restore it") from None
+    return evaluations
+
+
+def _optuna() -> Any:
+    """The module optuna, with its logging off.
+
+    Errors:
+        ConfigError: it is not installed.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError("tuning needs Optuna: pip install 'fieldwise[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldwise.config import parse, to_plain, toml_tables
+from fieldwise.display import Table
 from fieldwise.errors import SchemaError
 from fieldwise.schema.fields import Bag, Categorical, Field, Numeric, Pooling, Role, Sequence, check_shares
 from fieldwise.schema.label import Label
@@ -118,9 +119,22 @@ class Schema:
         return tuple(f for f in self.fields if f.role == role)
 
     def _repr_html_(self) -> str:
-        from fieldwise.notebook.html import schema_html
-
-        return schema_html(self)
+        plain = {"name", "kind", "role", "column"}
+        rows = []
+        for f in self.fields:
+            defaults = type(f)(f.name)
+            changed = {k: v for k, v in vars(f).items() if k not in plain and v != getattr(defaults, k)}
+            rows.append([f.name, f.kind, f.role, f.column, ", ".join(f"{k} {v}" for k, v in changed.items())])
+        labels = []
+        for label in self.labels:
+            rule = f" above {label.positive_above:g}" if label.positive_above is not None else ""
+            rule = f" where {', '.join(map(str, label.positive_values))}" if label.positive_values is not None else rule
+            labels.append(f"{label.name} ({label.task}: {label.column}{rule})")
+        named = {name: getattr(self, name) for name in ("user", "item", "time", "group")}
+        named["keys"] = ", ".join(self.keys)
+        note = "; ".join([f"label {', '.join(labels)}", *(f"{what} {name}" for what, name in named.items() if name)])
+        columns = ["field", "kind", "role", "column", "settings"]
+        return Table(title=f"Schema of {len(rows)} fields", columns=columns, rows=rows, note=note)._repr_html_()
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as plain values for TOML or JSON."""

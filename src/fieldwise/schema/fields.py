@@ -57,7 +57,6 @@ class Categorical:
 
     def __post_init__(self) -> None:
         _finish_field(self)
-        _check_vocabulary(self.name, self.min_count, self.hash_buckets)
 
 
 @dataclass(frozen=True)
@@ -129,9 +128,6 @@ class Bag:
 
     def __post_init__(self) -> None:
         _finish_field(self)
-        _check_vocabulary(self.name, self.min_count, self.hash_buckets, self.shares)
-        if not self.separator:
-            raise SchemaError(f"field {self.name!r}: separator must not be empty")
 
 
 @dataclass(frozen=True)
@@ -160,10 +156,6 @@ class Sequence:
 
     def __post_init__(self) -> None:
         _finish_field(self)
-        _check_vocabulary(self.name, self.min_count, self.hash_buckets, self.shares)
-        if not self.separator:
-            raise SchemaError(f"field {self.name!r}: separator must not be empty")
-        _check_count(f"field {self.name!r}: max_length", self.max_length)
 
 
 Field = Categorical | Numeric | Bag | Sequence
@@ -171,11 +163,25 @@ ListField = Bag | Sequence
 
 
 def _finish_field(f: Any) -> None:
+    """Set what follows from a field's name, and check what its kind has: a vocabulary, a separator, a length."""
     if not isinstance(f.name, str) or not f.name:
         raise SchemaError(f"a field needs a name that is text, found {f.name!r}")
     if not f.column:
         object.__setattr__(f, "column", f.name)
-    _check_choices(f, f"field {f.name!r}")
+    what = f"field {f.name!r}"
+    _check_choices(f, what)
+    if f.cell != "number":
+        _check_count(f"{what}: min_count", f.min_count)
+        if f.hash_buckets is not None:
+            _check_count(f"{what}: hash_buckets", f.hash_buckets)
+        if f.shares is not None and (f.min_count, f.hash_buckets) != (1, None):
+            raise SchemaError(
+                f"{what} shares the rows of {f.shares!r}, with its min_count and hash_buckets: remove its own"
+            )
+    if f.cell == "list" and not f.separator:
+        raise SchemaError(f"{what}: separator must not be empty")
+    if f.max_length is not None:
+        _check_count(f"{what}: max_length", f.max_length)
 
 
 def _check_choices(settings: Any, what: str) -> None:
@@ -190,16 +196,6 @@ def _check_choices(settings: Any, what: str) -> None:
 def _check_count(what: str, count: object) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise SchemaError(f"{what} must be a whole number of at least 1, found {count!r}")
-
-
-def _check_vocabulary(name: str, min_count: int, hash_buckets: int | None, shares: str | None = None) -> None:
-    _check_count(f"field {name!r}: min_count", min_count)
-    if hash_buckets is not None:
-        _check_count(f"field {name!r}: hash_buckets", hash_buckets)
-    if shares is not None and (min_count, hash_buckets) != (1, None):
-        raise SchemaError(
-            f"field {name!r} shares the rows of {shares!r}, with its min_count and hash_buckets: remove its own"
-        )
 
 
 def unshared(f: Field) -> Field:

@@ -21,7 +21,7 @@ def id_column(
     columns: Collection[str] | None,
     given: str | None = None,
     *,
-    option: str | None = None,
+    option: str = "",
 ) -> str:
     """The column of user or item ids.
 
@@ -39,7 +39,7 @@ def id_column(
         schemas: the bundles' schemas, the most important first.
         columns: columns of the table; None if unknown.
         given: a column given by the caller, which overrides the rule.
-        option: the option that gives it, for error messages; `--user-id` or `--item-id` if omitted.
+        option: what gives it, for error messages.
 
     Errors:
         ConfigError: the table lacks the given column, the schema's, or all of the rule's.
@@ -53,40 +53,32 @@ def id_column(
     >>> id_column("user", [said], ["gender", "person", "user_id"])
     'person'
     """
-    option = option or f"--{role}-id"
     found = _found(role, schemas, columns, given, option)
     if found is None:
         possible = " or ".join(map(repr, _by_rule(role, schemas)))
         raise ConfigError(
             f"the table must have a column of {role} ids: by the schema {possible}, found "
-            f"{', '.join(columns or ())}; give {option}, or set {role} = COLUMN in the schema"
+            f"{', '.join(columns or ())}; {_or_give(option)}set {role} = COLUMN in the schema"
         )
     return found
 
 
-def id_columns(
-    columns: Collection[str], schema: Schema, *, user: str | None = None, item: str | None = None
-) -> dict[str, str | None]:
+def id_columns(columns: Collection[str], schema: Schema) -> dict[str, str | None]:
     """The columns of `user` and `item` ids by `id_column`; None if neither the schema nor the rule gives one.
 
     Args:
         columns: columns of the table.
         schema: its schema.
-        user: overrides the column of users.
-        item: overrides the column of items.
 
     Errors:
-        ConfigError: the table lacks the given column, or the schema's.
+        ConfigError: the table lacks the schema's column.
 
     >>> from fieldwise import Categorical, Label
     >>> fields = Categorical("reader", role="user"), Categorical("book", role="item")
     >>> id_columns(["reader", "book", "liked"], Schema(fields=fields, label=Label("liked")))
     {'user': 'reader', 'item': 'book'}
     """
-    return {
-        "user": _found("user", [schema], columns, user, "--user"),
-        "item": _found("item", [schema], columns, item, "--item"),
-    }
+    return {"user": _found("user", [schema], columns, None, ""), "item": _found("item", [schema], columns, None, "")}
 
 
 def id_field(role: Who, schema: Schema) -> str | None:
@@ -141,10 +133,14 @@ def _found(
         if columns is not None and said not in columns:
             raise ConfigError(
                 f"the schema's {role} column is {said!r}, but the table has no such column: "
-                f"{nearest(said, columns)}; give {option}, or correct {role} in the schema"
+                f"{nearest(said, columns)}; {_or_give(option)}correct {role} in the schema"
             )
         return str(said)
     return next((one for one in _by_rule(role, schemas) if columns is None or one in columns), None)
+
+
+def _or_give(option: str) -> str:
+    return f"give {option}, or " if option else ""
 
 
 def _by_rule(role: Who, schemas: Sequence[Schema]) -> list[str]:

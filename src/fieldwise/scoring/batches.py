@@ -1,19 +1,23 @@
-"""Scoring many rows in batches, in evaluation mode."""
+"""Scoring many rows in batches, in evaluation mode; the next batch is read while one is computed."""
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from fieldwise.layout import Batch
-from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.devices import device_of
-from fieldwise.scoring.feeding import fed
+from fieldwise.ops.threads import flushed_denormals
 from fieldwise.storage.arrays import mapped_array
 
-__all__ = ["SCORING_BATCH", "in_numpy", "score_batches"]
+__all__ = ["SCORING_BATCH", "in_numpy", "prefetch", "score_batches", "scoring_mode"]
 
+T = TypeVar("T", bound=tuple[Any, ...])
 KEPT_ROWS = 1 << 17  # of an array of scores that is mapped
 SCORING_BATCH = 2048
 """Rows per batch in scoring: enough to hide the overhead per batch, few enough for layers' outputs to stay in the CPU
@@ -26,18 +30,25 @@ def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | No
     They are computed on the network's device; the batches are on the CPU. The network is set to evaluation mode, and
     reset to its former mode at the end.
     """
+    with scoring_mode(network):
+        only = ((batch,) for batch, _ in batches)
+        parts = list(_together(in_numpy(network(batch)) for (batch,) in prefetch(only, device_of(network))))
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+@contextlib.contextmanager
+def scoring_mode(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; the network's former mode is set again at the end."""
     was_training = network.training
     if was_training:  # otherwise nothing is written, and several threads may score at once
         network.eval()
     try:
         # Not inference_mode: tensors that a table creates and caches in it could not be used in training.
         with torch.no_grad(), flushed_denormals():
-            only = ((batch,) for batch, _ in batches)
-            parts = list(_together(in_numpy(network(batch)) for (batch,) in fed(only, device_of(network))))
+            yield
     finally:
         if was_training:
             network.train()
-    return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def _together(scores: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
@@ -68,3 +79,30 @@ def in_numpy(score: Tensor) -> np.ndarray:
     """
     found: np.ndarray = score.cpu().double().numpy()
     return found
+
+
+def prefetch(items: Generator[T], device: torch.device) -> Generator[T]:
+    """Batches, moved to a device, into pinned memory first for a GPU.
+
+    On the CPU these are `items` themselves. Else a thread is one item ahead.
+
+    Args:
+        items: batches, or tuples of batches, tensors and None, on the CPU; closed at the end.
+        device: where they are wanted.
+    """
+    return items if device.type == "cpu" else _ahead(items, device)
+
+
+def _ahead(items: Generator[T], device: torch.device) -> Generator[T]:
+    def read() -> T | None:
+        item = next(items, None)
+        return tree_map_only(Tensor, Tensor.pin_memory, item) if device.type == "cuda" else item
+
+    try:
+        with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-prefetch") as thread:
+            ahead = thread.submit(read)
+            while (item := ahead.result()) is not None:
+                ahead = thread.submit(read)
+                yield cast(T, tree_map_only(Tensor, lambda tensor: tensor.to(device, non_blocking=True), item))
+    finally:
+        items.close()

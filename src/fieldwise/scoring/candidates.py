@@ -1,23 +1,307 @@
-"""Scoring a request: one context with many candidates, with the context's part computed once.
+"""Scores of candidates in contexts: of one request, whose context's part is computed once, and of a catalogue's items.
 
-Letters: N candidates, F fields, C of them the context's, I the candidates', D embedding size, G bags, M values of bags.
+A catalogue's fields are encoded once, and their vectors are kept.
+
+Letters: C contexts, N candidates, R rows of a catalogue, F fields, I of them the candidates', D embedding size, G bags,
+M values of bags, T labels.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol, cast
+from weakref import WeakKeyDictionary
 
+import numpy as np
+import polars as pl
 import torch
+from polars.exceptions import PolarsError
 from torch import Tensor, nn
 
-from fieldwise.errors import DataError
+from fieldwise.data.encode.encoder import Encoder, encode_row
+from fieldwise.data.table import ARRAYS, EncodedTable
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.layers import FieldEmbedding
 from fieldwise.layers.candidates import Part, SharesContext, Split
-from fieldwise.layout import Bags, Batch
-from fieldwise.models.multi_task import MultiTask
+from fieldwise.layers.embedding import Assembled
+from fieldwise.layout import Bags, Batch, Layout
+from fieldwise.models.build import MultiTask
 from fieldwise.models.twotower import TwoTower
-from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.devices import device_of
-from fieldwise.scoring.batches import SCORING_BATCH
+from fieldwise.schema import Schema
+from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, scoring_mode
+from fieldwise.scoring.items import ItemTable
 
-__all__ = ["joined", "score_candidates", "shares_context", "stacked"]
+__all__ = [
+    "CatalogueRows",
+    "CatalogueScorer",
+    "Model",
+    "check_columns_apart",
+    "context_row",
+    "encode_request",
+    "joined",
+    "score_candidates",
+    "score_pairs",
+    "shares_context",
+    "split_columns",
+    "stacked",
+]
+
+KEPT_BYTES = 1 << 28  # maximum size of the cached vectors of a catalogue, per embedding
+
+
+class Model(Protocol):
+    """What ranking needs of a bundle."""
+
+    @property
+    def schema(self) -> Schema:
+        """The meaning of the columns."""
+
+    @property
+    def encoder(self) -> Encoder:
+        """Encodes rows."""
+
+    @property
+    def network(self) -> nn.Module:
+        """Scores encoded rows."""
+
+    @property
+    def digest(self) -> str:
+        """Determines the scores."""
+
+    def main_prediction(self, score: np.ndarray) -> np.ndarray:
+        """Predictions from the main label's scores [N]."""
+
+
+class CatalogueScorer:
+    """A model's scores of a catalogue's items.
+
+    Args:
+        model: the bundle that scores.
+        items: the catalogue.
+        own: columns that are read from the items, not from contexts; those of the item fields if omitted.
+
+    Errors:
+        ConfigError: without `own`, a schema without item fields or context fields, or a column that both sides read.
+        DataError: the items lack a column.
+    """
+
+    def __init__(self, model: Model, items: ItemTable, own: Collection[str] | None = None) -> None:
+        columns = model.schema.columns
+        own = _item_columns(model.schema) if own is None else own
+        missing = [column for column in sorted(own) if column in columns and column not in items.items.columns]
+        if missing:
+            raise DataError(
+                f"the {items.what}'s items must hold every column of the ranking bundle's item fields: {missing[0]!r} "
+                f"is missing among {', '.join(items.items.columns)}; take them from a table that has it"
+            )
+        self.model, self.items = model, items
+        self.columns = tuple(column for column in columns if column not in own)
+        encoder = model.encoder
+        of_context = [k for k, f in enumerate(encoder.fields) if f.column not in own]
+        self.split = Split.of(encoder.layout, of_context)
+        part = self.split.candidates.layout
+
+        def encoded() -> dict[str, np.ndarray]:
+            table = encoder.transform_part(items.items, part)
+            return {name: getattr(table, name) for name in ARRAYS}
+
+        self.table = EncodedTable(part, **items.arrays("encoded", ARRAYS, encoded, lambda: model.digest))
+        self._kept: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = WeakKeyDictionary()
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device of the network."""
+        return device_of(self.model.network)
+
+    def context(self, values: Mapping[str, Any]) -> Batch:
+        """The single row of a context, encoded.
+
+        Errors:
+            DataError: the context lacks a column or has an invalid value.
+        """
+        missing = [column for column in self.columns if column not in values]
+        if missing:
+            raise DataError(
+                f"a context must hold every user and context column of the model, found no {missing[0]!r}: give it, or "
+                "null if it is unknown"
+            )
+        encoder, part = self.model.encoder, self.split.context.layout
+        found = encode_row(encoder, part, values)
+        if found is None:
+            return encoder.transform_part(context_row(values, self.columns), part).batch(slice(0, 1))[0]
+        return found
+
+    def parts(self, contexts: Batch, rows: Tensor) -> tuple[Part, "CatalogueRows"]:
+        """Contexts [C] and items by number [R], on the network's device."""
+        return Part(self.split.context, contexts.to(self.device)), CatalogueRows(self, rows.to(self.device))
+
+    def score(self, contexts: Batch, rows: Tensor, owner: Tensor | None = None) -> np.ndarray:
+        """Scores of items [R, T], float64.
+
+        Args:
+            contexts: C encoded rows.
+            rows: item numbers, int64 [R].
+            owner: the context of each row, int64 [R]; None if there is one context, as in `score_pairs`.
+        """
+        if not len(rows):
+            return np.zeros((0, len(self.model.schema.labels)))
+        owner = None if owner is None else owner.to(self.device)
+        score = in_numpy(score_pairs(self.model.network, self.split, *self.parts(contexts, rows), owner))
+        return score.reshape(len(rows), -1)
+
+    def batch(self, rows: slice | Tensor) -> Batch:
+        """The encoded fields of items by number."""
+        return self.table.batch(rows if isinstance(rows, slice) else rows.cpu())[0].to(self.device)
+
+    def vectors(self, embedding: FieldEmbedding, rows: Tensor) -> Tensor:
+        """The vectors of items' fields [R, I, D]; those of all items are cached, up to 256 MiB per embedding."""
+        side, weight = self.split.candidates, embedding.weight
+        if len(self.table) * len(side.positions) * weight.shape[1] * weight.element_size() > KEPT_BYTES:
+            found: Tensor = side.reader(embedding)(self.batch(rows))
+            return found
+        kept = self._kept.get(embedding)
+        if kept is None or kept[0] is not weight or kept[1] != weight._version:
+            vectors = self._every(embedding) if kept else self._shared(embedding)
+            kept = self._kept[embedding] = (weight, weight._version, vectors)
+        return kept[2].index_select(0, rows)
+
+    def _shared(self, embedding: FieldEmbedding) -> Tensor:
+        """The vectors of all items, which the processes of a server share."""
+        plain = self.device.type == "cpu" and embedding.weight.dtype == torch.float32
+        if self.items.shared is None or not plain:
+            return self._every(embedding)
+        name = str(next(n for n, module in enumerate(self.model.network.modules()) if module is embedding))
+        make: Callable[[], dict[str, np.ndarray]] = lambda: {name: self._every(embedding).numpy()}  # noqa: E731
+        return torch.from_numpy(self.items.arrays("vectors", (name,), make, lambda: self.model.digest)[name])
+
+    def _every(self, embedding: FieldEmbedding) -> Tensor:
+        """The vectors of all items."""
+        reader, size = self.split.candidates.reader(embedding), len(self.table)
+        starts = range(0, size, SCORING_BATCH)
+        return torch.cat([reader(self.batch(slice(start, min(start + SCORING_BATCH, size)))) for start in starts])
+
+
+class CatalogueRows(Part):
+    """Items by number, whose vectors are the scorer's.
+
+    Args:
+        scorer: of the catalogue.
+        numbers: int64 [R], on the network's device.
+    """
+
+    def __init__(self, scorer: CatalogueScorer, numbers: Tensor) -> None:
+        self.side, self.scorer, self.numbers = scorer.split.candidates, scorer, numbers
+
+    @property
+    def size(self) -> int:
+        """R."""
+        return len(self.numbers)
+
+    @cached_property
+    def batch(self) -> Batch:
+        """Their encoded fields."""
+        return self.scorer.batch(self.numbers)
+
+    def vectors(self, embedding: FieldEmbedding) -> Tensor:
+        """The fields' vectors [R, I, D]."""
+        return self.scorer.vectors(embedding, self.numbers)
+
+    def rows(self, rows: slice) -> "CatalogueRows":
+        """Some of them."""
+        return CatalogueRows(self.scorer, self.numbers[rows])
+
+
+def check_columns_apart(schema: Schema) -> None:
+    """Refuse a column that both an item field and another field read: a request gives it for one side only.
+
+    Errors:
+        ConfigError: there is such a column; the message names it and its fields.
+    """
+    items = {f.column: f.name for f in schema.with_role("item")}
+    for field in schema.fields:
+        if field.role != "item" and field.column in items:
+            raise ConfigError(
+                f"a column belongs either to the items or to the context, found {field.column!r} read by "
+                f"{items[field.column]!r} (role item) and {field.name!r} (role {field.role}): give one of them its own "
+                "column"
+            )
+
+
+def _item_columns(schema: Schema) -> set[str]:
+    """The columns of the item fields, of a schema that recommends items in contexts."""
+    check_columns_apart(schema)
+    own = {f.column for f in schema.with_role("item")}
+    if not own or len(own) == len(schema.columns):
+        side = "user or context" if own else "item"
+        raise ConfigError(
+            f"a bundle that recommends reads items and contexts, found a schema without fields of role {side}: "
+            "set the roles of its fields"
+        )
+    return own
+
+
+def context_row(context: Mapping[str, Any] | pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
+    """A context as a table of one row, with those of its columns that are in `columns`.
+
+    Errors:
+        DataError: a table without a row or with several; a value that no column can hold.
+
+    >>> context_row({"user": "u1", "tags": ["a", "b"], "note": 1}, ["user", "tags", "item"]).row(0)
+    ('u1', ['a', 'b'])
+    """
+    if isinstance(context, pl.DataFrame):
+        if context.height != 1:
+            raise DataError(f"candidates are scored in one context, found {context.height} context rows: give one row")
+        return context.select([c for c in context.columns if c in columns])
+    try:
+        return pl.DataFrame({c: [value] for c, value in context.items() if c in columns})
+    except (PolarsError, TypeError, ValueError, OverflowError) as e:
+        reason = str(e).splitlines()[0]
+        raise DataError(f"a context's values must be plain: text, numbers, lists of one type; {reason}") from None
+
+
+def split_columns(encoder: Encoder, layout: Layout, context: Collection[str], candidates: Collection[str]) -> Split:
+    """The split of fields by columns: a field belongs to the side that has its column.
+
+    Errors:
+        DataError: a column of the schema is on both sides or on neither, or all are on one.
+    """
+    for f in encoder.fields:
+        if f.column in context and f.column in candidates:
+            raise DataError(
+                f"a column must be the context's or the candidates', found {f.column!r} (field {f.name!r}) in both: "
+                "remove it from one"
+            )
+        if f.column not in context and f.column not in candidates:
+            side = "candidates" if f.role == "item" else "context"
+            raise DataError(
+                "context and candidates together must hold every column of the schema's fields, found "
+                f"{f.column!r} (field {f.name!r}, role {f.role}) in neither: give it to the {side}"
+            )
+    own = [i for i, f in enumerate(encoder.fields) if f.column in context]
+    if not own or len(own) == len(encoder.fields):
+        side = "candidates" if own else "context"
+        raise DataError(
+            f"context and candidates must each hold columns of the schema's fields, found none in the {side}: to score "
+            "whole rows, use score"
+        )
+    return Split.at(layout, own)
+
+
+def encode_request(
+    encoder: Encoder, split: Split, context: pl.DataFrame, candidates: pl.DataFrame
+) -> tuple[Batch, Batch]:
+    """The context's one row and the candidates' rows, encoded.
+
+    Errors:
+        DataError: text in a numeric column, an infinity.
+    """
+    encoded = [
+        encoder.transform_part(frame, side.layout)
+        for frame, side in ((context, split.context), (candidates, split.candidates))
+    ]
+    one, many = (table.batch(slice(0, len(table)))[0] for table in encoded)
+    return one, many
 
 
 def score_candidates(network: nn.Module, split: Split, context: Batch, candidates: Batch) -> Tensor:
@@ -52,18 +336,31 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
     """
     if context.size != 1:
         raise DataError(f"candidates are scored in one context, found {context.size} context rows: give one row")
-    device, was_training = device_of(network), network.training
-    context, candidates = context.to(device), candidates.to(device)
-    if was_training:
-        network.eval()
-    try:
-        with torch.no_grad(), flushed_denormals():
-            one = Part(split.context, context)
-            blocks = _blocks(candidates, split.candidates.num_bags)
-            return torch.cat([_score(network, split, one, Part(split.candidates, block)) for block in blocks])
-    finally:
-        if was_training:
-            network.train()
+    device = device_of(network)
+    one, many = Part(split.context, context.to(device)), Part(split.candidates, candidates.to(device))
+    return score_pairs(network, split, one, many)
+
+
+def score_pairs(
+    network: nn.Module, split: Split, contexts: Part, candidates: Part, owner: Tensor | None = None
+) -> Tensor:
+    """The scores [N] (or [N, T]) of candidates, each in its own context, 2,048 at a time.
+
+    Args:
+        network: as in `score_candidates`.
+        split: the split of fields.
+        contexts: C rows on the network's device.
+        candidates: N rows there.
+        owner: the context of each candidate, int64 [N]; every row is then scored as a full row. None if there is one
+            context, whose part is computed once if `shares_context`.
+    """
+    parts = []
+    with scoring_mode(network):
+        for start in range(0, max(candidates.size, 1), SCORING_BATCH):
+            rows = slice(start, start + SCORING_BATCH)
+            block = candidates if candidates.size <= SCORING_BATCH else candidates.rows(rows)
+            parts.append(_score(network, Pairs(split, contexts, block, None if owner is None else owner[rows])))
+        return torch.cat(parts)
 
 
 def shares_context(network: nn.Module, split: Split) -> bool:
@@ -121,32 +418,66 @@ def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | No
     return Batch.of_bags(ids, values, bags.take(first_N2[:, side_G] + place_G))
 
 
-def _score(network: nn.Module, split: Split, context: Part, candidates: Part) -> Tensor:
+class Pairs(Assembled):
+    """A batch of N full rows, each a candidate in a context.
+
+    Embeddings read the two sides' vectors; anything else is read from the joined batch, which is made when needed.
+    """
+
+    def __init__(self, split: Split, contexts: Part, candidates: Part, owner: Tensor | None) -> None:
+        self.split, self.contexts, self.candidates, self.owner = split, contexts, candidates, owner
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return self.candidates.size
+
+    def vectors(self, embedding: FieldEmbedding) -> Tensor:
+        """The vectors of all fields [N, F, D]."""
+        own_CD = self.contexts.vectors(embedding)
+        own_NCD = own_CD.expand(self.size, -1, -1) if self.owner is None else own_CD.index_select(0, self.owner)
+        x_NFD = torch.cat([own_NCD, self.candidates.vectors(embedding)], 1)
+        return x_NFD.index_select(1, self.split.order.to(x_NFD.device))
+
+    @cached_property
+    def joined(self) -> Batch:
+        """The rows as a batch of the whole layout."""
+        return joined(self.split, self.contexts.batch, self.candidates.batch, self.owner)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.joined)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "joined":  # it failed
+            raise AttributeError(name)
+        return getattr(self.joined, name)
+
+
+def _score(network: nn.Module, pairs: Pairs) -> Tensor:
     if isinstance(network, MultiTask):
-        return torch.stack([_score(head, split, context, candidates) for head in network.heads], dim=1)
-    if isinstance(network, SharesContext):
-        return network.score_candidates(context, candidates)
-    if isinstance(network, TwoTower) and _holds_user(split) and candidates.batch.size:
-        return _score_towers(network, split, context.batch, candidates.batch)
-    scores: Tensor = network(joined(split, context.batch, candidates.batch))
+        return torch.stack([_score(head, pairs) for head in network.heads], dim=1)
+    split, contexts, candidates = pairs.split, pairs.contexts, pairs.candidates
+    if pairs.owner is None and isinstance(network, SharesContext):
+        return network.score_candidates(contexts, candidates)
+    if pairs.owner is None and isinstance(network, TwoTower) and _holds_user(split) and pairs.size:
+        user = network.user(cast(Batch, Pairs(split, contexts, candidates.rows(slice(0, 1)), None)))
+        without = Pairs(split, Part(split.context, _bags_of_items(split, contexts.batch)), candidates, None)
+        return network.score(user.expand(pairs.size, *user.shape[1:]), network.item(cast(Batch, without)))
+    scores: Tensor = network(pairs)
     return scores
+
+
+def _bags_of_items(split: Split, context: Batch) -> Batch:
+    """The context without bags of user and context: a long history is not repeated for each candidate."""
+    of_items = [f.role == "item" for f in split.context.layout.fields if f.kind == "bag"]
+    read = torch.tensor(of_items, dtype=torch.bool, device=context.bag_segments.device)[context.bag_segments]
+    ids, segments, weights = context.bag_ids[read], context.bag_segments[read], context.bag_weights[read]
+    return context._replace(bag_ids=ids, bag_segments=segments, bag_weights=weights)
 
 
 def _holds_user(split: Split) -> bool:
     """Whether the context has all fields of a user tower."""
     return all(f.role == "item" for f in split.candidates.layout.fields)
-
-
-def _score_towers(network: TwoTower, split: Split, context: Batch, candidates: Batch) -> Tensor:
-    user = network.user(joined(split, context, candidates.rows(slice(0, 1), split.candidates.num_bags)))
-    # The item tower does not read bags of user or context, so a long history is not repeated per candidate.
-    of_items = [f.role == "item" for f in split.context.layout.fields if f.kind == "bag"]
-    read = torch.tensor(of_items, dtype=torch.bool, device=context.bag_segments.device)[context.bag_segments]
-    without = context._replace(
-        bag_ids=context.bag_ids[read], bag_segments=context.bag_segments[read], bag_weights=context.bag_weights[read]
-    )
-    item = network.item(joined(split, without, candidates))
-    return network.score(user.expand(candidates.size, *user.shape[1:]), item)
 
 
 def _merged(split: Split, kinds: tuple[str, ...], context: Tensor, candidates: Tensor) -> Tensor:
@@ -156,12 +487,3 @@ def _merged(split: Split, kinds: tuple[str, ...], context: Tensor, candidates: T
     ]
     order = torch.tensor(sorted(range(len(places)), key=places.__getitem__), dtype=torch.int64, device=context.device)
     return torch.cat([context, candidates], 1).index_select(1, order)
-
-
-def _blocks(batch: Batch, bags: int) -> Iterator[Batch]:
-    """The batch in blocks of rows; one block if there is no row."""
-    if batch.size <= SCORING_BATCH:
-        yield batch
-        return
-    for start in range(0, batch.size, SCORING_BATCH):
-        yield batch.rows(slice(start, start + SCORING_BATCH), bags)

@@ -2,55 +2,30 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
-from torch import nn
 
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fitted import UNKNOWN, Vocabulary
+from fieldwise.data.encode.fitted_fields import UNKNOWN, Vocabulary
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.data.read.tables import TableLike, as_given, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
-from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.ops.devices import device_of
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_column
-from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
+from fieldwise.scoring.candidates import CatalogueScorer, Model
+from fieldwise.scoring.items import ItemTable
 from fieldwise.scoring.ranking import best_places
-from fieldwise.scoring.request import split_columns
-from fieldwise.scoring.shared_rows import Catalogue as Candidates
-from fieldwise.scoring.shared_rows import score_pairs
 
-__all__ = ["Catalogue", "Model", "recommend", "recommended_blocks"]
+__all__ = ["Catalogue", "recommend", "recommended_blocks"]
 
 RANK, SCORE, SOURCE = "rank", "score", "source"
 MODEL, POPULARITY = "model", "popularity"
 PAIRS_AT_ONCE = 131_072  # pairs of users and items per block
-
-
-class Model(Protocol):
-    """What recommendations need of a bundle."""
-
-    @property
-    def schema(self) -> Schema:
-        """The meaning of the columns."""
-
-    @property
-    def encoder(self) -> Encoder:
-        """Encodes rows."""
-
-    @property
-    def network(self) -> nn.Module:
-        """Scores encoded rows, in evaluation mode."""
-
-    def main_prediction(self, score: np.ndarray) -> np.ndarray:
-        """Predictions from the main label's scores [N]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +64,7 @@ def recommend(
         model: the bundle that scores.
         log: raw rows with the columns of the bundle's schema; every item in it is a candidate. Required.
         catalogue: the columns of users, items and titles, if they are not in the schema.
-        user: one user.
+        user: one user; a list of users is the same as `users`.
         users: several users, in any order; duplicates count once. Without `user` and `users`: every user of the log.
         n: number of items; fewer if the log has no more.
         exclude_seen: exclude items that the log has for the user.
@@ -102,7 +77,7 @@ def recommend(
         log is one, else a polars DataFrame.
 
     Errors:
-        ConfigError: no log, no column of users or items, both `user` and `users`.
+        ConfigError: no log, no column of users or items, both `user` and `users`, an n below 1.
         DataError: a column is missing, a user who cannot be in its column, or a row of the log has no time.
 
     >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
@@ -122,9 +97,10 @@ def recommend(
         )
     if user is not None and users is not None:
         raise ConfigError("recommendations are for one user or for several: give user or users, found both")
+    if isinstance(user, Iterable) and not isinstance(user, str | bytes):
+        user, users = None, user
     wanted = users if user is None else [user]
-    blocks = recommended_blocks(model, as_table(log), catalogue, wanted, n=n, exclude_seen=exclude_seen)
-    found = pl.concat(blocks)
+    found = pl.concat(recommended_blocks(model, as_table(log), catalogue, wanted, n=n, exclude_seen=exclude_seen))
     return as_given(found if user is None else found.drop(found.columns[0], RANK), log)
 
 
@@ -149,6 +125,8 @@ def recommended_blocks(
         exclude_seen: exclude items that the log has for the user.
         reports: told the pairs of users and items that are done.
     """
+    if n < 1:
+        raise ConfigError(f"n must be at least 1, found {n}")
     given, schema = catalogue or Catalogue(), model.schema
     user = id_column("user", [schema], log.columns, given.user, option="Catalogue(user=COLUMN)")
     item = id_column("item", [schema], log.columns, given.item, option="Catalogue(item=COLUMN)")
@@ -159,31 +137,30 @@ def recommended_blocks(
     contexts = people.to_frame().join(
         latest_rows(own, user, schema.time, schema.time_format), on=user, how="inner", maintain_order="left"
     )
-    scores = _Scores(model, contexts, items, {*shown, *(f.column for f in schema.with_role("item"))})
+    own_columns = {*shown, *(f.column for f in schema.with_role("item"))}
+    scorer = CatalogueScorer(model, ItemTable(id_column=item, items=items), own_columns)
+    encoded = model.encoder.transform_part(contexts, scorer.split.context.layout)
     place = np.full(len(people), -1)  # of a user's context, if the model knows the user
     known = _known(model, contexts[user])
     place[people.is_in(contexts[user].implode()).to_numpy()] = np.where(known, np.arange(len(known)), -1)
-    seen = _seen(own, people, items, item) if exclude_seen else (np.zeros(len(people) + 1, np.int64), np.zeros(0, int))
-    popular = None if (place >= 0).all() else _popularity(log, items, item, schema)
+    seen = _seen(own if exclude_seen else own.clear(), people, items, item)
+    popular = np.empty(0) if (place >= 0).all() else _popularity(log, items, item, schema)
     reports.begin("recommendation", len(people) * items.height)
     size = max(1, PAIRS_AT_ONCE // max(1, items.height))
     for first in range(0, len(people), size):
         part = slice(first, min(first + size, len(people)))
         by_model = place[part] >= 0
-        score = iter(scores.of(place[part][by_model]))
+        rows = torch.arange(items.height).repeat(int(by_model.sum()))
+        owner = torch.arange(int(by_model.sum())).repeat_interleave(items.height)
+        batch, _ = encoded.batch(torch.from_numpy(place[part][by_model]))
+        score = iter(scorer.score(batch, rows, owner)[:, 0].reshape(int(by_model.sum()), items.height))
         best: list[np.ndarray] = []
         value: list[np.ndarray] = []
-        for k, is_known in zip(range(part.start, part.stop), by_model, strict=True):
-            gone = seen[1][seen[0][k] : seen[0][k + 1]]
-            if is_known:
-                left, own_score = np.delete(np.arange(items.height), gone), next(score)
-                best.append(left[best_places(own_score[left], n)])
-                value.append(model.main_prediction(own_score[best[-1]]))
-            else:
-                assert popular is not None, "some user is unknown"
-                head = popular[0][: n + len(gone)]
-                best.append(head[~np.isin(head, gone)][:n])
-                value.append(popular[1][best[-1]])
+        for gone, is_known in zip(seen[part], by_model, strict=True):
+            left, own_score = np.delete(np.arange(items.height), gone), next(score) if is_known else popular
+            best.append(left[best_places(own_score[left], n)])
+            top = own_score[best[-1]]
+            value.append(model.main_prediction(top) if is_known else top)
         yield _as_rows(people[part], items.select(shown), by_model, best, np.concatenate(value))
         reports.add(len(best) * items.height)
 
@@ -200,52 +177,6 @@ def _as_rows(
     }
     who = people[np.repeat(np.arange(len(people)), counts)].to_frame()
     return pl.concat([who, items[np.concatenate(best)], pl.DataFrame(found)], how="horizontal")
-
-
-class _Scores:
-    """The scores of contexts with all items; contexts and items are encoded once.
-
-    Args:
-        model: the bundle.
-        contexts: a row per context.
-        items: a row per item.
-        of_items: columns that are read from the items.
-    """
-
-    def __init__(self, model: Model, contexts: pl.DataFrame, items: pl.DataFrame, of_items: set[str]) -> None:
-        self.model, self.rows, self.device = model, items.height, device_of(model.network)
-        columns, encoder = model.schema.columns, model.encoder
-        own = [column for column in columns if column not in of_items]
-        if not own or len(own) == len(columns):  # one side alone decides the score
-            table = encoder.transform(contexts if own else items)
-            self.alone: np.ndarray | None = _main(score_batches(model.network, table.batches(SCORING_BATCH)))
-            self.by_context = bool(own)
-            return
-        split = split_columns(encoder, encoder.layout, own, [column for column in columns if column in of_items])
-        self.alone, self.contexts = None, encoder.transform_part(contexts, split.context.layout)
-        candidates = encoder.transform_part(items, split.candidates.layout)
-        self.candidates = Candidates(split, items.height, lambda rows: _batch(candidates, rows).to(self.device))
-
-    def of(self, contexts: np.ndarray) -> np.ndarray:
-        """Scores [contexts, items] of some contexts by number, float64."""
-        size = len(contexts), self.rows
-        if not all(size):
-            return np.zeros(size)
-        if self.alone is not None:
-            return np.broadcast_to(self.alone[contexts, None] if self.by_context else self.alone, size)
-        batch = _batch(self.contexts, torch.from_numpy(contexts)).to(self.device)
-        owner = torch.arange(size[0], device=self.device).repeat_interleave(size[1])
-        rows = torch.arange(size[1], device=self.device).repeat(size[0])
-        score = score_pairs(self.model.network, self.candidates, batch, rows, owner)
-        return _main(in_numpy(score)).reshape(size)
-
-
-def _batch(table: EncodedTable, rows: "slice | torch.Tensor") -> Any:
-    return table.batch(rows if isinstance(rows, slice) else rows.cpu())[0]
-
-
-def _main(score: np.ndarray) -> np.ndarray:
-    return score if score.ndim == 1 else score[:, 0]
 
 
 def _check_log(log: pl.DataFrame, named: tuple[str, ...], schema: Schema) -> None:
@@ -302,27 +233,23 @@ def _known(model: Model, users: pl.Series) -> np.ndarray:
     return known
 
 
-def _seen(own: pl.DataFrame, people: pl.Series, items: pl.DataFrame, item: str) -> tuple[np.ndarray, np.ndarray]:
-    """The items of each user's rows, by number: where those of each user begin and end, and the numbers."""
+def _seen(own: pl.DataFrame, people: pl.Series, items: pl.DataFrame, item: str) -> list[np.ndarray]:
+    """The numbers of the items in each user's rows."""
     user = people.name
     pairs = own.select(pl.col(user).alias("user"), pl.col(item).alias("item")).unique()
     pairs = pairs.join(pl.DataFrame({"user": people}).with_row_index("u"), on="user")
     pairs = pairs.join(pl.DataFrame({"item": items[item]}).with_row_index("i"), on="item").sort("u", "i")
-    return np.searchsorted(pairs["u"].to_numpy(), np.arange(len(people) + 1)), pairs["i"].to_numpy().astype(np.int64)
+    ends = np.searchsorted(pairs["u"].to_numpy(), np.arange(1, len(people)))
+    return np.split(pairs["i"].to_numpy().astype(np.int64), ends)
 
 
-def _popularity(log: pl.DataFrame, items: pl.DataFrame, item: str, schema: Schema) -> tuple[np.ndarray, np.ndarray]:
-    """The items by decreasing popularity, and each item's share of the rows that count."""
+def _popularity(log: pl.DataFrame, items: pl.DataFrame, item: str, schema: Schema) -> np.ndarray:
+    """Each item's share of the rows that count."""
     rows, label = log, schema.label
     if label.task == "binary" and label.column in log.columns:
         labelled = read_label(log.drop_nulls(label.column), label, all_negative=True)
         rows = labelled.frame.filter(pl.Series(labelled.main == 1))
     counts = rows.get_column(item).drop_nulls().value_counts(name="rows")
-    found = (
-        items.select(item)
-        .join(counts, on=item, how="left", maintain_order="left")["rows"]
-        .fill_null(0)
-        .cast(pl.Float64)
-        .to_numpy()
-    )
-    return best_places(found, len(found)), found / max(1, found.sum())
+    found = items.select(item).join(counts, on=item, how="left", maintain_order="left")["rows"].fill_null(0)
+    share: np.ndarray = found.to_numpy() / max(1, int(found.sum()))
+    return share

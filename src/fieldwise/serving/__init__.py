@@ -1,22 +1,19 @@
 """From bundles to recommendations: the whole catalogue ranked, or two stages with an item index and what they lose."""
 
-from fieldwise.serving.cascade import Cascade
+from fieldwise.scoring.items import ItemIndex, ItemTable, item_table
+from fieldwise.scoring.ranker import Found, Ranker
 from fieldwise.serving.evaluate import CascadeReport, evaluate_cascade
-from fieldwise.serving.index import Changes, ItemIndex, build_index, open_index
-from fieldwise.serving.items import ItemTable
-from fieldwise.serving.queries import Found, Query
-from fieldwise.serving.whole import WholeRanking
+from fieldwise.serving.index import Changes, build_index, open_index
 
 __all__ = [
-    "Cascade",
     "CascadeReport",
     "Changes",
     "Found",
     "ItemIndex",
     "ItemTable",
-    "Query",
-    "WholeRanking",
+    "Ranker",
     "build_index",
     "evaluate_cascade",
+    "item_table",
     "open_index",
 ]

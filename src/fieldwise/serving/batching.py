@@ -1,53 +1,28 @@
-"""Batching: requests that wait for the single worker are answered together."""
+"""Queues for the single worker: requests that are answered together, and long work in chunks between them."""
 
 import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
-from fieldwise.serving.faults import FAULTS
+from fieldwise.serving.rows import FAULTS, RequestError
 
-__all__ = ["DEADLINE", "BatchLimits", "Batcher", "BusyError", "deadline"]
+__all__ = ["MAX_BATCH", "MAX_WAITING", "Batcher", "ChunkQueue"]
 
+T = TypeVar("T")
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 Waiting = tuple[Asked, "asyncio.Future[Answer]"]
 
-DEADLINE: ContextVar[float] = ContextVar("DEADLINE")  # time limit of a request, by the event loop's clock
-
+MAX_BATCH, MAX_WAITING = 32, 256  # requests
 TURNS = 4  # of the event loop: answers are sent, requests read, their tasks begun, and requests added to the queue
 GAP = 0.001  # seconds without a new request, after which no others are awaited
 PART = 0.5  # of the last batch's time, after which no others are awaited
-
-
-def deadline(timeout: float) -> float:
-    """The time limit of the current task's request; if none is set, these seconds from now."""
-    return DEADLINE.get(asyncio.get_running_loop().time() + timeout)
-
-
-class BusyError(Exception):
-    """Too many requests are waiting."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchLimits:
-    """Limits of batches and of the queue.
-
-    Args:
-        most: maximum requests of a batch.
-        budget: maximum cost of a batch with more than one request.
-        window: seconds that a request waits for others if the worker is idle; 0 starts at once.
-        waiting: maximum number of waiting requests.
-    """
-
-    most: int = 32
-    budget: int = 0
-    window: float = 0.0
-    waiting: int = 256
+HOLD_UP = 0.05  # seconds of chunks without a pause; a longer chunk is alone
+REST = 9  # pause after a chunk, in multiples of its time, while others are served: at most a tenth of the worker
 
 
 class Batcher(Generic[Asked, Answer]):
@@ -59,13 +34,15 @@ class Batcher(Generic[Asked, Answer]):
     Args:
         worker: runs one batch at a time of this batcher.
         run: returns the responses of some requests, in order, with an exception in place of a failed one.
-        limits: limits of batches and of the queue.
+        most: maximum requests of a batch.
+        budget: maximum cost of a batch with more than one request.
+        waiting: maximum number of waiting requests; further ones are refused.
         cost: returns the cost of a request.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> async def ask_three():
     ...     answer = lambda xs: [f"{x} of {len(xs)}" for x in xs]
-    ...     batcher = Batcher(ThreadPoolExecutor(1), answer, BatchLimits(window=0.01))
+    ...     batcher = Batcher(ThreadPoolExecutor(1), answer)
     ...     return await asyncio.gather(*(batcher.ask(x) for x in "abc"))
     >>> asyncio.run(ask_three())
     ['a of 3', 'b of 3', 'c of 3']
@@ -75,11 +52,14 @@ class Batcher(Generic[Asked, Answer]):
         self,
         worker: Executor,
         run: Callable[[list[Asked]], Sequence[Answer | BaseException]],
-        limits: BatchLimits | None = None,
         *,
+        most: int = MAX_BATCH,
+        budget: int = 0,
+        waiting: int = MAX_WAITING,
         cost: Callable[[Asked], int] = lambda _: 0,
     ) -> None:
-        self.worker, self.run, self.limits, self.cost = worker, run, limits or BatchLimits(), cost
+        self.worker, self.run, self.cost = worker, run, cost
+        self.most, self.budget, self.waiting = most, budget, waiting
         self._waiting: deque[Waiting[Asked, Answer]] = deque()
         self._last = 0  # requests in the newest batch, unless its work was limited
         self._seconds, self._enough, self._arrived = 0.0, 0, asyncio.Event()  # that batch's time; a number that waits
@@ -89,11 +69,10 @@ class Batcher(Generic[Asked, Answer]):
         """The response to a request.
 
         Errors:
-            BusyError: too many requests are waiting.
+            RequestError: too many requests are waiting.
             Exception: the exception that `run` returned for it.
         """
-        if len(self._waiting) >= self.limits.waiting:
-            raise BusyError
+        _check_queue(len(self._waiting), self.waiting)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, future))
         if len(self._waiting) >= self._enough:
@@ -108,14 +87,12 @@ class Batcher(Generic[Asked, Answer]):
         return self._serving is not None
 
     async def _serve(self) -> None:
-        if self.limits.window and len(self._waiting) < self.limits.most:
-            await asyncio.sleep(self.limits.window)
         try:
             while True:
                 await self._gather()
                 if not (batch := self._next()):
                     break
-                is_full = bool(self._waiting) and len(batch) < self.limits.most  # of work: more would not fit
+                is_full = bool(self._waiting) and len(batch) < self.most  # of work: more would not fit
                 self._last = 0 if is_full else len(batch)
                 await self._answer(batch)
         finally:
@@ -128,7 +105,7 @@ class Batcher(Generic[Asked, Answer]):
         take turns.
         """
         loop = asyncio.get_running_loop()
-        self._enough, until = min(len(self._waiting) + self._last, self.limits.most), loop.time() + PART * self._seconds
+        self._enough, until = min(len(self._waiting) + self._last, self.most), loop.time() + PART * self._seconds
         for _ in range(TURNS):
             if len(self._waiting) >= self._enough:
                 return
@@ -144,7 +121,9 @@ class Batcher(Generic[Asked, Answer]):
     async def _answer(self, batch: "list[Waiting[Asked, Answer]]") -> None:
         answers: Sequence[Answer | BaseException]
         try:
-            self._seconds, answers = await asyncio.get_running_loop().run_in_executor(self.worker, self._timed, batch)
+            loop = asyncio.get_running_loop()
+            asked = [request for request, _ in batch]
+            self._seconds, answers = await loop.run_in_executor(self.worker, _timed, lambda: self.run(asked))
         except FAULTS as e:
             if len(batch) > 1:
                 for one in batch:
@@ -160,21 +139,84 @@ class Batcher(Generic[Asked, Answer]):
             else:
                 future.set_result(answer)
 
-    def _timed(self, batch: "list[Waiting[Asked, Answer]]") -> tuple[float, Sequence[Answer | BaseException]]:
-        began = time.perf_counter()
-        answers = self.run([request for request, _ in batch])
-        return time.perf_counter() - began, answers
-
     def _next(self) -> "list[Waiting[Asked, Answer]]":
         """The next batch, in the order of arrival."""
         batch: list[Waiting[Asked, Answer]] = []
         work = 0
-        while self._waiting and len(batch) < self.limits.most:
+        while self._waiting and len(batch) < self.most:
             request, future = self._waiting[0]
             if not future.done():
                 work += self.cost(request)
-                if batch and work > self.limits.budget:
+                if batch and work > self.budget:
                     break
                 batch.append((request, future))
             self._waiting.popleft()
         return batch
+
+
+class ChunkQueue:
+    """A queue for long work in chunks, one work at a time; every 50 ms the worker answers other requests.
+
+    Args:
+        worker: runs the chunks.
+        waiting: maximum number of waiting works; further ones are refused.
+        others: returns whether other requests are being served or waiting.
+    """
+
+    def __init__(self, worker: Executor, waiting: int, others: Callable[[], bool]) -> None:
+        self.worker, self.waiting, self.others = worker, waiting, others
+        self._turn = asyncio.Lock()
+        self._count, self._due = 0, 0.0
+
+    async def run(self, chunks: Callable[[], Sequence[Callable[[], list[Any]]]]) -> list[Any]:
+        """Run the chunks of a work and return their concatenated results; `chunks` itself runs in the worker too.
+
+        Errors:
+            RequestError: too many works are waiting.
+        """
+        _check_queue(self._count, self.waiting)
+        self._count += 1
+        try:
+            async with self._turn:
+                waiting, found = deque(await self._rested(chunks)), []
+                while waiting:
+                    found += await self._rested(partial(_some, waiting))
+                return found
+        finally:
+            self._count -= 1
+
+    async def _rested(self, call: Callable[[], T]) -> T:
+        """The result of a call in the worker, after the rest that the last one owes if others are served."""
+        loop = asyncio.get_running_loop()
+        if self.others() and (rest := self._due - loop.time()) > 0:
+            await asyncio.sleep(rest)
+        began = loop.time()
+        seconds, found = await loop.run_in_executor(self.worker, _timed, call)
+        self._due = began + (1 + REST) * seconds  # the worker was others' while this call waited for it
+        return found
+
+
+def _some(waiting: "deque[Callable[[], list[T]]]") -> list[T]:
+    """The results of the next chunks, as many as hold others up for a moment if each takes as long as the last."""
+    found: list[T] = []
+    began = before = time.perf_counter()
+    while waiting:
+        found += waiting.popleft()()
+        now = time.perf_counter()
+        if now - began + now - before > HOLD_UP:
+            break
+        before = now
+    return found
+
+
+def _check_queue(length: int, most: int) -> None:
+    """Raise a RequestError, with status 503, if a queue is full."""
+    if length >= most:
+        raise RequestError(f"{most:,} requests may wait, and the queue is full: try again later", "server", 503)
+
+
+def _timed(call: Callable[[], T]) -> tuple[float, T]:
+    """The seconds that a call took, and its result."""
+    began = time.perf_counter()
+    found = call()
+    return time.perf_counter() - began, found

@@ -1,204 +1,200 @@
-"""Parsing of request bodies: lengths before elements, up to the first error, large ones outside the event loop.
-
-The forms (`forms.py`) are Pydantic models, from which the OpenAPI document is generated. Their large parts (rows,
-contexts, lists of ids) are checked here instead: Pydantic collects every error of every element while holding the
-interpreter lock, so 1 MiB of `{}` as ids would block the server for seconds.
-"""
+"""Bodies of requests: their forms, and decoding by msgspec up to the first error, large ones outside the event loop."""
 
 import asyncio
-import gc
-import inspect
-import json
-from collections.abc import Callable, Coroutine, Mapping
+import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from contextlib import suppress
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+import msgspec
+from fastapi import Request
+from msgspec import Meta, Struct, ValidationError
 
 from fieldwise.config import nearest
-from fieldwise.serving.pieces import timed_call
-from fieldwise.serving.request_checks import check_length, id_texts
-from fieldwise.serving.rows import RequestError
+from fieldwise.serving.forms import Cell, Id
+from fieldwise.serving.rows import RequestError, text_of
+from fieldwise.serving.user_log import Seen
 
-__all__ = ["BodyLimits", "body_route", "parsed"]
+__all__ = [
+    "BODY",
+    "REQUESTS",
+    "ExplainRequest",
+    "PredictRequest",
+    "RecommendRequest",
+    "check_most",
+    "decoded",
+    "id_texts",
+    "read_body",
+]
 
-LARGE = 1 << 16  # bodies of at least this many bytes are parsed outside the event loop
-BRIEF, REST = 0.002, 5  # seconds of parsing without a rest; length of a rest, in multiples of the time before it
+BODY = "fieldwise.body"  # the key of a scope under which the middleware puts a body
+LARGE = 1 << 16  # bodies of at least this many bytes are decoded outside the event loop
 NO_OBJECT = "a body must be a JSON object, sent with the header Content-Type: application/json"
-SCALARS = frozenset((str, int, float, bool, type(None)))
-IDS = SCALARS - {type(None)}
+SCALAR = "text, a number, true or false"
+SEEN = "true, false, 'positive' or null"
+UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+MISSING = re.compile(r"Object missing required field `(.*)`")
 
-Checked = Callable[[Any, str, "BodyLimits"], Any]
+
+class PredictRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Raw rows: every column of the model's fields, or a known user and item; null for an unknown value."""
+
+    rows: Annotated[list[dict[str, Cell]], Meta(min_length=1)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class BodyLimits:
-    """Maximum lengths of the parts of a body.
+class RecommendRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A known user, or raw user and context fields; given fields override the stored ones of the user.
 
-    Args:
-        rows: maximum rows of a prediction or an explanation.
-        ids: maximum length of a list of ids or values, and of all filters together.
+    `k`: number of items; if omitted, 10, or all if there are fewer. `exclude_seen`: which items of the user's rows in
+    the server's log to exclude: those of `positive` rows (of all, if the log does not say which are positive), all
+    (`true`) or none (`false`). The default is the server's setting, which is `positive` if it has a log.
     """
 
-    rows: int
-    ids: int
+    user: Id | None = None
+    context: dict[str, Cell] = {}
+    k: Annotated[int, Meta(ge=1)] | None = None
+    prerank: Annotated[int, Meta(ge=1)] = 200
+    candidates: list[Id] | None = None
+    exclude: list[Id] = []
+    where: dict[str, list[Id]] = {}
+    exclude_seen: Seen | None = None
 
 
-def body_route(limits: BodyLimits, others: Callable[[], bool] = lambda: False) -> type[APIRoute]:
-    """A route class whose function takes one argument, `body`, parsed by this module, and returns a `Response`.
+class ExplainRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Either raw rows, or items of the index for a user or a context.
+
+    With `pairs`, `measured_pairs` has the joint effects of two fields, for models without pair terms.
+    """
+
+    rows: list[dict[str, Cell]] = []
+    user: Id | None = None
+    context: dict[str, Cell] = {}
+    items: list[Id] = []
+    pairs: bool = False
+
+
+REQUESTS = (PredictRequest, RecommendRequest, ExplainRequest)
+DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(kind) for kind in REQUESTS}
+THREAD = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-bodies")  # started by the first large body
+B = TypeVar("B", PredictRequest, RecommendRequest, ExplainRequest)
+
+
+async def read_body(request: Request, kind: type[B], max_rows: int, max_ids: int) -> B:
+    """The body of a request; large ones are decoded in another thread, one at a time.
 
     Args:
-        limits: maximum lengths.
-        others: whether other requests are being served; then the parser of large bodies, which holds Python's
-            interpreter lock, rests after each for a multiple of its time.
-    """
-    worker = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-bodies")
-    turn = asyncio.Lock()
-
-    async def elsewhere(content: bytes, kind: type[BaseModel]) -> BaseModel:
-        call = partial(timed_call, partial(_large, content, kind, limits))
-        async with turn:
-            seconds, body = await asyncio.get_running_loop().run_in_executor(worker, call)
-            if seconds > BRIEF and others():
-                await asyncio.sleep(REST * seconds)
-        if isinstance(body, Exception):
-            raise body
-        return body
-
-    class BodyRoute(APIRoute):
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            kind = inspect.signature(self.endpoint).parameters["body"].annotation
-
-            async def handle(request: Request) -> Response:
-                content = await request.body()
-                if not _is_json(request.headers.get("content-type", "")):
-                    raise RequestError(NO_OBJECT, "body")
-                body = parsed(content, kind, limits) if len(content) < LARGE else await elsewhere(content, kind)
-                answer: Response = await self.endpoint(body=body)
-                return answer
-
-            return handle
-
-    return BodyRoute
-
-
-def parsed(content: bytes, kind: type[BaseModel], limits: BodyLimits) -> BaseModel:
-    """Parse a body into its form; ids and values of filters become strings.
+        request: with its body under `BODY` in its scope.
+        kind: the form of the body.
+        max_rows: maximum rows of a prediction or an explanation.
+        max_ids: maximum length of a list of ids or values, and of all filters together.
 
     Errors:
-        RequestError, RequestValidationError: the first error in it.
+        RequestError: as for `decoded`; another content type than JSON.
+    """
+    content = request.scope[BODY]
+    name = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if name != "application/json" and not (name.startswith("application/") and name.endswith("+json")):
+        raise RequestError(NO_OBJECT, "body")
+    if len(content) < LARGE:
+        return decoded(content, kind, max_rows, max_ids)
+    return await asyncio.get_running_loop().run_in_executor(THREAD, decoded, content, kind, max_rows, max_ids)
 
-    >>> from fieldwise.serving.forms import RecommendRequest
-    >>> limits = BodyLimits(rows=1000, ids=2)
-    >>> parsed(b'{"user": 7, "exclude": [7.0]}', RecommendRequest, limits).exclude
+
+def decoded(content: bytes, kind: type[B], max_rows: int, max_ids: int) -> B:
+    """Decode a body; ids and values of filters become strings.
+
+    Errors:
+        RequestError: the first error in it.
+
+    >>> decoded(b'{"user": 7, "exclude": [7.0]}', RecommendRequest, 1000, 2).exclude
     ['7']
-    >>> parsed(b'{"exclude": [{}, {}, {}]}', RecommendRequest, limits)
+    >>> decoded(b'{"exclude": [1, 2, 3]}', RecommendRequest, 1000, 2)
     Traceback (most recent call last):
         ...
     fieldwise.serving.rows.RequestError: exclude must be at most 2, found 3
     """
-    found = _json(content)
-    if not isinstance(found, dict):
-        raise RequestError(NO_OBJECT, "body")
-    for name in found:
-        if name not in kind.model_fields:
-            known = nearest(name[:60], list(kind.model_fields))
-            raise RequestError(f"{name[:60]} is not a field of this request: {known}", name[:60])
-    large, small = {}, dict(found)
-    for name, (of, check, stand_in) in LARGE_PARTS.items():
-        if name in kind.model_fields and type(found.get(name)) is of:
-            large[name] = check(found[name], name, limits)
-            small[name] = stand_in if found[name] else found[name]
     try:
-        return kind.model_validate(small).model_copy(update=large)
+        body: B = DECODERS[kind].decode(content)
     except ValidationError as e:
-        first = e.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise RequestValidationError([{**first, "loc": ("body", *first["loc"])}]) from None
+        raise _refused(str(e), content, kind) from None
+    except UnicodeDecodeError:
+        raise RequestError("a body must be text in UTF-8, found another byte", "body", 400) from None
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise RequestError(f"a body must be JSON: {e}" if content else NO_OBJECT, "body") from None
+    check_most(max_rows, len(getattr(body, "rows", ())), "rows")
+    if not isinstance(body, PredictRequest):
+        body.user = None if body.user is None else id_texts([body.user], "user")[0]
+    for name in ("candidates", "exclude", "items"):
+        if ids := getattr(body, name, None):
+            check_most(max_ids, len(ids), name)
+            setattr(body, name, id_texts(ids, name))
+    if isinstance(body, RecommendRequest):
+        check_most(max_ids, sum(map(len, body.where.values())), "where")
+        body.where = {column: id_texts(values, f"where.{column[:60]}") for column, values in body.where.items()}
+    if len(content) > 2 * max_ids:  # a list of n elements has more bytes than 2 n
+        rows = {f"rows[{number}]": row for number, row in enumerate(getattr(body, "rows", ()))}
+        for place, row in (rows | {"context": getattr(body, "context", {})}).items():
+            for column, cell in row.items():
+                if isinstance(cell, list):
+                    check_most(max_ids, len(cell), f"{place}.{column[:60]}")
+    return body
 
 
-def _large(content: bytes, kind: type[BaseModel], limits: BodyLimits) -> BaseModel | Exception:
-    """Parse a large body, or return its error; without garbage collection, which would traverse all of it."""
-    gc.disable()
+def _refused(error: str, content: bytes, kind: type[Struct]) -> RequestError:
+    """The error of a body that has another form, from that of msgspec."""
+    text, _, path = error.partition(" - at `$")
+    place = _with_column(path.removesuffix("`").removeprefix("."), content)
+    if unknown := UNKNOWN.match(text):
+        name = unknown[1][:60]
+        return RequestError(f"{name} is not a field of this request: {nearest(name, kind.__struct_fields__)}", name)
+    if missing := MISSING.match(text):
+        return RequestError(f"a body must have {missing[1]}", missing[1])
+    if not place:
+        return RequestError(NO_OBJECT, "body")
+    text = text.replace("`", "").replace("Expected ", "must be ").replace(", got ", ", found ")
+    text = text.replace("bool | int | float | str | array | null", f"{SCALAR}, null or a list of these")
+    text = text.replace("bool | int | float | str", SCALAR).replace("bool | str | null", SEEN)
+    text = text.replace("Invalid enum value ", f"must be {SEEN}, found ")  # `exclude_seen` has the only one
+    return RequestError(f"{place} {text}" if text.startswith("must be") else f"{place}: {text}", place)
+
+
+def _with_column(path: str, content: bytes) -> str:
+    """A path with the name of its column, instead of which msgspec has `[...]`."""
+    before, unnamed, after = path.partition("[...]")
+    if unnamed:
+        with suppress(msgspec.MsgspecError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            row = msgspec.json.decode(content)
+            for part in re.findall(r"\w+", before):
+                row = row[int(part) if part.isdigit() else part]
+            for column, cell in row.items():
+                try:
+                    msgspec.convert(cell, list[Id] if before == "where" else Cell)
+                except ValidationError:
+                    return f"{before}.{column[:60]}{after}"
+    return path
+
+
+def check_most(most: int, number: int, name: str) -> None:
+    """Check that a number or a length of a request is at most `most`.
+
+    Errors:
+        RequestError: it is larger.
+    """
+    if number > most:
+        raise RequestError(f"{name} must be at most {most:,}, found {number:,}", name)
+
+
+def id_texts(values: Sequence[Id], where: str) -> list[Any]:
+    """Ids and values as strings.
+
+    Errors:
+        RequestError: one cannot be converted to a string.
+
+    >>> id_texts([3, 3.0, "3"], "items")
+    ['3', '3', '3']
+    """
     try:
-        return parsed(content, kind, limits)
-    except (RequestError, RequestValidationError) as e:
-        return e
-    finally:
-        gc.enable()
-
-
-def _json(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except json.JSONDecodeError as e:
-        if not content:
-            raise RequestError(NO_OBJECT, "body") from None
-        raise RequestError(f"a body must be JSON, found other text at character {e.pos}", "body") from None
-    except UnicodeDecodeError as e:
-        raise RequestError(f"a body must be text in UTF-8, found another byte at {e.start}", "body", 400) from None
-    except (RecursionError, ValueError):
-        what = "a body must be JSON with less nesting, and integers of at most 4,300 digits"
-        raise RequestError(what, "body") from None
-
-
-def _is_json(kind: str) -> bool:
-    """Whether a content type is JSON: `application/json`, or anything with `+json`."""
-    name = kind.partition(";")[0].strip().lower()
-    return name == "application/json" or (name.startswith("application/") and name.endswith("+json"))
-
-
-def _rows(rows: list[Any], name: str, limits: BodyLimits) -> list[Any]:
-    check_length(limits.rows, rows, name)
-    for number, row in enumerate(rows):
-        if type(row) is not dict:
-            raise RequestError(f"{name}[{number}] must be an object of columns and their values", f"{name}[{number}]")
-        _cells(row, f"{name}[{number}]", limits)
-    return rows
-
-
-def _cells(row: dict[str, Any], name: str, limits: BodyLimits) -> dict[str, Any]:
-    for column, cell in row.items():
-        kind = type(cell)
-        if kind is list:
-            if len(cell) > limits.ids:
-                check_length(limits.ids, cell, f"{name}.{column[:60]}")
-            if SCALARS.issuperset(map(type, cell)):
-                continue
-        if kind not in SCALARS:
-            place = f"{name}.{column[:60]}"
-            raise RequestError(f"{place} must be text, a number, true, false, null or a list of these", place)
-    return row
-
-
-def _ids(ids: list[Any], name: str, limits: BodyLimits) -> list[str]:
-    check_length(limits.ids, ids, name)
-    if not IDS.issuperset(map(type, ids)):
-        number = next(number for number, one in enumerate(ids) if type(one) not in IDS)
-        raise RequestError(f"{name}[{number}] must be text, a number, true or false", f"{name}[{number}]")
-    return id_texts(ids, name)
-
-
-def _filters(filters: dict[str, Any], name: str, limits: BodyLimits) -> dict[str, list[str]]:
-    for column, values in filters.items():
-        if type(values) is not list:
-            raise RequestError(f"{name}.{column[:60]} must be a list of values", f"{name}.{column[:60]}")
-    total = sum(map(len, filters.values()))
-    if total > limits.ids:
-        raise RequestError(f"{name} must be at most {limits.ids:,}, found {total:,}", name)
-    return {column: _ids(values, f"{name}.{column[:60]}", limits) for column, values in filters.items()}
-
-
-# By name: the required JSON type, the check, and the placeholder that Pydantic gets instead.
-LARGE_PARTS: Mapping[str, tuple[type, Checked, Any]] = {
-    "rows": (list, _rows, [{}]),
-    "context": (dict, _cells, {}),
-    "candidates": (list, _ids, []),
-    "exclude": (list, _ids, []),
-    "items": (list, _ids, []),
-    "where": (dict, _filters, {}),
-}
+        return [text_of(value) for value in values]
+    except ValueError as e:
+        raise RequestError(f"{where} must be {e}", where) from None

@@ -3,7 +3,6 @@
 Letters: Q contexts, N items.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +10,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.scoring.ranking import best_places
-from fieldwise.serving.cascade import Cascade
-from fieldwise.serving.queries import Query
+from fieldwise.scoring.ranker import Ranker
 
 __all__ = ["CascadeReport", "evaluate_cascade"]
 
@@ -64,7 +62,7 @@ class CascadeReport:
 
 
 def evaluate_cascade(
-    cascade: Cascade, contexts: TableLike, *, k: int = 20, prerank: int = 200, sizes: Sequence[int] | None = None
+    cascade: Ranker[Bundle], contexts: TableLike, *, k: int = 20, prerank: int = 200, sizes: Sequence[int] | None = None
 ) -> CascadeReport:
     """Compare the cascade with ranking all items in every context.
 
@@ -80,99 +78,76 @@ def evaluate_cascade(
         ConfigError: no ranking bundle; k or prerank out of range.
         DataError: no contexts, or a missing column.
     """
-    if cascade.ranker is None:
+    if cascade.bundle is None or cascade.prerank is None:
         raise ConfigError(
-            "evaluating a cascade needs a ranking bundle, whose ranking of all items is the baseline: give one"
+            "evaluating a cascade needs a pre-ranking bundle, and a ranking bundle, whose ranking of all items is the "
+            "baseline: give both"
         )
     contexts = as_table(contexts)
     if not contexts.height:
         raise DataError("evaluating a cascade needs contexts, found no rows")
-    seen = _Measured(cascade, k, prerank, sizes)
-    own = _targets(cascade, contexts)
-    for number, context in enumerate(contexts.iter_rows(named=True)):
-        seen.add(context, own[number])
-    return seen.report()
-
-
-class _Measured:
-    """Accumulated results over contexts."""
-
-    def __init__(self, cascade: Cascade, k: int, prerank: int, sizes: Sequence[int] | None) -> None:
-        self.cascade, self.k, self.prerank = cascade, k, prerank
-        self.items = len(cascade.index)
-        self.best = min(k, self.items)
-        around = [k, prerank // 4, prerank // 2, prerank, 2 * prerank]
-        wanted = sorted({min(self.items, size) for size in (sizes or around) if size >= self.best})
-        self.discounts = 1 / np.log2(np.arange(2, self.best + 2))
-        self.recall: list[float] = []
-        self.gain: list[float] = []
-        self.first: list[bool] = []
-        self.hits: list[bool] = []
-        self.hits_all: list[bool] = []
-        self.laps: list[dict[str, float]] = []
-        self.scored: list[int] = []
-        self.among: list[float] = []
-        self.reached: dict[int, list[float]] = {size: [] for size in wanted}
-
-    def add(self, context: Mapping[str, Any], own: int | None) -> None:
-        """Add a context; `own` is the position of the row's own item, if positive."""
-        cascade = self.cascade
-        found = cascade.recommend(Query(context=context, k=self.k, prerank=self.prerank))
-        began = time.perf_counter()
-        scores = cascade.rank_all(context)
-        whole = time.perf_counter() - began
-        top = best_places(scores, self.best)
+    items = len(cascade.index)
+    best = min(k, items)
+    around = sizes or [k, prerank // 4, prerank // 2, prerank, 2 * prerank]
+    reached = sorted({min(items, size) for size in around if size >= best})
+    discounts = 1 / np.log2(np.arange(2, best + 2))
+    first, whole = Ranker(None, cascade.index, prerank=cascade.prerank), Ranker(cascade.bundle, cascade.index)
+    seen: list[dict[str, Any]] = []
+    laps: list[Mapping[str, float]] = []
+    for context, own in zip(contexts.iter_rows(named=True), _targets(cascade, contexts), strict=True):
+        found = cascade.recommend(context, k=k, prerank=prerank)
+        every = whole.recommend(context, k=best, prerank=items)
+        took = (sum(one.seconds.values()) for one in (found, every))
+        laps.append({**found.seconds, **dict(zip(("all", "everything"), took, strict=True))})
+        top = every.rows
         right = np.isin(found.rows, top)
-        self.recall.append(right.mean())
-        self.gain.append((right * self.discounts).sum() / self.discounts.sum())
-        self.first.append(top[0] in found.rows)
-        self.laps.append({**found.seconds, "all": sum(found.seconds.values()), "everything": whole})
-        order = best_places(cascade.prerank_all(context), self.items)
-        place = np.argsort(order)
-        self.scored.append(found.counts["scored"])
-        self.among.append((place[found.preranked] < self.prerank).sum() / min(self.prerank, self.items))
-        for size, shares in self.reached.items():
-            shares.append(float((place[top] < size).mean()))
-        if own is not None:
-            self.hits.append(own in found.rows)
-            self.hits_all.append(own in top)
-
-    def report(self) -> CascadeReport:
-        """The means over the contexts."""
-        stages = {stage: [lap[stage] for lap in self.laps] for stage in self.laps[0]}
-        return CascadeReport(
-            contexts=len(self.laps),
-            items=self.items,
-            k=self.k,
-            prerank=self.prerank,
-            recall=float(np.mean(self.recall)),
-            ndcg=float(np.mean(self.gain)),
-            best_found=float(np.mean(self.first)),
-            targets=len(self.hits),
-            hit_rate=float(np.mean(self.hits)) if self.hits else None,
-            hit_rate_all=float(np.mean(self.hits_all)) if self.hits else None,
-            candidates=float(np.mean(self.scored)),
-            candidate_recall=float(np.mean(self.among)),
-            recall_by_prerank={size: float(np.mean(shares)) for size, shares in self.reached.items()},
-            milliseconds={stage: _percentiles(seconds) for stage, seconds in stages.items()},
+        place = np.argsort(first.recommend(context, k=items, prerank=items).rows)
+        seen.append(
+            {
+                "recall": right.mean(),
+                "ndcg": (right * discounts).sum() / discounts.sum(),
+                "best_found": top[0] in found.rows,
+                "candidates": found.counts["scored"],
+                "candidate_recall": (place[found.preranked] < prerank).sum() / min(prerank, items),
+                "recall_by_prerank": [(place[top] < size).mean() for size in reached],
+                "hits": None if own is None else (own in found.rows, own in top),
+            }
         )
+    return _report(seen, laps, reached, items=items, k=k, prerank=prerank)
 
 
-def _targets(cascade: Cascade, contexts: pl.DataFrame) -> list[int | None]:
+def _report(
+    seen: list[dict[str, Any]], laps: list[Mapping[str, float]], reached: Sequence[int], **sizes: int
+) -> CascadeReport:
+    """The report of what was found, and how long it took, in each context."""
+    hits = [one["hits"] for one in seen if one["hits"] is not None]
+    hit_rate, hit_rate_all = np.mean(hits, axis=0).tolist() if hits else (None, None)
+    shares = [float(np.mean(one)) for one in zip(*(one["recall_by_prerank"] for one in seen), strict=True)]
+    names = ("recall", "ndcg", "best_found", "candidates", "candidate_recall")
+    means: dict[str, Any] = {name: float(np.mean([one[name] for one in seen])) for name in names}
+    percentiles = {stage: 1000 * np.percentile([lap[stage] for lap in laps], PERCENTILES) for stage in laps[0]}
+    return CascadeReport(
+        contexts=len(seen),
+        **sizes,
+        **means,
+        targets=len(hits),
+        hit_rate=hit_rate,
+        hit_rate_all=hit_rate_all,
+        recall_by_prerank=dict(zip(reached, shares, strict=True)),
+        milliseconds={stage: tuple(found.tolist()) for stage, found in percentiles.items()},
+    )
+
+
+def _targets(cascade: Ranker[Bundle], contexts: pl.DataFrame) -> list[int | None]:
     """The index position of each row's own item, if it is known and positive."""
     column = cascade.index.id_column
     if column not in contexts.columns:
         return [None] * contexts.height
     found = [cascade.index.places.get(one) for one in as_text(contexts.get_column(column)).to_list()]
-    assert cascade.ranker is not None, "checked by the caller"
-    label = cascade.ranker.schema.label
+    assert cascade.bundle is not None, "checked by the caller"
+    label = cascade.bundle.schema.label
     if label.task == "binary" and label.column in contexts.columns:
         rows = read_label(contexts.with_row_index(ROW), label)
         liked = set(rows.frame.get_column(ROW).to_numpy()[rows.main > 0].tolist())
         found = [place if row in liked else None for row, place in enumerate(found)]
     return found
-
-
-def _percentiles(seconds: Sequence[float]) -> tuple[float, float, float]:
-    low, middle, high = (1000 * np.percentile(seconds, PERCENTILES)).tolist()
-    return low, middle, high

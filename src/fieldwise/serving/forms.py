@@ -1,29 +1,23 @@
-"""Forms of requests and responses, from which the OpenAPI document is generated."""
+"""Forms of responses, from which the OpenAPI document is generated."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
-from fieldwise.serving.stores.complete import Missing
-from fieldwise.serving.user_log import Seen
+from fieldwise.serving.stores.lookup import Missing
 
 __all__ = [
     "ERRORS",
-    "CatalogueItem",
+    "CatalogueResponse",
     "Cell",
-    "Effect",
     "EffectsResponse",
-    "ErrorBody",
-    "ErrorResponse",
-    "ExplainRequest",
     "ExplainResponse",
     "Id",
-    "Item",
-    "PredictRequest",
     "PredictResponse",
-    "RecommendRequest",
     "RecommendResponse",
     "SimilarResponse",
+    "UserResponse",
+    "UsersResponse",
 ]
 
 Scalar = str | int | float | bool | None
@@ -31,39 +25,11 @@ Cell = Scalar | list[Scalar]
 Id = str | int | float | bool  # 3, 3.0 and "3" are the same id
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class PredictRequest(_Body):
-    """Raw rows: every column of the model's fields, or a known user and item; null for an unknown value."""
-
-    rows: Annotated[list[dict[str, Cell]], Field(min_length=1)]
-
-
 class PredictResponse(BaseModel):
     """`score` (a logit or number) and `prediction` (a probability or number) of each row, by label if several."""
 
     predictions: list[dict[str, float]]
     degraded: list[Missing] = []
-
-
-class RecommendRequest(_Body):
-    """A known user, or raw user and context fields; given fields override the stored ones of the user.
-
-    `exclude_seen`: which items of the user's rows in the server's log to exclude: those of `positive` rows (of all, if
-    the log does not say which are positive), all (`true`) or none (`false`). The default is the server's setting,
-    which is `positive` if it has a log.
-    """
-
-    user: Id | None = None
-    context: dict[str, Cell] = {}
-    k: Annotated[int, Field(ge=1)] = 10
-    prerank: Annotated[int, Field(ge=1)] = 200
-    candidates: list[Id] | None = None
-    exclude: list[Id] = []
-    where: dict[str, list[Id]] = {}
-    exclude_seen: Seen | None = None
 
 
 class CatalogueItem(BaseModel):
@@ -97,19 +63,6 @@ class RecommendResponse(BaseModel):
     degraded: list[Missing] = []
 
 
-class ExplainRequest(_Body):
-    """Either raw rows, or items of the index for a user or a context.
-
-    With `pairs`, `measured_pairs` has the joint effects of two fields, for models without pair terms.
-    """
-
-    rows: list[dict[str, Cell]] = []
-    user: Id | None = None
-    context: dict[str, Cell] = {}
-    items: list[Id] = []
-    pairs: bool = False
-
-
 class ExplainResponse(BaseModel):
     """For each row, the output of `fieldwise explain --json`."""
 
@@ -136,6 +89,35 @@ class SimilarResponse(BaseModel):
     """The nearest items first."""
 
     items: list[Item]
+
+
+class UsersResponse(BaseModel):
+    """Ids of users, and the total number, if known."""
+
+    users: list[str]
+    count: int | None
+
+
+class UserResponse(BaseModel):
+    """A user's values by column, as in a context, and the position among all users, if known.
+
+    `context`: the context fields of the user's latest row. `seen`: the number of items in the user's rows, if the
+    server has a log.
+    """
+
+    id: str
+    fields: dict[str, Cell]
+    context: dict[str, Cell] = {}
+    seen: int | None = None
+    position: int | None
+    degraded: list[Missing] = []
+
+
+class CatalogueResponse(BaseModel):
+    """Items in the catalogue's order, and the total number."""
+
+    items: list[CatalogueItem]
+    count: int
 
 
 class ErrorBody(BaseModel):

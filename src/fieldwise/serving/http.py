@@ -1,36 +1,81 @@
-"""The HTTP application: FastAPI over a `Service`, with limits, tokens, metrics, and errors of one form.
+"""The HTTP application: FastAPI over a `Service`, with limits, tokens, metrics, errors of one form, and a web page.
 
 Every error is `{"error": {"message": ..., "field": ...}}`: the rule, the value found, and the part of the request
 concerned. Responses and errors are both in the published OpenAPI document.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from copy import deepcopy
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import FastAPI
+import msgspec
+from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from fastapi.staticfiles import StaticFiles
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
 
-from fieldwise.serving.document import Application
-from fieldwise.serving.forms import ERRORS
-from fieldwise.serving.http_errors import add_errors
-from fieldwise.serving.middleware import RequestMiddleware, ServerSettings
+from fieldwise.errors import FieldwiseError
+from fieldwise.explain.effects import shown_fields, widest_first
+from fieldwise.scoring.items import ItemIndex
+from fieldwise.serving.batching import Batcher, ChunkQueue
+from fieldwise.serving.bodies import REQUESTS, ExplainRequest, PredictRequest, RecommendRequest, check_most, read_body
+from fieldwise.serving.browser import filled
+from fieldwise.serving.forms import (
+    ERRORS,
+    CatalogueResponse,
+    EffectsResponse,
+    ExplainResponse,
+    PredictResponse,
+    RecommendResponse,
+    SimilarResponse,
+    UserResponse,
+    UsersResponse,
+)
+from fieldwise.serving.metrics import Metrics
+from fieldwise.serving.middleware import RequestMiddleware, ServerSettings, error_answer
 from fieldwise.serving.replacement import Live
-from fieldwise.serving.routes import about, effects, explain, files, items, predict, recommend, similar, status, users
-from fieldwise.serving.served import Served
-from fieldwise.serving.service import Service
-from fieldwise.serving.stores.complete import Stores
+from fieldwise.serving.rows import RequestError, values_of
+from fieldwise.serving.service import Service, explanations, measures_pairs, tried
+from fieldwise.serving.stores import StoreError, Stores
+from fieldwise.serving.stores.lookup import WHY, Missing, StoreRefusedError
 from fieldwise.version import __version__
 
 __all__ = ["ServerSettings", "create_app"]
 
-ROUTERS = (predict, recommend, explain, effects, similar, status, about, users, items)  # in the document's order
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+DOCS_POLICY = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'").replace(
+    "img-src 'self'", "img-src 'self' data:"
+)
+CHUNK_ROWS = 10  # rows explained at once
+BATCH_ROWS = 10_000  # maximum rows to rank in a batch of requests
+SCORED_ROWS = 1_000  # maximum rows to score in a batch of requests: other requests wait until they are done
+UNTOLD = "the newest files were rejected: use the token for details, or see the server's log"  # paths are private
+
+MOST = 100  # maximum users or items of a response
+Search = Annotated[str, Query(max_length=200)]
+Offset = Annotated[int, Query(ge=0, le=2**31)]
+Limit = Annotated[int, Query(ge=1, le=MOST)]
+AnyId = Annotated[str, Path(max_length=1000)]
 
 
 def create_app(
-    service: Service | Live,
-    settings: ServerSettings | None = None,
-    stores: Stores | None = None,
-    *,
-    title: str | None = None,
+    service: Service | Live, settings: ServerSettings | None = None, stores: Stores | None = None
 ) -> FastAPI:
     """Create the application for a service.
 
@@ -39,15 +84,10 @@ def create_app(
             compete for the cores.
         settings: limits and token.
         stores: features of known users and items; opened and closed with the application.
-        title: the item column that the page shows as the item's name; chosen by a rule if omitted.
-
-    Errors:
-        ConfigError: items do not have this column.
     """
     features = stores or Stores()
     live = service if isinstance(service, Live) else Live(service)
-    live.service.browser(title)  # report an unknown title at startup
-    served = Served(live, settings or ServerSettings(), features, title)
+    state = AppState(live, settings or ServerSettings(), features)
 
     @asynccontextmanager
     async def until_stopped(_: FastAPI) -> AsyncIterator[None]:
@@ -57,19 +97,338 @@ def create_app(
         finally:
             await features.close()
 
-    app = Application(
-        served=served,
+    app = FastAPI(
         title="fieldwise",
         version=__version__,
         responses=ERRORS,
         lifespan=until_stopped,
-        docs_url=None,  # replaced by our own page: FastAPI's loads scripts from other sites
-        redoc_url=None,
+        openapi_url=None,  # the routes below have the document and its page: FastAPI's loads scripts from other sites
     )
-    for routes in ROUTERS:
-        app.include_router(routes.router(served))
-    app.include_router(files.router())
-    add_errors(app)
-    app.state.registry = served.metrics.registry
-    app.add_middleware(RequestMiddleware, limits=served.limits, metrics=served.metrics)
+    for routes in (_bodies(state), _queries(state), _users(state), _status(state), _files(state)):
+        app.include_router(routes)
+    _add_requests(app.openapi(), state.limits)
+    _add_errors(app, state)
+    app.state.registry = state.metrics.registry
+    app.add_middleware(RequestMiddleware, limits=state.limits, metrics=state.metrics)
     return app
+
+
+class AppState:
+    """What an application's routes share.
+
+    Args:
+        live: the holder of the service; it computes in one thread, so that requests do not compete for the cores.
+        limits: limits of requests and responses.
+        stores: features of known users and items.
+    """
+
+    def __init__(self, live: Live, limits: ServerSettings, stores: Stores) -> None:
+        self.live, self.limits, self.stores = live, limits, stores
+        self.metrics = Metrics(live, stores)
+        worker, waiting = ThreadPoolExecutor(1, thread_name_prefix="fieldwise"), limits.max_waiting
+        queue: Callable[..., Batcher[Any, Any]] = partial(Batcher, worker, most=limits.max_batch, waiting=waiting)
+
+        # the service is read once a batch: it can be replaced
+        self.predictions = queue(lambda asked: self.service.predict_all(asked), budget=SCORED_ROWS, cost=len)
+        self.recommendations = queue(
+            lambda asked: self.service.recommend_all(asked), budget=BATCH_ROWS, cost=lambda one: self.service.cost(one)
+        )
+        self.calls = queue(lambda asked: [tried(lambda call: call(), one) for one in asked])
+        others = (self.predictions, self.recommendations)
+        self.explanations = ChunkQueue(worker, waiting, lambda: any(one.at_work for one in others))
+
+    @property
+    def service(self) -> Service:
+        """The current service; read once per request, so that it can be replaced."""
+        return self.live.service
+
+    def is_trusted(self, request: Request) -> bool:
+        """Whether a request has the token, or none is required."""
+        return self.limits.bears_token(request.headers.get("authorization", "").encode())
+
+    def answer(self, content: dict[str, Any], degraded: Sequence[Missing]) -> Response:
+        """A response of a known form, which is not validated against the OpenAPI document again; NaN becomes null."""
+        for store, reason in {(one.store, one.reason) for one in degraded}:
+            self.metrics.degraded.labels(store, reason).inc()
+        return Response(to_json(content | {"degraded": degraded}, inf_nan_mode="null"), media_type="application/json")
+
+
+class BodyRoute(APIRoute):
+    """A route whose function reads the request and makes the response itself, without FastAPI's validation."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function itself."""
+        return self.endpoint
+
+
+def _body(name: str) -> dict[str, Any]:
+    """The body of a request in the document."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _bodies(state: AppState) -> APIRouter:
+    """Predictions, recommendations and explanations."""
+    routes, limits, stores = APIRouter(route_class=BodyRoute), state.limits, state.stores
+    read = partial(read_body, max_rows=limits.max_rows, max_ids=limits.max_ids)
+
+    async def completed(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Missing]]:
+        now = state.service
+        return await stores.rows(rows, now.bundle.schema.fields, now.item_rows if now.cascade else None)
+
+    @routes.post("/v1/predict", response_model=PredictResponse, openapi_extra=_body("PredictRequest"))
+    async def predict(request: Request) -> Response:
+        """Score raw rows."""
+        body = await read(request, PredictRequest)
+        rows, degraded = await completed(body.rows)
+        return state.answer({"predictions": await state.predictions.ask(rows)}, degraded)
+
+    @routes.post("/v1/recommend", response_model=RecommendResponse, openapi_extra=_body("RecommendRequest"))
+    async def recommend(request: Request) -> Response:
+        """The best items for a user in a context."""
+        body = await read(request, RecommendRequest)
+        check_most(limits.max_k, body.k or 1, "k")
+        check_most(limits.max_prerank, body.prerank, "prerank")
+        body.context, degraded = await stores.context(body.user, body.context, state.service.context_fields)
+        result = await state.recommendations.ask(body)
+        state.metrics.recommended.labels(result["ranked"]).inc()
+        state.metrics.seen.inc(result["seen"])
+        for stage, milliseconds in result["milliseconds"].items():
+            state.metrics.stage.labels(stage).observe(milliseconds / 1000)
+        return state.answer(result, degraded)
+
+    @routes.post("/v1/explain", response_model=ExplainResponse, openapi_extra=_body("ExplainRequest"))
+    async def explain(request: Request) -> Response:
+        """Explain the scores of rows, or of items for a user."""
+        body = await read(request, ExplainRequest)
+        if bool(body.rows) == bool(body.items):
+            raise RequestError("an explanation needs either rows or items: give one of the two", "rows")
+        if body.rows and (body.user is not None or body.context):
+            name = "context" if body.context else "user"
+            raise RequestError(f"{name} is only for items: rows must have all values themselves", name)
+        check_most(limits.max_explained, len(body.rows or body.items), "rows" if body.rows else "items")
+        body.rows, degraded = await completed(body.rows)
+        now = state.service
+        if body.items:
+            body.context, degraded = await stores.context(body.user, body.context, now.explained_fields)
+        step = 1 if body.pairs and measures_pairs(now.bundle) else CHUNK_ROWS
+
+        def chunks() -> list[Callable[[], list[dict[str, Any]]]]:
+            frame = now.explained_rows(body)
+            parts = (frame[start : start + step] for start in range(0, frame.height, step))
+            return [partial(explanations, now.bundle, part, pairs=body.pairs) for part in parts]
+
+        return state.answer({"explanations": await state.explanations.run(chunks)}, degraded)
+
+    return routes
+
+
+def _queries(state: AppState) -> APIRouter:
+    """The directions of fields, similar items, and what the page shows of this server and its items."""
+    routes, most, users = APIRouter(), state.limits.max_k, state.stores.users
+
+    @routes.get("/v1/effects", response_model=EffectsResponse)
+    async def effects() -> Any:
+        """The main label's mean prediction by value of each field, over the bundle's sample rows; computed once."""
+        now = state.service
+        calls = [partial(now.effect, field) for field in shown_fields(now.bundle.schema)]
+        return {"effects": widest_first(await state.explanations.run(lambda: calls))}
+
+    @routes.get("/v1/items/{id:path}/similar", response_model=SimilarResponse)
+    async def similar(
+        id: AnyId,  # noqa: A002 (the name in the path)
+        k: Annotated[int, Query(ge=1, json_schema_extra={"maximum": most})] = 10,
+    ) -> Any:
+        """The items nearest to an item."""
+        check_most(most, k, "k")
+        return {"items": await state.calls.ask(lambda: state.service.similar(id, k))}
+
+    @routes.get("/v1/about")
+    async def about() -> dict[str, Any]:
+        """Describe this server as its page needs it: bundles, labels, fields with usual values, items, users, limits.
+
+        `items` also says whether the server has a log of users' rows (`seen`), the rule of a positive row in words
+        (`positive`), and which items of a user's rows are excluded by default (`exclude_seen`, as in a request).
+        """
+        now, limits = state.service, state.limits
+        found = now.browser.about
+        if found["items"] is not None:
+            positive = now.log and now.log.positive
+            known = {"seen": now.log is not None, "positive": positive, "exclude_seen": now.exclude_seen}
+            found = found | {"items": found["items"] | known}
+        return found | {
+            "users": None if users is None else {"column": users.column, "count": users.store.count},
+            "limits": {"k": limits.max_k, "rows": limits.max_rows, "explained": limits.max_explained},
+        }
+
+    @routes.get("/v1/items", response_model=CatalogueResponse)
+    async def items(
+        id: Annotated[list[str], Query(max_length=MOST)] = [],  # noqa: A002, B006 (read, never written)
+        search: Search = "",
+        offset: Offset = 0,
+        limit: Limit = 10,
+    ) -> Any:
+        """Items by id (unknown ids are skipped), or items whose id starts with a text or whose title contains it."""
+        now = state.service
+        found = now.browser.items(search, id)
+        return {"items": now.items(found[offset : offset + limit]), "count": len(found)}
+
+    return routes
+
+
+def _users(state: AppState) -> APIRouter:
+    """What the page shows of users."""
+    routes, users = APIRouter(), state.stores.users
+
+    @routes.get("/v1/users", response_model=UsersResponse)
+    async def find_users(search: Search = "", offset: Offset = 0, limit: Limit = 10) -> Any:
+        """Users whose ids start with a text; none if the server cannot list users."""
+        if users is None:
+            return {"users": [], "count": 0}
+        if offset and users.store.count is None:
+            raise RequestError("offset must be 0, because this server's store does not count its users", "offset")
+        try:
+            found, count = await users.search(search, offset, limit)
+        except StoreError as e:
+            raise RequestError(f"the users' store {WHY[e.reason]}: try again later", "search", 503) from None
+        return {"users": found, "count": count}
+
+    @routes.get("/v1/users/{id:path}", response_model=UserResponse)
+    async def user(id: AnyId) -> Any:  # noqa: A002 (the name in the path)
+        """A user's values of the models' fields."""
+        if users is None:
+            raise RequestError("this server has no users: give their fields as context", "user", 404)
+        now = state.service
+        fields, held = now.browser.user_fields, {*users.columns, users.column}
+        values, degraded = await state.stores.context(id, {}, [field for field in fields if field.column in held])
+        values = {column: filled(value) for column, value in values.items()}
+        answer = {"id": id, "fields": values, "position": users.store.position(id), "degraded": degraded}
+        if now.log is not None:
+            latest = now.log.context(id)
+            named = [field for field in fields if field.column in latest and field.column not in values]
+            context = {name: filled(one) for name, one in values_of(latest, named, "context").items()}
+            answer |= {"context": context, "seen": len(now.log.used(id))}
+        return answer
+
+    return routes
+
+
+def _status(state: AppState) -> APIRouter:
+    """The server's status, for orchestrators and Prometheus; not in the document."""
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/healthz")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @routes.get("/readyz")
+    async def ready(request: Request) -> dict[str, Any]:
+        now, live = state.service, state.live
+        trusted = state.is_trusted(request)
+        index = now.cascade.index if now.cascade else None
+        tower = now.cascade.prerank if now.cascade else None
+        return {
+            "status": "ready",
+            "model": now.bundle.digest,
+            "calibrated": bool(now.bundle.calibration),
+            "prerank": tower.digest if tower else None,
+            "items": len(index) if index else 0,
+            "ranked": now.ranked,
+            "index": index.generation if isinstance(index, ItemIndex) else None,
+            "replaced": live.replaced,
+            "refused": live.refused if trusted or live.refused is None else UNTOLD,
+            "watcher": live.watched() if trusted else live.watched().partition(":")[0],
+            "stores": await state.stores.states(),
+        }
+
+    @routes.get("/metrics")
+    async def exposition() -> Response:
+        return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
+
+
+def _add_errors(app: FastAPI, state: AppState) -> None:
+    """Make an application return all errors in the common form."""
+
+    @app.exception_handler(RequestError)
+    async def refused(_: Request, e: RequestError) -> JSONResponse:
+        if isinstance(e, StoreRefusedError):
+            state.metrics.store_refused.labels(e.store, e.reason).inc()
+        return error_answer(e.status, str(e), e.field)
+
+    @app.exception_handler(FieldwiseError)
+    async def wrong(_: Request, e: FieldwiseError) -> JSONResponse:
+        return error_answer(422, str(e), None)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, e: RequestValidationError) -> JSONResponse:
+        first = e.errors()[0]
+        place = next((str(part) for part in first["loc"] if part not in ("body", "query", "path")), None)
+        return error_answer(422, f"{place or 'the body'}: {first['msg']}", place)
+
+    @app.exception_handler(HTTPException)
+    async def httperror_answer(_: Request, e: HTTPException) -> JSONResponse:
+        return error_answer(e.status_code, str(e.detail), None, dict(e.headers or {}))
+
+
+def _add_requests(document: dict[str, Any], limits: ServerSettings) -> None:
+    """Add the forms of requests to an OpenAPI document, with the maxima of the settings, and the token."""
+    _, forms = msgspec.json.schema_components(REQUESTS, ref_template="#/components/schemas/{name}")
+    for name, key, maxima in (
+        ("PredictRequest", "maxItems", {"rows": limits.max_rows}),
+        ("RecommendRequest", "maximum", {"k": limits.max_k, "prerank": limits.max_prerank}),
+        ("RecommendRequest", "maxItems", {"candidates": limits.max_ids, "exclude": limits.max_ids}),
+        ("ExplainRequest", "maxItems", dict.fromkeys(("rows", "items"), limits.max_explained)),
+    ):
+        for field, most in maxima.items():
+            form = forms[name]["properties"][field]
+            form.get("anyOf", [form])[0][key] = most
+    document["components"]["schemas"] |= forms
+    if limits.token is not None:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"token": []}]
+
+
+class PageFiles(StaticFiles):
+    """Files of the page, which run and load only what is from this server; they hold no data and need no token."""
+
+    def file_response(self, *args: Any, **more: Any) -> Response:
+        """A file, or 304 if the client has it."""
+        response = super().file_response(*args, **more)
+        response.headers.update(HEADERS)
+        return response
+
+
+def _files(state: AppState) -> APIRouter:
+    """The page, plain HTML, CSS and JavaScript modules; the OpenAPI document, and Swagger's page of it.
+
+    Who does not send the server's token gets the document without examples, which are rows of the bundle.
+    """
+    routes = APIRouter(include_in_schema=False)
+    static = PageFiles(packages=[("fieldwise.serving", "static"), ("fastapi_offline", "static")])
+
+    @routes.get("/openapi.json")
+    async def document(request: Request) -> Response:
+        found, root = request.app.openapi(), request.scope.get("root_path", "").rstrip("/")
+        if state.is_trusted(request):
+            found = deepcopy(found)
+            for path, example in state.service.examples(min(2, state.limits.max_rows)).items():
+                found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"] = example
+        return JSONResponse(found | ({"servers": [{"url": root}]} if root else {}))
+
+    @routes.get("/docs")
+    async def docs(request: Request) -> Response:
+        page = await static.get_response("docs.html", request.scope)
+        page.headers["Content-Security-Policy"] = DOCS_POLICY
+        return page
+
+    @routes.get("/")
+    async def index(request: Request) -> Response:
+        return await static.get_response("index.html", request.scope)
+
+    @routes.get("/page/{name}")
+    async def file(request: Request, name: str) -> Response:
+        return await static.get_response(name, request.scope)
+
+    return routes

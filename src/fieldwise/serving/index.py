@@ -1,4 +1,4 @@
-"""The item index: IntTower's item heads of a whole catalogue in one folder, read into memory and checked.
+"""The item index: IntTower's item heads of a whole catalogue in one folder, mapped into memory and checked.
 
 index.json              the manifest (`storage.artifact`): model, storage, number of items
 heads.HASH.npy          [N, K, P] float32, int16 (the bits of bfloat16) or int8
@@ -6,12 +6,12 @@ scale.HASH.npy          [N, K] float32, of int8
 items.HASH.arrow        the catalogue's rows, in the same order, with all their columns
 """
 
+import contextlib
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -21,22 +21,31 @@ from polars.exceptions import PolarsError
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
-from fieldwise.errors import BundleError
+from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.models.inttower import IntTowerNetwork
+from fieldwise.ops.devices import device_of
 from fieldwise.ops.stored_items import Storage, StoredItems
 from fieldwise.schema.ids import id_column as id_of
-from fieldwise.serving.index_files import INDEX, MANIFEST, write_heads
-from fieldwise.serving.index_heads import encoded_items, head_blocks, item_network, same_rows
-from fieldwise.serving.items import ItemTable, checked_ids
-from fieldwise.storage.arrays import array_of, arrow_bytes, map_array
-from fieldwise.storage.artifact import Artifact
+from fieldwise.scoring.batches import SCORING_BATCH, scoring_mode
+from fieldwise.scoring.candidates import check_columns_apart
+from fieldwise.scoring.items import ItemIndex, checked_ids, item_table
+from fieldwise.storage.arrays import arrow_bytes, map_array, write_header, write_values
+from fieldwise.storage.artifact import Artifact, Kind, Writer, writing
 from fieldwise.storage.shared import SharedArrays
-from fieldwise.storage.writer import Writer, writing
 from fieldwise.version import __version__
 
+MANIFEST = "index.json"
+INDEX = Kind(
+    name="index",
+    manifest=MANIFEST,
+    format=1,
+    parts={"heads": "npy", "scale": "npy", "items": "arrow"},
+    remedy="build it again",
+    origin="give the folder of `fieldwise index`",
+)
 CHECKED = 1 << 16  # items whose heads are checked at once
 
-__all__ = ["Changes", "ItemIndex", "build_index", "old_index", "open_index"]
+__all__ = ["INDEX", "Changes", "build_index", "old_index", "open_index", "write_heads"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,40 +58,10 @@ class Changes:
     kept: int
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ItemIndex(ItemTable):
-    """A catalogue's item heads, in the order of its rows.
-
-    Args:
-        id_column: the column of item ids in `items`.
-        items: the catalogue's rows.
-        model: the digest of the bundle that made the heads (`Bundle.digest`).
-        stored: their heads.
-        generation: the checksum of its manifest, which changes with every update.
-    """
-
-    model: str
-    stored: StoredItems
-    generation: str = ""
-    what: ClassVar[str] = "index"
-
-    def check_model(self, bundle: Bundle) -> None:
-        """Check that a bundle computed these heads.
-
-        Errors:
-            BundleError: its fields or weights differ.
-        """
-        if self.model != bundle.digest:
-            raise BundleError(
-                "an index belongs to the model that made it, but this bundle has other fields or weights: build a "
-                "new index with it"
-            )
-
-
 def build_index(
     bundle: Bundle,
     items: TableLike,
-    folder: Path,
+    folder: str | Path,
     *,
     id_column: str | None = None,
     storage: Storage = "float32",
@@ -102,74 +81,52 @@ def build_index(
         note: called with a message if a damaged index is replaced.
 
     Returns:
-        The index, mapped (see `open_index`), and what changed.
+        The index, mapped, and what changed.
 
     Errors:
         ConfigError: not an IntTower, an unknown storage, no column of ids, a column that both towers read.
         DataError: no items, a missing or duplicate id, a missing column, heads that are not finite, a full disk.
         BundleError: the folder has other files, or an index of a newer version.
     """
-    network, items = item_network(bundle), as_table(items)
+    network, items, folder = _item_network(bundle), as_table(items), Path(folder)
     column = id_of("item", [bundle.schema], items.columns, id_column, option="--id")
-    wanted = _Wanted(
-        bundle=bundle,
-        network=network,
-        items=items,
-        column=column,
-        texts=checked_ids(items, column).to_list(),
-        table=encoded_items(bundle, items),
-        storage=storage,
-    )
+    texts, table = item_table(items, column).texts.to_list(), _encoded_items(bundle, items)
     INDEX.check_folder(folder)
     with writing(INDEX, folder) as writer:
-        changes = _write(writer, wanted, note)
-    return open_index(folder, verify=False, mapped=True), changes
+        old = old_index(writer.folder, note)
+        if old is not None and old.id_column != column:
+            old = None
+        places = np.array([-1 if old is None else old.places.get(text, -1) for text in texts])
+        if old is None or old.model != bundle.digest or old.stored.storage != storage:
+            source = np.full(len(texts), -1)  # no heads can be copied
+        else:
+            source = np.where(_same_rows(_encoded_items(bundle, old.items), places, table), places, -1)
+        write_heads(writer, _head_blocks(network, table, storage, old, source, texts), len(texts))
+        writer.add("items", arrow_bytes(items))
+        writer.finish(
+            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            fieldwise=__version__,
+            model=bundle.digest,
+            id_column=column,
+            storage=storage,
+            items=len(texts),
+        )
+    known, kept, before = int((places >= 0).sum()), int((source >= 0).sum()), 0 if old is None else len(old)
+    changes = Changes(new=len(texts) - known, changed=known - kept, removed=before - known, kept=kept)
+    return open_index(folder, verify=False), changes
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Wanted:
-    """The index to write: its bundle, the catalogue, and the encoded items."""
-
-    bundle: Bundle
-    network: IntTowerNetwork
-    items: pl.DataFrame
-    column: str
-    texts: list[str]
-    table: EncodedTable
-    storage: Storage
-
-    def against(self, old: ItemIndex | None) -> tuple[np.ndarray, Changes]:
-        """For every item, the row of the old index to copy its heads from (-1: none), and the changes."""
-        count = len(self.texts)
-        source = np.full(count, -1)
-        if old is None or old.id_column != self.column:
-            return source, Changes(new=count, changed=0, removed=0, kept=0)
-        places = np.array([old.places.get(text, -1) for text in self.texts])
-        same = np.zeros(count, bool)
-        if old.model == self.bundle.digest and old.stored.storage == self.storage:
-            same = same_rows(encoded_items(self.bundle, old.items), places, self.table)
-            source = np.where(same, places, -1)
-        known = int((places >= 0).sum())
-        kept = int(same.sum())
-        return source, Changes(new=count - known, changed=known - kept, removed=len(old) - known, kept=kept)
-
-
-def _write(writer: Writer, wanted: _Wanted, note: Callable[[str], None]) -> Changes:
-    old, texts = old_index(writer.folder, note), wanted.texts
-    source, changes = wanted.against(old)
-    copied = None if old is None else old.stored
-    blocks = head_blocks(wanted.network, wanted.table, wanted.storage, copied, source, texts)
-    write_heads(writer, blocks, len(texts))
-    writer.add("items", arrow_bytes(wanted.items))
-    writer.finish(
-        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        fieldwise=__version__,
-        model=wanted.bundle.digest,
-        id_column=wanted.column,
-        storage=wanted.storage,
-        items=len(texts),
-    )
-    return changes
+def write_heads(writer: Writer, blocks: Iterator[StoredItems], rows: int) -> None:
+    """Write blocks of heads as they come: memory holds one."""
+    with contextlib.ExitStack() as stack:
+        files = {}
+        for block in blocks:
+            for name, tensor in block.tensors().items():
+                array = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+                if name not in files:
+                    files[name] = stack.enter_context(writer.open(name))
+                    write_header(files[name], array.dtype, (rows, *array.shape[1:]))
+                write_values(files[name], array)
 
 
 def old_index(folder: Path, note: Callable[[str], None] = lambda _: None) -> ItemIndex | None:
@@ -178,44 +135,34 @@ def old_index(folder: Path, note: Callable[[str], None] = lambda _: None) -> Ite
         return None
     INDEX.check_version(folder)
     try:
-        return open_index(folder, mapped=True)
+        return open_index(folder)
     except BundleError as e:
         note(f"{e}: nothing of it is used")
         return None
 
 
-def open_index(
-    folder: Path, *, verify: bool = True, mapped: bool = False, shared: SharedArrays | None = None
-) -> ItemIndex:
-    """Read an index into memory, checking every file against its checksum.
+def open_index(folder: str | Path, *, verify: bool = True, shared: SharedArrays | None = None) -> ItemIndex:
+    """Open an index, checking every file against its checksum; its heads are mapped.
+
+    Several processes share the memory of the heads, and pages are read as they are needed. Nobody may write into the
+    files: an edit changes scores, and cutting one off ends the process (SIGBUS). `build_index` never does, it puts new
+    files in their place.
 
     Args:
         folder: the folder written by `build_index`.
         verify: check the checksums; otherwise only sizes.
-        mapped: map the heads' files rather than copy them: several processes share the memory, and pages are read as
-            they are needed. Nobody may write into the files then: an edit changes scores, and cutting one off ends the
-            process (SIGBUS). `build_index` never does, it puts new files in their place.
-        shared: where several processes share the copy of the files in memory, which the first of them makes.
+        shared: where several processes share what is made of the index, such as its rows.
 
     Errors:
         BundleError: no index there, a damaged one (also ids that are absent or stand twice, heads that are not finite),
             or one of a newer version.
     """
-    return INDEX.load(folder, lambda saved: _opened(saved, verify, mapped, shared), (PolarsError,))
+    return INDEX.load(Path(folder), lambda saved: _opened(saved, verify, shared), (PolarsError,))
 
 
-def _opened(saved: Artifact, verify: bool, mapped: bool, shared: SharedArrays | None) -> ItemIndex:
-    def read(part: str) -> np.ndarray:
-        return array_of(saved.octets(part, verify=verify))
-
+def _opened(saved: Artifact, verify: bool, shared: SharedArrays | None) -> ItemIndex:
     def tensor(part: str) -> torch.Tensor:
-        if mapped:
-            array = map_array(saved.path(part, verify=verify))
-        elif shared is not None:
-            array = shared.array(f"{part}-{saved.digest}", lambda: read(part))
-        else:
-            array = read(part)
-        return torch.from_numpy(array)
+        return torch.from_numpy(map_array(saved.path(part, verify=verify)))
 
     about, heads = saved.about, tensor("heads")
     if about["storage"] == "bfloat16":
@@ -226,7 +173,7 @@ def _opened(saved: Artifact, verify: bool, mapped: bool, shared: SharedArrays | 
     id_column = str(about["id_column"])
 
     def rows() -> pl.DataFrame:
-        found = pl.read_ipc(io.BytesIO(saved.octets("items", verify=verify)))
+        found = pl.read_ipc(io.BytesIO(saved.content("items", verify=verify)))
         if verify:
             checked_ids(found, id_column)
         return found
@@ -247,3 +194,76 @@ def _opened(saved: Artifact, verify: bool, mapped: bool, shared: SharedArrays | 
     if verify and not all(part.isfinite().all() for one in tensors.values() for part in torch.split(one, CHECKED)):
         raise INDEX.damaged(saved.folder, "it has heads that are not finite")
     return index
+
+
+def _item_network(bundle: Bundle) -> IntTowerNetwork:
+    """The bundle's IntTower network, whose item tower computes the heads.
+
+    Errors:
+        ConfigError: the model is not an IntTower with one label, or fields of both sides read the same column.
+    """
+    if not isinstance(bundle.network, IntTowerNetwork):
+        name = type(bundle.settings).__name__
+        raise ConfigError(f"an index needs the item heads of an IntTower with one label, found {name}: train inttower")
+    check_columns_apart(bundle.schema)
+    return bundle.network
+
+
+def _encoded_items(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:
+    """The items encoded as rows of the whole layout; user and context fields, which are not read, are missing."""
+    own = {f.column for f in bundle.schema.with_role("item")}
+    missing = [column for column in own if column not in items.columns]
+    if missing:
+        raise DataError(
+            f"the items must hold every column of the item fields: {missing[0]!r} is missing among "
+            f"{', '.join(items.columns)}"
+        )
+    absent = {column: pl.lit(None, pl.String) for column in bundle.schema.columns if column not in own}
+    return bundle.encoder.transform(items.select(sorted(own)).with_columns(**absent))
+
+
+def _same_rows(old: EncodedTable, places: np.ndarray, new: EncodedTable) -> np.ndarray:
+    """Mask of the rows of `new` that are encoded like the rows of `old` at `places` (-1: no such row)."""
+    rows = np.flatnonzero(places >= 0)
+    at = places[rows]
+    same = (old.ids[at] == new.ids[rows]).all(1) & (old.values[at] == new.values[rows]).all(1)
+    bags = len(new.layout.positions(kind="bag"))
+    if bags:
+        lengths = [table.bags.lengths.view(-1, bags) for table in (old, new)]
+        same &= (lengths[0][at] == lengths[1][rows]).all(1).numpy()
+        left, right = (torch.from_numpy(some[same]) for some in (at, rows))
+        before, now = old.bags.rows(left, bags), new.bags.rows(right, bags)
+        differs = now.segments[before.ids != now.ids] // bags
+        same[same] = np.bincount(differs.numpy(), minlength=len(right)) == 0
+    found = np.zeros(len(new), bool)
+    found[rows] = same
+    return found
+
+
+def _head_blocks(
+    network: IntTowerNetwork,
+    table: EncodedTable,
+    storage: Storage,
+    old: ItemIndex | None,
+    source: np.ndarray,
+    texts: Sequence[str],
+) -> Iterator[StoredItems]:
+    """The heads of all items in blocks: copied from row `source` of the old heads, or computed where it is -1."""
+    with scoring_mode(network):
+        for start in range(0, len(table), SCORING_BATCH):
+            block = torch.from_numpy(source[start : start + SCORING_BATCH])
+            fresh = (block < 0).nonzero().flatten()
+            tensors: dict[str, torch.Tensor] = {}
+            if old is not None and len(fresh) < len(block):
+                tensors = {name: theirs[block.clamp(min=0)] for name, theirs in old.stored.tensors().items()}
+            if len(fresh):
+                heads = network.item(table.batch(fresh + start)[0].to(device_of(network))).cpu()
+                broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
+                if len(broken):
+                    item = texts[start + int(fresh[int(broken[0])])]
+                    raise DataError(f"item heads must be finite, those of item {item!r} are not: correct its row")
+                made = StoredItems.of(heads, storage).tensors()
+                for name in tensors:
+                    tensors[name][fresh] = made[name]
+                tensors = tensors or made
+            yield StoredItems.from_tensors(tensors)

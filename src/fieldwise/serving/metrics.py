@@ -1,79 +1,72 @@
-"""Prometheus metrics of a server's requests, recommendations and replacements."""
+"""Prometheus metrics of a server: requests, recommendations, replacements and feature stores."""
 
-import math
 import os
-import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from fieldwise.serving.replacement import Live
+from fieldwise.serving.stores import Stores
 
 __all__ = ["Metrics"]
 
 SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client keeps the metrics of several processes
-EXPOSING = 0.05  # maximum seconds per second that are spent on the text of all metrics
+STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Metrics:
     """Prometheus metrics of one application."""
 
-    def __init__(self, live: Live) -> None:
-        self.registry = CollectorRegistry()
-        labels = ("method", "path", "status")
-        self.requests = Counter("fieldwise_requests_total", "Requests answered.", labels, registry=self.registry)
-        self.seconds = Histogram("fieldwise_seconds", "Seconds an answer took.", ("path",), registry=self.registry)
-        self.recommended = Counter(
-            "fieldwise_recommendations_total", "Recommendations made.", ("ranked",), registry=self.registry
-        )
-        self.seen = Counter(
-            "fieldwise_seen_items_total", "Items excluded because of the user's rows.", registry=self.registry
-        )
-        self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry)
+    def __init__(self, live: Live, stores: Stores) -> None:
+        self.registry = registry = CollectorRegistry()
 
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"fieldwise_{name}_total", text, labels, registry=registry)
+
+        self.requests = counter("requests", "Requests answered.", "method", "path", "status")
+        self.recommended = counter("recommendations", "Recommendations made.", "ranked")
+        self.seen = counter("seen_items", "Items excluded because of the user's rows.")
+        self.degraded = counter("degraded", "Answers without a store's values.", "store", "reason")
+        refused = "Requests refused because a store's values were missing."
+        self.store_refused = counter("store_refused", refused, "store", "reason")
+        self._store_failures = counter("store_failures", "Queries that failed.", "store", "reason")
+
+        self.seconds = Histogram("fieldwise_seconds", "Seconds an answer took.", ("path",), registry=registry)
+        self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=registry)
+        self._store_seconds = Histogram(
+            "fieldwise_store_seconds", "Duration of a query.", ("store",), buckets=STORE_BUCKETS, registry=registry
+        )
         self._replaced = Gauge(
             "fieldwise_replacements",
             "Bundles or indexes replaced since start, by all workers.",
-            registry=self.registry,
+            registry=registry,
             multiprocess_mode="livemin",
         )
         self._refused = Gauge(
             "fieldwise_replacement_refused",
             "1 while the newest on disk is refused.",
-            registry=self.registry,
+            registry=registry,
             multiprocess_mode="livemax",
         )
-        self._text, self._made, self._spent = b"", -math.inf, 0.0
-        live.told = self._tell
-        self._tell(live)
-
-    def _tell(self, live: Live) -> None:
-        self._replaced.set(live.replaced)
-        self._refused.set(live.refused is not None)
+        live.told = self._set_replacements
+        self._set_replacements(live)
+        for lookup in stores.lookups:
+            lookup.observe = self._count_query
 
     def exposition(self) -> bytes:
-        """All metrics in Prometheus' format: those of all workers together, if this process is one of several.
-
-        Who asks without a pause gets the last text again, so that making them takes at most a twentieth of the time.
-        """
-        began = time.perf_counter()
-        self._spent *= math.exp(self._made - began)  # a mean over about a second
-        if self._spent < EXPOSING:
-            self._text = self._exposition()
-            self._spent += time.perf_counter() - began
-        self._made = began
-        return self._text
-
-    def _exposition(self) -> bytes:
+        """All metrics in Prometheus' format: those of all workers together, if this process is one of several."""
         if not os.environ.get(SHARED_METRICS):
             return generate_latest(self.registry)
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)
 
-    def recommendation(self, ranked: str, seen: int, milliseconds: dict[str, float]) -> None:
-        """Count a recommendation: its kind of ranking, excluded items, and times of stages."""
-        self.recommended.labels(ranked).inc()
-        self.seen.inc(seen)
-        for stage, value in milliseconds.items():
-            self.stage.labels(stage).observe(value / 1000)
+    def _set_replacements(self, live: Live) -> None:
+        self._replaced.set(live.replaced)
+        self._refused.set(live.refused is not None)
+
+    def _count_query(self, store: str, state: str, seconds: float) -> None:
+        if state != "ok":
+            self._store_failures.labels(store, state).inc()
+        if state != "paused":
+            self._store_seconds.labels(store).observe(seconds)

@@ -7,23 +7,32 @@ import re
 import time
 from dataclasses import dataclass
 
+from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fieldwise.errors import ConfigError
-from fieldwise.serving.batching import DEADLINE
-from fieldwise.serving.faults import FAULTS
-from fieldwise.serving.http_errors import error_answer
+from fieldwise.serving.batching import MAX_BATCH, MAX_WAITING
+from fieldwise.serving.bodies import BODY
 from fieldwise.serving.metrics import Metrics
-from fieldwise.serving.routes.files import is_page
+from fieldwise.serving.rows import FAULTS, RequestError
 
-__all__ = ["RequestMiddleware", "ServerSettings"]
+__all__ = ["RequestMiddleware", "ServerSettings", "error_answer"]
 
 FAULT = "internal error of the server; see its log"
 PORT = re.compile(r":[0-9]*$")
-CLOSED = {"Connection": "close"}  # the rest of a body is not waited for
 GONE = 499  # as nginx counts a client that has left
 HEALTH = "/healthz"
-OPEN = (HEALTH, "/readyz")  # without a token
+OPEN = (HEALTH, "/readyz", "/openapi.json", "/", "/docs")  # without a token, and then without what is private
+OPEN_FILES = "/page/"
+CLOSED = {"Connection": "close"}  # the rest of a body is not waited for
+HEADERS = {  # of errors, by status
+    401: {"WWW-Authenticate": "Bearer", **CLOSED},
+    408: CLOSED,
+    413: CLOSED,
+    421: CLOSED,
+    503: {"Retry-After": "1"},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +51,6 @@ class ServerSettings:
         max_k: maximum items of a response.
         timeout: maximum seconds for a response.
         max_batch: maximum requests in a batch.
-        batch_window: seconds that a request waits for others to form a batch, if the worker is idle.
         max_waiting: maximum number of waiting requests; further ones get 503 and `Retry-After` at once.
 
     Errors:
@@ -58,9 +66,8 @@ class ServerSettings:
     max_explained: int = 50
     max_k: int = 1000
     timeout: float = 10.0
-    max_batch: int = 32
-    batch_window: float = 0.0
-    max_waiting: int = 256
+    max_batch: int = MAX_BATCH
+    max_waiting: int = MAX_WAITING
 
     def __post_init__(self) -> None:
         if self.token is not None and not self.token.strip():
@@ -73,7 +80,7 @@ class ServerSettings:
 
 
 class RequestMiddleware:
-    """Middleware that checks the host, the token and the body's size, and counts requests and their time.
+    """Middleware that checks the host and the token, reads the body in time, and counts requests and their time.
 
     Args:
         app: the application.
@@ -89,82 +96,88 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status, began_answer = time.perf_counter(), GONE, False
+        began, status = time.perf_counter(), GONE
 
         async def counted(message: Message) -> None:
-            nonlocal status, began_answer
+            nonlocal status
             if message["type"] == "http.response.start":
-                status, began_answer = message["status"], True
+                status = message["status"]
+                if not limit.expired():
+                    limit.reschedule(None)  # a client may take its time to read
             await send(message)
 
-        DEADLINE.set(asyncio.get_running_loop().time() + self.limits.timeout)
         try:
-            await self._pass(scope, receive, counted)
-        except FAULTS:
-            logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
-            if began_answer:
+            async with asyncio.timeout(self.limits.timeout) as limit:
+                try:
+                    await self._pass(scope, receive, counted)
+                except FAULTS:
+                    logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
+                    if status != GONE:
+                        raise
+                    await error_answer(500, FAULT, "server")(scope, receive, counted)
+        except TimeoutError:
+            if status != GONE:
                 raise
-            await error_answer(500, FAULT, "server")(scope, receive, counted)
+            late = f"an answer may take {self.limits.timeout:g} s, and this one took longer"
+            answer = error_answer(503, late, "server")
+            if BODY not in scope:
+                late = f"a body must arrive within {self.limits.timeout:g} s, and this one did not"
+                answer = error_answer(408, late, "body")
+            await answer(scope, receive, counted)
         finally:
             route = scope.get("route")
             path = getattr(route, "path_format", getattr(route, "path", "other"))
             self.metrics.requests.labels(scope["method"], path, str(status)).inc()
             self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
 
-    def _is_called(self, host: bytes) -> bool:
-        """Whether the header `Host` is allowed."""
-        known = self.limits.allow_hosts
-        return known is None or PORT.sub("", host.decode("latin-1").lower()) in known
-
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check the request, read its body, and call the application."""
         headers = dict(scope["headers"])
-        path = scope["path"].removeprefix(scope.get("root_path", ""))  # within another application
-        if not self._is_called(headers.get(b"host", b"")) and path != HEALTH:
-            name = headers.get(b"host", b"")[:100].decode("latin-1")
-            known = ", ".join(sorted(self.limits.allow_hosts or ()))
-            what = f"the host must be {known}, found {name!r}: start the server with --allow-host for another name"
-            await error_answer(421, what, "host", CLOSED)(scope, receive, send)
-            return
-        if path not in OPEN and not is_page(path) and not self.limits.bears_token(headers.get(b"authorization", b"")):
-            refused = error_answer(
-                401, "a request needs the header Authorization: Bearer TOKEN", "authorization", CLOSED
-            )
-            refused.headers["WWW-Authenticate"] = "Bearer"
-            await refused(scope, receive, send)
-            return
-        await self._whole(scope, receive, send, headers)
+        try:
+            self._check_access(scope, headers)
+            scope[BODY] = await self._read(receive, headers)
+        except RequestError as e:
+            await error_answer(e.status, str(e), e.field)(scope, receive, send)
+        except ClientDisconnect:
+            pass
+        else:
+            await self.app(scope, receive, send)
 
-    async def _whole(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]) -> None:
-        """Read the body, then call the application."""
-        deadline = DEADLINE.get()
+    def _check_access(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))  # within another application
+        host, known = headers.get(b"host", b"").decode("latin-1"), self.limits.allow_hosts
+        if known is not None and PORT.sub("", host.lower()) not in known and path != HEALTH:
+            names = ", ".join(sorted(known))
+            what = (
+                f"the host must be {names}, found {host[:100]!r}: start the server with --allow-host for another name"
+            )
+            raise RequestError(what, "host", 421)
+        is_open = path in OPEN or path.startswith(OPEN_FILES)
+        if not is_open and not self.limits.bears_token(headers.get(b"authorization", b"")):
+            raise RequestError("a request needs the header Authorization: Bearer TOKEN", "authorization", 401)
+
+    async def _read(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
+        """The body; a RequestError if it is too large, as soon as that is known."""
+        length, most = headers.get(b"content-length", b"0"), self.limits.max_body
         parts: list[bytes] = []
         size, more = 0, True
-        length = headers.get(b"content-length", b"0")
-        too_long = length.isdigit() and int(length) > self.limits.max_body
-        try:
-            async with asyncio.timeout_at(deadline):
-                while more and not too_long:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    more, too_long = message.get("more_body", False), size > self.limits.max_body
-        except TimeoutError:
-            late = f"a body must arrive within {self.limits.timeout:g} s, and this one did not"
-            await error_answer(408, late, "body", CLOSED)(scope, receive, send)
-            return
-        if too_long:
-            what = f"a body must have at most {self.limits.max_body:,} bytes, and this one has more"
-            await error_answer(413, what, "body", CLOSED)(scope, receive, send)
-            return
-        given_once = False
+        too_large = length.isdigit() and int(length) > most
+        while more and not too_large:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            more, too_large = message.get("more_body", False), size > most
+        if too_large:
+            raise RequestError(f"a body must have at most {most:,} bytes, and this one has more", "body", 413)
+        return b"".join(parts)
 
-        async def again() -> Message:
-            nonlocal given_once
-            if given_once:
-                return await receive()
-            given_once = True
-            return {"type": "http.request", "body": b"".join(parts), "more_body": False}
 
-        await self.app(scope, again, send)
+def error_answer(status: int, message: str, field: str | None, headers: dict[str, str] | None = None) -> JSONResponse:
+    """An error as a response, of the form `ErrorResponse`; `field` is the part of the request concerned."""
+    # Text of a request is not always encodable as UTF-8.
+    message = message.encode(errors="replace").decode()
+    field = None if field is None else field.encode(errors="replace").decode()
+    error = {"error": {"message": message, "field": field}}
+    return JSONResponse(error, status, (headers or {}) | HEADERS.get(status, {}))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fieldwise.errors import FieldwiseError
-from fieldwise.serving.faults import FAULTS
+from fieldwise.serving.rows import FAULTS
 from fieldwise.serving.service import Service
 from fieldwise.storage.memory import return_freed_memory
 
@@ -27,7 +27,7 @@ class Live:
         self.service = service
         self.replaced = 0
         self.refused: str | None = None
-        self.passing = False  # the rejection had a temporary cause
+        self.is_temporary = False  # the cause of the rejection
         self.watched: Callable[[], str] = lambda: "off"
         self.told: Callable[[Live], None] = lambda _: None  # after every replacement or rejection
 
@@ -38,25 +38,22 @@ class Live:
             Whether it was replaced; otherwise `refused` has the reason.
         """
         try:
-            return self._replace(load)
-        finally:
-            self.told(self)
-
-    def _replace(self, load: Callable[[], Service]) -> bool:
-        try:
             service = load()
             service.warm_up(self.service)
-        except FieldwiseError as e:
-            self.refused, self.passing = str(e), False
-            return False
         except FAULTS as e:  # any fault: the current service continues, and the next one is tried
-            self.refused, self.passing = f"{type(e).__name__}: {e}", isinstance(e, OSError | MemoryError)
-            logging.getLogger(__name__).exception("a newer service could not be loaded")
+            is_told = isinstance(e, FieldwiseError)
+            self.refused = str(e) if is_told else f"{type(e).__name__}: {e}"
+            self.is_temporary = isinstance(e, OSError | MemoryError) and not is_told
+            if not is_told:
+                logging.getLogger(__name__).exception("a newer service could not be loaded")
             return False
-        self.service, self.refused, self.passing = service, None, False
-        self.replaced += 1
-        return_freed_memory()
-        return True
+        else:
+            self.service, self.refused, self.is_temporary = service, None, False
+            self.replaced += 1
+            return_freed_memory()
+            return True
+        finally:
+            self.told(self)
 
 
 class Watcher:
@@ -123,7 +120,7 @@ class Watcher:
             self.note(f"replaced: {self.live.service.about}")
         elif self.live.refused != said:
             self.note(f"not replaced, the loaded one stays active: {self.live.refused}")
-        if self.live.passing:
+        if self.live.is_temporary:
             self._loaded = ()
 
     def _watch(self) -> None:

@@ -11,17 +11,19 @@ from reprlib import Repr
 from typing import Any
 
 import polars as pl
+from polars.exceptions import PanicException
 
 from fieldwise.data.encode.columns import FLOAT32_MAX, ONE_VALUE, cell_list, cell_text
 from fieldwise.errors import DataError
 from fieldwise.schema import Field
 
+FAULTS = (Exception, PanicException)  # what one request, row or file may raise; a panic of Polars is no `Exception`
 MOST_VALUES = 1000  # maximum length of a bag; of a longer sequence the newest values are used
 MOST_NAMES = 100  # names of a row that are searched for a similar one when a field is missing
 MOST_CHARACTERS = 10_000  # maximum length of a text
 NO_ITEMS = "this server has no items to recommend: start it with --log, --items or --index"
 
-__all__ = ["NO_ITEMS", "RequestError", "frame_of", "text_of", "values_of"]
+__all__ = ["FAULTS", "NO_ITEMS", "RequestError", "frame_of", "text_of", "values_of"]
 
 
 class RequestError(DataError):
@@ -48,10 +50,11 @@ def frame_of(rows: Sequence[Mapping[str, Any]], fields: Iterable[Field], where: 
     (['a', '1'], 2.0)
     """
     columns: dict[str, pl.Series] = {}
+    fields = tuple(fields)
     for field in fields:
         if field.column not in columns:
             read, kind = _reader(field)
-            cells = [_cell(row, field, read, f"{where}[{number}]") for number, row in enumerate(rows)]
+            cells = [_cell(row, field, read, f"{where}[{number}]", fields) for number, row in enumerate(rows)]
             columns[field.column] = pl.Series(field.column, cells, dtype=kind)
     return pl.DataFrame(columns)
 
@@ -67,16 +70,19 @@ def values_of(row: Mapping[str, Any], fields: Iterable[Field], where: str) -> di
     {'user': '7', 'price': 2.0}
     """
     found: dict[str, Any] = {}
+    fields = tuple(fields)
     for field in fields:
         if field.column not in found:
-            found[field.column] = _cell(row, field, _reader(field)[0], where)
+            found[field.column] = _cell(row, field, _reader(field)[0], where, fields)
     return found
 
 
-def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], where: str) -> Any:
+def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], where: str, fields: Sequence[Field]) -> Any:
     place = f"{where}.{field.column}"
     if field.column not in row:
-        near = get_close_matches(field.column, [str(name)[:60] for name in islice(row, MOST_NAMES)], 1)
+        others = {one.column for one in fields}  # a name of another field is no wrong spelling of this one
+        names = [str(name)[:60] for name in islice(row, MOST_NAMES) if name not in others]
+        near = get_close_matches(field.column, names, 1)
         found = f", found {_short(near[0])}" if near else ""
         raise RequestError(f"every field needs a value, or null if it is unknown: {place} is missing{found}", place)
     value = row[field.column]
@@ -92,12 +98,17 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
     """The function that reads a field's cells, and the type of its column."""
     if field.cell == "number":
         return _number, pl.Float64()
-    if field.cell == "list" and field.max_length is not None:
-        most = max(MOST_VALUES, field.max_length)
-        return lambda value: cell_list(value, field.separator, newest=most, text=text_of), pl.List(pl.String)
-    if field.cell == "list":
-        return lambda value: _bounded(cell_list(value, field.separator, text=text_of)), pl.List(pl.String)
-    return text_of, pl.String()
+    if field.cell != "list":
+        return text_of, pl.String()
+    newest = None if field.max_length is None else max(MOST_VALUES, field.max_length)
+
+    def texts(value: Any) -> list[str]:
+        found = cell_list(value, field.separator, newest=newest, text=text_of)
+        if newest is None and len(found) > MOST_VALUES:
+            raise ValueError(f"a list of at most {MOST_VALUES:,} values")
+        return found
+
+    return texts, pl.List(pl.String)
 
 
 def text_of(value: Any) -> str:
@@ -108,10 +119,13 @@ def text_of(value: Any) -> str:
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a finite number, text or null")
-    if isinstance(value, str) and not _is_unicode(value):
-        raise ValueError("valid Unicode text (without unpaired surrogates)")
-    if isinstance(value, str) and len(value) > MOST_CHARACTERS:
-        raise ValueError(f"a text of at most {MOST_CHARACTERS:,} characters")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError("valid Unicode text (without unpaired surrogates)") from None
+        if len(value) > MOST_CHARACTERS:
+            raise ValueError(f"a text of at most {MOST_CHARACTERS:,} characters")
     if value is None:
         raise TypeError(ONE_VALUE)
     return cell_text(value) or ""
@@ -129,20 +143,6 @@ def _number(value: Any) -> float:
     if not abs(number) <= FLOAT32_MAX:
         raise ValueError("a finite number (of 32 bits) or null")
     return number
-
-
-def _bounded(texts: list[str]) -> list[str]:
-    if len(texts) > MOST_VALUES:
-        raise ValueError(f"a list of at most {MOST_VALUES:,} values")
-    return texts
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _short(value: Any) -> str:

@@ -1,29 +1,20 @@
-"""Reading and writing arrays as .npy files, never pickled, and tables as Arrow files."""
+"""Arrays as .npy files, tensors as safetensors files, tables as Arrow files: never pickled."""
 
 import contextlib
-import io
+import json
 import math
 import mmap
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import torch
 from numpy.typing import DTypeLike
+from safetensors.torch import load_file
+from torch import Tensor
 
 from fieldwise.storage.checksums import Written
-
-HEADER = 10 + 2**16  # bytes that a header has at most
-
-__all__ = [
-    "array_of",
-    "arrow_bytes",
-    "map_array",
-    "map_frame",
-    "mapped_array",
-    "write_array",
-    "write_header",
-    "write_values",
-]
 
 
 def write_array(file: Written, array: np.ndarray) -> None:
@@ -43,30 +34,8 @@ def write_values(file: Written, block: np.ndarray) -> None:
     file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
 
 
-def array_of(content: bytearray) -> np.ndarray:
-    """The array of a file's bytes, which it shares.
-
-    Errors:
-        ValueError: they are no such file, or pickled objects.
-    """
-    octets = np.frombuffer(content, np.uint8)
-    file = io.BytesIO(octets[:HEADER].tobytes())
-    version = np.lib.format.read_magic(file)
-    if version != (1, 0):
-        raise ValueError(f"a file of an array has format 1.0, found {version}")
-    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
-    if dtype.hasobject or by_columns:
-        raise ValueError("a file of an array holds numbers row by row")
-    values = octets[file.tell() :].view(dtype)
-    return values.reshape(shape)
-
-
 def map_array(path: Path) -> np.ndarray:
-    """An array file mapped into memory, copy-on-write: it never changes, and PyTorch can use the array directly.
-
-    Errors:
-        OSError, ValueError: it cannot be read, or holds pickled objects.
-    """
+    """An array file mapped into memory, copy-on-write: it never changes, and PyTorch can use the array directly."""
     array: np.ndarray = np.load(path, mmap_mode="c", allow_pickle=False)
     return np.asarray(array) if array.size else np.empty(array.shape, array.dtype)
 
@@ -95,9 +64,6 @@ def map_frame(path: Path) -> pl.DataFrame:
     """A table of an Arrow file that is mapped into memory: processes share it, and nobody may write into the file.
 
     Polars cannot map a file by itself: the table is a copy without pyarrow, and if it has types that Arrow lacks.
-
-    Errors:
-        OSError, PolarsError: it cannot be read.
     """
     try:
         import pyarrow as arrow
@@ -113,6 +79,42 @@ def map_frame(path: Path) -> pl.DataFrame:
 
 def arrow_bytes(frame: pl.DataFrame) -> bytes:
     """A table as the bytes of an Arrow file."""
-    buffer = io.BytesIO()
-    frame.write_ipc(buffer)
-    return buffer.getvalue()
+    return frame.write_ipc(None).getvalue()
+
+
+KINDS = {  # in the order in which safetensors' own writer sorts tensors, before their names: all are aligned
+    torch.int64: "I64",
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.int32: "I32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+PIECE = 1 << 24  # bytes: other threads run between two pieces
+ALIGNED = 8
+
+
+def write_tensors(file: Written, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors on the CPU to an open file, with the bytes of `safetensors.torch.save`."""
+    header, start, places = {}, 0, list(KINDS)
+    in_order = sorted(tensors.items(), key=lambda one: (places.index(one[1].dtype), one[0]))
+    for name, tensor in in_order:
+        end = start + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % ALIGNED)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for _, tensor in in_order:
+        octets = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        for begin in range(0, len(octets), PIECE):
+            file.write(octets[begin : begin + PIECE])
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of such a file, each in its own memory."""
+    return {name: tensor.clone() for name, tensor in load_file(path).items()}

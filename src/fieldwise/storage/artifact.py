@@ -14,19 +14,35 @@ the new manifest.
 import contextlib
 import hashlib
 import json
+import os
 import re
+import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fieldwise.errors import BundleError, FieldwiseError
-from fieldwise.storage.checksums import file_digest, word_sums
-from fieldwise.storage.reading import read_octets, read_regular
+from fieldwise.errors import BundleError, FieldwiseError, first_line
+from fieldwise.storage.checksums import WordSums, Written, file_digest, word_sums
+from fieldwise.storage.files import PARTIAL, FlushedFile, cannot_write, sync_folder, write_atomically
+from fieldwise.storage.folders import one_writer
 from fieldwise.version import __version__
 
-__all__ = ["Artifact", "Kind"]
+
+def read_regular(path: Path, most: int) -> bytearray:
+    """The bytes of a file, which must be a regular one."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # opening a pipe would wait
+    with open(os.open(path, flags), "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(f"{path.name} is no regular file")
+        if about.st_size > most:
+            raise ValueError(f"it has {about.st_size:,} bytes, more than the {most:,} that it may have")
+        found = bytearray(about.st_size)
+        del found[file.readinto(found) :]  # fewer if it was truncated meanwhile
+        return found
+
 
 T = TypeVar("T")
 # Exceptions that readers raise on damaged files.
@@ -82,11 +98,6 @@ class Kind:
     def load(self, folder: Path, read: Callable[["Artifact"], T], unreadable: tuple[type[Exception], ...] = ()) -> T:
         """The result of `read` for an artifact; `read` is called again if a writer replaced the artifact meanwhile.
 
-        Args:
-            folder: the artifact's folder.
-            read: reads the files.
-            unreadable: further exceptions that `read` raises on damaged files.
-
         Errors:
             `damage`: there is none, or it is damaged or of another version's format.
         """
@@ -99,16 +110,12 @@ class Kind:
                 if artifact.digest == failed:  # failed twice on the same artifact: no writer replaced it
                     if isinstance(e, self.damage):
                         raise
-                    reason = (str(e).splitlines() or [type(e).__name__])[0].rstrip(".")
+                    reason = first_line(e).rstrip(".")
                     raise self.damage(f"the {self.name} {folder} cannot be read: {reason}; {self.remedy}") from e
                 failed = artifact.digest
 
     def check_folder(self, folder: Path) -> None:
-        """Check, before any work, that a folder's contents may be replaced by an artifact.
-
-        Errors:
-            `damage`: it is a file, or holds files but no artifact of this kind.
-        """
+        """Check, before any work, that a folder's contents may be replaced by an artifact."""
         if folder.exists() and not folder.is_dir():
             raise self.damage(f"{self.a_name} is a folder, but {folder} is a file; choose another name")
         if not folder.exists() or (folder / self.manifest).exists():
@@ -122,11 +129,7 @@ class Kind:
             )
 
     def check_version(self, folder: Path) -> None:
-        """Refuse to overwrite an artifact of a newer version; any other, or none, passes.
-
-        Errors:
-            `damage`: it has a newer format.
-        """
+        """Refuse to overwrite an artifact of a newer version; any other, or none, passes."""
         try:
             found = self._read(folder)["format"]
         except FieldwiseError:
@@ -176,9 +179,10 @@ class Kind:
         try:
             found: Any = json.loads(read_regular(folder / self.manifest, MOST_OF_MANIFEST).decode())
         except FileNotFoundError:
-            how = "a training into it is unfinished: the same `fieldwise train` resumes it"
-            why = f"it has no {self.manifest}; {how if self._begun(folder) else self.origin}"
-            raise self.damage(f"{folder} is not {self.a_name}: {why}") from None
+            # Checkpoints of an artifact that a run would end with lie beside it.
+            begun = self.trained and any(folder.absolute().parent.glob(f".{folder.absolute().name}.unfinished/*"))
+            how = "a training into it is unfinished: the same `fieldwise train` resumes it" if begun else self.origin
+            raise self.damage(f"{folder} is not {self.a_name}: it has no {self.manifest}; {how}") from None
         except NotADirectoryError:
             raise self.damage(f"{folder} is not {self.a_name}: it is a file; {self.origin}") from None
         except (OSError, ValueError, RecursionError) as e:
@@ -186,10 +190,6 @@ class Kind:
         if not isinstance(found, dict) or type(found.get("format")) is not int:
             raise self.damaged(folder, f"{self.manifest} has no format number")
         return found
-
-    def _begun(self, folder: Path) -> bool:
-        """Whether checkpoints of an artifact that a run would end with lie beside it."""
-        return self.trained and any(folder.absolute().parent.glob(f".{folder.absolute().name}.unfinished/*"))
 
     def _check_format(self, folder: Path, found: int) -> None:
         about = f"the {self.name} {folder} has format {found}, but this fieldwise {__version__} reads"
@@ -252,21 +252,12 @@ class Artifact:
                 raise self._another(path)
         return path
 
-    def content(self, part: str) -> bytes:
+    def content(self, part: str, *, verify: bool = True) -> bytearray:
         """The bytes of a file, which are the checked ones even if the file changes meanwhile; errors as of `path`."""
         path, size, checksum = self._named(part)
         with self._reading(path):
             found = read_regular(path, size)
-        if len(found) != size or hashlib.sha256(found).hexdigest() != checksum:
-            raise self._another(path)
-        return found
-
-    def octets(self, part: str, *, verify: bool = True) -> bytearray:
-        """A private copy of the bytes of a large file read once; errors as of `content`."""
-        path, size, checksum = self._named(part)
-        with self._reading(path):
-            found, digest = read_octets(path, size, verify)
-        if found is None or (verify and digest != checksum):
+        if len(found) != size or (verify and hashlib.sha256(found).hexdigest() != checksum):
             raise self._another(path)
         return found
 
@@ -298,3 +289,92 @@ class Artifact:
 def _digest(manifest: Mapping[str, Any]) -> str:
     rest = {key: value for key, value in manifest.items() if key != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+class Writer:
+    """Writes the files of a new artifact, which replaces the old one only at `finish`."""
+
+    def __init__(self, kind: Kind, folder: Path) -> None:
+        self.kind, self.folder = kind, folder
+        self.files: dict[str, dict[str, Any]] = {}
+
+    def add(self, part: str, content: bytes) -> None:
+        """Write a file in one piece."""
+        with self.open(part) as file:
+            file.write(content)
+
+    @contextlib.contextmanager
+    def open(self, part: str) -> Iterator[Written]:
+        """Open a file to write it piece by piece, from its start to its end."""
+        partial = self.folder / f".{secrets.token_hex(6)}.part"
+        sums = WordSums() if self.kind.fast else None
+        with open(partial, "xb") as file, FlushedFile(file, sums) as flushed:
+            yield flushed
+        entry = self.kind.entry(partial, None if sums is None else sums.hexdigest())
+        name = f"{part}.{entry[self.kind.rule][:12]}.{self.kind.parts[part]}"
+        self.files[part] = {"name": name, **entry}
+        os.replace(partial, self.folder / name)
+
+    def finish(self, **facts: Any) -> Artifact:
+        """Replace the old artifact by the new one.
+
+        `facts` are further JSON-compatible entries of its manifest.
+        """
+        artifact = Artifact.of(self.kind, self.folder, facts, self.files)
+        sync_folder(self.folder)
+        write_atomically(self.folder / self.kind.manifest, artifact.text())
+        return artifact
+
+    def sweep(self) -> None:
+        """Remove files that are not in the manifest: old ones, and those that a failed or killed writer left."""
+        named = self.kind.named_files(self.folder)
+        for path in self.folder.iterdir():
+            if PARTIAL.fullmatch(path.name) or (self.kind.owns(path.name) and path.name not in named):
+                with contextlib.suppress(OSError):  # a folder, or another user's file: harmless
+                    path.unlink(missing_ok=True)
+
+
+def seal(kind: Kind, folder: Path, **facts: Any) -> Artifact:
+    """Write the manifest of a filled folder, for a kind whose files keep their own names.
+
+    `facts` are further JSON-compatible entries of the manifest.
+    """
+    paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = {name: {"name": name, **kind.entry(path)} for name, path in paths.items()}
+    artifact = Artifact.of(kind, folder, facts, files)
+    write_atomically(folder / kind.manifest, artifact.text())
+    return artifact
+
+
+@contextlib.contextmanager
+def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterator[Writer]:
+    """A context to write an artifact under the folder's lock; `Writer.finish` replaces the old artifact.
+
+    Without that call, or if the block or the disk fails, the old artifact is unchanged.
+    `replaces` is the digest of the artifact that the new one was made from, if any.
+
+    Errors:
+        `kind.damage`: the folder is a file or holds other files; another process has replaced the artifact `replaces`.
+        DataError: the disk is full, or the folder is not writable.
+    """
+    kind.check_folder(folder)
+    was_there = folder.exists()
+    try:
+        with one_writer(folder):
+            if replaces is not None and kind.current_digest(folder) != replaces:
+                raise kind.damage(
+                    f"the {kind.name} {folder} was replaced by another process since it was read, and is not "
+                    "overwritten: read it and make the change again"
+                )
+            writer = Writer(kind, folder)
+            try:
+                yield writer
+            except OSError as e:
+                raise cannot_write(folder, e) from e
+            finally:
+                with contextlib.suppress(OSError):
+                    writer.sweep()
+    finally:
+        if not was_there:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # removes only empty folders

@@ -8,21 +8,16 @@ entries are removed when the cache exceeds its limit.
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from fieldwise.errors import DataError, FieldwiseError
-from fieldwise.storage.artifact import UNREADABLE, Kind
-from fieldwise.storage.folders import END, remove_leftovers, remove_scratch, whole_folder
-from fieldwise.storage.locks import abandoned, one_writer
-from fieldwise.storage.writer import seal
-
-__all__ = ["Cache", "Entry", "default_cache"]
+from fieldwise.storage.artifact import UNREADABLE, Kind, seal
+from fieldwise.storage.folders import abandoned, one_writer, remove_scratch, scratch_folder, whole_folder
 
 T = TypeVar("T")
 ABOUT = "entry.json"
@@ -38,6 +33,7 @@ ENTRY = Kind(
     fast=True,
 )
 LIMIT = 20 * 2**30
+OFF = "off"  # the value of FIELDWISE_CACHE without a cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +62,8 @@ class Cache:
     note: Callable[[str], None] = lambda _: None
     verify: bool = True
 
-    def get(self, key: str, read: Callable[[Path], T], *, verify: bool = True) -> T | None:
-        """The result of `read` for the entry's folder, or None if there is no entry; a damaged entry is removed.
-
-        Args:
-            key: of the entry.
-            read: reads the entry.
-            verify: whether its files are checked: not needed if this process has just written them.
-        """
+    def get(self, key: str, read: Callable[[Path], T]) -> T | None:
+        """The result of `read` for the entry's folder, or None if there is no entry; a damaged entry is removed."""
         folder = self.folder / key
         if not (folder / ABOUT).is_file():
             return None
@@ -83,7 +73,7 @@ class Cache:
         try:
             entry = ENTRY.open(folder)
             for part in entry.parts:
-                entry.path(part, verify=verify and self.verify)
+                entry.path(part, verify=self.verify)
             found = read(folder)
         except UNREADABLE as e:
             self.note(f"the cache entry {folder} is damaged ({str(e).splitlines()[0]}): it is made again")
@@ -99,45 +89,30 @@ class Cache:
         """A context with a folder in which an entry may be made in steps, and which a killed process leaves as it is.
 
         One process at a time is in the context; others wait for it. At the end, `put` takes the entry from there.
-
-        Errors:
-            DataError: the folder cannot be created.
         """
         folder = self.folder / MAKING / key
         with one_writer(folder):
             yield folder
 
-    def put(
-        self,
-        key: str,
-        title: str,
-        write: Callable[[Path], None],
-        *,
-        limited: bool = True,
-        sums: Mapping[str, str] | None = None,
-    ) -> None:
+    def put(self, key: str, title: str, write: Callable[[Path], None], *, limited: bool = True) -> None:
         """Store what `write` puts into a folder; a failure is reported through `note` and is not an error.
 
-        Args:
-            key: of the entry.
-            title: shown to users.
-            write: fills the folder.
-            limited: whether the entry is refused if it alone exceeds the cache's limit.
-            sums: `word_sums` of its files that are known, by path in the folder.
+        An entry that is not `limited` is stored also where it alone exceeds the limit of the cache.
         """
         try:
-            with one_writer(self.folder):  # else a folder that another writer has just made counts as left over
-                remove_leftovers(self.folder)
             if not (self.folder / key / ABOUT).is_file():
                 _remove(self.folder / key)  # not an entry without its manifest, and would block this key for ever
             with whole_folder(self.folder / key, replace=False) as new:
                 write(new)
                 made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-                files = seal(ENTRY, new, sums, title=title, made=made).about["files"]
+                files = seal(ENTRY, new, title=title, made=made).about["files"]
                 size = sum(entry["bytes"] for entry in files.values())
                 if limited and size > self.limit:
                     raise DataError(f"it takes {size / 2**30:.1f} GiB, more than the cache's limit")
-                self._make_room(size)
+                for entry in self.entries():
+                    size += entry.size
+                    if size > self.limit:
+                        _remove(entry.folder)
         except (FieldwiseError, OSError) as e:
             self.note(f"not stored in the cache: {title} ({str(e).splitlines()[0]})")
 
@@ -155,35 +130,28 @@ class Cache:
         return sorted(found, key=lambda entry: -entry.used)
 
     def clear(self) -> list[Entry]:
-        """Remove all entries and the leftovers of killed writers, but nothing else; returns the entries."""
+        """Remove all entries and what killed writers have begun, but nothing else; returns the entries."""
         found = self.entries()
         for entry in found:
             _remove(entry.folder)
         if self.folder.is_dir():
-            with one_writer(self.folder):
-                remove_leftovers(self.folder)
             remove_scratch(self.folder)
-            self._clear_unfinished()
-        return found
-
-    def _clear_unfinished(self) -> None:
-        """Remove entries in the making whose process is surely dead."""
         for folder in (self.folder / MAKING).glob("*"):
             with contextlib.suppress(OSError), abandoned(folder) as dead:
                 if dead:
                     shutil.rmtree(folder, ignore_errors=True)
-
-    def _make_room(self, size: int) -> None:
-        kept = size
-        for entry in self.entries():
-            kept += entry.size
-            if kept > self.limit:
-                _remove(entry.folder)
+        return found
 
 
 def default_cache(note: Callable[[str], None] = lambda _: None) -> Cache:
-    """The cache of prepared data: below FIELDWISE_CACHE, else below the user's cache folder."""
+    """The cache of prepared data: below FIELDWISE_CACHE, else below the user's cache folder.
+
+    Errors:
+        DataError: FIELDWISE_CACHE is `off`.
+    """
     named = os.environ.get("FIELDWISE_CACHE")
+    if named == OFF:
+        raise DataError("there is no cache, since FIELDWISE_CACHE is off: unset it, or give it the path of a folder")
     base = os.environ.get("XDG_CACHE_HOME")
     root = Path(named) if named else (Path(base) if base else Path.home() / ".cache") / "fieldwise"
     return Cache(folder=root / "prepared", note=note)
@@ -191,10 +159,9 @@ def default_cache(note: Callable[[str], None] = lambda _: None) -> Cache:
 
 def _remove(folder: Path) -> None:
     """Remove an entry in one step: a kill leaves only a leftover, and a new entry of another process is not removed."""
-    aside = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}{END}")
-    with contextlib.suppress(OSError):  # already removed, or a read-only folder
-        folder.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
+    if folder.is_dir():
+        with contextlib.suppress(OSError), scratch_folder(folder.parent) as aside:  # not in a read-only folder
+            folder.rename(aside / folder.name)
 
 
 def _is_ours(folder: Path) -> bool:

@@ -6,36 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-__all__ = ["Checksum", "SummedFile", "Written", "file_digest", "word_sums"]
-
 _BLOCK = 1 << 17  # 64-bit words: 1 MiB
 _OCTETS = 8 * _BLOCK
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal digits.
-
-    Errors:
-        OSError: it cannot be read.
-    """
+    """SHA-256 of a file's bytes, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def word_sums(path: Path) -> str:
-    """A fast checksum of a file: sums of 64-bit words per megabyte, at memory speed.
-
-    It detects damage by disks and incomplete copies, but not a deliberate change.
-
-    Errors:
-        OSError: it cannot be read.
-    """
-    import numpy as np  # not needed to list a cache
-
-    octets = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, dtype=np.uint8)
-    whole = len(octets) // _OCTETS * _OCTETS
-    rest = octets[whole:].tobytes() + len(octets).to_bytes(8, "little")
-    return hashlib.sha256(_block_sums(octets[:whole]) + rest).hexdigest()
 
 
 class Written(Protocol):
@@ -45,51 +23,54 @@ class Written(Protocol):
         """Append bytes, or what has a buffer of them."""
 
 
-class SummedFile:
-    """A file that is written, with its `word_sums`, for which it need not be read again.
+class WordSums:
+    """A fast checksum of bytes that come piece by piece: sums of 64-bit words per megabyte, at memory speed.
 
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile() as file:
-    ...     summed = SummedFile(file)
-    ...     _ = summed.write(b"some"), summed.write(bytes(3 << 20)), file.flush()
-    ...     summed.sums() == word_sums(Path(file.name))
-    True
+    It detects damage by disks and incomplete copies, but not a deliberate change. It is used as hashes of `hashlib`.
     """
 
-    def __init__(self, file: Written) -> None:
-        self._file, self._digest, self._length, self._rest = file, hashlib.sha256(), 0, bytearray()
+    def __init__(self) -> None:
+        self._digest, self._length, self._rest = hashlib.sha256(), 0, bytearray()
 
-    def write(self, content: Any) -> int:
-        """Append bytes, or what has a buffer of them; returns their number."""
-        written = self._file.write(content)
+    def update(self, content: Any) -> None:
+        """Take the next bytes into account, or what has a buffer of them."""
         octets = memoryview(content)
         if not octets.nbytes:  # such a buffer has no bytes to view
-            return written
+            return
         octets = octets.cast("B")
         self._length += len(octets)
-        if self._rest:  # fill the block that was begun
-            missing = min(_OCTETS - len(self._rest), len(octets))
+        if self._rest:  # fill the block that was begun: a copy of all octets would take as much memory as they
+            missing = _OCTETS - len(self._rest)
             self._rest += octets[:missing]
             octets = octets[missing:]
-            if len(self._rest) == _OCTETS:
-                self._digest.update(_block_sums(self._rest))
-                self._rest = bytearray()
+        if len(self._rest) == _OCTETS:
+            self._digest.update(_block_sums(self._rest))
+            self._rest = bytearray()
         whole = len(octets) // _OCTETS * _OCTETS
         if whole:
             self._digest.update(_block_sums(octets[:whole]))
         self._rest += octets[whole:]
-        return written
 
-    def sums(self) -> str:
-        """The `word_sums` of what has been written."""
+    def hexdigest(self) -> str:
+        """The checksum of all bytes so far."""
         digest = self._digest.copy()
         digest.update(self._rest + self._length.to_bytes(8, "little"))
         return digest.hexdigest()
 
 
+def word_sums(path: Path) -> str:
+    """The `WordSums` of a file."""
+    import numpy as np  # not needed to list a cache
+
+    sums = WordSums()
+    if path.stat().st_size:
+        sums.update(np.memmap(path, dtype=np.uint8, mode="r"))
+    return sums.hexdigest()
+
+
 def _block_sums(octets: Any) -> bytes:
     """The sums of 64-bit words of whole blocks."""
-    import numpy as np
+    import numpy as np  # not needed to list a cache
 
     found: bytes = np.frombuffer(octets, np.uint64).reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64).tobytes()
     return found
@@ -100,34 +81,25 @@ class Checksum:
     r"""The published checksum of a file.
 
     Args:
-        kind: `sha256`, `md5` (the only one that some sources publish), or `git-sha1`, git's id of a file.
+        kind: `sha256`, or `git-sha1`, git's id of a file.
         value: in lower-case hexadecimal digits.
 
     >>> Checksum(kind="git-sha1", value="ce013625030ba8dba906f756967f9e9ca394464a").of_bytes(b"hello\n")
     'ce013625030ba8dba906f756967f9e9ca394464a'
     """
 
-    kind: Literal["sha256", "md5", "git-sha1"]
+    kind: Literal["sha256", "git-sha1"]
     value: str
 
     def of_bytes(self, content: bytes) -> str:
         """This kind of checksum of `content`."""
-        hasher = self._hasher(len(content))
+        is_git = self.kind == "git-sha1"
+        hasher = hashlib.new("sha1" if is_git else "sha256", usedforsecurity=False)
+        hasher.update(b"blob %d\0" % len(content) if is_git else b"")
         hasher.update(content)
         return hasher.hexdigest()
 
     def of_file(self, path: Path) -> str:
         """This kind of checksum of a file; if its name ends in `.gz`, of the decompressed bytes."""
-        if path.suffix == ".gz":
-            # git-sha1 needs the length before the first byte.
-            with gzip.open(path, "rb") as packed:
-                return self.of_bytes(packed.read())
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, lambda: self._hasher(path.stat().st_size)).hexdigest()
-
-    def _hasher(self, size: int) -> "hashlib._Hash":
-        if self.kind == "git-sha1":
-            return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-        if self.kind == "md5":
-            return hashlib.md5(usedforsecurity=False)
-        return hashlib.sha256()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return self.of_bytes(file.read())

@@ -8,26 +8,13 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, Self
 
 from fieldwise.errors import DataError, FieldwiseError
-from fieldwise.storage.checksums import word_sums
-
-__all__ = [
-    "FlushedFile",
-    "Flusher",
-    "cannot_write",
-    "check_file",
-    "check_folder",
-    "disk_is_full",
-    "keep_elsewhere",
-    "remove_old_partials",
-    "sync_folder",
-    "write_atomically",
-]
+from fieldwise.storage.checksums import WordSums
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 PROBE_BYTES = 1 << 20
@@ -38,23 +25,32 @@ _SWEPT: set[Path] = set()
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write `content` to a temporary name beside `path`, flush it to disk, then rename it over `path`.
+    """Write `content` to a file in one step: see `new_file`. What killed writers left in its folder is removed."""
+    remove_old_partials(path.parent)
+    with new_file(path) as file:
+        file.write(content)
 
-    A crash at any moment leaves the old file or the new one.
+
+@contextlib.contextmanager
+def new_file(path: Path, *, flush: bool = True, partial: Path | None = None) -> Iterator[IO[bytes]]:
+    """A context with an open file of a temporary name, `partial` or beside `path`, which it is renamed to at the end.
+
+    A crash at any moment leaves the old file or the new one. Without `flush` this is not so if the power fails.
 
     Errors:
         DataError: the disk is full or the folder is not writable; `path` is then unchanged.
     """
-    partial = path.with_name(f".{secrets.token_hex(6)}.part")
+    partial = partial or path.with_name(f".{secrets.token_hex(6)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        remove_old_partials(path.parent)
         with open(partial, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            yield file
+            if flush:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(partial, path)
-        sync_folder(path.parent)
+        if flush:
+            sync_folder(path.parent)
     except OSError as e:
         raise cannot_write(path, e) from e
     finally:
@@ -63,46 +59,32 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def remove_old_partials(folder: Path) -> None:
-    """Remove unfinished files and folders of writers that were killed at least a day ago; once a process and folder."""
+    """Remove unfinished files of writers that were killed at least a day ago; once a process and folder."""
     if folder in _SWEPT:
         return
     _SWEPT.add(folder)
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
-            if not PARTIAL.fullmatch(entry.name):
-                continue
             with contextlib.suppress(OSError):
-                is_folder = entry.is_dir(follow_symlinks=False)
-                newest = [entry.stat(follow_symlinks=False).st_mtime]
-                newest += [one.stat(follow_symlinks=False).st_mtime for one in os.scandir(entry)] if is_folder else []
-                if time.time() - max(newest) > KILLED:
-                    shutil.rmtree(entry) if is_folder else os.unlink(entry)
-
-
-def check_folder(folder: Path) -> None:
-    """Check, before any work, that files can be written to a folder; it need not exist, and is not created.
-
-    A file of one megabyte is written there and removed: permissions do not show a read-only or full disk, and always
-    allow root.
-
-    Errors:
-        DataError: it is a file or lies below one, is not writable, or the disk is full.
-    """
-    _probe(folder, folder)
+                age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                if PARTIAL.fullmatch(entry.name) and entry.is_file(follow_symlinks=False) and age > KILLED:
+                    os.unlink(entry)
 
 
 def check_file(path: Path) -> None:
-    """Check, before any work, that a file can be written; errors as for `check_folder` on its folder.
-
-    Errors:
-        DataError: it is a folder.
-    """
+    """Check, before any work, that a file can be written; errors as for `check_folder` on its folder."""
     if path.is_dir():
         raise DataError(f"cannot write {path}: it is a folder; choose another name")
-    _probe(path.parent, path)
+    check_folder(path.parent, path)
 
 
-def _probe(folder: Path, wanted: Path) -> None:
+def check_folder(folder: Path, wanted: Path | None = None) -> None:
+    """Check, before any work, that files can be written to a folder; it need not exist, and is not created.
+
+    A file of one megabyte is written there and removed: permissions do not show a read-only or full disk, and always
+    allow root. Errors name the file that is `wanted` there, or the folder.
+    """
+    wanted = wanted or folder
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     if not there.is_dir():
         raise DataError(f"cannot write {wanted}: {there} is not a folder; choose a writable folder")
@@ -122,8 +104,7 @@ def _probe(folder: Path, wanted: Path) -> None:
 def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
     """Save a result to another place if its own failed, so that nothing computed is lost.
 
-    Args:
-        write: writes into the folder that it is given.
+    `write` writes into the folder that it is given.
 
     Returns:
         The new folder: in the system's temporary folder, the user's home or the current folder, the first that worked;
@@ -143,43 +124,11 @@ def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
     return None
 
 
-class Flusher:
-    """Flushes written files to the disk in a thread of its own, while the next ones are written."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher")
-        self._flushed: list[tuple[Path, Future[str]]] = []
-
-    def add(self, path: Path) -> None:
-        """Flush a file, which may be renamed only after `wait`."""
-        self._flushed.append((path, self._thread.submit(_flush, path)))
-
-    def wait(self) -> dict[Path, str]:
-        """Wait until all files are on the disk, and return their `word_sums`; nothing can be added then.
-
-        Errors:
-            DataError: one cannot be flushed.
-        """
-        self._thread.shutdown()
-        sums = {}
-        for path, flushed in self._flushed:
-            try:
-                sums[path] = flushed.result()
-            except OSError as e:
-                raise cannot_write(path, e) from e
-        return sums
-
-
 class FlushedFile:
-    """An open file whose content is flushed to the disk in another thread, while more is written.
+    """An open file whose content is flushed to the disk in another thread, while more is written, and summed."""
 
-    >>> with tempfile.TemporaryFile() as file, FlushedFile(file) as flushed:
-    ...     flushed.write(bytes(2 * FLUSHED))
-    134217728
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._written = file, 0
+    def __init__(self, file: IO[bytes], sums: WordSums | None = None) -> None:
+        self._file, self._sums, self._written = file, sums, 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher")
         self._flushing: Future[None] | None = None
 
@@ -194,13 +143,11 @@ class FlushedFile:
             os.fsync(self._file.fileno())
 
     def write(self, content: Any) -> int:
-        """Append bytes, or what has a buffer of them; returns their number.
-
-        Errors:
-            OSError: they, or what was written before, cannot be written.
-        """
+        """Append bytes, or what has a buffer of them; returns their number."""
         written = self._file.write(content)
         self._written += written
+        if self._sums is not None:
+            self._sums.update(content)
         if self._written > FLUSHED and (self._flushing is None or self._flushing.done()):
             self._check_flushed()
             self._flushing, self._written = self._thread.submit(os.fsync, self._file.fileno()), 0
@@ -210,12 +157,6 @@ class FlushedFile:
         """Raise the error of the last flush: the system tells it once, and a later flush would succeed."""
         if self._flushing is not None:
             self._flushing.result()
-
-
-def _flush(path: Path) -> str:
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
-    return word_sums(path)  # now, while the file is in memory
 
 
 def cannot_write(path: Path, error: OSError) -> DataError:

@@ -1,24 +1,143 @@
-"""Folders that are made by one process: whole, in one step, or for its scratch files.
+"""Exclusive locks, which the system releases when the process ends, and folders that one process makes.
 
-Whole folders are for what other programs read, or what never changes. `storage.artifact` is for the others.
+A lock is on a file, since NFS clients see each other's locks on files alone, not on folders. That of a folder is the
+file `.fieldwise.lock` in it, which names host and process while one holds it, and is removed at the end.
+
+Folders are made whole, in one step, or for scratch files. Whole ones are for what other programs read, or what never
+changes; `storage.artifact` is for the others.
 """
 
 import contextlib
 import ctypes
-import errno
 import os
+import platform
 import re
 import shutil
+import sys
 import tempfile
+import time
+import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-from fieldwise.storage.files import cannot_write, sync_folder
-from fieldwise.storage.locks import abandoned, one_writer, try_lock
+from fieldwise.storage.files import KILLED, cannot_write, sync_folder
 
-__all__ = ["remove_leftovers", "remove_scratch", "scratch_folder", "whole_folder"]
+LOCK = ".fieldwise.lock"
 
-END = ".part"
+
+@contextlib.contextmanager
+def one_writer(folder: Path) -> Iterator[None]:
+    """A context that holds a folder's exclusive lock, after waiting for it; the folder is created if it is missing.
+
+    On systems and file systems without locks (Windows, some network drives) it has no effect, and a `UserWarning` says
+    so once per process; nor has it in a folder that is not writable.
+    """
+    try:
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise cannot_write(folder, e) from e
+    descriptor = None
+    try:
+        descriptor = _locked(folder / LOCK, wait=True)
+    except (ImportError, OSError):
+        if sys.platform == "win32" or os.access(folder, os.W_OK):
+            _warn_once("this system" if sys.platform == "win32" else f"the disk of {folder}")
+    try:
+        yield
+    finally:
+        _release(folder / LOCK, descriptor)
+
+
+@contextlib.contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """A context that tries to lock an existing folder, or a file, created if missing; yields whether it has the lock.
+
+    On systems without such locks, it always yields True.
+    """
+    path = path / LOCK if path.is_dir() else path
+    try:
+        descriptor = _locked(path, wait=False)
+    except ImportError:
+        yield True
+        return
+    try:
+        yield descriptor is not None
+    finally:
+        _release(path, descriptor)
+
+
+@contextlib.contextmanager
+def abandoned(folder: Path, *, young: float = 0.0) -> Iterator[bool]:
+    """A context that yields whether the process that has worked in a folder under its lock is surely dead.
+
+    If so, nobody else can lock it meanwhile. A process on another machine, whose locks this one may not see, counts as
+    dead after a day in which no file of the folder has changed.
+    A folder without a lock may be one that was just made if it is less than `young` seconds old.
+    """
+    rest = young
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        host = (folder / LOCK).read_text("utf-8").split()[0]
+        rest = 0.0 if host == platform.node() else KILLED
+    rest = KILLED if sys.platform == "win32" else rest
+    if rest and time.time() - max(path.stat().st_mtime for path in (folder, *folder.rglob("*"))) < rest:
+        yield False
+        return
+    with try_lock(folder) as free:
+        yield free
+
+
+def _locked(path: Path, *, wait: bool) -> int | None:
+    """A descriptor that holds the lock of a file, which then names this process; None if another process holds it."""
+    import fcntl
+
+    while True:
+        # A link of this name, which another user may have created, is not followed.
+        safe, is_own = getattr(os, "O_NOFOLLOW", 0), True
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | safe, 0o644)
+        except PermissionError:  # another user's, which can be locked all the same
+            descriptor, is_own = os.open(path, os.O_RDONLY | safe), False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    if is_own:
+                        os.ftruncate(descriptor, 0)
+                        os.write(descriptor, f"{platform.node()} {os.getpid()}\n".encode())
+                    return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # it was removed or replaced while this process waited, and its folder maybe too
+        if wait:
+            path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _release(path: Path, descriptor: int | None) -> None:
+    """Release a lock; a folder's file is removed first, and who waits for it makes a new one."""
+    if descriptor is None:
+        return
+    if path.name == LOCK:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+    os.close(descriptor)
+
+
+@cache
+def _warn_once(where: str) -> None:
+    warnings.warn(
+        f"{where} has no file locks: two processes that save into one folder at the same time may mix their files; "
+        "let only "
+        "one process write there",
+        stacklevel=4,
+    )
+
+
 SCRATCH = ".fieldwise-scratch."
 YOUNG = 60  # seconds
 NAME = re.compile(rf"{re.escape(SCRATCH)}[a-z0-9_]{{8}}")  # as tempfile names it
@@ -39,38 +158,31 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
         DataError: the disk is full, or the place is not writable; an existing folder is then unchanged.
     """
     folder = folder.absolute()
-    place = folder.parent
+    place, aside = folder.parent, folder.with_name(f".{folder.name}.old")
     try:
-        with contextlib.ExitStack() as held:
-            with one_writer(place):  # so that no other process takes the new folder for a killed writer's leftover
-                remove_leftovers(place, folder.name)
-                partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=END, dir=place))
-                held.callback(shutil.rmtree, partial, ignore_errors=True)
-                held.enter_context(try_lock(partial))
-            new = partial / "new"
+        with one_writer(place):
+            if aside.exists():
+                shutil.rmtree(aside) if folder.exists() else aside.rename(folder)
+        with scratch_folder(place) as scratch:
+            new = scratch / "new"
             new.mkdir()
             yield new
-            _flush(new)
-            _put(new, folder, partial / "old", replace)
+            sync_tree(new)
+            with one_writer(place):
+                if not folder.exists():
+                    new.rename(folder)
+                elif replace and not _exchange(new, folder):
+                    shutil.rmtree(aside, ignore_errors=True)  # of a writer that was killed meanwhile
+                    folder.rename(aside)
+                    try:
+                        new.rename(folder)
+                    except BaseException:
+                        aside.rename(folder)
+                        raise
+                    aside.rename(scratch / "old")
             sync_folder(place)
     except OSError as e:
         raise cannot_write(folder, e) from e
-
-
-def remove_leftovers(place: Path, name: str | None = None) -> None:
-    """Remove leftovers of killed `whole_folder` writers from a folder, for one name or all."""
-    for path in place.iterdir():
-        if not (path.name.startswith("." if name is None else f".{name}.") and path.name.endswith(END)):
-            continue
-        own = path.name[1:].removesuffix(END).rpartition(".")[0]
-        if not path.is_dir():
-            continue
-        with contextlib.suppress(OSError), abandoned(path) as dead:
-            if not dead:
-                continue
-            if (path / "old").exists() and not (place / own).exists():
-                (path / "old").rename(place / own)
-            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -80,9 +192,7 @@ def scratch_folder(place: Path | None = None) -> Iterator[Path]:
     Files that are still mapped then can be used further.
 
     Those that killed processes have left in the same place are removed before.
-
-    Args:
-        place: where; the system's folder of temporary files if omitted.
+    It lies in the folder of temporary files if `place` is omitted.
     """
     place = Path(tempfile.gettempdir()) if place is None else place
     remove_scratch(place)
@@ -103,7 +213,7 @@ def remove_scratch(place: Path) -> None:
                     shutil.rmtree(path, ignore_errors=True)
 
 
-def _flush(folder: Path) -> None:
+def sync_tree(folder: Path) -> None:
     """Flush all files and folders below a folder to disk."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -112,26 +222,6 @@ def _flush(folder: Path) -> None:
         else:
             sync_folder(path)
     sync_folder(folder)
-
-
-def _put(new: Path, folder: Path, aside: Path, replace: bool) -> None:
-    while not (replace and _exchange(new, folder)):
-        try:
-            if not folder.exists():
-                new.rename(folder)
-                return
-        except OSError as e:
-            if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            continue  # another writer was first
-        if replace:
-            folder.rename(aside)
-            try:
-                new.rename(folder)
-            except BaseException:
-                aside.rename(folder)
-                raise
-        return
 
 
 def _exchange(one: Path, other: Path) -> bool:

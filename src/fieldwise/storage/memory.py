@@ -9,14 +9,6 @@ from pathlib import Path
 
 from fieldwise.errors import ConfigError
 
-__all__ = [
-    "arrays_returned",
-    "available_memory",
-    "keep_freed_arrays",
-    "parse_bytes",
-    "return_freed_memory",
-]
-
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?)(I?)B?", re.IGNORECASE)
 _MEMINFO, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
@@ -28,12 +20,7 @@ _UNLIMITED = 1 << 60  # version 1 of cgroups writes a huge number for no limit
 def parse_bytes(amount: str | float, what: str) -> int:
     """The number of bytes of an amount such as `2GB`, `1.5 GiB`, `512MB` or a plain number.
 
-    Args:
-        amount: the amount; KB, MB, GB and TB are powers of 1,000, KiB, MiB, GiB and TiB of 1,024.
-        what: the setting that errors name.
-
-    Errors:
-        ConfigError: no such amount.
+    KB, MB, GB and TB are powers of 1,000, KiB, MiB, GiB and TiB of 1,024. Errors name the setting `what`.
 
     >>> parse_bytes("2GB", "data.memory"), parse_bytes("1.5GiB", "data.memory")
     (2000000000, 1610612736)
@@ -50,11 +37,7 @@ def parse_bytes(amount: str | float, what: str) -> int:
 
 
 def available_memory() -> int:
-    """The bytes that this process may still take: what the machine has free or can free, within its container's limit.
-
-    >>> available_memory() > 0
-    True
-    """
+    """The bytes that this process may still take: what the machine has free or can free, within a container's limit."""
     return max(1, min(_of_machine(), _of_container()))
 
 
@@ -98,13 +81,18 @@ def _map_arrays_of(size: int) -> None:
         library.mallopt(_TRIM_THRESHOLD, 2 * size)
 
 
-def _of_machine() -> int:
+def _number(path: Path, pattern: str = r"^(\d+)") -> int | None:
+    """The number in a file of the system; None if it has none."""
     try:
-        found = re.search(r"^MemAvailable: *(\d+) kB", _MEMINFO.read_text("ascii"), re.MULTILINE)
-        if found is not None:
-            return int(found[1]) * 1024
+        found = re.search(pattern, path.read_text("ascii"), re.MULTILINE)
     except OSError:
-        pass
+        return None
+    return int(found[1]) if found is not None else None
+
+
+def _of_machine() -> int:
+    if (kilobytes := _number(_MEMINFO, r"^MemAvailable: *(\d+) kB")) is not None:
+        return kilobytes * 1024
     try:  # other systems do not tell what is free
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (AttributeError, ValueError, OSError):
@@ -117,15 +105,7 @@ def _of_container() -> int:
         ("", "memory.max", "memory.current", "inactive_file"),
         ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        try:
-            most = (_CGROUP / folder / limit).read_text("ascii").strip()
-            if most == "max" or int(most) >= _UNLIMITED:
-                continue
-            taken = int((_CGROUP / folder / used).read_text("ascii"))
-            dropped = re.search(
-                rf"^{cached} (\d+)$", (_CGROUP / folder / "memory.stat").read_text("ascii"), re.MULTILINE
-            )
-            return int(most) - taken + (int(dropped[1]) if dropped else 0)
-        except (OSError, ValueError):
-            continue
+        most, taken = _number(_CGROUP / folder / limit), _number(_CGROUP / folder / used)
+        if most is not None and taken is not None and most < _UNLIMITED:
+            return most - taken + (_number(_CGROUP / folder / "memory.stat", rf"^{cached} (\d+)$") or 0)
     return _UNLIMITED

@@ -4,15 +4,13 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from fieldwise.storage.files import cannot_write
 from fieldwise.storage.folders import scratch_folder
-
-__all__ = ["IN_MEMORY", "Bound", "Growing", "Scratch"]
 
 ZEROS = bytes(1 << 20)
 
@@ -48,11 +46,7 @@ class Scratch:
         return self.piece is not None and rows > self.piece
 
     def empty(self, shape: int | tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
-        """A new array, whose values are undefined.
-
-        Errors:
-            DataError: the disk is full, or the folder is not writable.
-        """
+        """A new array, whose values are undefined."""
         dtype = np.dtype(kind)
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if self.folder is None or not size:
@@ -65,61 +59,53 @@ class Scratch:
             raise cannot_write(self.folder, e) from e
         return np.asarray(np.memmap(path, dtype, "r+", shape=shape))
 
+    def fill(
+        self, shape: int | tuple[int, ...], kind: type[np.generic], values: Callable[[slice], np.ndarray]
+    ) -> np.ndarray:
+        """A new array of the values that a function gives for each chunk of rows."""
+        found = self.empty(shape, kind)
+        for part in self.pieces(len(found)):
+            found[part] = values(part)
+        return found
+
     def numbers(self, rows: int) -> np.ndarray:
         """The row numbers 0 to rows - 1, int64."""
-        found = self.empty(rows, np.int64)
-        for part in self.pieces(rows):
-            found[part] = np.arange(part.start, part.stop)
-        return found
+        return self.fill(rows, np.int64, lambda part: np.arange(part.start, part.stop))
 
     def copy(self, array: np.ndarray) -> np.ndarray:
         """A copy of an array."""
-        found = self.empty(array.shape, array.dtype.type)
-        for part in self.pieces(len(array)):
-            found[part] = array[part]
-        return found
+        return self.fill(array.shape, array.dtype.type, lambda part: array[part])
 
     def take(self, array: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """The values of some rows, by number."""
-        found = self.empty((len(rows), *array.shape[1:]), array.dtype.type)
-        for part in self.pieces(len(rows)):
-            found[part] = array[rows[part]]
-        return found
+        return self.fill((len(rows), *array.shape[1:]), array.dtype.type, lambda part: array[rows[part]])
 
-    def where(self, array: np.ndarray, value: int) -> np.ndarray:
-        """The numbers of the entries [N] that equal a value, ascending, int64."""
+    def where(self, rows: int, chosen: Callable[[slice], np.ndarray]) -> np.ndarray:
+        """The numbers of the chosen rows, of which a function tells for each chunk, ascending, int64."""
         found = self.growing(np.int64)
-        for part in self.pieces(len(array)):
-            found.add(np.flatnonzero(array[part] == value) + part.start)
+        for part in self.pieces(rows):
+            found.add(np.flatnonzero(chosen(part)) + part.start)
         return found.whole()
 
-    def growing(self, kind: type[np.generic]) -> "Growing":
-        """A one-dimensional array of unknown length, to which values are appended."""
-        return Growing(self, kind)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bound:
-    """How a large table is processed: in pieces of `piece` rows, with scratch files in folders within `place`."""
-
-    place: Path
-    piece: int
-
     @contextmanager
-    def scratch(self) -> Iterator[Scratch]:
-        """A context with scratch files; mapped arrays may be used after it (files in use are then removed later)."""
-        with scratch_folder(self.place) as folder:
-            yield Scratch(folder, self.piece)
+    def within(self) -> Iterator["Scratch"]:
+        """A context with a new folder for files within the folder; mapped arrays may be used after it.
+
+        Files in use are then removed later.
+        """
+        if self.folder is None:
+            yield self
+            return
+        with scratch_folder(self.folder) as folder:
+            yield replace(self, folder=folder)
+
+    def growing(self, kind: type[np.generic]) -> "ScratchArray":
+        """A one-dimensional array of unknown length, to which values are appended."""
+        return ScratchArray(self, kind)
 
 
-class Growing:
-    """A one-dimensional array that is made piece by piece; see `Scratch.growing`.
-
-    >>> numbers = IN_MEMORY.growing(np.int64)
-    >>> numbers.add(np.array([1, 2])); numbers.add(np.array([3]))
-    >>> numbers.whole()
-    array([1, 2, 3])
-    """
+class ScratchArray:
+    """A one-dimensional array that is made piece by piece; see `Scratch.growing`."""
 
     def __init__(self, scratch: Scratch, kind: type[np.generic]) -> None:
         self.dtype, self.length = np.dtype(kind), 0
@@ -127,11 +113,7 @@ class Growing:
         self._path = None if scratch.folder is None else scratch.folder / f"{secrets.token_hex(8)}.array"
 
     def add(self, values: np.ndarray) -> None:
-        """Append values.
-
-        Errors:
-            DataError: the disk is full, or the folder is not writable.
-        """
+        """Append values."""
         self.length += len(values)
         values = np.ascontiguousarray(values, self.dtype)
         if self._path is None:

@@ -1,8 +1,6 @@
 """Arrays and tables that processes of one server share: files of its own, which each of them maps."""
 
 import contextlib
-import os
-import secrets
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,10 +12,8 @@ import polars as pl
 
 from fieldwise.storage.arrays import arrow_bytes, map_array, map_frame, write_array
 from fieldwise.storage.checksums import Written
-from fieldwise.storage.files import cannot_write
-from fieldwise.storage.locks import LOCK, one_writer
-
-__all__ = ["SharedArrays"]
+from fieldwise.storage.files import new_file
+from fieldwise.storage.folders import LOCK, one_writer
 
 T = TypeVar("T")
 
@@ -45,12 +41,7 @@ class SharedArrays:
     def array(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
         """The mapped array of a name, which the first process makes while the others wait.
 
-        Args:
-            name: determines the array; a file name.
-            make: the array; it asks for nothing that is shared.
-
-        Errors:
-            DataError: the disk is full, or the folder is gone.
+        `make` asks for nothing that is shared.
         """
         return self._kept(self.place(f"{name}.npy"), lambda file: write_array(file, make()), map_array)
 
@@ -64,11 +55,9 @@ class SharedArrays:
         ...     again.rows()
         [('a',), (None,)]
         """
-
-        def write(file: Written) -> None:
-            file.write(arrow_bytes(make().rechunk()))
-
-        return self._kept(self.place(f"{name}.arrow"), write, map_frame)
+        return self._kept(
+            self.place(f"{name}.arrow"), lambda file: file.write(arrow_bytes(make().rechunk())), map_frame
+        )
 
     def place(self, name: str) -> Path:
         """The path of a file or folder here, which counts as used."""
@@ -95,24 +84,14 @@ class SharedArrays:
                 with contextlib.suppress(OSError):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def _kept(self, path: Path, write: Callable[[Written], None], read: Callable[[Path], T]) -> T:
+    def _kept(self, path: Path, write: Callable[[Written], object], read: Callable[[Path], T]) -> T:
         with contextlib.suppress(FileNotFoundError):
             return read(path)
         with one_writer(self.folder):
             if not path.exists():
-                self._write(path, write)
+                with new_file(path, flush=False) as file:
+                    write(file)
             return read(path)
-
-    def _write(self, path: Path, write: Callable[[Written], None]) -> None:
-        partial = self.folder / f".{secrets.token_hex(6)}.part"
-        try:
-            with partial.open("xb") as file:
-                write(file)
-            os.replace(partial, path)
-        except OSError as e:
-            raise cannot_write(path, e) from e
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 def _owner(name: str) -> str:

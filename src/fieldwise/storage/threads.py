@@ -1,12 +1,21 @@
-"""Parallel work on the columns of a table: polars and NumPy release the interpreter lock while they compute."""
+"""The cores that this process may use, and parallel work on the columns of a table."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import polars as pl
 
-__all__ = ["ahead", "each"]
+def available_cores() -> int:
+    """How many cores this process may use: the machine's, unless `taskset`, Slurm or a container allows fewer."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_set() -> int | None:
+    """The threads that OMP_NUM_THREADS sets, as PyTorch and the native operations have them; None if it sets none."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) or None if first.isdecimal() else None
+
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -19,15 +28,13 @@ def each(work: Callable[[T], R], items: Iterable[T], *, rows: int) -> list[R]:
     """The results of `work` for every item, in order; if several raise, the first item's error is raised.
 
     Uses as many threads as polars (set by POLARS_MAX_THREADS).
-
-    Args:
-        work: applied to each item, such as a column.
-        items: the items.
-        rows: number of rows of the table; with few rows the items are processed one after another.
+    With few rows the items are processed one after another.
 
     >>> each(len, ["a", "bc"], rows=2)
     [1, 2]
     """
+    import polars as pl  # slow, and not needed to count cores
+
     known = list(items)
     threads = min(pl.thread_pool_size(), len(known))
     if threads < 2 or rows < FEW_ROWS:

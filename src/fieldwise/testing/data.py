@@ -83,12 +83,7 @@ def small_layout(kind: Literal["categorical", "mixed"] = "mixed") -> Layout:
 
 
 def random_batch(
-    layout: Layout,
-    rows: int,
-    seed: int = 0,
-    *,
-    ids: torch.dtype = torch.int32,
-    numbers: torch.dtype = torch.float32,
+    layout: Layout, rows: int, seed: int = 0, *, ids: torch.dtype = torch.int32, numbers: torch.dtype = torch.float32
 ) -> Batch:
     """B rows of random ids, numbers and bags of 0 to 3 values, of the types that an encoder returns.
 

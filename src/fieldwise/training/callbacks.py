@@ -1,6 +1,7 @@
 """Callbacks of a training run: the one way to watch it, and to end it early."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from fieldwise.training.result import Evaluation, FitResult
 
-__all__ = ["Callback", "OutOfTime", "TrainingStart", "TrainingStep", "notify_end"]
+__all__ = ["Callback", "OutOfTime", "TrainingStart", "TrainingStep", "watched"]
 
 
 class OutOfTime(Exception):  # noqa: N818  # not an error: like KeyboardInterrupt, it ends a run
@@ -46,7 +47,7 @@ class TrainingStep(NamedTuple):
     Args:
         number: its number in the run, from 1.
         epoch: the epoch, from 1.
-        rows: number of its rows.
+        rows: number of its rows; 0 in a step of the regression that a run may start from (`linear_start`).
         loss: its mean loss, a scalar on the training's device; reading it waits for a GPU.
     """
 
@@ -59,7 +60,7 @@ class TrainingStep(NamedTuple):
 class Callback:
     """A callback of a training run; override the methods that you need.
 
-    Give it to `Recommender.fit(..., callbacks=[...])` or `fieldwise.training.fit.fit`. Raise `OutOfTime` (or
+    Give it to `Recommender.fit(..., callbacks=[...])` or `fieldwise.training.fit.Training`. Raise `OutOfTime` (or
     KeyboardInterrupt) in a method to end the run with the best weights so far. A run of several processes calls the
     callbacks of its main process only. With `training.refit` a second run follows.
 
@@ -80,7 +81,7 @@ class Callback:
         """Called before the first step."""
 
     def on_step(self, step: TrainingStep) -> None:
-        """Called after every step."""
+        """Called after every step, and at each step of an exact regression (`lbfgs`, `linear_start`), without rows."""
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after every evaluation on the validation rows; `better` if its weights are the best so far."""
@@ -89,11 +90,20 @@ class Callback:
         """Called at the end of the run, with its result; None after an error."""
 
 
-def notify_end(callbacks: Sequence[Callback], result: FitResult | None) -> None:
-    """Call `on_end` of all callbacks, also after an error of one of them, which is then raised."""
-    for n, one in enumerate(callbacks):
-        try:
-            one.on_end(result)
-        except BaseException:
-            notify_end(callbacks[n + 1 :], result)
-            raise
+def watched(callbacks: Sequence[Callback], start: TrainingStart, work: Callable[[], FitResult]) -> FitResult:
+    """The result of some work, of whose start and end callbacks are told.
+
+    `on_end` of all of them is called, also after an error of one of them, which is then raised.
+    """
+    result: FitResult | None = None
+
+    def end(one: Callback) -> None:
+        one.on_end(result)
+
+    with contextlib.ExitStack() as ends:
+        for one in reversed(callbacks):
+            ends.callback(end, one)
+        for one in callbacks:
+            one.on_start(start)
+        result = work()
+    return result

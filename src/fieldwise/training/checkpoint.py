@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: a killed one resumes from the last of them and ends with the same bits.
+"""What a training run has reached, and its checkpoints: a killed one resumes from the last and ends with the same bits.
 
     FOLDER/0, FOLDER/1      the last two, written in turn (`fieldwise.storage.artifact`)
         checkpoint.json     what the run has reached: position, history, learning rates; what it is a run of (digests
@@ -18,25 +18,36 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
-from fieldwise.distributed.process_group import differences
-from fieldwise.errors import ConfigError, DataError, FieldwiseError
-from fieldwise.storage.artifact import Artifact
-from fieldwise.storage.tensors import read_tensors, write_tensors
-from fieldwise.storage.writer import writing
+from fieldwise.config import to_plain
+from fieldwise.errors import ConfigError, DataError, FieldwiseError, first_line
+from fieldwise.ops.devices import CPU, device_of, get_rng_state, set_rng_state
+from fieldwise.storage.arrays import read_tensors, write_tensors
+from fieldwise.storage.artifact import Artifact, writing
+from fieldwise.training.optimizers import RunOptimizer
+from fieldwise.training.result import Evaluation
 from fieldwise.training.unfinished import CHECKPOINT, Unfinished, open_checkpoint
 
-__all__ = ["Checkpoints", "State"]
+if TYPE_CHECKING:
+    from fieldwise.training.step import Step
+
+__all__ = ["Checkpoints", "Reached", "State", "captured", "copied_weights", "differences", "restore"]
 
 SLOTS = 2
 AT_EVALUATIONS = 0.1  # a checkpoint at an evaluation needs this share of the minutes since the last one
 MOST_WAITING = 0.02  # of the time, for copies
+MAX_SHOWN_LETTERS = 40
 MOST_NAMED = 3
 NONE_LEFT = "no whole checkpoint is left: training begins anew"
+Stopped = Literal["patience", "epochs", "interrupted", "time"]
+COUNTED: dict[str, Callable[[Any], Any]] = {
+    "epoch": int, "step": int, "without_gain": int, "position": float, "spent": float, "evaluated": bool
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +110,10 @@ class Checkpoints:
         slots = [self.folder / str(slot) for slot in range(SLOTS)]
         there = [folder for folder in slots if (folder / CHECKPOINT.manifest).exists()]
         for folder in there:
-            self._check_format(folder)
+            try:
+                CHECKPOINT.check_version(folder)
+            except DataError as e:
+                raise DataError(f"{e}, or {self.place.remedy}") from None
             with self._damage_told(folder):
                 found.append(open_checkpoint(folder))
         for saved in sorted(found, key=lambda one: -one.about["number"]):
@@ -109,17 +123,14 @@ class Checkpoints:
                     saved.folder, lambda one: read_tensors(one.path("tensors")), (SafetensorError,)
                 )
                 self._number = saved.about["number"] + 1
-                self._note(saved)
+                self.place.note(
+                    f"resumes the unfinished run in {self.place.folder}, which had reached epoch "
+                    f"{saved.about['run']['position']:.4g} at {saved.about['written']}"
+                )
                 return State(facts=saved.about["run"], tensors=tensors)
         if there:
             warnings.warn(NONE_LEFT, stacklevel=3)
         return None
-
-    def _note(self, saved: Artifact) -> None:
-        self.place.note(
-            f"resumes the unfinished run in {self.place.folder}, which had reached epoch "
-            f"{saved.about['run']['position']:.4g} at {saved.about['written']}"
-        )
 
     def due(self, *, evaluated: bool, asked: bool = False) -> bool:
         """Whether a checkpoint is to be written now; never while the last one is being written.
@@ -192,7 +203,7 @@ class Checkpoints:
                     f"{self.place.folder}"
                 )
         except (FieldwiseError, OSError, MemoryError) as e:
-            self._failures.append((str(e).splitlines() or [type(e).__name__])[0])
+            self._failures.append(first_line(e))
 
     def _tell(self) -> None:
         while self._failures:
@@ -204,18 +215,9 @@ class Checkpoints:
         try:
             yield
         except (FieldwiseError, OSError, ValueError, LookupError, TypeError) as e:
-            why = (str(e).splitlines() or [type(e).__name__])[0]
-            warnings.warn(
-                f"a checkpoint is damaged, and is passed over: {why}",
-                stacklevel=4,
-            )
+            why = first_line(e)
+            warnings.warn(f"a checkpoint is damaged, and is passed over: {why}", stacklevel=4)
             shutil.rmtree(folder, ignore_errors=True)
-
-    def _check_format(self, folder: Path) -> None:
-        try:
-            CHECKPOINT.check_version(folder)
-        except DataError as e:
-            raise DataError(f"{e}, or {self.place.remedy}") from None
 
     def _check_same(self, former: Mapping[str, Any]) -> None:
         found = differences(former, self._about)
@@ -225,5 +227,162 @@ class Checkpoints:
         more = f", and {len(found) - MOST_NAMED} more differ" if len(found) > MOST_NAMED else ""
         raise ConfigError(
             f"the unfinished run in {self.place.folder} can only be resumed with what it began with, but "
-            f"{', '.join(shown)}{more}: set these back, or {self.place.remedy}"
+            f"{', '.join(shown)}{more}: set these back, or remove that folder to train from the start"
         )
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Where nested plain values differ: the path, and both values as words.
+
+    >>> differences({"training": {"epochs": 3}}, {"training": {"epochs": 4}, "seed": 1})
+    [('training.epochs', '3', '4'), ('seed', 'not set', '1')]
+    """
+    old, new = dict(_leaves(before)), dict(_leaves(now))
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return [(name, _word(old, name), _word(new, name)) for name in names]
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of nested plain values by path; lists are leaves."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, value
+
+
+def _word(values: Mapping[str, Any], name: str) -> str:
+    text = str(values[name]) if name in values else "not set"
+    return text if len(text) <= MAX_SHOWN_LETTERS else f"{text[: MAX_SHOWN_LETTERS - 3]}..."
+
+
+@dataclass(kw_only=True)
+class Reached:
+    """What a run has reached between two steps, without weights, optimizer and generators.
+
+    Args:
+        epoch: number of epochs begun.
+        step: steps done in the last of them.
+        position: epochs done, with their fraction.
+        evaluated: whether the evaluation after that step, if there is one, is done.
+        order: state of the generator of row orders when the epoch began.
+        history: all evaluations.
+        best: the best evaluation and its weights.
+        without_gain: evaluations since.
+        losses: of the steps since the last evaluation.
+        step_seconds: time in steps of each whole epoch.
+        spent: time in steps of this epoch so far.
+        started: `perf_counter` when the run began.
+        stopped: what ended the run; None while it goes on.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    position: float = 0.0
+    evaluated: bool = True
+    order: Tensor | None = None
+    history: list[Evaluation] = field(default_factory=list)
+    best: tuple[Evaluation, dict[str, Tensor]] | None = None
+    without_gain: int = 0
+    losses: list[Tensor] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
+    spent: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
+    stopped: Stopped | None = None
+
+    def begin_epoch(self, order: torch.Generator) -> None:
+        """The next epoch begins."""
+        self.epoch, self.step, self.evaluated, self.spent = self.epoch + 1, 0, True, 0.0
+        self.order = order.get_state()
+
+
+def copied_weights(network: nn.Module) -> dict[str, Tensor]:
+    """A network's weights and buffers, copied to the CPU."""
+    return {name: value.detach().to(CPU, copy=True) for name, value in network.state_dict().items()}
+
+
+def captured(reached: Reached, step: "Step", *, copied: bool) -> State:
+    """The state of a run, on the CPU; `copied` if its next steps are not to change it.
+
+    PyTorch's global generators, which dropout uses, are part of it.
+    """
+    of, tensors = step.optimizer.state_dict(), dict[str, Tensor]()
+    for part, held in of.items():
+        for number, state in held["state"].items():
+            named = ((name, value) for name, value in state.items() if isinstance(value, Tensor))
+            tensors |= {f"optimizer.{part}.{number}.{name}": value for name, value in named}
+    tensors |= {f"network.{name}": value for name, value in step.network.state_dict().items()}
+    if step.mean is not None:
+        tensors |= {f"mean.{name}": value for name, value in step.mean.state_dict().items()}
+    tensors = {name: value.detach().to(CPU, copy=copied) for name, value in tensors.items()}
+    if reached.best is not None:  # replaced as a whole, never changed
+        tensors |= {f"best.{name}": value for name, value in reached.best[1].items()}
+    if reached.losses:
+        tensors["losses"] = torch.stack(reached.losses).to(CPU)
+    if reached.order is not None:
+        tensors["generator.order"] = reached.order
+    if step.oov_dropout is not None:
+        tensors["generator.unknown"] = step.oov_dropout.draws.get_state()
+    tensors["generator.global"] = torch.get_rng_state()
+    if (state := get_rng_state(device_of(step.network))) is not None:
+        tensors["generator.device"] = state
+    facts = {
+        **{name: getattr(reached, name) for name in COUNTED},
+        "stopped": reached.stopped,
+        "step_seconds": list(reached.step_seconds),
+        "seconds": time.perf_counter() - reached.started,
+        "history": [to_plain(one) for one in reached.history],
+        "best": None if reached.best is None else reached.history.index(reached.best[0]),
+        "rates": [group["lr"] for group in step.optimizer.param_groups],
+    }
+    return State(facts=facts, tensors=tensors)
+
+
+def restore(state: State, step: "Step", order: torch.Generator) -> Reached:
+    """Set a run's step and generators to a state; returns what the run had reached.
+
+    Errors:
+        LookupError, RuntimeError, TypeError, ValueError: the state is not one of this run.
+    """
+    facts, tensors = state.facts, state.tensors
+    step.network.load_state_dict(_below(tensors, "network"))
+    if step.mean is not None:
+        step.mean.load_state_dict(_below(tensors, "mean"))
+    _restore_optimizer(step.optimizer, tensors, facts["rates"])
+    if step.oov_dropout is not None:
+        step.oov_dropout.draws.set_state(tensors["generator.unknown"])
+    torch.set_rng_state(tensors["generator.global"])
+    device = device_of(step.network)
+    set_rng_state(device, tensors.get("generator.device"))
+    history = [Evaluation(**one) for one in facts["history"]]
+    reached = Reached(
+        history=history,
+        best=None if facts["best"] is None else (history[facts["best"]], _below(tensors, "best")),
+        losses=list(tensors["losses"].to(device)) if "losses" in tensors else [],
+        order=tensors.get("generator.order"),
+        started=time.perf_counter() - facts["seconds"],
+        step_seconds=[float(one) for one in facts["step_seconds"]],
+        stopped=facts["stopped"],
+        **{name: kind(facts[name]) for name, kind in COUNTED.items()},
+    )
+    if reached.stopped not in (None, *get_args(Stopped)):
+        raise ValueError(f"it stopped by {reached.stopped!r:.60}")
+    if reached.order is not None:
+        order.set_state(reached.order)
+    return reached
+
+
+def _restore_optimizer(optimizer: RunOptimizer, tensors: Mapping[str, Tensor], rates: list[float]) -> None:
+    of = optimizer.state_dict()
+    for part, held in of.items():
+        held["state"] = {}
+        for name, value in _below(tensors, f"optimizer.{part}").items():
+            number, _, what = name.partition(".")
+            held["state"].setdefault(int(number), {})[what] = value
+    optimizer.load_state_dict(of)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = float(rate)
+
+
+def _below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    return {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")}

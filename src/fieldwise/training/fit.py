@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,48 +17,40 @@ from torch import nn
 from fieldwise.config import to_plain
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import ShuffledRows, window_rows
-from fieldwise.distributed.environment import WHOLE_BATCH
+from fieldwise.distributed.environment import BatchShard
 from fieldwise.distributed.process_group import current_group
-from fieldwise.errors import ConfigError, DataError, TrainingError
+from fieldwise.errors import ConfigError, DataError, TrainingError, first_line
 from fieldwise.evaluation.registry import METRICS
-from fieldwise.ops.denormals import flushed_denormals
 from fieldwise.ops.devices import kept_rng, wait_for
-from fieldwise.scoring.feeding import fed
+from fieldwise.ops.threads import flushed_denormals
+from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.memory import keep_freed_arrays
-from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, notify_end
-from fieldwise.training.checkpoint import Checkpoints
-from fieldwise.training.checks import check_auxiliary_loss, check_batch_norm, monitored
+from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
+from fieldwise.training.checkpoint import Checkpoints, Reached, captured, copied_weights, restore
+from fieldwise.training.initialise import move_to_device, start_at_base_rate
 from fieldwise.training.interrupts import WholeSteps
-from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.optimizer_kinds import LBFGS
-from fieldwise.training.reached import Reached, captured, copied_weights, restore
-from fieldwise.training.regression import LinearStart, fit_exactly, linear_start, mix_with_regression
+from fieldwise.training.objective import Objective, check_auxiliary_loss, check_batch_norm, evaluate, monitored
+from fieldwise.training.parallel import latest_checkpoint
+from fieldwise.training.regression import (
+    ExactFit,
+    LinearStart,
+    Regression,
+    first_order_of,
+    mix_with_regression,
+    set_first_order,
+)
 from fieldwise.training.result import Evaluation, FitResult
-from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.start import put_on, start_at_base_rate
+from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.training.step import Step
-from fieldwise.training.sync import latest_checkpoint
-from fieldwise.training.unfinished import REMEDY
 
-__all__ = ["Training", "fit"]
+__all__ = ["Training"]
 
 LOG = logging.getLogger(__name__)
 
 
-def fit(
-    network: nn.Module,
-    train: EncodedTable,
-    valid: EncodedTable | FitResult,
-    *,
-    settings: TrainingSettings,
-    objective: Objective,
-    seed: int,
-    valid_group: np.ndarray | None = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoints: Checkpoints | None = None,
-    about: Mapping[str, Any] | None = None,
-) -> FitResult:
-    """Train a network in place; it ends with the weights of its best evaluation, on the settings' device.
+@dataclass
+class Training:
+    """A training of a network, in place; it ends with the weights of its best evaluation, on the settings' device.
 
     Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`. A callback can do
     the same by raising `OutOfTime`; `stopped` is then `time`.
@@ -66,6 +58,8 @@ def fit(
     Given an earlier result instead of validation rows, training repeats that run without evaluating: as many epochs as
     it took to its best evaluation, with the same learning rates. Metrics are then empty, and Ctrl-C and `OutOfTime`
     are raised.
+
+    Processes that train together (`current_group`) share its batches.
 
     Args:
         network: trained in place.
@@ -80,44 +74,12 @@ def fit(
         checkpoints: where the run's state is written; it resumes from an existing one. `lbfgs` writes none, and starts
             again.
         about: further settings as plain values, for callbacks.
-
-    Errors:
-        TrainingError: the loss is not finite.
-        ConfigError: a setting that does not fit the model or the task.
-    """
-    if settings.optimizer == LBFGS:
-        about = {**(about or {}), "seed": seed}
-        told: dict[str, Any] = {"valid_group": valid_group, "callbacks": callbacks, "about": about}
-        return fit_exactly(network, train, valid, settings=settings, objective=objective, **told)
-    return Training(
-        network=network,
-        train=train,
-        valid=valid,
-        settings=settings,
-        objective=objective,
-        seed=seed,
-        valid_group=valid_group,
-        callbacks=callbacks,
-        checkpoints=checkpoints,
-        about=about or {},
-    ).run()
-
-
-@dataclass(kw_only=True)
-class Training:
-    """One call of `fit`, whose state can be kept.
-
-    Processes that train together (`current_group`) share its batches.
-
-    Args:
-        network, train, valid, settings, objective, seed, valid_group, callbacks: see `fit`.
-        checkpoints: where the run's state is written; it resumes from an existing one.
-        about: further settings as plain values, for callbacks.
     """
 
     network: nn.Module
     train: EncodedTable
     valid: EncodedTable | FitResult
+    _: KW_ONLY
     settings: TrainingSettings
     objective: Objective
     seed: int
@@ -126,39 +88,79 @@ class Training:
     checkpoints: Checkpoints | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def _prepare(self) -> None:
+        """Check the settings, and make what the steps need."""
         network, settings, began = self.network, self.settings, time.perf_counter()
         window, self.processes = window_rows(self.train, settings.shuffle_rows), current_group()
-        shard = WHOLE_BATCH if self.processes is None else self.processes.shard
+        shard = BatchShard() if self.processes is None else self.processes.shard
         self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed, shard=shard)
         self.monitor = monitored(settings, self.objective, grouped=self.valid_group is not None)
         check_batch_norm(network, len(self.train), settings.batch_size)
         check_auxiliary_loss(network, self.objective)
         if settings.start_at_base_rate:
             start_at_base_rate(network, self.train, self.objective)
-        self.linear = linear_start(network, self.train, self.valid, self.objective) if settings.linear_start else None
-        self.device = put_on(settings.device, network)
+        self.linear: LinearStart | None = None
+        self.regression = self._regression() if settings.linear_start else None
+        self.device = move_to_device(settings.device, network)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
         self.order = torch.Generator().manual_seed(self.seed)
-        self.whole_steps, self.began, self.reached = WholeSteps(self.step.signals), 0.0, Reached(started=began)
+        self.whole_steps = WholeSteps(None if self.step.sync is None else self.step.sync.signals)
+        self.began, self.reached = 0.0, Reached(started=began)
+
+    def _regression(self) -> Regression:
+        """The regression that the network starts from."""
+        first_order_of(self.network, self.train.layout, self.objective)
+        if not hasattr(self.network, "scale_interactions"):
+            raise ConfigError(f"linear_start is for FM and AFM, found {type(self.network).__name__}: set it to false")
+        return Regression(self.train, self.objective, self._heard)
+
+    def _heard(self, loss: float) -> None:
+        """A step of the regression, which one process alone tells: the others cannot end with it."""
+        if self.processes is None:
+            start = self._start()
+            done = TrainingStep(start.steps_done, start.steps_done // start.steps + 1, 0, torch.tensor(loss))
+            for one in self.callbacks:
+                one.on_step(done)
+
+    def _set_linear(self, found: LinearStart) -> None:
+        """Start from the regression, unless the run goes on from a checkpoint."""
+        self.linear = found
+        if self.reached.epoch == 0:
+            set_first_order(first_order_of(self.network, self.train.layout, self.objective), found.solution)
+            if self.step.mean is not None:
+                self.step.mean.module.load_state_dict(self.network.state_dict())
 
     def run(self) -> FitResult:
-        """Train, from the last checkpoint if there is one; ConfigError or DataError if it is not of this run."""
+        """Train, from the last checkpoint if there is one.
+
+        Errors:
+            TrainingError: the loss is not finite.
+            ConfigError: a setting that does not fit the model or the task, or a checkpoint of another run.
+            DataError: a checkpoint that cannot be read.
+        """
+        if self.settings.optimizer == LBFGS:
+            return ExactFit(self).run()
+        self._prepare()
         keep_freed_arrays()
         with kept_rng(self.device), flushed_denormals():
             torch.manual_seed(self.seed)
-            if self.checkpoints is None and self.processes is None:
-                return self._run()
             if (found := latest_checkpoint(self.checkpoints, self.processes)) is not None:
                 try:
-                    self.reached = restore(found, self.step.parts, self.order)
+                    self.reached = restore(found, self.step, self.order)
                 except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as e:
-                    remedy = REMEDY if self.checkpoints is None else self.checkpoints.place.remedy
-                    why = (str(e).splitlines() or [type(e).__name__])[0]
+                    remedy = "remove its folder" if self.checkpoints is None else self.checkpoints.place.remedy
+                    why = first_line(e)
                     raise DataError(f"the unfinished run's checkpoint is not one of this run ({why}): {remedy}") from e
             try:
                 with self.whole_steps.installed():
-                    return self._run()
+                    start = self._start()
+                    LOG.info(
+                        "training on %s rows: at most %d epochs of %d steps, from step %d",
+                        f"{start.rows:,}", start.epochs, start.steps, start.steps_done,
+                    )  # fmt: skip
+                    result = watched(self.callbacks, start, self._result)
+                    LOG.info("the best of %d epochs is %.4g (%s)", result.epochs, result.best.epoch, result.stopped)
+                    return result
             except TrainingError:  # the same settings would diverge again
                 if self.checkpoints is not None:
                     self.checkpoints.remove()
@@ -167,25 +169,10 @@ class Training:
                 if self.checkpoints is not None:
                     self.checkpoints.settle()
 
-    def _run(self) -> FitResult:
-        result, start = None, self._start()
-        LOG.info(
-            "training on %s rows: at most %d epochs of %d steps, from step %d",
-            f"{start.rows:,}", start.epochs, start.steps, start.steps_done,
-        )  # fmt: skip
-        try:
-            for one in self.callbacks:
-                one.on_start(start)
-            result = self._result()
-            LOG.info("the best of %d epochs is %.4g (%s)", result.epochs, result.best.epoch, result.stopped)
-        finally:
-            notify_end(self.callbacks, result)
-        return result
-
     def _start(self) -> TrainingStart:
         at, steps = self.reached, self.rows.steps
         return TrainingStart(
-            epochs=self._epochs(),
+            epochs=math.ceil(self.valid.best.epoch) if isinstance(self.valid, FitResult) else self.settings.epochs,
             steps=steps,
             rows=len(self.train),
             monitor=self.monitor,
@@ -198,13 +185,17 @@ class Training:
     def _result(self) -> FitResult:
         at = self.reached
         try:
+            if self.regression is not None:
+                self._set_linear(self.regression.solve(self.valid))
             self._train()
         except (KeyboardInterrupt, OutOfTime) as e:
             if self.checkpoints is not None and self.whole_steps.whole:
-                self.checkpoints.write(partial(captured, at, self.step.parts, copied=False), wait=True)
+                self.checkpoints.write(partial(captured, at, self.step, copied=False), wait=True)
             if isinstance(self.valid, FitResult):
                 raise
             at.stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
+            if self.regression is not None and self.linear is None:
+                self._set_linear(self.regression.result(self.valid))
             if at.best is None:
                 self._evaluate()
         assert at.best is not None, "at least one evaluation precedes the end of a run"
@@ -253,22 +244,26 @@ class Training:
             if at.stopped is None and at.epoch == self.settings.epochs:
                 at.stopped = "epochs"
         if not ended and self.checkpoints is not None:
-            self.checkpoints.end(partial(captured, at, self.step.parts, copied=False))
+            self.checkpoints.end(partial(captured, at, self.step, copied=False))
 
     def _one_epoch(self) -> None:
         """The steps of an epoch that are not done yet."""
         at, rows, steps = self.reached, self.rows, self.rows.steps
-        wanted = min(self._evaluations_per_epoch(), steps)
+        wanted = self.settings.evaluations_per_epoch
+        if isinstance(self.valid, FitResult):  # a small table may have had fewer steps than evaluations
+            wanted = max(1, sum(one.epoch <= 1 for one in self.valid.history))
+        wanted = min(wanted, steps)
         due = {round(steps * (k + 1) / wanted) for k in range(wanted)}
         self.network.train()
         if at.step in due and not at.evaluated and self._evaluate():
             return
         self.began = time.perf_counter()
-        with contextlib.closing(fed(rows.epoch(at.epoch, at.step, self.order), self.device)) as batches:
+        with contextlib.closing(prefetch(rows.epoch(at.epoch, at.step, self.order), self.device)) as batches:
             for batch, y, weight in batches:
                 size = rows.done(at.step + 1) - rows.done(at.step)
                 with self.whole_steps:
-                    self.step.begin(at, batch.size, size)
+                    if self.step.sync is not None:
+                        self.step.sync.begin(at.epoch, at.step, batch.size, size)
                     at.losses.append(self.step(batch, y, weight))
                     at.step, at.evaluated = at.step + 1, False
                     at.position = at.epoch - 1 + at.step / steps
@@ -289,7 +284,7 @@ class Training:
         if checkpoints.due(evaluated=evaluated, asked=self.whole_steps.asked):
             asked, self.whole_steps.asked = self.whole_steps.asked, False
             self._spend()
-            checkpoints.write(partial(captured, self.reached, self.step.parts, copied=True), told=asked)
+            checkpoints.write(partial(captured, self.reached, self.step, copied=True), told=asked)
             self.began = time.perf_counter()
 
     def _spend(self) -> None:
@@ -297,79 +292,54 @@ class Training:
         self.reached.spent += time.perf_counter() - self.began
 
     def _evaluate(self) -> bool:
-        """Evaluate, keep the best weights, drop the learning rate; returns whether the run ends."""
-        at = self.reached
+        """Evaluate, keep the best weights, set the learning rate; returns whether the run ends.
+
+        A run that repeats another evaluates nothing: it has the other's learning rates, and ends where its best
+        evaluation was.
+        """
+        at, groups, network = self.reached, self.step.optimizer.param_groups, self.step.evaluated
+        rate = float(groups[0]["lr"])
         train_loss = float(torch.stack(at.losses).mean()) if at.losses else None
         if train_loss is not None and not np.isfinite(train_loss):
             raise TrainingError(
                 f"the training loss must stay finite, but it is {train_loss} in epoch {at.epoch}: lower "
-                f"learning_rate (now {self._rate():g}) or set clip_norm"
+                f"learning_rate (now {rate:g}) or set clip_norm"
             )
+        former = self.valid if isinstance(self.valid, FitResult) else None
+        metrics: dict[str, float] = {}
         if isinstance(self.valid, FitResult):
-            return self._repeated(self.valid, train_loss)
-        network = self.step.evaluated
-        metrics = evaluate(network, self.valid, self.objective, self.valid_group, loss=self.monitor == "loss")
-        if self.monitor not in metrics:
-            raise ConfigError(
-                f"monitor = {self.monitor!r} needs a group with both classes in the validation rows, found none"
-            )
-        evaluation = self._evaluation(train_loss, metrics)
-        better = at.best is None or self._improvement(metrics, at.best[0].metrics) > 0
+            better = len(at.history) == [one.epoch for one in self.valid.history].index(self.valid.best.epoch)
+        else:
+            metrics = evaluate(network, self.valid, self.objective, self.valid_group, loss=self.monitor == "loss")
+            if self.monitor not in metrics:
+                raise ConfigError(
+                    f"monitor = {self.monitor!r} needs a group with both classes in the validation rows, found none"
+                )
+            sign = 1 if METRICS[self.monitor].higher else -1
+            better = at.best is None or sign * (metrics[self.monitor] - at.best[0].metrics[self.monitor]) > 0
         kept = copied_weights(network) if better else None
+        seconds = time.perf_counter() - at.started
+        evaluation = Evaluation(
+            epoch=at.position, train_loss=train_loss, learning_rate=rate, seconds=seconds, metrics=metrics
+        )
         with self.whole_steps:
             at.evaluated, at.losses = True, []
             at.history.append(evaluation)
             if kept is not None:
                 at.best, at.without_gain = (evaluation, kept), 0
+                at.stopped = "patience" if former is not None else at.stopped
+            elif former is not None:
+                for group in groups:
+                    group["lr"] = former.history[len(at.history)].learning_rate
             else:
                 at.without_gain += 1
                 if at.without_gain % self.settings.plateau_patience == 0:
-                    for group in self.step.optimizer.param_groups:
+                    for group in groups:
                         group["lr"] *= self.settings.plateau_factor
-            if at.stopped is None and at.without_gain >= self.settings.patience:
-                at.stopped = "patience"
-        LOG.debug("after epoch %.4g: %s %.6g", evaluation.epoch, self.monitor, metrics[self.monitor])
-        for one in self.callbacks:
-            one.on_evaluation(evaluation, better)
+                if at.stopped is None and at.without_gain >= self.settings.patience:
+                    at.stopped = "patience"
+        if former is None:
+            LOG.debug("after epoch %.4g: %s %.6g", evaluation.epoch, self.monitor, metrics[self.monitor])
+            for one in self.callbacks:
+                one.on_evaluation(evaluation, better)
         return at.stopped is not None
-
-    def _repeated(self, former: FitResult, train_loss: float | None) -> bool:
-        """Set the learning rate of the run that is repeated; returns whether its best evaluation is reached."""
-        at = self.reached
-        best = next(k for k, one in enumerate(former.history) if one.epoch == former.best.epoch)
-        evaluation = self._evaluation(train_loss, {})
-        ends = len(at.history) == best
-        kept = copied_weights(self.step.evaluated) if ends else None
-        with self.whole_steps:
-            at.evaluated, at.losses = True, []
-            at.history.append(evaluation)
-            if kept is not None:
-                at.best, at.stopped = (evaluation, kept), "patience"
-            else:
-                for group in self.step.optimizer.param_groups:
-                    group["lr"] = former.history[len(at.history)].learning_rate
-        return ends
-
-    def _evaluation(self, train_loss: float | None, metrics: dict[str, float]) -> Evaluation:
-        return Evaluation(
-            epoch=self.reached.position,
-            train_loss=train_loss,
-            learning_rate=self._rate(),
-            seconds=time.perf_counter() - self.reached.started,
-            metrics=metrics,
-        )
-
-    def _epochs(self) -> int:
-        return math.ceil(self.valid.best.epoch) if isinstance(self.valid, FitResult) else self.settings.epochs
-
-    def _evaluations_per_epoch(self) -> int:
-        if isinstance(self.valid, FitResult):  # a small table may have had fewer steps than evaluations
-            return max(1, sum(one.epoch <= 1 for one in self.valid.history))
-        return self.settings.evaluations_per_epoch
-
-    def _improvement(self, new: dict[str, float], old: dict[str, float]) -> float:
-        difference = new[self.monitor] - old[self.monitor]
-        return difference if METRICS[self.monitor].higher else -difference
-
-    def _rate(self) -> float:
-        return float(self.step.optimizer.param_groups[0]["lr"])

@@ -1,9 +1,10 @@
 """Signals that wait for the end of a training step, so that what a run has reached is whole when they act."""
 
+import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any
@@ -56,9 +57,22 @@ class WholeSteps:
         self._before: dict[int, Handler] = {}
         self._owner = os.getpid()
 
-    def installed(self) -> "_Installed":
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
         """A context in which the handlers are set."""
-        return _Installed(self)
+        before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():  # signals are the main thread's
+            for number in HELD:
+                if callable(handler := signal.getsignal(number)):
+                    self._before[number] = before[number] = handler
+                    signal.signal(number, self._held)
+            if ASKED is not None and signal.getsignal(ASKED) in (signal.SIG_DFL, signal.SIG_IGN):
+                before[ASKED] = signal.signal(ASKED, self._note)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def __enter__(self) -> None:
         self.whole = False
@@ -86,27 +100,3 @@ class WholeSteps:
 
     def _note(self, _: int, __: FrameType | None) -> None:
         self.asked = True
-
-
-class _Installed:
-    """The context of `WholeSteps.installed`."""
-
-    def __init__(self, steps: WholeSteps) -> None:
-        self.steps, self.set = steps, dict[int, Any]()
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
-            return
-        for number in HELD:
-            handler = signal.getsignal(number)
-            if callable(handler):
-                self.steps._before[number] = handler
-                self.set[number] = handler
-                signal.signal(number, self.steps._held)
-        if ASKED is not None and signal.getsignal(ASKED) in (signal.SIG_DFL, signal.SIG_IGN):
-            self.set[ASKED] = signal.getsignal(ASKED)
-            signal.signal(ASKED, self.steps._note)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.set.items():
-            signal.signal(number, handler)

@@ -14,9 +14,8 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.data.windows import window_rows
 from fieldwise.layout import Batch, Layout
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizer_kinds import LBFGS, OPTIMIZERS
-from fieldwise.training.optimizers import run_optimizer
-from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.optimizers import row_states, run_optimizer
+from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 from fieldwise.training.step import Step
 
 __all__ = ["bytes_of_checkpoint", "bytes_of_parameters", "bytes_of_rows", "bytes_of_step"]
@@ -76,7 +75,7 @@ def _sizes(network: nn.Module, settings: TrainingSettings) -> tuple[int, int, in
             gradients += size
             kept += size * kind.numbers
         else:
-            states = kind.rows.states(parameter.detach().to("meta"), 0.0).values()
+            states = row_states(settings.optimizer, parameter.detach().to("meta"), 0.0).values()
             kept += sum(state.numel() * state.element_size() for state in states)
     return weights, gradients, kept
 

@@ -1,4 +1,4 @@
-"""Objectives: the loss and metrics of each label."""
+"""Objectives: the loss and metrics of each label, and whether a network and settings fit them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,13 @@ from fieldwise.data.table import EncodedTable, batch_starts
 from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
+from fieldwise.evaluation.registry import watched
 from fieldwise.layout import Batch
 from fieldwise.schema.label import Label, Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
+from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["Objective", "evaluate", "metrics_of"]
+__all__ = ["Objective", "check_auxiliary_loss", "check_batch_norm", "evaluate", "metrics_of", "monitored"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +162,7 @@ def evaluate(
         batches = _counted(table.batches(SCORING_BATCH), scored)
         return metrics_of(score_batches(network, batches), table, objective, group, loss)
     scores = _scores_of_all(network, table, processes)
-    metrics = None if scores is None else metrics_of(scores, table, objective, group, loss)
+    metrics = metrics_of(scores, table, objective, group, loss) if processes.is_main_process else None
     found: dict[str, float] = processes.broadcast_object(metrics)
     return found
 
@@ -174,17 +176,16 @@ def _counted(
             scored(batch.size)
 
 
-def _scores_of_all(network: nn.Module, table: EncodedTable, group: ProcessGroup) -> np.ndarray | None:
-    """Scores of all rows, to each process those of some batches; None but in process 0."""
+def _scores_of_all(network: nn.Module, table: EncodedTable, group: ProcessGroup) -> np.ndarray:
+    """Scores of all rows; each process computes those of some batches."""
     starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
     low, high = group.shard.of(len(starts) - 1)
     edges = starts[low : high + 1]
     scores = torch.from_numpy(score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges))))
     assert table.y is not None, "checked before"
     labels = table.y.shape[1]
-    lengths = group.all_gather_lengths(len(scores))
-    every = group.gather_v(scores.reshape(-1, labels), lengths)
-    return None if every is None else (every[:, 0] if labels == 1 else every).numpy()
+    every = group.all_gather_v(scores.reshape(-1, labels), group.all_gather_lengths(len(scores)))
+    return (every[:, 0] if labels == 1 else every).numpy()
 
 
 def metrics_of(
@@ -210,3 +211,36 @@ def _columns(values: np.ndarray) -> list[np.ndarray]:
 def _unbound(values: Tensor) -> tuple[Tensor, ...]:
     """`_columns` of a tensor."""
     return (values,) if values.dim() == 1 else values.unbind(1)
+
+
+def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:
+    """The validation metric for early stopping.
+
+    Errors:
+        ConfigError: a metric that the task does not have, or group AUC without groups.
+    """
+    known = watched(objective.task)
+    monitor = settings.monitor or known[0]
+    if monitor not in known:
+        raise ConfigError(f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}")
+    if monitor == "gauc" and not grouped:
+        raise ConfigError("monitor = 'gauc' needs groups: set user or group in the schema")
+    return monitor
+
+
+def check_batch_norm(network: nn.Module, rows: int, batch_size: int) -> None:
+    """Refuse batches of one row if the network normalizes over batches."""
+    if min(rows, batch_size) == 1 and any(isinstance(module, nn.BatchNorm1d) for module in network.modules()):
+        raise ConfigError(
+            f"batch normalization needs batches of at least 2 rows, found batch_size {batch_size} for {rows} training "
+            "rows: raise batch_size, or set the model's batch_norm = false"
+        )
+
+
+def check_auxiliary_loss(network: nn.Module, objective: Objective) -> None:
+    """Refuse an auxiliary loss for binary labels if a label is a regression."""
+    found = (getattr(module, "binary_settings", ()) for module in network.modules())
+    names: tuple[str, ...] = next((settings for settings in found if settings), ())
+    if names and "regression" in (o.task for o in (objective, *objective.more.values())):
+        ask = " and ".join(f"model.{name} = 0" for name in names)
+        raise ConfigError(f"the model has an auxiliary loss for binary labels, but a label is a regression: set {ask}")

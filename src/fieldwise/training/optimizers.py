@@ -5,20 +5,18 @@ Letters: R rows of a table, D its width, N ids of a batch.
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
-from fieldwise.ops.rows import RowGroups, group_rows
-from fieldwise.ops.sparse_update import RowRule, squares_of_rows, update_rows_
-from fieldwise.training.optimizer_kinds import OPTIMIZERS, RowUpdate
+from fieldwise.ops.rows import RowGroups, RowRule, RuleName, group_rows, squares_of_rows, update_rows_
 from fieldwise.training.penalty import l2_strengths
-from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.settings import OPTIMIZERS, TrainingSettings
 
-__all__ = ["LazyTables", "RunOptimizer", "run_optimizer"]
+__all__ = ["LazyTables", "RunOptimizer", "row_states", "run_optimizer"]
 
 LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is as fast
 
@@ -27,18 +25,18 @@ class LazyTables(torch.optim.Optimizer):
     """An optimizer that updates only rows with a gradient; other rows and their states do not change.
 
     A gradient is a sparse COO tensor [R, D] from `fieldwise.ops.gather_rows`. The rules are those of
-    `fieldwise.ops.sparse_update.RowRule`; states have the table's shape, except for `rowwise_adagrad`, which has one
+    `fieldwise.ops.rows.RowRule`; states have the table's shape, except for `rowwise_adagrad`, which has one
     number per row.
 
     Args:
         tables: embedding tables, each with the strength of squared L2 on its touched rows.
-        rows: how the optimizer updates rows (`OPTIMIZERS`).
+        name: of the optimizer in `OPTIMIZERS`, and of its rule.
         lr: the learning rate.
         accumulator: initial value of Adagrad's sums.
 
     >>> from fieldwise.ops.rows import gather_rows
     >>> table = nn.Parameter(torch.zeros(3, 1))
-    >>> optimizer = LazyTables([(table, 0.0)], OPTIMIZERS["sgd"].rows, lr=1.0)
+    >>> optimizer = LazyTables([(table, 0.0)], "sgd", lr=1.0)
     >>> gather_rows(table, torch.tensor([2, 2]), sparse=True).sum().backward()
     >>> optimizer.step()
     >>> table.flatten().tolist()
@@ -46,9 +44,9 @@ class LazyTables(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, tables: Iterable[tuple[nn.Parameter, float]], rows: RowUpdate, *, lr: float, accumulator: float = 0.0
+        self, tables: Iterable[tuple[nn.Parameter, float]], name: str, *, lr: float, accumulator: float = 0.0
     ) -> None:
-        self.rows = rows
+        self.name = cast(RuleName, name)
         groups = [{"params": [table], "l2": l2} for table, l2 in tables]
         super().__init__(groups, {"lr": lr, "accumulator": accumulator})
 
@@ -63,15 +61,15 @@ class LazyTables(torch.optim.Optimizer):
         for group, table, rows, grads_ND in self._gradients():
             state = self.state[table]
             if not state:
-                state.update({"step": torch.zeros(()), **self.rows.states(table, group["accumulator"])})
+                state.update({"step": torch.zeros(()), **row_states(self.name, table, group["accumulator"])})
             state["step"] += 1
             names = [name for name in state if name != "step"]
             rule = RowRule(
-                name=self.rows.rule,
+                name=self.name,
                 rate=group["lr"],
                 l2=group["l2"],
                 scale=scale,
-                eps=self.rows.eps,
+                eps=OPTIMIZERS[self.name].eps,
                 step=int(state["step"]),
             )
             update_rows_(table, [state[name] for name in names], rows, grads_ND, rule)
@@ -94,11 +92,24 @@ class LazyTables(torch.optim.Optimizer):
                     "network uses as a whole: set embedding_update = 'dense'"
                 )
             ids_N, size = table.grad._indices()[0], len(table)
-            rows = next((g for ids, of, g in known if of == size and torch.equal(ids, ids_N)), None)
+            alike = (g for ids, of, g in known if of == size and ids_N.device.type == "cpu" and torch.equal(ids, ids_N))
+            rows = next(alike, None)  # comparing ids on a device would wait for it
             if rows is None:
                 rows = group_rows(ids_N, size)
                 known.append((ids_N, size, rows))
             yield group, table, rows, table.grad._values()
+
+
+def row_states(name: str, table: Tensor, start: float) -> dict[str, Tensor]:
+    """What a lazy optimizer keeps for a table [R, D] before its first step, in the order of `RowRule`'s states.
+
+    Names are PyTorch's; `start` is the initial value of Adagrad's sums.
+    """
+    if name == "adam":
+        return {"exp_avg": table.new_zeros(table.shape), "exp_avg_sq": table.new_zeros(table.shape)}
+    if name == "adagrad":
+        return {"sum": table.new_full(table.shape, start)}
+    return {"row_sum": table.new_full((len(table),), start)} if name == "rowwise_adagrad" else {}
 
 
 class RunOptimizer:
@@ -124,11 +135,6 @@ class RunOptimizer:
     def param_groups(self) -> list[dict[str, Any]]:
         """Options of all parameters, including `lr`; changes take effect in the next step."""
         return [group for part in self._parts().values() for group in part.param_groups]
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients."""
-        for part in self._parts().values():
-            part.zero_grad(set_to_none=set_to_none)
 
     def step(self) -> None:
         """Clip the gradients, if `clip_norm` is set, and update all parameters."""
@@ -184,12 +190,21 @@ def run_optimizer(network: nn.Module, settings: TrainingSettings) -> RunOptimize
             if module.sparse:
                 tables[id(module.weight)] = module.weight, l2
     parameters = [p for p in network.parameters() if id(p) not in tables]
-    kind, lazy = OPTIMIZERS[settings.optimizer], None
+    rate, start, lazy = settings.learning_rate, settings.adagrad_accumulator, None
     if tables:
-        rate, start = settings.learning_rate, settings.adagrad_accumulator
-        lazy = LazyTables(tables.values(), kind.rows, lr=rate, accumulator=start)
-    dense = kind.make(parameters, settings) if parameters else None
+        lazy = LazyTables(tables.values(), settings.optimizer, lr=rate, accumulator=start)
+    dense = _dense(settings.optimizer, parameters, rate, start) if parameters else None
     return RunOptimizer(parameters, dense, lazy, settings.clip_norm)
+
+
+def _dense(name: str, parameters: list[nn.Parameter], rate: float, start: float) -> torch.optim.Optimizer:
+    """PyTorch's optimizer, as one kernel on devices for which PyTorch has one for each."""
+    fused = True if all(p.device.type in ("cpu", "cuda") for p in parameters) else None
+    if name == "adam":
+        return torch.optim.Adam(parameters, lr=rate, fused=fused)
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=rate, fused=fused)
+    return torch.optim.Adagrad(parameters, lr=rate, initial_accumulator_value=start, fused=fused)
 
 
 def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings) -> bool:
@@ -203,7 +218,7 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
     if settings.embedding_update == "dense":
         return False
     if settings.embedding_update == "auto" and not kind.rows_only:
-        return kind.rows.same and not whole_l2 and len(table.weight) >= LARGE_TABLE
+        return kind.same and not whole_l2 and len(table.weight) >= LARGE_TABLE
     lazy = settings.embedding_update == "lazy"
     how = "embedding_update = 'lazy'" if lazy else f"optimizer = {settings.optimizer!r}"
     if whole_l2:

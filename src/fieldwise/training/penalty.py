@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.config import nearest
-from fieldwise.distributed.collectives import all_gather_rows
+from fieldwise.distributed.process_group import all_gather_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch
@@ -45,14 +45,6 @@ class L2Penalty:
     def __bool__(self) -> bool:
         return bool(self._whole or self._touched)
 
-    def __call__(self, batch: Batch) -> Tensor:
-        """The penalty, a scalar."""
-        terms = [0.5 * strength * p.square().sum() for p, strength in self._whole]
-        if self._touched:
-            rows = _touched(batch)
-            terms += [0.5 * strength * p[rows].square().sum() for p, strength in self._touched]
-        return torch.stack(terms).sum()
-
     @torch.no_grad()
     def add_gradients(self, batch: Batch) -> None:
         """Add the penalty's gradient to the parameters' gradients, in place, as autograd would."""
@@ -61,18 +53,12 @@ class L2Penalty:
                 p.grad = strength * p
             else:
                 p.grad.add_(p, alpha=strength)
-        if self._touched:
-            rows = _touched(batch)
+        if self._touched:  # the distinct rows that a batch reads, of which other processes may have a part
+            rows = torch.unique(all_gather_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))).long()
             for p, strength in self._touched:
                 if p.grad is None:
                     p.grad = torch.zeros_like(p)
                 p.grad.index_add_(0, rows, p[rows], alpha=strength)
-
-
-def _touched(batch: Batch) -> Tensor:
-    """The distinct rows that a batch reads, of which other processes may have a part."""
-    read: Tensor = torch.unique(all_gather_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids])))
-    return read.long()
 
 
 def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str, float]:

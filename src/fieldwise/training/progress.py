@@ -1,8 +1,10 @@
-"""Progress display of a training run: a live bar on a terminal or in a notebook, plain lines elsewhere."""
+"""Progress of a training run: a live bar on a terminal or in a notebook, plain lines elsewhere, machines' reports."""
 
+import math
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from html import escape
 from importlib import import_module
 from typing import Any
@@ -10,11 +12,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from torch import Tensor
 
+from fieldwise.data.reports import Reports
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
 from fieldwise.training.result import Evaluation, FitResult
 
-__all__ = ["Bar", "Cell", "Lines", "duration", "progress_for"]
+__all__ = ["Bar", "Cell", "Lines", "Reported", "duration", "progress_for"]
 
 SHOWN_EVALUATIONS = 5  # the latest evaluations, below a notebook's bar
 BAR_LETTERS = 30
@@ -37,7 +41,7 @@ class Lines(Callback):
 
     def __init__(self, title: str) -> None:
         self.title, self.start = title, TrainingStart(epochs=0, steps=1, rows=0, monitor="")
-        self.epoch, self.steps, self.rows, self.rows_before = 0, 0, 0, 0
+        self.epoch, self.steps, self.rows, self.rows_before, self._shown = 0, 0, 0, 0, 0.0
         self.started = self.epoch_began = self.last = time.perf_counter()
 
     def on_start(self, start: TrainingStart) -> None:
@@ -51,6 +55,9 @@ class Lines(Callback):
         if step.epoch != self.epoch:
             self.begin_epoch(step.epoch, 0)
         self.steps, self.rows, self.last = step.number, self.rows + step.rows, time.perf_counter()
+        if self.last - self._shown > SHOWN_EVERY:
+            self._shown = self.last
+            self.show_step(step)
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
@@ -60,6 +67,9 @@ class Lines(Callback):
     def begin_epoch(self, number: int, rows: int) -> None:
         """An epoch begins, of which `rows` rows were read before."""
         self.epoch, self.rows, self.rows_before, self.epoch_began = number, rows, rows, self.last
+
+    def show_step(self, step: TrainingStep) -> None:
+        """Show how far the epoch is, where that is updated in place."""
 
     def show(self, sentence: str) -> None:
         """Show the sentence of an evaluation."""
@@ -97,7 +107,6 @@ class Bar(Lines):
 
     def __init__(self, title: str, console: Console) -> None:
         super().__init__(title)
-        self._shown = 0.0
         self._task: TaskID | None = None
         self._bar = RichProgress(
             TextColumn("{task.description}"),
@@ -109,11 +118,9 @@ class Bar(Lines):
             transient=True,
         )  # started by the run: a live display hides the cursor, and an error may come before
 
-    def on_step(self, step: TrainingStep) -> None:
-        """Called after a step."""
-        super().on_step(step)
-        if self._task is not None and self.last - self._shown > SHOWN_EVERY:
-            self._shown = self.last
+    def show_step(self, step: TrainingStep) -> None:
+        """Show how far the epoch is."""
+        if self._task is not None:
             loss = f"{step.loss.item():.4f}"
             self._bar.update(self._task, completed=self.rows, rate=self.rate(), loss=loss, left=self.left())
 
@@ -149,22 +156,19 @@ class Cell(Lines):
 
     def __init__(self, title: str, display: Callable[..., Any]) -> None:
         super().__init__(title)
-        self._display, self._handle, self._shown = display, None, 0.0
+        self._display, self._handle = display, None
         self._line, self._evaluations = title, list[str]()
 
-    def on_step(self, step: TrainingStep) -> None:
-        """Called after a step."""
-        super().on_step(step)
-        if self.last - self._shown > SHOWN_EVERY:
-            self._shown = self.last
-            share = self.rows / max(self.start.rows, 1)
-            bar = "█" * int(share * BAR_LETTERS)
-            left = f", {left}" if (left := self.left()) else ""
-            self._line = (
-                f"{self.title} epoch {self.epoch}/{self.start.epochs} {bar:░<{BAR_LETTERS}} {share:4.0%} "
-                f"{self.rate()} loss {step.loss.item():.4f}{left}"
-            )
-            self._update()
+    def show_step(self, step: TrainingStep) -> None:
+        """Show how far the epoch is."""
+        share = self.rows / max(self.start.rows, 1)
+        bar = "█" * int(share * BAR_LETTERS)
+        left = f", {left}" if (left := self.left()) else ""
+        self._line = (
+            f"{self.title} epoch {self.epoch}/{self.start.epochs} {bar:░<{BAR_LETTERS}} {share:4.0%} "
+            f"{self.rate()} loss {step.loss.item():.4f}{left}"
+        )
+        self._update()
 
     def on_end(self, result: FitResult | None) -> None:
         """Called at the end of the run: its evaluations stay visible."""
@@ -183,6 +187,61 @@ class Cell(Lines):
             self._handle = self._display(shown, raw=True, display_id=True)
         else:
             self._handle.update(shown, raw=True)
+
+
+class Reported(Lines):
+    """Tells reports the rows of each epoch and the metrics of each evaluation.
+
+    Args:
+        reports: where they are shown.
+        title: name of the run in them.
+    """
+
+    def __init__(self, reports: Reports, title: str) -> None:
+        super().__init__(title)
+        self._reports = reports
+
+    def on_step(self, step: TrainingStep) -> None:
+        """Called after a step; the loss is read when it is shown."""
+        super().on_step(step)
+        self._reports.add(step.rows, loss=partial(_rounded, step.loss))
+
+    def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
+        """Called after an evaluation on the validation rows."""
+        self._reports.note(
+            run=self.title,
+            epoch=evaluation.epoch,
+            epochs=self.start.epochs,
+            evaluation=dict(evaluation.metrics),
+            monitor=self.start.monitor,
+            better=better,
+            train_loss=evaluation.train_loss,
+            seconds=round(evaluation.seconds, 1),
+        )
+
+    def on_end(self, result: FitResult | None) -> None:
+        """Called at the end of the run."""
+        self._reports.begin("evaluation", run=self.title)
+
+    def begin_epoch(self, number: int, rows: int) -> None:
+        """An epoch begins, of which `rows` rows were read before."""
+        super().begin_epoch(number, rows)
+        left = self.start.rows - rows
+        self._reports.begin("training", left, run=self.title, epoch=number, epochs=self.start.epochs)
+
+    def scoring(self, rows: int) -> None:
+        """Called when the test rows are scored, after the run."""
+        self._reports.begin("evaluation", rows, run=self.title)
+
+    def scored(self, rows: int) -> None:
+        """Called after some of these rows."""
+        self._reports.add(rows)
+
+
+def _rounded(loss: Tensor) -> float | None:
+    """None for what JSON has no number for."""
+    value = float(loss)
+    return round(value, 6) if math.isfinite(value) else None
 
 
 def progress_for(title: str, *, quiet: bool = False) -> Callback:

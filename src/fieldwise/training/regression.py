@@ -5,10 +5,10 @@ Letters: N rows, R rows of the shared embedding table.
 
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,15 +22,24 @@ from fieldwise.evaluation.registry import METRICS
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Layout
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
-from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, notify_end
-from fieldwise.training.checks import monitored
-from fieldwise.training.objective import Objective, evaluate, metrics_of
+from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep, watched
+from fieldwise.training.initialise import base_score, move_to_device
+from fieldwise.training.objective import Objective, evaluate, metrics_of, monitored
 from fieldwise.training.penalty import l2_strengths
 from fieldwise.training.result import Evaluation, FitResult
-from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.start import base_score, put_on
 
-__all__ = ["Regression", "design_matrix", "fit_exactly", "linear_start", "mix_with_regression"]
+if TYPE_CHECKING:
+    from fieldwise.training.fit import Training
+
+__all__ = [
+    "ExactFit",
+    "LinearStart",
+    "Regression",
+    "design_matrix",
+    "first_order_of",
+    "mix_with_regression",
+    "set_first_order",
+]
 
 ALIKE = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # prior variances of all weights: scikit-learn's `C`
 BY_FIELD = (0.1, 0.3, 1.0, 3.0, 10.0)  # factors of the variances that the training rows suggest for each field
@@ -147,6 +156,16 @@ class _Rows:
         return found
 
 
+class LinearStart(NamedTuple):
+    """A solved regression: the shares of its priors, and weights and bias [R + 1]."""
+
+    priors: Mapping[str, float]
+    solution: np.ndarray
+
+
+_last: list[tuple[Any, Any, Objective, LinearStart]] = []  # of the rows that were used last
+
+
 class Regression:
     """A logistic or linear regression of the first label on all fields, solved for several Gaussian priors.
 
@@ -166,16 +185,44 @@ class Regression:
     def __init__(
         self, train: EncodedTable, objective: Objective, heard: Heard = lambda _: None, *, l2: float | None = None
     ) -> None:
-        self.objective, self.heard, self.l2 = objective, heard, l2
-        self.rows, self.layout = _Rows.of(train, objective), train.layout
+        self.train, self.objective, self.heard, self.l2 = train, objective, heard, l2
+        self.layout = train.layout
         self.likelihoods: dict[str, float] = {}
         self._solutions: dict[str, np.ndarray] = {}
 
-    def fit(self, valid: EncodedTable, each: Callable[[np.ndarray], None] = lambda _: None) -> None:
+    @cached_property
+    def rows(self) -> _Rows:
+        """The training rows as a matrix."""
+        return _Rows.of(self.train, self.objective)
+
+    def solve(self, valid: EncodedTable | FitResult) -> LinearStart:
+        """`fit` and `result`, which are kept for a further call on the same rows: searches make many."""
+        for train, judged, objective, found in _last:
+            if train() is self.train and judged() is valid and objective == self.objective:
+                return found
+        self.fit(valid)
+        return self.keep(valid)
+
+    def keep(self, valid: EncodedTable | FitResult) -> LinearStart:
+        """The `result`, kept for `solve`."""
+        found = self.result(valid)
+        _last[:] = [(weakref.ref(self.train), weakref.ref(valid), self.objective, found)]
+        return found
+
+    def result(self, valid: EncodedTable | FitResult) -> LinearStart:
+        """The mean of the solutions so far, in the shares of an earlier result if that is given."""
+        shares = valid.priors if isinstance(valid, FitResult) else self.shares
+        return LinearStart(shares, self.mean(shares))
+
+    def fit(self, valid: EncodedTable | FitResult, each: Callable[[np.ndarray], None] = lambda _: None) -> None:
         """Solve for the priors in turn and score the validation rows; `each` is called with their scores.
 
-        Priors of one kind become weaker until the likelihood has fallen far below its maximum.
+        Priors of one kind become weaker until the likelihood has fallen far below its maximum. Given an earlier result
+        its priors are solved for.
         """
+        if isinstance(valid, FitResult):
+            self.mean(valid.priors)
+            return
         rows = _Rows.of(valid, self.objective)
         for kind in [(GIVEN,)] if self.l2 is not None else [ALIKE, BY_FIELD]:
             start, best = self.rows.start(), -np.inf
@@ -241,102 +288,62 @@ class Regression:
         return found
 
 
-def fit_exactly(
-    network: nn.Module,
-    train: EncodedTable,
-    valid: EncodedTable | FitResult,
-    *,
-    settings: TrainingSettings,
-    objective: Objective,
-    valid_group: np.ndarray | None = None,
-    callbacks: Sequence[Callback] = (),
-    about: Mapping[str, Any] | None = None,
-) -> FitResult:
-    """Fit a network of first-order weights alone, in place (`optimizer = "lbfgs"`).
+class ExactFit:
+    """A fit of a network of first-order weights alone, in place (`optimizer = "lbfgs"`).
 
     With an L2 strength its one solution is taken, else the mean over the priors of `Regression`. Each solution is an
-    evaluation and an epoch of the result; the mean is the last one, and the one that is kept.
+    evaluation and an epoch of the result; the mean is the last one, and the one that is kept. Callbacks are called at
+    every step of a solution.
 
     Args:
-        network: `LR`'s, or another that has the parameters of `FirstOrder` and no others.
-        train: rows with targets.
-        valid: rows with targets; or the result of an earlier fit, whose shares of the priors are taken again.
-        settings: `l2`, `monitor` and `device` are used.
-        objective: of one label.
-        valid_group: group of each validation row, for group AUC.
-        callbacks: called at the start, at every step of a solution, after every solution, and at the end.
-        about: further settings as plain values, for callbacks.
+        run: of `LR`'s network, or another that has the parameters of `FirstOrder` and no others; of its settings `l2`,
+            `monitor` and `device` are used.
 
     Errors:
         ConfigError: the network has other parameters, a bag has pooling `max`, or there are several labels.
     """
-    run = _Run(network, train, valid, settings, objective, valid_group, callbacks)
-    result = None
-    try:
-        run.start(about or {})
-        result = run.result()
-    finally:
-        notify_end(callbacks, result)
-    return result
 
+    def __init__(self, run: "Training") -> None:
+        self.of, self.first = run, first_order_of(run.network, run.train.layout, run.objective)
+        if len(list(run.network.parameters())) != len(list(self.first.parameters())):
+            found = type(run.network).__name__
+            raise ConfigError(f"optimizer = 'lbfgs' solves a regression, found {found}: set 'adam'")
+        self.began, self.steps, self.history = time.perf_counter(), 0, list[Evaluation]()
+        self.monitor = monitored(run.settings, run.objective, grouped=run.valid_group is not None)
+        l2 = l2_strengths(run.network, run.settings.l2)["first_order.embedding.weight"] if run.settings.l2 else None
+        self.regression = Regression(run.train, run.objective, self._heard, l2=l2)
 
-class _Run:
-    """One call of `fit_exactly`."""
-
-    def __init__(
-        self,
-        network: nn.Module,
-        train: EncodedTable,
-        valid: EncodedTable | FitResult,
-        settings: TrainingSettings,
-        objective: Objective,
-        group: np.ndarray | None,
-        callbacks: Sequence[Callback],
-    ) -> None:
-        self.network, self.first = network, _first_order(network, train.layout, objective)
-        if len(list(network.parameters())) != len(list(self.first.parameters())):
-            raise ConfigError(f"optimizer = 'lbfgs' solves a regression, found {type(network).__name__}: set 'adam'")
-        self.train, self.valid, self.settings, self.objective = train, valid, settings, objective
-        self.group, self.callbacks, self.began, self.steps = group, callbacks, time.perf_counter(), 0
-        self.monitor = monitored(settings, objective, grouped=group is not None)
-        l2 = l2_strengths(network, settings.l2)["first_order.embedding.weight"] if settings.l2 else None
-        self.regression = Regression(train, objective, self._heard, l2=l2)
-        self.history: list[Evaluation] = []
-
-    def start(self, about: Mapping[str, Any]) -> None:
-        """Tell the callbacks that the run begins."""
-        found = TrainingStart(
+    def run(self) -> FitResult:
+        """Solve, and set the network to the mean."""
+        start = TrainingStart(
             epochs=2 if self.regression.l2 is not None else len(ALIKE) + len(BY_FIELD) + 1,
             steps=1,
-            rows=len(self.train),
+            rows=len(self.of.train),
             monitor=self.monitor,
-            refit=isinstance(self.valid, FitResult),
-            settings={**about, "training": to_plain(self.settings)},
+            refit=isinstance(self.of.valid, FitResult),
+            settings={**self.of.about, "seed": self.of.seed, "training": to_plain(self.of.settings)},
         )
-        for one in self.callbacks:
-            one.on_start(found)
+        return watched(self.of.callbacks, start, self._result)
 
-    def result(self) -> FitResult:
-        """Solve, and set the network to the mean."""
-        valid, regression = self.valid, self.regression
+    def _result(self) -> FitResult:
+        valid, regression, network = self.of.valid, self.regression, self.of.network
         stopped: Literal["converged", "interrupted", "time"] = "converged"
         try:
-            if isinstance(valid, FitResult):
-                regression.mean(valid.priors)
-            else:
-                regression.fit(valid, self._solved)
+            regression.fit(valid, self._solved)
         except (KeyboardInterrupt, OutOfTime) as e:
             if isinstance(valid, FitResult):
                 raise
             stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
-        shares = valid.priors if isinstance(valid, FitResult) else regression.shares
-        solution = regression.mean(shares)
-        if regression.l2 is None and stopped == "converged":
-            _keep(self.train, valid, self.objective, LinearStart(shares, solution))
-        _set(self.first, solution)
-        put_on(self.settings.device, self.network)
-        self.network.eval()
-        best = self._judged({} if isinstance(valid, FitResult) else self._metrics(valid))
+        whole = regression.l2 is None and stopped == "converged"
+        found = regression.keep(valid) if whole else regression.result(valid)
+        set_first_order(self.first, found.solution)
+        move_to_device(self.of.settings.device, network)
+        network.eval()
+        metrics: dict[str, float] = {}
+        if isinstance(valid, EncodedTable):
+            by_loss = self.monitor == "loss"
+            metrics = evaluate(network, valid, self.of.objective, self.of.valid_group, loss=by_loss)
+        best = self._judged(metrics)
         return FitResult(
             epochs=len(self.history) + 1,
             best=best,
@@ -344,77 +351,29 @@ class _Run:
             seconds=best.seconds,
             monitor=self.monitor,
             stopped=stopped,
-            priors=shares,
+            priors=found.priors,
         )
-
-    def _metrics(self, valid: EncodedTable) -> dict[str, float]:
-        return evaluate(self.network, valid, self.objective, self.group, loss=self.monitor == "loss")
 
     def _heard(self, loss: float, rows: int = 0) -> None:
         self.steps, self.loss = self.steps + 1, loss
-        for one in self.callbacks:
+        for one in self.of.callbacks:
             one.on_step(TrainingStep(self.steps, len(self.history) + 1, rows, torch.tensor(loss)))
 
     def _solved(self, scores: np.ndarray) -> None:
-        assert isinstance(self.valid, EncodedTable), "otherwise nothing is evaluated"
-        self._heard(self.loss, len(self.train))
+        of = self.of
+        assert isinstance(of.valid, EncodedTable), "otherwise nothing is evaluated"
+        self._heard(self.loss, len(of.train))
         by_loss = self.monitor == "loss"
-        found = self._judged(metrics_of(scores, self.valid, self.objective, self.group, loss=by_loss))
+        found = self._judged(metrics_of(scores, of.valid, of.objective, of.valid_group, loss=by_loss))
         self.history.append(found)
         values = [one.metrics[self.monitor] for one in self.history]
         best = max(values) if METRICS[self.monitor].higher else min(values)
-        for one in self.callbacks:
+        for one in self.of.callbacks:
             one.on_evaluation(found, values[-1] == best)
 
     def _judged(self, metrics: dict[str, float]) -> Evaluation:
         seconds = time.perf_counter() - self.began
         return Evaluation(epoch=len(self.history) + 1.0, learning_rate=0.0, seconds=seconds, metrics=metrics)
-
-
-@dataclass(frozen=True)
-class LinearStart:
-    """The regression that a network starts from: the shares of its priors, and weights and bias [R + 1]."""
-
-    priors: Mapping[str, float]
-    solution: np.ndarray
-
-
-_last: list[tuple[Any, Any, Objective, LinearStart]] = []  # of the rows that were used last: searches use them often
-
-
-def linear_start(
-    network: nn.Module, train: EncodedTable, valid: EncodedTable | FitResult, objective: Objective
-) -> LinearStart:
-    """Set a network's first-order weights to those of the `Regression` on the same rows.
-
-    Args:
-        network: has a `FirstOrder` and a method `scale_interactions`, as FM and AFM; changed in place.
-        train: rows with targets.
-        valid: rows with targets, by which the priors are weighed; or an earlier result with their shares.
-        objective: of one label.
-
-    Errors:
-        ConfigError: the network has no such parts, a bag has pooling `max`, or there are several labels.
-    """
-    first = _first_order(network, train.layout, objective)
-    if not hasattr(network, "scale_interactions"):
-        raise ConfigError(f"linear_start is for FM and AFM, found {type(network).__name__}: set it to false")
-    for rows, judged, of, found in _last:
-        if rows() is train and judged() is valid and of == objective:
-            _set(first, found.solution)
-            return found
-    regression = Regression(train, objective)
-    if isinstance(valid, EncodedTable):
-        regression.fit(valid)
-    shares = regression.shares if isinstance(valid, EncodedTable) else valid.priors
-    found = LinearStart(shares, regression.mean(shares))
-    _keep(train, valid, objective, found)
-    _set(first, found.solution)
-    return found
-
-
-def _keep(train: EncodedTable, valid: EncodedTable | FitResult, objective: Objective, found: LinearStart) -> None:
-    _last[:] = [(weakref.ref(train), weakref.ref(valid), objective, found)]
 
 
 def mix_with_regression(
@@ -425,7 +384,7 @@ def mix_with_regression(
     Its logit is linear in the first-order weights and in the interactions, so that the mean is such a network too.
 
     Args:
-        network: trained after `linear_start`.
+        network: FM or AFM, trained from the regression on.
         start: the regression.
         valid: rows with targets, on which the mean has the least loss; or the share.
         objective: of the label.
@@ -454,12 +413,16 @@ def mix_with_regression(
         network.scale_interactions(share)  # type: ignore[operator]
     assert first.bias is not None, "checked before"
     trained = torch.cat([first.embedding.weight[:, 0], first.bias[None]]).detach().cpu().double().numpy()
-    _set(first, share * trained + (1 - share) * start.solution)
+    set_first_order(first, share * trained + (1 - share) * start.solution)
     return share
 
 
-def _first_order(network: nn.Module, layout: Layout, objective: Objective) -> FirstOrder:
-    """The network's first-order term, whose regression can be solved exactly."""
+def first_order_of(network: nn.Module, layout: Layout, objective: Objective) -> FirstOrder:
+    """The network's first-order term, whose regression can be solved exactly.
+
+    Errors:
+        ConfigError: there is none, a bag has pooling `max`, or there are several labels.
+    """
     first = getattr(network, "first_order", None)
     if not isinstance(first, FirstOrder) or first.bias is None:
         raise ConfigError(f"a regression has first-order weights and a bias, which {type(network).__name__} has not")
@@ -470,7 +433,8 @@ def _first_order(network: nn.Module, layout: Layout, objective: Objective) -> Fi
     return first
 
 
-def _set(first: FirstOrder, solution: np.ndarray) -> None:
+def set_first_order(first: FirstOrder, solution: np.ndarray) -> None:
+    """Set first-order weights and bias to a solution [R + 1]."""
     with torch.no_grad():
         first.embedding.weight.copy_(torch.from_numpy(solution[:-1])[:, None])
         assert first.bias is not None, "checked before"

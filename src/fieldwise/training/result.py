@@ -1,13 +1,16 @@
 """The result of a training run: its evaluations, the best of them, and what ended it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fieldwise.charts import Axis, Chart, Line, line_chart, stacked
 from fieldwise.config import parse, to_plain
+from fieldwise.display import SHOWN_ROWS, Table, pandas_frame
 from fieldwise.errors import BundleError
+from fieldwise.evaluation.registry import METRICS, metric_names, shown_name
 
-__all__ = ["Evaluation", "FitResult", "result_from_plain", "result_to_plain"]
+__all__ = ["Evaluation", "FitResult", "learning_curves", "result_from_plain", "result_to_plain"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +62,71 @@ class FitResult:
 
     def to_pandas(self) -> Any:
         """The evaluations as a pandas frame: epoch, learning_rate, seconds, train_loss, valid_METRIC, kept."""
-        from fieldwise.notebook.frames import to_pandas, training_frame
+        rows = [
+            {"epoch": e.epoch, "learning_rate": e.learning_rate, "seconds": e.seconds, "train_loss": e.train_loss}
+            | {f"valid_{name}": float(value) for name, value in e.metrics.items()}
+            | {"kept": e.epoch == self.best.epoch}
+            for e in self.history
+        ]
+        return pandas_frame(rows, {"train_loss": float})
 
-        return to_pandas(training_frame(self))
-
-    def plot(self, ax: Any = None) -> Any:
-        """Plot the learning curves on Matplotlib axes (new ones if omitted) and return the axes."""
-        from fieldwise.notebook.plots import plot_training
-
-        return plot_training(self, ax)
+    def plot(self) -> Chart:
+        """A chart of losses and metrics by epoch; a dashed line marks the epoch that was kept."""
+        charts = [chart for chart, _ in learning_curves(result_to_plain(self)["history"], self.best.epoch).values()]
+        return stacked(charts, f"Learning curves; the dashed line marks the best valid {self.monitor}")
 
     def _repr_html_(self) -> str:
-        from fieldwise.notebook.html import training_html
+        """The evaluations, with the best one marked."""
+        names = list(dict.fromkeys(m for m in (self.monitor, "auc", "logloss", "rmse") if m in self.best.metrics))
+        rows = [
+            [e.epoch, e.train_loss, *(e.metrics[m] for m in names), e.learning_rate, e.epoch == self.best.epoch]
+            for e in self.history[-SHOWN_ROWS:]
+        ]
+        before = len(self.history) - len(rows)
+        notes = [f"stopped by {self.stopped} after {self.epochs} epochs, {self.seconds:.1f} s"]
+        if self.interactions is not None:
+            value = self.best.metrics[self.monitor]
+            share = f"{self.interactions:.0%}: {self.monitor} {value:.4g}"
+            notes.append(f"kept as a mean with LR, in which it has {share}")
+        notes += [f"{before} earlier evaluations are not shown"] if before else []
+        columns = ["epoch", "train loss", *(f"valid {m}" for m in names), "learning rate", "kept"]
+        title = f"Training, by valid {self.monitor}"
+        return Table(title=title, columns=columns, rows=rows, note="; ".join(notes))._repr_html_()
 
-        return training_html(self)
+
+def learning_curves(
+    history: Sequence[Mapping[str, Any]], best_epoch: float | None
+) -> dict[str, tuple[Chart, dict[str, list[float | None]]]]:
+    """Charts of losses and metrics by epoch, with their numbers by name, by title.
+
+    Args:
+        history: the evaluations of a run as plain values, at least one.
+        best_epoch: the epoch that was kept; it is marked.
+    """
+    epochs = [float(e["epoch"]) for e in history]
+    names = [name for name in metric_names(history[0]["metrics"]) if METRICS[name].watched]
+    found: dict[str, tuple[Chart, dict[str, list[float | None]]]] = {}
+    for group in (["logloss", "loss"], ["auc", "gauc"], ["rmse", "mae"]):
+        present = [name for name in group if name in names]
+        curves = {f"validation {shown_name(name)}": [e["metrics"].get(name) for e in history] for name in present}
+        if not curves:
+            continue
+        title = " and ".join(map(shown_name, present))
+        losses = [e.get("train_loss") for e in history]
+        if "logloss" in group and any(loss is not None for loss in losses):
+            title, curves = "loss", {"training loss": losses, **curves}
+        lines = []
+        for colour, (name, values) in enumerate(curves.items()):
+            known = [(e, float(v)) for e, v in zip(epochs, values, strict=True) if v is not None]
+            if not known:
+                continue
+            x, y = zip(*known, strict=True)
+            lines.append(Line(name=name, x=x, y=y, colour=colour, points=True))
+        if not lines:
+            continue
+        axis = Axis("epoch", span=(0.0, max(epochs) * 1.03 if max(epochs) > 0 else 1.0), mark=best_epoch)
+        found[title] = line_chart(lines, axis, Axis(title), title=f"{title} by epoch"), curves
+    return found
 
 
 def result_to_plain(result: FitResult) -> dict[str, Any]:

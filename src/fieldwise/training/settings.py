@@ -1,16 +1,45 @@
-"""Settings of training."""
+"""Settings of training, and the optimizers that they choose among. PyTorch is not loaded for them."""
 
 import dataclasses
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from fieldwise.config import LOCAL, Settings
 from fieldwise.errors import ConfigError
-from fieldwise.training.optimizer_kinds import LBFGS, OPTIMIZERS
 
-__all__ = ["Monitor", "TrainingSettings"]
+__all__ = ["LBFGS", "OPTIMIZERS", "Monitor", "OptimizerKind", "TrainingSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerKind:
+    """An optimizer that recipes may name: PyTorch's for whole parameters, and a `RowRule` for the rows of a batch.
+
+    Args:
+        numbers: how many numbers PyTorch's keeps for each number of a parameter.
+        eps: added to a root in a denominator; as PyTorch's has it.
+        same: whether a table updated by rows has the numbers of one updated as a whole, where no other setting tells
+            them apart: then `embedding_update = 'auto'` takes it for large tables.
+        rows_only: whether embedding tables are always updated by rows.
+    """
+
+    numbers: int
+    eps: float
+    same: bool = True
+    rows_only: bool = False
+
+
+OPTIMIZERS: Mapping[str, OptimizerKind] = {
+    "adam": OptimizerKind(numbers=2, eps=1e-8, same=False),
+    "adagrad": OptimizerKind(numbers=1, eps=1e-10),
+    "rowwise_adagrad": OptimizerKind(numbers=1, eps=1e-10, rows_only=True),
+    "sgd": OptimizerKind(numbers=0, eps=0.0),
+}
+"""All of them by name; the first is the one where nothing is said."""
+
+LBFGS = "lbfgs"  # solves a regression as a whole, without steps over batches (`fieldwise.training.regression`)
 
 if TYPE_CHECKING:
     OptimizerName = str
@@ -50,10 +79,10 @@ class TrainingSettings(Settings):
         average: decay of an exponential moving average of the weights, such as 0.99: the average is evaluated and
             kept, while training continues from the last step's weights. No averaging if omitted or 0.
         start_at_base_rate: whether the output bias is initialised to the logit of the training rows' positive rate, or
-            for a regression label to their mean (`fieldwise.training.start`), instead of 0.
+            for a regression label to their mean (`fieldwise.training.initialise`), instead of 0.
         unknown_share: with a strength s above 0, a value that n training rows have is replaced in training by its
             field's unknown value with probability s / (s + n), so that the unknown row learns what rare values have in
-            common (`fieldwise.training.unknown`).
+            common (`fieldwise.training.oov_dropout`).
         linear_start: whether FM or AFM starts from LR as `lbfgs` solves it, without `l2`, and ends as the mean of
             itself and that LR with the least loss on the validation rows.
         monitor: validation metric of the main label for early stopping; by default `auc` for binary and `rmse` for

@@ -39,14 +39,14 @@ class Tracker(Callback, ABC):
     def on_start(self, start: TrainingStart) -> None:
         """Open the run and write its settings."""
         self.step = start.steps_done
-        self.open(f"{self.name} (all rows)" if start.refit else self.name, _flat(start.settings))
+        self._open(f"{self.name} (all rows)" if start.refit else self.name, _flat(start.settings))
         self.is_open = True
 
     def on_step(self, step: TrainingStep) -> None:
         """Write the loss of every 50th step."""
         self.step = step.number
-        if step.number % EVERY_STEPS == 0:
-            self.log({"train/loss": step.loss.item()}, self.step)
+        if step.number and step.number % EVERY_STEPS == 0:  # 0: of the regression that a run starts from
+            self._log({"train/loss": step.loss.item()}, self.step)
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Write the metrics of the validation rows, and the mean loss since the last evaluation."""
@@ -54,7 +54,7 @@ class Tracker(Callback, ABC):
         values |= {"train/epoch": evaluation.epoch, "train/learning_rate": evaluation.learning_rate}
         if evaluation.train_loss is not None:
             values["train/mean_loss"] = evaluation.train_loss
-        self.log(values, self.step)
+        self._log(values, self.step)
 
     def on_end(self, result: FitResult | None) -> None:
         """Write the best evaluation, and close the run: as failed without a result."""
@@ -62,20 +62,20 @@ class Tracker(Callback, ABC):
             return
         if result is not None:
             best = {f"best/{name}": value for name, value in result.best.metrics.items()}
-            self.log({**best, "best/epoch": result.best.epoch}, self.step)
+            self._log({**best, "best/epoch": result.best.epoch}, self.step)
         self.is_open = False
-        self.close(failed=result is None)
+        self._close(failed=result is None)
 
     @abstractmethod
-    def open(self, name: str, settings: Mapping[str, Any]) -> None:
+    def _open(self, name: str, settings: Mapping[str, Any]) -> None:
         """Begin a run."""
 
     @abstractmethod
-    def log(self, values: Mapping[str, float], step: int) -> None:
+    def _log(self, values: Mapping[str, float], step: int) -> None:
         """Write values of a step."""
 
     @abstractmethod
-    def close(self, *, failed: bool) -> None:
+    def _close(self, *, failed: bool) -> None:
         """End the run."""
 
 
@@ -95,21 +95,18 @@ class TensorBoard(Tracker):
         _library("tensorboard")
         self.folder = Path(folder)
 
-    def open(self, name: str, settings: Mapping[str, Any]) -> None:
-        """Begin a run in a folder with its name and time."""
+    def _open(self, name: str, settings: Mapping[str, Any]) -> None:
         own = f"{re.sub('[^A-Za-z0-9._-]+', '-', name).strip('-')}-{time.strftime('%Y%m%d-%H%M%S')}"
         self.writer: Any = import_module("torch.utils.tensorboard").SummaryWriter(str(self.folder / own))
         LOG.info("TensorBoard's events: %s", self.folder / own)
         lines = [f"| {key} | {value} |" for key, value in settings.items()]
         self.writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *lines]))
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Write values of a step."""
+    def _log(self, values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
 
-    def close(self, *, failed: bool) -> None:
-        """End the run."""
+    def _close(self, *, failed: bool) -> None:
         self.writer.close()
 
 
@@ -127,17 +124,14 @@ class MLflow(Tracker):
         super().__init__(name)
         self.mlflow = _library("mlflow")
 
-    def open(self, name: str, settings: Mapping[str, Any]) -> None:
-        """Begin a run."""
+    def _open(self, name: str, settings: Mapping[str, Any]) -> None:
         self.run = self.mlflow.start_run(run_name=name, nested=self.mlflow.active_run() is not None).info.run_id
         self.mlflow.log_params(settings)
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Write values of a step."""
+    def _log(self, values: Mapping[str, float], step: int) -> None:
         self.mlflow.log_metrics(values, step=step, run_id=self.run)
 
-    def close(self, *, failed: bool) -> None:
-        """End the run."""
+    def _close(self, *, failed: bool) -> None:
         self.mlflow.end_run("FAILED" if failed else "FINISHED")
 
 
@@ -155,17 +149,14 @@ class WandB(Tracker):
         super().__init__(name)
         self.wandb = _library("wandb")
 
-    def open(self, name: str, settings: Mapping[str, Any]) -> None:
-        """Begin a run, beside one that is under way."""
+    def _open(self, name: str, settings: Mapping[str, Any]) -> None:
         project = os.environ.get("WANDB_PROJECT", PROJECT)
         self.run = self.wandb.init(project=project, name=name, config=dict(settings), reinit="create_new")
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Write values of a step."""
+    def _log(self, values: Mapping[str, float], step: int) -> None:
         self.run.log(dict(values), step=step)
 
-    def close(self, *, failed: bool) -> None:
-        """End the run."""
+    def _close(self, *, failed: bool) -> None:
         self.run.finish(exit_code=int(failed))
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 from fieldwise.errors import DataError
 from fieldwise.storage.artifact import Artifact, Kind
 from fieldwise.storage.files import cannot_write
-from fieldwise.storage.locks import try_lock
+from fieldwise.storage.folders import try_lock
 
-__all__ = ["CHECKPOINT", "REMEDY", "Unfinished", "open_checkpoint"]
+__all__ = ["CHECKPOINT", "Unfinished", "open_checkpoint"]
 
 LOCK, PART = "lock", "-training"
-REMEDY = "remove that folder to train from the start"
 CHECKPOINT = Kind(
     name="checkpoint",
     manifest="checkpoint.json",
@@ -48,19 +47,22 @@ class Unfinished:
 
     Args:
         folder: made when it is needed.
-        remedy: how to start over, at the end of an error's sentence.
         note: called with a sentence when a run is resumed.
     """
 
     folder: Path
-    remedy: str = REMEDY
     note: Callable[[str], None] = lambda _: None
 
     @classmethod
-    def beside(cls, out: Path, remedy: str = REMEDY, note: Callable[[str], None] = lambda _: None) -> "Unfinished":
+    def beside(cls, out: Path, note: Callable[[str], None] = lambda _: None) -> "Unfinished":
         """The folder `.NAME.unfinished` beside a result's folder."""
         out = out.absolute()
-        return cls(folder=out.with_name(f".{out.name}.unfinished"), remedy=remedy, note=note)
+        return cls(folder=out.with_name(f".{out.name}.unfinished"), note=note)
+
+    @property
+    def remedy(self) -> str:
+        """How to start over, at the end of an error's sentence."""
+        return f"remove {self.folder} to train from the start"
 
     def part(self, training: str) -> Path:
         """The folder of one of its trainings."""

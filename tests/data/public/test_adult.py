@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from fieldwise.data.read.public import PUBLIC_SETS
-from fieldwise.data.read.public.adult import load_adult
+from fieldwise.data.read.public.readers import load_adult
 from fieldwise.errors import DataError
 
 ROW = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, "
@@ -14,16 +14,16 @@ ROW += "{}, {}\n"
 REMARK = "|1x3 Cross validator\n"
 
 
-def _files(folder: Path, data: str, test: str) -> Path:
+def _files(folder: Path, data: str, test: str) -> tuple[Path, Path]:
     folder.mkdir(exist_ok=True)
     (folder / "adult.data").write_text(data)
     (folder / "adult.test").write_text(test)
-    return folder
+    return folder / "adult.data", folder / "adult.test"
 
 
 def test_rows_by_hand(tmp_path: Path) -> None:
     data = ROW.format("United-States", "<=50K") + ROW.format("?", ">50K") + "\n"
-    frame = load_adult(_files(tmp_path, data, REMARK + ROW.format("Cuba", ">50K.") + "\n"), verify=False)
+    frame = load_adult(*_files(tmp_path, data, REMARK + ROW.format("Cuba", ">50K.") + "\n"))
     attributes = (39, "State-gov", 77516, "Bachelors", 13, "Never-married", "Adm-clerical", "Not-in-family")
     attributes = (*attributes, "White", "Male", 2174, 0, 40)
     assert frame.rows() == [
@@ -46,7 +46,7 @@ def test_a_bad_line_is_named_by_its_number_in_the_file(subtests, tmp_path):
         with subtests.test(bad=bad, message=message):
             good = ROW.format("Cuba", ">50K.")
             with pytest.raises(DataError, match=message):
-                load_adult(_files(tmp_path, good, REMARK + good + bad), verify=False)
+                load_adult(*_files(tmp_path, good, REMARK + good + bad))
 
 
 def test_absent_and_foreign_files(tmp_path: Path) -> None:

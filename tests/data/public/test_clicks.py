@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 
 from fieldwise.data.read.public import PUBLIC_SETS
-from fieldwise.data.read.public.avazu import load_avazu, load_avazu_sample
-from fieldwise.data.read.public.criteo import load_criteo, load_criteo_sample
+from fieldwise.data.read.public.readers import load_avazu, load_criteo
 from fieldwise.errors import DataError
 
 CRITEO = ["1", "-2", *[""] * 11, "7", "68fd1e64", *[""] * 24, "00000123"]
@@ -17,24 +16,22 @@ AVAZU += "device_ip,device_model,device_type,device_conn_type,C14,C15,C16,C17,C1
 ROW = "10000169349117863715,{click},{hour},1005,0,1f,f3,28,ec,78,07,a9,96,71,1,0,15704,320,50,1722,0,35,-1,79"
 
 
-@pytest.mark.parametrize(("name", "load"), [("train.txt", load_criteo), ("train_examples.txt.gz", load_criteo_sample)])
-def test_criteo_by_hand(tmp_path: Path, name: str, load: object) -> None:
+@pytest.mark.parametrize("name", ["train.txt", "train_examples.txt.gz"])
+def test_criteo_by_hand(tmp_path: Path, name: str) -> None:
     text = ("\t".join(CRITEO) + "\n" + "0" + "\t" * 39 + "\n").encode()
-    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    frame = (load_criteo if load is load_criteo else load_criteo_sample)(tmp_path)
+    (tmp_path / "criteo").mkdir()
+    (tmp_path / "criteo" / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    frame = PUBLIC_SETS["criteo" if name == "train.txt" else "criteo-sample"].read(tmp_path)
     assert frame.columns == ["label", *(f"I{k}" for k in range(1, 14)), *(f"C{k}" for k in range(1, 27))]
     assert frame.dtypes == [pl.Int64] * 14 + [pl.String] * 26
-    assert frame.rows() == [
-        (1, -2, *[None] * 11, 7, "68fd1e64", *[None] * 24, "00000123"),
-        (0, *[None] * 39),
-    ]
+    assert frame.rows() == [(1, -2, *[None] * 11, 7, "68fd1e64", *[None] * 24, "00000123"), (0, *[None] * 39)]
 
 
 def test_criteo_faults(subtests, tmp_path):
     for at, value, message in [
         (0, "2", "label is 0 or 1: .*train.txt line 2 holds '2'"),
         (0, "", "label is 0 or 1: .*line 2 holds None"),
-        (3, "x", "I3 is a whole number or empty: .*line 2 holds 'x'"),
+        (3, "x", "I3 is a whole number: .*line 2 holds 'x'"),
         (3, "1\t2", "40 fields: .*line 2 has 41"),
     ]:
         with subtests.test(at=at, value=value, message=message):
@@ -42,15 +39,16 @@ def test_criteo_faults(subtests, tmp_path):
             bad[at] = value
             (tmp_path / "train.txt").write_text("\t".join(CRITEO) + "\n" + "\t".join(bad) + "\n")
             with pytest.raises(DataError, match=message):
-                load_criteo(tmp_path)
+                load_criteo(tmp_path / "train.txt")
 
 
 @pytest.mark.parametrize("name", ["train.csv", "train.gz", "train"])
 def test_avazu_by_hand(tmp_path: Path, name: str) -> None:
     # 21 October 2014 was a Tuesday, the 26th a Sunday.
     text = "\n".join([AVAZU, ROW.format(click=0, hour="14102100"), ROW.format(click=1, hour="14102623"), ""]).encode()
-    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    frame = load_avazu(tmp_path)
+    (tmp_path / "avazu").mkdir()
+    (tmp_path / "avazu" / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    frame = PUBLIC_SETS["avazu"].read(tmp_path)
     assert frame.columns == ["click", *AVAZU.replace("click,", "").split(","), "hour_of_day", "weekday"]
     assert frame.dtypes == [pl.Int64] + [pl.String] * 25
     assert frame.select("click", "id", "hour", "C20", "hour_of_day", "weekday").rows() == [
@@ -62,24 +60,24 @@ def test_avazu_by_hand(tmp_path: Path, name: str) -> None:
 def test_avazu_faults(subtests, tmp_path):
     for text, message in [
         (f"{AVAZU}\n{ROW.format(click=2, hour='14102100')}\n", "click is 0 or 1: .*train.csv line 2 holds '2'"),
-        (f"{AVAZU}\n{ROW.format(click=1, hour='14139900')}\n", "hour is YYMMDDHH: .*train.csv holds '14139900'"),
+        (f"{AVAZU}\n{ROW.format(click=1, hour='14139900')}\n", "hour is YYMMDDHH: .*train.csv line 2 holds '14139900'"),
         (f"{AVAZU}\n{ROW.format(click=1, hour='21')}\n", "hour is YYMMDDHH: .* holds '21'"),
         (f"{AVAZU},C22\n{ROW.format(click=1, hour='14102100')},1\n", "must have the columns id, click"),
     ]:
         with subtests.test(text=text, message=message):
             (tmp_path / "train.csv").write_text(text)
             with pytest.raises(DataError, match=message):
-                load_avazu(tmp_path)
+                load_avazu(tmp_path / "train.csv")
 
 
 def test_avazu_samples_by_hand(tmp_path: Path) -> None:
-    first, random = tmp_path / "first_hour", tmp_path / "random_15k"
-    first.mkdir()
+    first, random = tmp_path / "avazu" / "first_hour", tmp_path / "avazu" / "random_15k"
+    first.mkdir(parents=True)
     row = ROW.format(click=1, hour="14102100")
     (first / "train.csv").write_text(f"{AVAZU}\n{row}\n{row}\n")
     (first / "dev.csv").write_text(f"{row}\n")
     (first / "test.csv").write_text(f"{row}\n")
-    frame = load_avazu_sample(tmp_path)
+    frame = PUBLIC_SETS["avazu-sample"].read(tmp_path)
     assert frame.get_column("split").to_list() == ["train", "train", "dev", "test"]
     assert frame.get_column("device_ip").to_list() == ["96"] * 4
     random.mkdir()
@@ -88,19 +86,24 @@ def test_avazu_samples_by_hand(tmp_path: Path) -> None:
     short = ",".join(ROW.format(click=1, hour="05").split(",")[k] for k in keep)
     (random / "X_test_xsmall.csv").write_text(",".join(columns[k] for k in keep) + f"\n{short}\n{short}\n")
     (random / "y_test_xsmall.csv").write_text("click\n1\n0\n")
-    frame = load_avazu_sample(tmp_path)
+    frame = PUBLIC_SETS["avazu-sample"].read(tmp_path)
     assert frame.select("click", "hour_of_day").rows() == [(1, "05"), (0, "05")]
     assert not {"hour", "weekday", "id", "device_ip"} & set(frame.columns)
+    for name in ("X_test_xsmall.csv", "y_test_xsmall.csv"):
+        (random / name).rename(tmp_path / name)
+        with pytest.raises(DataError, match=f"must be whole in one folder: .*random_15k.{name} is absent"):
+            PUBLIC_SETS["avazu-sample"].read(tmp_path)
+        (tmp_path / name).rename(random / name)
     (random / "y_test_xsmall.csv").write_text("click\n1\n")
     with pytest.raises(DataError, match="found 2 and 1 rows"):
-        load_avazu_sample(tmp_path)
+        PUBLIC_SETS["avazu-sample"].read(tmp_path)
 
 
 def test_absent_files_tell_where_to_get_them(subtests, tmp_path):
     for name in ["criteo", "criteo-sample", "avazu", "avazu-sample"]:
         with (
             subtests.test(name=name),
-            pytest.raises(DataError, match=f"{name} is not complete.*accept .*https://.*into the folder.*--data-dir"),
+            pytest.raises(DataError, match=f"{name} is not complete.*accept .*https://.*into the folder.*FIELDWISE_DA"),
         ):
             PUBLIC_SETS[name].read(tmp_path)
 
@@ -114,7 +117,8 @@ def test_the_samples_published_counts(real_data: Path) -> None:
 
 
 def test_avazu_first_hour(real_data: Path, tmp_path: Path) -> None:
-    (tmp_path / "first_hour").symlink_to(real_data / "avazu" / "first_hour")
-    frame = load_avazu_sample(tmp_path)
+    (tmp_path / "avazu").mkdir()
+    (tmp_path / "avazu" / "first_hour").symlink_to(real_data / "avazu" / "first_hour")
+    frame = PUBLIC_SETS["avazu-sample"].read(tmp_path)
     assert (frame.height, frame.get_column("click").sum(), frame.get_column("id").n_unique()) == (8_999, 1_563, 8_999)
     assert frame.get_column("hour").unique().to_list() == ["14102100"]

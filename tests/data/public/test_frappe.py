@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 from fieldwise.data.read.public import PUBLIC_SETS
-from fieldwise.data.read.public.frappe import load_frappe
 from fieldwise.errors import DataError
 
 FIELDS = ["user", "item", "daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city"]
@@ -17,17 +16,21 @@ SIZES = [957, 4082, 7, 7, 2, 3, 2, 9, 80, 233]
 
 
 def _files(folder: Path, train: str = "frappe.train.libfm") -> None:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     (folder / train).write_text(f"1 {FIRST}\n-1 {LAST}\n")
     (folder / "frappe.validation.libfm").write_text(f"-1 {LAST}\r\n")
     (folder / "frappe.test.libfm.gz").write_bytes(gzip.compress(f"1 {FIRST}\r\n".encode()))
 
 
+def read(folder: Path) -> pl.DataFrame:
+    return PUBLIC_SETS["frappe"].read(folder, verify=False)
+
+
 @pytest.mark.parametrize("below", ["", "libfm"])
 @pytest.mark.parametrize("train", ["frappe.train.libfm", "frappe.train_positives.libfm"])
 def test_ids_within_fields_as_text(tmp_path: Path, below: str, train: str) -> None:
-    _files(tmp_path / below, train)
-    frame = load_frappe(tmp_path, verify=False)
+    _files(tmp_path / "frappe" / below, train)
+    frame = read(tmp_path)
     assert frame.schema == {"label": pl.Int64, **dict.fromkeys([*FIELDS, "split"], pl.String)}
     first, last = ["0"] * 10, [str(size - 1) for size in SIZES]
     expected = [(1, *first, "train"), (-1, *last, "train"), (-1, *last, "valid"), (1, *first, "test")]
@@ -35,35 +38,35 @@ def test_ids_within_fields_as_text(tmp_path: Path, below: str, train: str) -> No
 
 
 def test_raw_values_from_a_feature_map(tmp_path: Path) -> None:
-    _files(tmp_path)
+    _files(tmp_path / "frappe")
     names = [f"{field}-{k}" for field, size in zip(FIELDS, SIZES, strict=True) for k in range(size)]
     lines = [f'{i},{name.split("-")[0]},"{name}, raw"' for i, name in enumerate(names)]
-    (tmp_path / "feature_map.csv").write_text("feature_id,field,raw_value\n" + "\n".join(lines) + "\n")
-    frame = load_frappe(tmp_path, verify=False)
+    (tmp_path / "frappe" / "feature_map.csv").write_text("feature_id,field,raw_value\n" + "\n".join(lines) + "\n")
+    frame = read(tmp_path)
     assert frame.row(0)[1:-1] == tuple(f"{field}-0, raw" for field in FIELDS)
     assert frame.row(1)[1:-1] == tuple(f"{field}-{size - 1}, raw" for field, size in zip(FIELDS, SIZES, strict=True))
-    (tmp_path / "feature_map.csv").write_text("feature_id,field,raw_value\n0,user,a\n")
+    (tmp_path / "frappe" / "feature_map.csv").write_text("feature_id,field,raw_value\n0,user,a\n")
     with pytest.raises(DataError, match="each feature id from 0 to 5381 once"):
-        load_frappe(tmp_path, verify=False)
+        read(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("1 0:1", "line 1 holds 1"),
-        (f"1 {FIRST}".replace("957:1", "956:1"), "field 'item' has the ids from 957 to 5038, .* line 1 holds 956"),
-        (f"1 {FIRST}".replace("5149:1", "5382:1"), "feature ids 0 to 5381: .* line 1 "),
+        (f"1 {FIRST}".replace("957:1", "956:1"), "field 'item' has the ids from 957 to 5038: .* line 1 holds 956"),
+        (f"1 {FIRST}".replace("5149:1", "5382:1"), "field 'city' has the ids from 5149 to 5381: .* line 1 holds 5382"),
     ],
 )
 def test_malformed_rows(tmp_path: Path, line: str, message: str) -> None:
-    _files(tmp_path)
-    (tmp_path / "frappe.train.libfm").write_text(line + "\n")
+    _files(tmp_path / "frappe")
+    (tmp_path / "frappe" / "frappe.train.libfm").write_text(line + "\n")
     with pytest.raises(DataError, match=message):
-        load_frappe(tmp_path, verify=False)
+        read(tmp_path)
 
 
 def test_absent_and_foreign_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"frappe is not complete.*fieldwise data fetch frappe.*--data-dir"):
+    with pytest.raises(DataError, match=r"frappe is not complete.*fieldwise data fetch frappe.*FIELDWISE_DATA"):
         PUBLIC_SETS["frappe"].read(tmp_path)
     _files(tmp_path / "frappe")
     with pytest.raises(DataError, match=r"frappe\.train\.libfm is not the official file: its git-sha1 is"):

@@ -9,18 +9,14 @@ from parity.reference.common import blocks, field_vectors, first_order, linear, 
 from fieldwise.models import AutoInt
 
 CHOICES = (
-    "relu_on_projections", "projection_bias", "scale", "residual", "norm", "output_projection", "output_relu",
+    "relu_on_projections", "projection_bias", "scale", "projects_residual", "norm", "output_projection", "output_relu",
     "field_vectors", "norm_epsilon",
 )  # fmt: skip
 VARIANTS = {
-    "paper": dict(zip(CHOICES, (False, False, False, "projected", "none", False, True, False, 1e-5), strict=True)),
-    "authors": dict(zip(CHOICES, (True, True, True, "projected", "after_relu", False, True, False, 1e-8), strict=True)),
-    "fuxictr": dict(
-        zip(CHOICES, (False, False, False, "where_sizes_differ", "none", False, True, False, 1e-5), strict=True)
-    ),
-    "transformer": dict(
-        zip(CHOICES, (False, False, True, "where_sizes_differ", "before_relu", True, False, True, 1e-5), strict=True)
-    ),
+    "paper": dict(zip(CHOICES, (False, False, False, True, "none", False, True, False, 1e-5), strict=True)),
+    "authors": dict(zip(CHOICES, (True, True, True, True, "after_relu", False, True, False, 1e-8), strict=True)),
+    "fuxictr": dict(zip(CHOICES, (False, False, False, False, "none", False, True, False, 1e-5), strict=True)),
+    "transformer": dict(zip(CHOICES, (False, False, True, False, "before_relu", True, False, True, 1e-5), strict=True)),
 }
 SMALL = {"embedding_dim": 4, "layers": 2, "heads": 2, "attention_dim": 6}
 CASES = {
@@ -30,46 +26,14 @@ CASES = {
     "transformer": AutoInt(**(SMALL | {"attention_dim": 4}), variant="transformer"),
     "transformer-sizes-differ": AutoInt(**SMALL, variant="transformer", embedding_std=0.1),
     "bars": AutoInt(**SMALL, variant="fuxictr", scale=True, norm="before_relu", wide=True),
-    "small-vectors": AutoInt(**SMALL, variant="authors", norm_epsilon=0.01),
-    "no-residual": AutoInt(**SMALL, residual="none", wide=True),
     "one-layer-one-head": AutoInt(embedding_dim=4, layers=1, heads=1, attention_dim=4),
-    "all-against-paper": AutoInt(
-        **SMALL,
-        relu_on_projections=True,
-        projection_bias=True,
-        scale=True,
-        residual="where_sizes_differ",
-        norm="after_relu",
-        output_projection=True,
-        output_relu=False,
-        field_vectors=True,
-    ),
-    "all-against-authors": AutoInt(
-        **SMALL,
-        variant="authors",
-        relu_on_projections=False,
-        projection_bias=False,
-        scale=False,
-        residual="none",
-        norm="none",
-        output_projection=True,
-    ),
-    "all-against-transformer": AutoInt(
-        **SMALL,
-        variant="transformer",
-        scale=False,
-        residual="projected",
-        norm="after_relu",
-        output_projection=False,
-        output_relu=True,
-        field_vectors=False,
-    ),
+    "normed-authors": AutoInt(**SMALL, variant="authors", scale=False, norm="before_relu"),
 }
 
 
 def chosen(settings):
     """What the settings mean: the variant's choices, and over them those that are given."""
-    given = {name: getattr(settings, name) for name in CHOICES}
+    given = {name: getattr(settings, name) for name in ("scale", "norm")}
     return VARIANTS[settings.variant] | {name: value for name, value in given.items() if value is not None}
 
 
@@ -82,9 +46,7 @@ def layer_norm(x, w, name, epsilon):
 def interacting_layer(x, w, prefix, settings, choice):
     """One row's vectors [F, D] to [F, A]."""
     heads, size = settings.heads, settings.attention_dim // settings.heads
-    projects = choice["residual"] == "projected" or (
-        choice["residual"] == "where_sizes_differ" and x.shape[1] != settings.attention_dim
-    )
+    projects = choice["projects_residual"] or x.shape[1] != settings.attention_dim
     maps = np.split(linear(x, w, f"{prefix}projection"), 4 if projects else 3, axis=1)
     assert (f"{prefix}projection.bias" in w) == choice["projection_bias"]
     if choice["relu_on_projections"]:
@@ -99,8 +61,7 @@ def interacting_layer(x, w, prefix, settings, choice):
             joined[m, part] = sum(a[k] * value[k] for k in range(len(x)))
     if choice["output_projection"]:
         joined = linear(joined, w, f"{prefix}output")
-    if choice["residual"] != "none":
-        joined = joined + (maps[3] if projects else x)
+    joined = joined + (maps[3] if projects else x)
     if choice["norm"] == "before_relu":
         joined = layer_norm(joined, w, f"{prefix}norm", choice["norm_epsilon"])
     if choice["output_relu"]:

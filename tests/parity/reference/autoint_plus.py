@@ -14,7 +14,7 @@ CASES = {
     "bars": AutoIntPlus(
         **SMALL, variant="fuxictr", scale=True, norm="before_relu", wide=True, batch_norm=True, mlp_dropout=0.1
     ),
-    "one-hidden-layer": AutoIntPlus(**(SMALL | {"hidden": (6,)}), residual="none"),
+    "one-hidden-layer": AutoIntPlus(**(SMALL | {"hidden": (6,)})),
 }
 
 

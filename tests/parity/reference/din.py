@@ -10,12 +10,11 @@ SMALL = {"embedding_dim": 4, "attention_hidden": (5,), "hidden": (6, 5)}
 CASES = {
     "plain": DIN(**SMALL, attention_dropout=0.2, mlp_dropout=0.2),
     "product": DIN(**SMALL, attention_inputs="product", activation="relu", attention_activation="relu"),
-    "difference": DIN(**SMALL, attention_inputs="difference", scale=True),
+    "difference": DIN(**SMALL, attention_inputs="difference"),
     "dice": DIN(**SMALL, attention_activation="dice", activation="dice"),
     "softmax": DIN(**SMALL, softmax=True, batch_norm=True, activation="sigmoid"),
     "authors": DIN(variant="authors", embedding_dim=4),
     "authors-2020": DIN(variant="authors_2020", embedding_dim=4),
-    "interest-product": DIN(**SMALL, interest_product=True),
     "fuxictr": DIN(variant="fuxictr", embedding_dim=4, attention_hidden=(6, 4), hidden=(7,), activation="dice"),
 }
 AUTHORS = {"attention_inputs": "difference_product", "attention_hidden": (80, 40), "softmax": True, "scale": True}
@@ -29,7 +28,7 @@ PRESETS = {
 
 
 def choice(settings, name, default=None):
-    given = getattr(settings, name)
+    given = getattr(settings, name, None)
     return PRESETS[settings.variant].get(name, default) if given is None else given
 
 

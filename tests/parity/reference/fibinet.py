@@ -1,16 +1,7 @@
 """FiBiNET (Huang et al., RecSys 2019), pair by pair."""
 
 import numpy as np
-from parity.reference.common import (
-    blocks,
-    field_vectors,
-    first_order,
-    mlp,
-    pair_blocks,
-    pairs,
-    relu,
-    sigmoid,
-)
+from parity.reference.common import blocks, field_vectors, first_order, mlp, pair_blocks, pairs, relu, sigmoid
 
 from fieldwise.models import FiBiNET
 

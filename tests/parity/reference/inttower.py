@@ -13,12 +13,9 @@ CASES = {
     "two-levels": IntTower(**(SMALL | {"hidden": (5, 4), "user_heads": 2, "item_heads": 2})),
     "four-levels": IntTower(**(SMALL | {"hidden": (4, 6, 3, 5), "item_heads": 3})),
     "plain-layers": IntTower(**(SMALL | {"dropout": 0.0, "batch_norm": False})),
-    "no-biases": IntTower(**SMALL, light_se_bias=False, head_bias=False),
     "output-bias": IntTower(**SMALL, output_bias=True),
-    "inputs": IntTower(**SMALL, levels="inputs"),
-    "one-input": IntTower(**(SMALL | {"hidden": (5,)}), levels="inputs"),
+    "one-input": IntTower(**(SMALL | {"hidden": (5,)}), variant="authors"),
     "authors": IntTower(variant="authors", **SMALL),
-    "authors-outputs": IntTower(variant="authors", **SMALL, levels="outputs", light_se_bias=True),
 }
 
 
@@ -37,7 +34,6 @@ def tower(x, w, prefix):
 
 def logit(settings, layout, batch, w):
     authors = settings.variant == "authors"
-    levels = settings.levels or ("inputs" if authors else "outputs")
     x = field_vectors(layout, batch, w["embedding.weight"])
     user_side, item_side = sides(layout)
     user, item = tower(x[:, user_side], w, "user_tower."), tower(x[:, item_side], w, "item_tower.")
@@ -45,7 +41,7 @@ def logit(settings, layout, batch, w):
     m_v = linear(item[-1], w, "block.item_projection").reshape(heads)
     out = np.zeros(len(x)) + w.get("bias", 0.0)
     for i in range(len(settings.hidden)):
-        level = user[i + 1] if levels == "outputs" else user[i]
+        level = user[i] if authors else user[i + 1]
         m_u = linear(level, w, f"block.user_projections.{i}").reshape(-1, settings.user_heads, settings.head_dim)
         for b in range(len(x)):
             for hu in range(settings.user_heads):
@@ -63,7 +59,7 @@ def permuted(settings, layout, order, w):
         if bias in w:
             changed[bias] = blocks(w[bias], moved, 0)
         inputs = [f"{prefix}mlp.layers.0.0.weight"]
-        if prefix == "user_tower." and (settings.levels or settings.variant) in ("inputs", "authors"):
+        if prefix == "user_tower." and settings.variant == "authors":
             inputs.append("block.user_projections.0.weight")
         for name in inputs:
             changed[name] = blocks(w[name], moved, 1, settings.embedding_dim)

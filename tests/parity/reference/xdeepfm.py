@@ -11,7 +11,7 @@ CASES = {
     "authors": XDeepFM(**SMALL, cin_layers=(6, 4, 3), variant="authors"),
     "deepctr": XDeepFM(**SMALL, cin_layers=(6, 4), variant="deepctr", batch_norm=True),
     "fuxictr": XDeepFM(**SMALL, cin_layers=(4, 3), variant="fuxictr"),
-    "one-layer": XDeepFM(**SMALL, cin_layers=(3,), split_half=True, cin_activation="relu"),
+    "one-layer": XDeepFM(**SMALL, cin_layers=(3,), variant="deepctr"),
     "cin": XDeepFM(embedding_dim=3, cin_layers=(4, 4), hidden=(), wide=False),
     "cin-wide": XDeepFM(embedding_dim=3, cin_layers=(4,), hidden=(), variant="fuxictr"),
 }
@@ -20,8 +20,7 @@ SPLITS, RELU = ("authors", "deepctr"), ("deepctr",)
 
 def cin(settings, x, w):
     """The sums of the maps of all layers for one row x [F, D] (Equations 6 and 7)."""
-    split = settings.variant in SPLITS if settings.split_half is None else settings.split_half
-    act = settings.variant in RELU if settings.cin_activation is None else settings.cin_activation == "relu"
+    split, act = settings.variant in SPLITS, settings.variant in RELU
     maps, out = x, []
     for k, size in enumerate(settings.cin_layers):
         weight, bias = w[f"cin.layers.{k}.weight"], w.get(f"cin.layers.{k}.bias", np.zeros(size))

@@ -1,20 +1,51 @@
-"""Converting a table's column to text, numbers or lists of text, vectorized and with unified types.
+"""Converting a table's column to text, numbers, lists or codes of its texts, vectorized and with unified types.
 
 An id read from CSV as 12, from pandas as 12.0 and from JSON as "12" is the same value here: `12`.
+
+Letters: N rows, K different texts.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
+from typing import get_args
 
 import numpy as np
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-from fieldwise.data.read.number_format import number_formats, plain_numbers
 from fieldwise.errors import DataError
 from fieldwise.schema.label import NumberFormat
 
-__all__ = ["FLOAT32_MAX", "ONE_VALUE", "as_list", "as_number", "as_text", "cell_list", "cell_text", "stable_hash"]
+_MARKS: dict[NumberFormat, tuple[str, str]] = {  # thousands separator, as a pattern, and decimal mark
+    "1,234.5": (",", "."),
+    "1.234,5": (r"\.", ","),
+    "1 234,5": (r"[ \x{a0}\x{202f}\x{2009}]", ","),
+    "1'234.5": (r"['\x{2019}]", "."),
+}
+
+
+def number_formats(text: pl.Series) -> list[NumberFormat]:
+    """The formats that fit every present cell; empty if there is none or if a cell is a plain number."""
+    cells = text.drop_nulls().str.strip_chars()
+    if not len(cells) or not cells.cast(pl.Float64, strict=False).null_count():
+        return []
+    sample = cells.head(1000)
+    return [form for form in get_args(NumberFormat) if _fits(sample, form).all() and _fits(cells, form).all()]
+
+
+def plain_numbers(text: pl.Series, form: NumberFormat) -> pl.Series:
+    """Cells as plain numbers; those that do not fit the format become a text that is not a number."""
+    between, mark = _MARKS[form]
+    plain = text.str.replace_all(between, "").str.replace(mark, ".", literal=True)
+    return plain.zip_with(_fits(text, form), pl.Series(["?"])).zip_with(text.is_not_null(), text)
+
+
+def _fits(text: pl.Series, form: NumberFormat) -> pl.Series:
+    between, mark = _MARKS[form]
+    pattern = rf"^[+-]?(?:\d{{1,3}}(?:{between}\d{{3}})+|\d+)(?:{'[.]' if mark == '.' else ','}\d+)?$"
+    return text.str.contains(pattern).fill_null(True)
+
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 ONE_VALUE = "one value (text, a number, true or false) or null"
@@ -26,9 +57,6 @@ def as_text(column: pl.Series) -> pl.Series:
     """Values as text; null, NaN and empty text become null. Whole floats lose their `.0`; booleans are lower case.
 
     Durations are their seconds.
-
-    Errors:
-        DataError: a column of lists or other nested values.
 
     >>> as_text(pl.Series([1.0, 2.5, None])).to_list()
     ['1', '2.5', None]
@@ -68,19 +96,11 @@ def cell_text(value: object) -> str | None:
 
 
 def cell_list(
-    value: object,
-    separator: str,
-    *,
-    newest: int | None = None,
-    text: Callable[[object], str | None] = cell_text,
+    value: object, separator: str, *, newest: int | None = None, text: Callable[[object], str | None] = cell_text
 ) -> list[str]:
     """`as_list` of one cell: a list of what `text` takes, a text that is split at `separator`, or None.
 
-    Args:
-        value: the cell.
-        separator: of text.
-        newest: number of values to read, counted from the end; all if None.
-        text: the text of a value.
+    `newest` is the number of values to read from the end, all if None.
 
     Errors:
         TypeError: another value, as in `cell_text`; what `text` raises.
@@ -95,16 +115,11 @@ def cell_list(
     return list(islice(filter(None, cleaned), newest))[::-1]
 
 
-def as_number(column: pl.Series, what: str, *, first_row: int = 0, form: NumberFormat | None = None) -> pl.Series:
+def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None) -> pl.Series:
     """Values as float64, null where missing (null, NaN, empty text).
 
     Dates and times are seconds: since 1970, since midnight, or the duration.
-
-    Args:
-        column: the cells.
-        what: the column's name for errors.
-        first_row: number of its first row in the whole table, if it is a slice.
-        form: format of numbers in text.
+    Errors name the column by `what`. `form` is the format of numbers in text.
 
     Errors:
         DataError: text that is not a number, an infinity, a number beyond 32-bit floats; names `what`, row and value.
@@ -122,8 +137,8 @@ def as_number(column: pl.Series, what: str, *, first_row: int = 0, form: NumberF
         if bad.any():
             row = int(bad.arg_max() or 0)
             raise DataError(
-                f"only numbers are allowed: {what} holds the text {column[row]!r} in row {first_row + row} (counting "
-                f"from 0); {_remedy(stripped, form)}"
+                f"only numbers are allowed: {what} holds the text {column[row]!r} in row {row} (counting from 0); "
+                f"{_remedy(stripped, form)}"
             )
     elif kind.is_temporal():
         number = _seconds(column).cast(pl.Float64)
@@ -135,7 +150,7 @@ def as_number(column: pl.Series, what: str, *, first_row: int = 0, form: NumberF
         row = int(beyond.arg_max() or 0)
         raise DataError(
             f"numbers must be finite and at most {FLOAT32_MAX:.1e}: {what} holds {column[row]!r} in row "
-            f"{first_row + row} (counting from 0); fix the cell or leave it empty"
+            f"{row} (counting from 0); fix the cell or leave it empty"
         )
     return number
 
@@ -153,13 +168,7 @@ def _remedy(text: pl.Series, form: NumberFormat | None) -> str:
 def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> pl.Series:
     """Cells as lists of text without null or empty values; a missing cell is an empty list.
 
-    Args:
-        column: lists, or text that is split at `separator`.
-        separator: of text.
-        newest: number of values of a cell to keep, counted from the end; all if None.
-
-    Errors:
-        DataError: lists of lists or of other nested values.
+    The newest values of a cell are kept where `newest` is a number.
 
     >>> as_list(pl.Series(["a| b", None, "|"]), "|").to_list()
     [['a', 'b'], [], []]
@@ -181,10 +190,6 @@ def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> 
 
 def stable_hash(texts: pl.Series, buckets: int) -> np.ndarray:
     """FNV-1a (64 bit) of each text's UTF-8 bytes, modulo `buckets`: equal on every machine and in every version.
-
-    Args:
-        texts: text without nulls.
-        buckets: at least 1.
 
     Shape:
         returns [N] int64 in [0, buckets).
@@ -222,3 +227,77 @@ def _seconds(column: pl.Series) -> pl.Series:
     if column.dtype == pl.Duration:
         return column.dt.total_microseconds() / 1e6
     return column.cast(pl.Int64) // 10**9 if column.dtype == pl.Time else column.dt.epoch("s")
+
+
+LARGEST_TABLE = 1 << 22  # entries of a lookup table that is larger than the rows
+
+
+@dataclass(frozen=True, eq=False)
+class DictionaryColumn:
+    """A coded column: cell n holds `texts[codes[n]]`, or nothing if `codes[n]` is K.
+
+    Shape:
+        codes: [N] integers in [0, K].
+        texts: [K] String, distinct, in no order; a text may be unused.
+    """
+
+    codes: np.ndarray
+    texts: pl.Series
+
+    def counts(self) -> np.ndarray:
+        """The number of cells with each text [K], int64."""
+        return np.bincount(self.codes, minlength=len(self.texts) + 1)[: len(self.texts)]
+
+    def look_up(self, of_text: np.ndarray, absent: int) -> np.ndarray:
+        """The value of `of_text` [K] for each cell's text, and `absent` for a missing cell: [N], of its type."""
+        return np.append(of_text, of_text.dtype.type(absent)).take(self.codes)
+
+
+def coded(column: pl.Series) -> DictionaryColumn:
+    """A column's cells, coded by their texts (see `as_text`), which are only made once per distinct value.
+
+    >>> cells = coded(pl.Series([7, None, 8, 7]))
+    >>> cells.texts.to_list(), cells.codes.tolist()
+    (['7', '8'], [0, 2, 1, 0])
+    """
+    kind = column.dtype
+    as_text(column.clear())  # raises if cells are not single values
+    if kind.is_integer() and len(column) > column.null_count():
+        low, high = (int(edge) for edge in (column.min(), column.max()))  # type: ignore[arg-type]
+        # A lookup table is faster than hashing, up to about eight times the size of the rows.
+        longest = max(len(column), min(8 * len(column), LARGEST_TABLE), 1024)
+        if high - low <= longest and low >= -(2**63) and high < 2**63:
+            return _code_near_integers(column, low, high)
+    if kind.is_integer() or kind.is_float() or kind.is_temporal():
+        return _code_by_value(column)
+    return code_texts(as_text(column))
+
+
+def code_texts(text: pl.Series) -> DictionaryColumn:
+    """A coded String column; null is missing, and texts are neither stripped nor changed to null."""
+    # Separate categories: the values of one column are never mixed with those of another.
+    code = text.cast(pl.Categorical(pl.Categories.random())).to_physical()
+    count = 0 if code.null_count() == len(code) else int(code.max()) + 1  # type: ignore[arg-type]
+    codes = code.fill_null(count).to_numpy()
+    holder = np.empty(count + 1, dtype=np.uint32)
+    holder[codes] = np.arange(len(codes), dtype=np.uint32)  # the index of some cell with each text
+    return DictionaryColumn(codes, text.gather(holder[:count]))
+
+
+def _code_near_integers(column: pl.Series, low: int, high: int) -> DictionaryColumn:
+    place = (column.cast(pl.Int64) - low).fill_null(high - low + 1).to_numpy()
+    found = np.bincount(place, minlength=high - low + 2)[:-1] > 0
+    value = np.flatnonzero(found)
+    code = np.append(np.cumsum(found, dtype=np.int32) - 1, np.int32(len(value)))
+    return DictionaryColumn(code.take(place), pl.Series(value + low).cast(pl.String))
+
+
+def _code_by_value(column: pl.Series) -> DictionaryColumn:
+    """Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0) share its code."""
+    if column.dtype.is_float():
+        column = column.fill_nan(None)  # missing, and not found by a join
+    value = column.unique().rename("value")
+    inner = code_texts(as_text(value))
+    index = pl.DataFrame([value, pl.Series("code", inner.codes)])
+    cells = column.to_frame("value").join(index, on="value", how="left", maintain_order="left", nulls_equal=True)
+    return DictionaryColumn(cells.get_column("code").to_numpy(), inner.texts)

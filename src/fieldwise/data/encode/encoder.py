@@ -1,31 +1,46 @@
-"""The encoder: fitted on training rows only, it converts tables with the schema's columns to ids and numbers."""
+"""The encoder: fitted on training rows only, it converts tables with the schema's columns to ids and numbers.
+
+Letters: N rows, S columns.
+"""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 
-from fieldwise.data.encode.assemble import BLOCK, Room, interleave, rows_of
-from fieldwise.data.encode.cells import Cells, bag_cells, single_cells
-from fieldwise.data.encode.checks import check_rows, check_shared_values, column_of
-from fieldwise.data.encode.entries import plain_entry, read_entry
-from fieldwise.data.encode.fitted import UNKNOWN, Fitted, Hashing, Scaling, Vocabulary
-from fieldwise.data.encode.learning import learn_field, learn_pieces
-from fieldwise.data.encode.pieces import join_pieces
+from fieldwise.data.encode.columns import FLOAT32_MAX, as_number, cell_list, cell_text
+from fieldwise.data.encode.fit_field import Counted, count_column, fit_counted
+from fieldwise.data.encode.fitted_fields import (
+    MISSING,
+    UNKNOWN,
+    Bins,
+    Cells,
+    Fitted,
+    Hashing,
+    Scaling,
+    Vocabulary,
+    bag_cells,
+    number_cells,
+    plain_entry,
+    read_entry,
+    single_cells,
+)
+from fieldwise.data.read.lines import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
-from fieldwise.layout import Bags, FieldLayout, Layout
+from fieldwise.layout import Bags, Batch, FieldLayout, Layout
 from fieldwise.schema import Field, Schema
+from fieldwise.schema.fields import ListField
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
-from fieldwise.storage.threads import ahead, each
+from fieldwise.storage.threads import each
 
-__all__ = ["Encoder", "encoded_pieces", "unseen_shares"]
-
+BLOCK = 65_536  # rows
 MAX_ROWS = 2**31 - 1  # row ids are int32
 
 
@@ -47,82 +62,43 @@ class Encoder:
     fitted: tuple[Fitted, ...]
 
     @classmethod
-    def fit(cls, train: TableLike, schema: Schema, *, scratch: Scratch = IN_MEMORY) -> "Encoder":
+    def fit(
+        cls,
+        train: TableLike,
+        schema: Schema,
+        *,
+        scratch: Scratch = IN_MEMORY,
+        counted: Callable[[Field], Iterable[Counted]] | None = None,
+    ) -> "Encoder":
         """Fit vocabularies, scalers and bins on the training rows.
 
         Args:
             train: the training rows.
             schema: the table's schema.
             scratch: where numbers and many texts lie, and how many rows are processed at once.
+            counted: gives the counted chunks of a field's column, in order, if they are counted elsewhere.
 
         Errors:
             DataError: no rows, a missing column, a column without values, text in a numeric column, too many values, a
                 field that shares rows but has none of their values.
         """
-        train = as_table(train)
-        check_rows(train)
+        train, fields = as_table(train), schema.fields
+        if train.height == 0:
+            raise DataError("an encoder needs training rows, found none")
+        ends = np.linspace(0, train.height, len(fields) + 1).astype(int)
+        parts = dict(zip((f.name for f in fields), np.diff(ends).tolist(), strict=True))
 
-        ends = np.linspace(0, train.height, len(schema.fields) + 1).astype(int)
-        parts = dict(zip((f.name for f in schema.fields), np.diff(ends).tolist(), strict=True))
+        def counted_here(f: Field) -> Iterator[Counted]:
+            column = column_of(train, f)
+            return (count_column(f, column[at], first_row=at.start) for at in scratch.pieces(len(column)))
 
-        def learn(f: Field) -> Fitted | None:
-            found = None
-            if not f.shares:
-                column = column_of(train, f)
-                several = scratch.several(train.height)
-                found = learn_pieces(f, column, scratch) if several else learn_field(f, column)[0]
-            scratch.told(parts[f.name])
-            return found
+        def fit_one(f: Field) -> Fitted | None:
+            fitted = None if f.shares else fit_counted(f, (counted or counted_here)(f), scratch)
+            if counted is None:
+                scratch.told(parts[f.name])
+            return fitted
 
-        return cls.assembled(schema.fields, each(learn, schema.fields, rows=train.height), train, scratch)
-
-    @classmethod
-    def fit_transform(
-        cls, train: TableLike, schema: Schema, *, y: np.ndarray | None = None, scratch: Scratch = IN_MEMORY
-    ) -> tuple["Encoder", EncodedTable]:
-        """`fit` and `transform` on the same rows, with only one lookup of every column's values.
-
-        >>> from fieldwise import Categorical, Label
-        >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
-        >>> encoder, table = Encoder.fit_transform(pl.DataFrame({"app": ["a", "b", "a"]}), schema)
-        >>> table.ids.ravel().tolist()
-        [2, 3, 2]
-        """
-        train = as_table(train)
-        check_rows(train)
-        if scratch.several(train.height):
-            encoder = cls.fit(train, schema, scratch=scratch)
-            return encoder, encoder.transform(train, y=y, scratch=scratch)
-
-        def learn(f: Field) -> tuple[Fitted, Cells] | None:
-            if f.shares:
-                return None
-            fitted, encode = learn_field(f, column_of(train, f))
-            return fitted, encode()
-
-        learned = each(learn, schema.fields, rows=train.height)
-        encoder = cls.assembled(schema.fields, [None if found is None else found[0] for found in learned], train)
-        cells = [
-            _cells(f, fitted, train) if found is None else found[1]
-            for f, fitted, found in zip(encoder.fields, encoder.fitted, learned, strict=True)
-        ]
-        return encoder, encoder._table(cells, train.height, y)
-
-    @classmethod
-    def assembled(
-        cls,
-        fields: tuple[Field, ...],
-        own: Iterable[Fitted | None],
-        train: TableLike,
-        scratch: Scratch = IN_MEMORY,
-    ) -> "Encoder":
-        """The encoder of fields and what each has learned, None if it shares another's, checked on the training rows.
-
-        Errors:
-            DataError: too many values, a field that shares rows but has none of their values.
-        """
-        train = as_table(train)
-        encoder = cls(fields, _with_shared(fields, own, "schema"))
+        encoder = cls(fields, _with_shared(fields, each(fit_one, fields, rows=train.height), "schema"))
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
             if f.cell == "list" and f.shares is not None:
                 check_shared_values(f, fitted, column_of(train, f), scratch)
@@ -133,6 +109,22 @@ class Encoder:
                 "min_count"
             )
         return encoder
+
+    @classmethod
+    def fit_transform(
+        cls, train: TableLike, schema: Schema, *, y: np.ndarray | None = None
+    ) -> tuple["Encoder", EncodedTable]:
+        """`fit` and `transform` on the same rows.
+
+        >>> from fieldwise import Categorical, Label
+        >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
+        >>> encoder, table = Encoder.fit_transform(pl.DataFrame({"app": ["a", "b", "a"]}), schema)
+        >>> table.ids.ravel().tolist()
+        [2, 3, 2]
+        """
+        train = as_table(train)
+        encoder = cls.fit(train, schema)
+        return encoder, encoder.transform(train, y=y)
 
     @property
     def layout(self) -> Layout:
@@ -155,64 +147,56 @@ class Encoder:
             fields.append(entry)
         return Layout(tuple(fields))
 
-    def transform(
-        self, frame: TableLike, *, y: np.ndarray | None = None, first_row: int = 0, scratch: Scratch = IN_MEMORY
-    ) -> EncodedTable:
+    def transform(self, frame: TableLike, *, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
         """Encode a table's rows, in order.
 
         Args:
             frame: a table with the columns of the schema's fields; N rows.
             y: targets [N], or [N, T] for several labels, to store with the rows, as float32.
             first_row: number of its first row in the whole table, if it is a slice, for errors.
-            scratch: where the encoded rows lie, and how many are encoded at once.
 
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
         """
-        frame = as_table(frame)
-        if scratch.several(frame.height):
-            targets = None if y is None else y.astype(np.float32, copy=False)
-            pieces = encoded_pieces(self, frame, scratch, first_row=first_row)
-            return join_pieces(self.layout, frame.height, pieces, targets, scratch)
-        return self._transform(frame, y, first_row)
+        return self._encoded(as_table(frame), self.layout, y, first_row)
 
-    def _transform(
-        self, frame: pl.DataFrame, y: np.ndarray | None, first_row: int, room: Room | None = None
-    ) -> EncodedTable:
-        pairs = zip(self.fields, self.fitted, strict=True)
-        cells = each(lambda pair: _cells(pair[0], pair[1], frame, first_row), pairs, rows=frame.height)
-        return self._table(cells, frame.height, y, room=room)
+    def transform_part(self, frame: TableLike, part: Layout) -> EncodedTable:
+        """Encode only some fields: `part` has those of `layout`, in its order.
 
-    def _table(
-        self,
-        cells: list[Cells],
-        rows: int,
-        y: np.ndarray | None,
-        part: Layout | None = None,
-        *,
-        room: Room | None = None,
+        Row ids are those of the whole layout. The table needs the columns of these fields only.
+
+        Errors:
+            DataError: as `transform`.
+        """
+        return self._encoded(as_table(frame), part)
+
+    def _encoded(
+        self, frame: pl.DataFrame, part: Layout, y: np.ndarray | None = None, first_row: int = 0
     ) -> EncodedTable:
-        layout = self.layout if part is None else part
-        offsets = [at.offset for at in layout.fields]
-        single = [(c.ids, offset) for c, offset in zip(cells, offsets, strict=True) if c.lengths is None]
-        ids = rows_of([local for local, _ in single], rows, np.int32, add=[offset for _, offset in single], room=room)
-        numbers = [c.numbers for c in cells if c.numbers is not None]
-        values = rows_of(numbers, rows, np.float32, room=room)
+        offsets = {f.name: f.offset for f in part.fields}
+        chosen = [(f, fitted) for f, fitted in zip(self.fields, self.fitted, strict=True) if f.name in offsets]
+        rows = frame.height
+        with counting_from(first_row):
+            found = each(lambda pair: _cells(*pair, frame), chosen, rows=rows)
+        cells = [(offsets[f.name], one) for (f, _), one in zip(chosen, found, strict=True)]
+        ids = rows_of([(c.ids, offset) for offset, c in cells if c.lengths is None], rows, np.int32)
+        values = rows_of([(c.numbers, -0.0) for _, c in cells if c.numbers is not None], rows, np.float32)
         bags = [
-            Bags.of(torch.from_numpy(c.ids + np.int32(at)), torch.from_numpy(c.lengths))
-            for c, at in zip(cells, offsets, strict=True)
+            Bags.of(torch.from_numpy(c.ids + np.int32(offset)), torch.from_numpy(c.lengths))
+            for offset, c in cells
             if c.lengths is not None
         ]
         several = interleave(bags, rows)
         targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
-        return EncodedTable(layout, ids, values, several.ids.numpy(), several.offsets.numpy(), targets)
+        return EncodedTable(part, ids, values, several.ids.numpy(), several.offsets.numpy(), targets)
 
     def unseen_in(self, table: EncodedTable) -> dict[str, float]:
         """For each field with a vocabulary, the share of unknown values in `table`.
 
         Missing values count as values, but not as unknown.
         """
-        return unseen_shares(self.unseen_counts(table))
+        counts = self.unseen_counts(table)
+        return {name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()}
 
     def unseen_counts(self, table: EncodedTable) -> dict[str, tuple[int, int]]:
         """For each field with a vocabulary, the number of unknown values in `table`, and of all values."""
@@ -249,40 +233,6 @@ class Encoder:
         fields = tuple(e.field for e in entries)
         return cls(fields, _with_shared(fields, [e.fitted for e in entries], where))
 
-    def transform_part(self, frame: TableLike, part: Layout) -> EncodedTable:
-        """Encode only some fields: `part` has those of `layout`, in its order.
-
-        Row ids are those of the whole layout. The table needs the columns of these fields only.
-
-        Errors:
-            DataError: as `transform`.
-        """
-        frame = as_table(frame)
-        names = {f.name for f in part.fields}
-        pairs = [(f, s) for f, s in zip(self.fields, self.fitted, strict=True) if f.name in names]
-        cells = each(lambda pair: _cells(pair[0], pair[1], frame), pairs, rows=frame.height)
-        return self._table(cells, frame.height, None, part)
-
-
-def encoded_pieces(
-    encoder: Encoder, frame: pl.DataFrame, scratch: Scratch, *, first_row: int = 0
-) -> Iterator[tuple[slice, EncodedTable]]:
-    """The encoded rows of a table, piece by piece, each with the rows that it holds; errors as of `transform`.
-
-    The next piece is encoded while one is used. It takes the memory of the one before, which is not valid any more.
-    """
-    rooms = cycle((Room(), Room()))
-
-    def encoded(at: slice) -> tuple[slice, EncodedTable]:
-        return at, encoder._transform(frame[at], None, first_row + at.start, next(rooms))
-
-    return ahead(map(encoded, scratch.pieces(frame.height)))
-
-
-def unseen_shares(counts: Mapping[str, tuple[int, int]]) -> dict[str, float]:
-    """Shares of unknown values from the counts of `Encoder.unseen_counts`."""
-    return {name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()}
-
 
 def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: str) -> tuple[Fitted, ...]:
     """The fitted part of each field: its own, or that of the field whose rows it shares."""
@@ -296,8 +246,128 @@ def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: s
     return tuple(found)
 
 
-def _cells(f: Field, fitted: Fitted, frame: pl.DataFrame, first_row: int = 0) -> Cells:
+def _cells(f: Field, fitted: Fitted, frame: pl.DataFrame) -> Cells:
     column = column_of(frame, f)
     if f.cell == "list" and isinstance(fitted, (Vocabulary, Hashing)):
         return bag_cells(f, fitted, column)
-    return single_cells(f, fitted, column, first_row)
+    return single_cells(f, fitted, column)
+
+
+def rows_of(columns: Sequence[tuple[np.ndarray, float]], rows: int, kind: type[np.generic]) -> np.ndarray:
+    """Columns, S times [N], as a matrix [N, S] in row-major order, with a number added to each (-0.0 changes none)."""
+    out = np.empty((rows, len(columns)), kind)
+
+    def write(start: int) -> None:
+        for k, (column, add) in enumerate(columns):
+            np.add(column[start : start + BLOCK], add, out=out[start : start + BLOCK, k], casting="same_kind")
+
+    each(write, range(0, rows if columns else 0, BLOCK), rows=rows)
+    return out
+
+
+def interleave(bags: Sequence[Bags], rows: int) -> Bags:
+    """The bags of N rows, row by row and within a row field by field, from those of each field."""
+    if not bags:
+        return Bags.of(torch.empty(0, dtype=torch.int32), torch.empty(0, dtype=torch.int64))
+    if len(bags) == 1:
+        return bags[0]
+    return Bags.joined(bags).take(torch.arange(len(bags) * rows).view(len(bags), rows).t())
+
+
+def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Batch | None:
+    """A row with these values by column as a batch of one, or None if a table is needed.
+
+    `part` has all or some fields of the layout, in its order; `values` has each field's column, None is missing.
+
+    >>> from fieldwise import Categorical, Label, Schema
+    >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
+    >>> encoder = Encoder.fit(pl.DataFrame({"app": ["a", "b"]}), schema)
+    >>> encode_row(encoder, encoder.layout, {"app": "b"}).ids
+    tensor([[3]], dtype=torch.int32)
+    """
+    own = {f.name: f for f in part.fields}
+    ids: list[int] = []
+    numbers: list[float] = []
+    bags: list[np.ndarray] = []
+    lengths: list[int] = []
+    weights: list[float] = []
+    for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
+        if (at := own.get(field.name)) is None:
+            continue
+        cells = _one_cell(field, fitted, values[field.column])
+        if cells is None:
+            return None
+        if cells.lengths is None:
+            ids.append(int(cells.ids[0]) + at.offset)
+        else:
+            bags.append(cells.ids + np.int32(at.offset))
+            lengths.append(len(cells.ids))
+            weights.append(1 / len(cells.ids) if at.pooling == "mean" else 1.0)
+        if cells.numbers is not None:
+            numbers.append(float(cells.numbers[0]))
+    return Batch(
+        torch.tensor([ids], dtype=torch.int32),
+        torch.tensor([numbers], dtype=torch.float32),
+        torch.from_numpy(np.concatenate(bags)) if bags else torch.empty(0, dtype=torch.int32),
+        torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
+        torch.from_numpy(np.repeat(np.array(weights, np.float32), lengths)),
+    )
+
+
+def _one_cell(field: Field, fitted: Fitted, value: Any) -> Cells | None:
+    if isinstance(fitted, (Scaling, Bins)):
+        if value is not None and (type(value) not in (int, float) or not abs(value) <= FLOAT32_MAX):
+            return None
+        return number_cells(field, fitted, np.array([np.nan if value is None else float(value)]))
+    try:
+        if field.cell == "list":
+            texts = cell_list(value, field.separator, newest=field.max_length)
+            ids = fitted.ids_of(texts) if texts else np.array([MISSING], np.int32)
+            return Cells(ids, lengths=np.array([len(ids)], np.int64))
+        return Cells(fitted.ids_of([cell_text(value)]))
+    except TypeError:
+        return None
+
+
+PROBE_ROWS = 10_000
+
+
+def check_table(
+    frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = (), scratch: Scratch = IN_MEMORY
+) -> None:
+    """Check that a table has every column of the schema's fields, with numbers in numeric ones.
+
+    Columns of `made_later` are ignored.
+    """
+    for f in schema.fields:
+        if f.column in made_later:
+            continue
+        column = column_of(frame, f)
+        if f.cell == "number":
+            what = f"column {f.column!r} (field {f.name!r})"
+            for at in scratch.pieces(len(column)):
+                with counting_from(at.start):
+                    as_number(column[at], what, form=f.number_format)
+
+
+def check_shared_values(f: ListField, fitted: Fitted, column: pl.Series, scratch: Scratch) -> None:
+    """Check that some value of a history is one of the shared field's, which else would go unnoticed."""
+    assert isinstance(fitted, (Vocabulary, Hashing)), "only a Categorical field's rows are shared"
+    known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
+    # The first rows are nearly always sufficient, and a whole column of histories is long.
+    pieces = (column[at] for at in scratch.pieces(len(column)))
+    if not any((bag_cells(f, fitted, rows).ids >= known).any() for rows in chain([column.head(PROBE_ROWS)], pieces)):
+        raise DataError(
+            f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} (field "
+            f"{f.name!r}) holds a value of field {f.shares!r}; check the column and its separator {f.separator!r}"
+        )
+
+
+def column_of(frame: pl.DataFrame, f: Field) -> pl.Series:
+    """A field's column."""
+    if f.column not in frame.columns:
+        raise DataError(
+            f"the table must hold every column of the schema: {f.column!r} (field {f.name!r}) is missing among "
+            f"{', '.join(frame.columns)}"
+        )
+    return frame.get_column(f.column)

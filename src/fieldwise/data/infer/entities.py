@@ -1,20 +1,173 @@
 """Finding the columns of user and item ids by the rows: whose values repeat, and what is a function of what."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.infer.evidence import Agreement, agreements, collision_ratio, is_binning, is_round, tail
-from fieldwise.data.read.moments import read_moments
-from fieldwise.data.read.number_format import number_formats
+from fieldwise.data.encode.columns import number_formats
+from fieldwise.data.read.timestamps import parse_timestamps
 from fieldwise.schema import Field, Role
 from fieldwise.schema.ids import Who
 from fieldwise.schema.names import MOMENTARY, id_rank, kind_of_name, role_of, words_of
 
-__all__ = ["Entities", "find_entities"]
+ENOUGH = 20_000  # rows of a sample for one test
+_LEAST_PAIRS = 20
+_REPEATED = 0.3  # minimum share of rows that follow another row of their key
+_ERRORS = 0.02  # of two rows of one key, the share that may differ where the key determines a column
+_LIFT = 0.1  # that share relative to two rows at random
+_CONSTANT = 0.99  # two rows at random have the same cell so often: nothing determines a column that never varies
+_NEIGHBOURS = 3
+_SHRINKAGE = 10.0
+_BINS = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How often two rows of one key have the same cell, and how often two rows at random."""
+
+    same: float
+    chance: float
+
+    @property
+    def determined(self) -> bool:
+        """Whether the column is a function of the key, up to one row in a hundred."""
+        differ = 1 - self.same
+        return self.chance < _CONSTANT and differ <= _ERRORS and differ <= _LIFT * (1 - self.chance)
+
+
+def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[str, Agreement]:
+    """The agreement of each column within the values of a key; empty if too few rows share a value.
+
+    A sample of the key's values, with all of their rows, is sorted by key; neighbours are the pairs.
+
+    >>> rows = pl.DataFrame({"k": [1, 1, 2, 2] * 20, "shade": ["red", "red", "blue", "blue"] * 20, "n": range(80)})
+    >>> {name: found.determined for name, found in agreements(rows, "k", ["shade", "n"]).items()}
+    {'shade': True, 'n': False}
+    """
+    keys = frame.get_column(key)
+    codes = keys.hash(seed=0).to_numpy()
+    taken = np.flatnonzero((codes % (frame.height // ENOUGH + 1) == 0) & keys.is_not_null().to_numpy())
+    rows = taken[np.argsort(codes[taken], kind="stable")][: 3 * ENOUGH]
+    pair = codes[rows][1:] == codes[rows][:-1]
+    if pair.sum() < max(_LEAST_PAIRS, _REPEATED * len(rows)):
+        return {}
+    some = frame.select(columns)[rows]
+    return {c: found for c in columns if (found := _agreement(some.get_column(c), pair)) is not None}
+
+
+def _agreement(column: pl.Series, pair: np.ndarray) -> Agreement | None:
+    if isinstance(column.dtype, (pl.List, pl.Array)):
+        kind = pl.List(pl.String)
+        column = column.cast(kind, strict=False).list.join("\x1f") if not column.dtype.inner.is_nested() else column
+    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
+        return None
+    present, cells = column.is_not_null().to_numpy(), column.hash(seed=0).to_numpy()
+    both = pair & present[1:] & present[:-1]
+    if both.sum() < _LEAST_PAIRS:
+        return None
+    counts = np.unique(cells[present], return_counts=True)[1].astype(np.float64)
+    chance = float((counts**2).sum() / counts.sum() ** 2)
+    return Agreement(same=float((cells[1:] == cells[:-1])[both].mean()), chance=chance)
+
+
+def is_binning(frame: pl.DataFrame, key: str, column: str) -> bool:
+    """Whether a column that a number determines only groups or rescales it, as decades do with years.
+
+    >>> years = pl.DataFrame({"year": range(1950, 2000)})
+    >>> years = years.with_columns(decade=pl.col("year") // 10, k=pl.col("year") % 7)
+    >>> is_binning(years, "year", "decade"), is_binning(years, "year", "k")
+    (True, False)
+    """
+    if not frame.schema[key].is_numeric():
+        return False
+    firsts = frame.select(k=pl.col(key), c=pl.col(column)).drop_nulls().unique("k").sort("k").head(ENOUGH)
+    cells = firsts.get_column("c")
+    if cells.dtype.is_numeric():
+        steps = np.sign(np.diff(cells.to_numpy().astype(np.float64)))
+        steps = steps[steps != 0]
+        return bool(len(steps)) and abs(float(steps.mean())) > 0.9
+    codes = cells.hash(seed=0).to_numpy() if not cells.dtype.is_nested() else np.arange(len(cells))
+    groups = len(np.unique(codes))  # text that is one to one with the numbers names them
+    return groups < 0.8 * len(codes) and int((codes[1:] != codes[:-1]).sum()) <= 1.5 * (groups - 1) + 1
+
+
+def collision_ratio(numbers: np.ndarray) -> float:
+    """How much oftener rows share a whole number than a density that is smooth among neighbouring numbers would give.
+
+    About 1 for counts, ages and amounts. Ids have gaps, or some are used much more than their neighbours: above 1.5.
+
+    >>> rng = np.random.default_rng(0)
+    >>> ages, ids = rng.normal(40, 12, 4000).astype(int), rng.permutation(10_000)[:300][rng.integers(0, 300, 4000)]
+    >>> collision_ratio(ages) < 1.3, collision_ratio(ids) > 5
+    (True, True)
+    """
+    values, counts = np.unique(numbers.astype(np.int64), return_counts=True)
+    if len(values) < 2 * _NEIGHBOURS:
+        return 1.0
+    values = (values - values[0]) // max(1, int(np.gcd.reduce(np.diff(values))))
+    windows = len(values) // _NEIGHBOURS
+    inner = slice(0, windows * _NEIGHBOURS)
+    grid, many = values[inner].reshape(windows, -1), counts[inner].reshape(windows, -1).astype(np.float64)
+    after = np.append(values[_NEIGHBOURS::_NEIGHBOURS], values[-1] + 1)[:windows]
+    width = (after - grid[:, 0]).astype(np.float64).clip(min=_NEIGHBOURS)
+    total = many.sum(axis=1)
+    expected = float((total * (total - 1) / width).sum())
+    observed = float((many * (many - 1)).sum())
+    return observed / max(expected, _LEAST_PAIRS) if max(observed, expected) > _LEAST_PAIRS else 1.0
+
+
+def is_round(numbers: np.ndarray) -> bool:
+    """Whether people or prices rounded the numbers: many end alike, on 0, 5 or 9.
+
+    >>> is_round(np.array([1990, 2490, 990, 12990] * 10)), is_round(np.arange(1000))
+    (True, False)
+    """
+    values = np.unique(np.abs(numbers.astype(np.int64)))
+    if len(values) < 4:
+        return False
+    last = np.bincount(values % 10, minlength=10) / len(values)
+    return bool(last.max() > 0.4 or last[0] + last[5] > 0.6)
+
+
+def tail(counts: np.ndarray) -> float:
+    """How unequally values are used: the mean of squared counts by the square of their mean; 1 if all are alike."""
+    mean = float(counts.mean())
+    return max(0.0, float((counts.astype(np.float64) ** 2).mean()) - mean) / mean**2
+
+
+def bins_lead(numbers: np.ndarray, target: np.ndarray) -> float:
+    """How much better quantile bins predict a target on held-out rows than categories do, in standard errors.
+
+    Both predict by the shrunken mean of half of the rows, and are compared by squared error on the other half.
+
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.integers(0, 400, 8000)
+    >>> smooth, jagged = (rng.random(8000) < share for share in (x / 400, x * 37 % 101 / 101))
+    >>> bins_lead(x, smooth) > 2, bins_lead(x, jagged) < -2
+    (True, True)
+    """
+    rows = np.random.default_rng(0).permutation(len(numbers))[: 2 * ENOUGH]
+    numbers, target = numbers[rows], target[rows].astype(np.float64)
+    codes = np.unique(numbers, return_inverse=True)[1]
+    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _BINS + 1)[1:-1]))
+    bins = np.searchsorted(edges, numbers)
+    half = len(rows) // 2
+    errors = [(target[half:] - _held_out(group, target, half)) ** 2 for group in (codes, bins)]
+    lead = errors[0] - errors[1]
+    spread = float(lead.std())
+    return float(lead.mean()) / spread * len(lead) ** 0.5 if spread > 0 else 0.0
+
+
+def _held_out(codes: np.ndarray, target: np.ndarray, half: int) -> np.ndarray:
+    groups = int(codes.max()) + 1
+    count = np.bincount(codes[:half], minlength=groups)
+    total = np.bincount(codes[:half], weights=target[:half], minlength=groups)
+    mean = (total + _SHRINKAGE * float(target[:half].mean())) / (count + _SHRINKAGE)
+    return np.asarray(mean[codes[half:]])
+
 
 _MOST_KEYS = 24
 _ROWS_A_VALUE = 2.5  # an id occurs in this many rows on average, at least
@@ -36,30 +189,26 @@ class Entities:
     Args:
         ids: the column of each side that has one.
         within: by key, the agreement of every column within its values; of all keys that were looked at.
-        aliases: by column, the id that it is one to one with.
+        determined: by key, the columns that are functions of it.
+        functions: these without the key, and without those that only group or rescale its numbers.
         reasons: by side, why.
         doubts: by column, what the user must check.
     """
 
     ids: dict[Who, str] = field(default_factory=dict)
     within: dict[str, dict[str, Agreement]] = field(default_factory=dict)
-    aliases: dict[str, str] = field(default_factory=dict)
+    determined: dict[str, set[str]] = field(default_factory=dict)
+    functions: dict[str, set[str]] = field(default_factory=dict)
     reasons: dict[Who, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
 
     def settled(self) -> set[str]:
         """The ids and the columns that they determine."""
-        found = {c for key in self.ids.values() for c, one in self.within.get(key, {}).items() if one.determined}
-        return found | set(self.ids.values())
+        return set(self.ids.values()).union(*(self.determined[key] for key in self.ids.values()))
 
     def key_of(self, column: str) -> str | None:
         """The id that determines a column, if one does."""
-        return next((k for k in self.ids.values() if k != column and self.determines(k, column)), None)
-
-    def functions_of(self, frame: pl.DataFrame, column: str) -> int:
-        """How many columns are functions of a column, and no mere groups of its numbers."""
-        found = [c for c, one in self.within.get(column, {}).items() if c != column and one.determined]
-        return sum(c not in self.ids.values() and not is_binning(frame, column, c) for c in found)
+        return next((k for k in self.ids.values() if k != column and column in self.determined[k]), None)
 
     def role(self, column: str, f: Field) -> tuple[Role, str]:
         """The role of a field and the reason: that of the id that determines its column, else by its name.
@@ -85,31 +234,43 @@ class Entities:
             return "context", f"it varies within one {self.ids[named]!r}"
         return named, reason
 
-    def determines(self, key: str, column: str) -> bool:
-        """Whether a column is a function of a key."""
-        found = self.within.get(key, {}).get(column)
-        return found is not None and found.determined
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class _Key:
-    """A column that may be an id, and what speaks for it."""
+    """A column that may be an id, and what speaks for it.
 
-    column: str
+    Args:
+        cells: the column.
+        place: its place in the table.
+        distinct: how many values it has.
+        rank: how much its name looks like an id, see `id_rank`.
+        role: the side that its name tells.
+        functions: the columns that it determines, without those that only group or rescale its numbers.
+        aliases: the keys that it is one to one with and a better id than.
+        narrow: how close in time a value's rows are.
+        score: all of this together.
+    """
+
+    cells: pl.Series
+    place: int
     distinct: int
     rank: int
     role: Role
-    score: float = 0.0
+    functions: set[str] = field(default_factory=set)
+    aliases: list[str] = field(default_factory=list)
     narrow: float = 1.0
+    score: float = 0.0
+
+    @property
+    def column(self) -> str:
+        """Its name."""
+        return self.cells.name
 
 
 def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]) -> Entities:
     """The user and item ids of a table.
 
-    Args:
-        frame: the table.
-        skip: columns that are no ids, and that say nothing of any: the label, columns that are left out.
-        times: columns that look like times, the likeliest first.
+    Columns to `skip` are no ids, and say nothing of any; `times` look like times, the likeliest first.
 
     >>> rng = np.random.default_rng(0)
     >>> user, item = rng.integers(0, 90, 4000), rng.integers(0, 60, 4000)
@@ -121,33 +282,30 @@ def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]
     keys = _possible(frame, [*skip, *times])
     others = [c for c in frame.columns if c not in skip]
     within = {key.column: agreements(frame, key.column, others) for key in keys}
-    found = Entities(within=within)
     keys = [key for key in keys if within[key.column] or key.rank >= 2]
-    functions = {key.column: _functions(frame, key, found) for key in keys}
-    told = {c for key in keys for c, one in within[key.column].items() if one.determined}
-    place = _places(frame, next((c for c in times if c not in told), None))
-    aliases = _aliases(keys, functions, frame)
-    keys = [key for key in keys if key.column not in aliases]
-    spread = {key.column: _narrowness(frame.get_column(key.column), place) for key in keys}
-    keys = _without_coarser(keys, functions, spread)
-    scored = [_scored(frame, key, functions, aliases, spread[key.column]) for key in keys]
-    scored.sort(key=lambda key: -key.score)
-    best = scored[0] if scored and scored[0].score >= _SURE else None
-    sure = [key for key in scored if best and (key.score >= _LIKELY or (key.score > 0 and _once(frame, best, key)))]
-    ids = _sides(frame, sure, functions, aliases) if sure else {}
-    left = next(
-        (
-            key.column
-            for key in scored
-            if len(ids) == 1 and best and key.column not in functions[best.column] | {best.column}
-        ),
-        None,
-    )
+    determined = {key.column: {c for c, one in within[key.column].items() if one.determined} for key in keys}
+    for key in keys:
+        key.functions = {c for c in determined[key.column] - {key.column} if not is_binning(frame, key.column, c)}
+    functions = {key.column: key.functions for key in keys}
+    place = _places(frame, next((c for c in times if c not in set().union(*determined.values())), None))
+    keys = _without_aliases(keys)
+    for key in keys:
+        key.narrow = _narrowness(key.cells, place)
+    keys = _without_coarser(keys)
+    for key in keys:
+        key.score = _score(key)
+    keys.sort(key=lambda key: -key.score)
+    best = keys[0] if keys and keys[0].score >= _SURE else None
+    sure = [key for key in keys if best and (key.score >= _LIKELY or (key.score > 0 and _once(best, key)))]
+    ids = _sides(frame, sure)
+    alone = best if len(ids) == 1 else None
+    left = next((key.column for key in keys if alone and key.column not in alone.functions | {alone.column}), None)
     named = {side: key for side, key in ids.items() if key.rank >= 2 or key.role == side}
     return Entities(
         ids={side: key.column for side, key in ids.items()},
         within=within,
-        aliases={c: to for c, to in aliases.items() if to in {key.column for key in ids.values()}},
+        determined=determined,
+        functions=functions,
         reasons={side: "its name and rows" if side in named else "its rows" for side in ids},
         doubts={
             key.column: f"column {key.column!r} was taken for the {side} ids by its rows, not by its name: correct "
@@ -162,7 +320,7 @@ def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]
 def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
     """Columns of whole numbers or text whose values repeat, those of most values first."""
     found = []
-    for column in frame.iter_columns():
+    for place, column in enumerate(frame.iter_columns()):
         name, kind = column.name, column.dtype
         is_text = kind in (pl.String, pl.Categorical, pl.Enum)
         if name in skip or not (is_text or kind.is_numeric()):
@@ -176,7 +334,7 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
         some = present.cast(pl.String).head(1000) if is_text else None
         low, high = present.min(), present.max()
         huge = isinstance(low, int) and isinstance(high, int) and max(-low, high) > 2**53
-        is_code = huge or (some is not None and float(some.str.contains(_LONG_CODE).mean() or 0) > 0.9)  # type: ignore[arg-type]
+        is_code = huge or (some is not None and _share(some, _LONG_CODE) > 0.9)
         repeats = len(present) >= max((_ROWS_A_CODE if is_code else _ROWS_A_VALUE) * distinct, 0.5 * frame.height)
         if distinct < least or not (repeats or (rank >= 2 and distinct <= 0.95 * len(present))):
             continue
@@ -184,14 +342,8 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
             continue
         if kind.is_numeric() and rank < 2 and not huge and (present.min() or 0) < 0:  # type: ignore[operator]
             continue
-        found.append(_Key(column=name, distinct=distinct, rank=rank, role=role))
+        found.append(_Key(cells=column, place=place, distinct=distinct, rank=rank, role=role))
     return sorted(found, key=lambda key: (-(key.rank >= 2), -key.distinct))[:_MOST_KEYS]
-
-
-def _functions(frame: pl.DataFrame, key: _Key, found: Entities) -> set[str]:
-    """The columns that a key determines, without those that only group or rescale its numbers."""
-    determined = [c for c, one in found.within[key.column].items() if c != key.column and one.determined]
-    return {c for c in determined if not is_binning(frame, key.column, c)}
 
 
 def _places(frame: pl.DataFrame, time: str | None) -> np.ndarray:
@@ -199,7 +351,7 @@ def _places(frame: pl.DataFrame, time: str | None) -> np.ndarray:
     if time is None:
         return np.arange(frame.height) / max(1, frame.height)
     order = frame.get_column(time)
-    order = read_moments(order).values if order.dtype == pl.String else order
+    order = parse_timestamps(order).values if order.dtype == pl.String else order
     return order.rank("average").fill_null(0).to_numpy() / max(1, frame.height)
 
 
@@ -215,78 +367,69 @@ def _narrowness(column: pl.Series, place: np.ndarray) -> float:
     return distance(place) / max(1e-9, distance(np.random.default_rng(0).permutation(place)))
 
 
-def _aliases(keys: Sequence[_Key], functions: Mapping[str, set[str]], frame: pl.DataFrame) -> dict[str, str]:
-    """By column, the one that it is one to one with and that is the better id."""
+def _without_aliases(keys: Sequence[_Key]) -> list[_Key]:
+    """The keys, of those that are one to one the better id alone."""
 
     def quality(key: _Key) -> tuple[float, ...]:
-        column = frame.get_column(key.column)
-        text = column.dtype == pl.String  # an id without a name of one stands before its title, an amount after it
-        spaces = float(column.head(1000).str.contains(r"\s").mean() or 0) if text else float(not key.rank)  # type: ignore[arg-type]
+        text = key.cells.dtype == pl.String  # an id without a name of one stands before its title, an amount after it
+        spaces = _share(key.cells.head(1000), r"\s") if text else float(not key.rank)
         rank = key.rank if key.role != "context" else min(key.rank, 1)
-        return rank - (kind_of_name(key.column) == "quantity"), -round(spaces), -frame.columns.index(key.column)
+        return rank - (kind_of_name(key.column) == "quantity"), -round(spaces), -key.place
 
-    found: dict[str, str] = {}
-    for one, other in combinations(sorted(keys, key=quality, reverse=True), 2):
-        if one.column not in found and other.column in functions[one.column] and one.column in functions[other.column]:
-            found.setdefault(other.column, one.column)
-    return found
-
-
-def _without_coarser(
-    keys: Sequence[_Key], functions: Mapping[str, set[str]], narrow: Mapping[str, float]
-) -> list[_Key]:
-    """Keys that no finer one determines (as an item its brand), and that are no visit of another one's values."""
     out: set[str] = set()
-    for fine in keys:
-        for coarse in keys:
-            if coarse.column not in functions[fine.column] or fine.column == coarse.column:
-                continue
-            own = functions[fine.column] - functions[coarse.column] - {coarse.column}
-            named = (coarse.rank >= 2) - (fine.rank >= 2)
-            many = coarse.distinct > max(_VISITS * fine.distinct, 50)
-            is_visit = not own and many and narrow[fine.column] < _BRIEF * narrow[coarse.column]
-            is_group = coarse.role == "item" and coarse.rank == 2 and bool(own)  # as the show of episodes
-            out.add(fine.column if is_visit or (named > 0 and not is_group) else coarse.column)
+    for one, other in combinations(sorted(keys, key=quality, reverse=True), 2):
+        both = other.column in one.functions and one.column in other.functions
+        if both and one.column not in out and other.column not in out:
+            out.add(other.column)
+            one.aliases.append(other.column)
     return [key for key in keys if key.column not in out]
 
 
-def _once(frame: pl.DataFrame, one: _Key, other: _Key) -> bool:
+def _without_coarser(keys: Sequence[_Key]) -> list[_Key]:
+    """Keys that no finer one determines (as an item its brand), and that are no visit of another one's values."""
+    out: set[str] = set()
+    for fine, coarse in permutations(keys, 2):
+        if coarse.column not in fine.functions:
+            continue
+        own = fine.functions - coarse.functions - {coarse.column}
+        named = (coarse.rank >= 2) - (fine.rank >= 2)
+        many = coarse.distinct > max(_VISITS * fine.distinct, 50)
+        is_visit = not own and many and fine.narrow < _BRIEF * coarse.narrow
+        is_group = coarse.role == "item" and coarse.rank == 2 and bool(own)  # as the show of episodes
+        out.add(fine.column if is_visit or (named > 0 and not is_group) else coarse.column)
+    return [key for key in keys if key.column not in out]
+
+
+def _once(one: _Key, other: _Key) -> bool:
     """Whether a pair of values comes back far less often than by chance, as who rates what does so once."""
-    pairs = frame.select(one.column, other.column)
+    pairs = pl.DataFrame([one.cells, other.cells])
     random = pairs.with_columns(pl.col(other.column).shuffle(seed=0))
-    chance = frame.height - random.n_unique()
-    return chance > 30 and frame.height - pairs.n_unique() < 0.3 * chance
+    chance = pairs.height - random.n_unique()
+    return chance > 30 and pairs.height - pairs.n_unique() < 0.3 * chance
 
 
-def _scored(
-    frame: pl.DataFrame, key: _Key, functions: Mapping[str, set[str]], aliases: Mapping[str, str], narrow: float
-) -> _Key:
-    """The key with what speaks for an id: name, own functions, many values, unequal use, gaps in its numbers."""
-    column = frame.get_column(key.column).drop_nulls()
+def _score(key: _Key) -> float:
+    """What speaks for an id: name, own functions, many values, unequal use, gaps in its numbers."""
+    present = key.cells.drop_nulls()
     score = 1.5 if key.rank >= 2 else 0.5 * key.rank - 0.5 * (kind_of_name(key.column) == "quantity")
-    own = functions[key.column] - {c for c, to in aliases.items() if to == key.column}
-    score += 0.6 * min(3, len(own)) + (0.6 if key.column in aliases.values() else 0.0)
-    score += float(np.clip(np.log10(key.distinct / (0.5 * frame.height**0.5)), -1, 1))
-    some = column.gather_every(max(1, len(column) // 50_000))
-    if column.dtype.is_numeric():
+    own = key.functions.difference(key.aliases)
+    score += 0.6 * min(3, len(own)) + (0.6 if key.aliases else 0.0)
+    score += float(np.clip(np.log10(key.distinct / (0.5 * len(key.cells) ** 0.5)), -1, 1))
+    some = present.gather_every(max(1, len(present) // 50_000))
+    if present.dtype.is_numeric():
         numbers = some.cast(pl.Int64).to_numpy()
         ratio = collision_ratio(numbers)
         score += 1.0 if ratio > 3 else 0.5 if ratio > 1.5 else -1.5 if ratio < 1.3 and not own and key.rank < 2 else 0.0
-        score -= 0.7 * is_round(numbers)
-    else:
-        texts = some.unique().head(200).cast(pl.String)
-        score += 0.7 * (float(texts.str.contains(_CODE).mean() or 0) > 0.8)  # type: ignore[arg-type]
-        score += 0.3 * (tail(some.unique_counts().to_numpy()) > 1.5)
-    return _Key(column=key.column, distinct=key.distinct, rank=key.rank, role=key.role, score=score, narrow=narrow)
+        return score - 0.7 * is_round(numbers)
+    score += 0.7 * (_share(some.unique(maintain_order=True).head(200).cast(pl.String), _CODE) > 0.8)
+    return score + 0.3 * (tail(some.unique_counts().to_numpy()) > 1.5)
 
 
-def _sides(
-    frame: pl.DataFrame, keys: Sequence[_Key], functions: Mapping[str, set[str]], aliases: Mapping[str, str]
-) -> dict[Who, _Key]:
+def _sides(frame: pl.DataFrame, keys: Sequence[_Key]) -> dict[Who, _Key]:
     """The best two keys, neither of which determines the other, as user and item; or one alone."""
     best: tuple[float, _Key, _Key] | None = None
     for one, other in combinations(keys[:6], 2):
-        if other.column in functions[one.column] or one.column in functions[other.column]:
+        if other.column in one.functions or one.column in other.functions:
             continue
         if one.role == other.role != "context" and one.rank >= 2 and other.rank >= 2:
             continue  # two names of one side
@@ -294,41 +437,38 @@ def _sides(
         score = one.score + other.score + pairs
         if best is None or score > best[0]:
             best = score, one, other
-    lean = {key.column: _lean(frame, key, functions, aliases) for key in keys}
     if best is not None:
         _, one, other = best
-        difference = lean[one.column] - lean[other.column]
+        difference = _lean(frame, one) - _lean(frame, other)
         difference += float(np.clip(1.5 * np.log((other.narrow + 0.01) / (one.narrow + 0.01)), -1.5, 1.5))
         difference += float(np.clip(0.3 * np.log(one.distinct / other.distinct), -0.5, 0.5))
-        difference += 0.3 * np.sign(frame.columns.index(other.column) - frame.columns.index(one.column))  # users first
+        difference += 0.3 * np.sign(other.place - one.place)  # users first
         return {"user": one, "item": other} if difference >= 0 else {"user": other, "item": one}
     if not keys:
         return {}
-    key = keys[0]
-    toward = lean[key.column] + (0.5 if key.narrow < 0.7 else -0.5)
-    return {"user" if toward >= 0 else "item": key}
+    toward = _lean(frame, keys[0]) + (0.5 if keys[0].narrow < 0.7 else -0.5)
+    return {"user" if toward >= 0 else "item": keys[0]}
 
 
-def _lean(frame: pl.DataFrame, key: _Key, functions: Mapping[str, set[str]], aliases: Mapping[str, str]) -> float:
+def _lean(frame: pl.DataFrame, key: _Key) -> float:
     """Toward users (above 0) or items (below): by the key's name, what it determines, and the form of its values."""
     sign = {"user": 1.0, "item": -1.0, "context": 0.0}
     lean = 4.0 * sign[key.role]
-    votes = sum(sign[role_of(c)[0]] for c in functions[key.column])
+    votes = sum(sign[role_of(c)[0]] for c in key.functions)
     lean += float(np.clip(0.5 * votes, -1.5, 1.5))
-    lean -= 0.15 * len(functions[key.column])  # catalogues describe more than accounts do
-    for c in functions[key.column]:
-        column = frame.get_column(c)
+    lean -= 0.15 * len(key.functions)  # catalogues describe more than accounts do
+    for column in frame.select(key.functions).iter_columns():
         if column.dtype == pl.String:
-            some = column.drop_nulls().unique().head(200)
-            several = float(some.str.contains(r"[|;,/]").mean() or 0)  # type: ignore[arg-type]
-            lean -= 0.7 * (several > 0.3)
+            lean -= 0.7 * (_share(column.drop_nulls().unique(maintain_order=True).head(200), r"[|;,/]") > 0.3)
         elif column.dtype.is_float():
             lean -= 0.3  # amounts and measures are items' more often than users'
-    column = frame.get_column(key.column)
-    if column.dtype == pl.String:
-        some = column.drop_nulls().unique().head(200)
-        lean += 1.5 * (float(some.str.contains(_EMAIL).mean() or 0) > 0.9)  # type: ignore[arg-type]
-        lean -= 0.7 * (float(some.str.contains(r"\s").mean() or 0) > 0.5)  # type: ignore[arg-type]
-    if key.column in aliases.values():
-        lean -= 0.5  # a title
-    return lean
+    if key.cells.dtype == pl.String:
+        some = key.cells.drop_nulls().unique(maintain_order=True).head(200)
+        lean += 1.5 * (_share(some, _EMAIL) > 0.9)
+        lean -= 0.7 * (_share(some, r"\s") > 0.5)
+    return lean - 0.5 if key.aliases else lean  # a title
+
+
+def _share(texts: pl.Series, pattern: str) -> float:
+    """The share of texts that match a pattern."""
+    return float(texts.str.contains(pattern).mean() or 0)  # type: ignore[arg-type]

@@ -1,19 +1,166 @@
-"""Inferring the kind of field from a column's contents, with a reason."""
+"""Inferring the time column and the fields from a table's names and contents."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import as_list, as_text
-from fieldwise.data.infer.evidence import bins_lead, collision_ratio, is_round
-from fieldwise.data.infer.time import looks_like_dates
-from fieldwise.data.read.number_format import number_formats
+from fieldwise.data.encode.columns import as_list, as_text, number_formats
+from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, is_round
+from fieldwise.data.read.timestamps import ParsedTimestamps, parse_timestamps
 from fieldwise.data.read.vectors import MOST_POSITIONS, vector_length
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence
-from fieldwise.schema.names import HISTORIES, MOMENTARY, id_rank, kind_of_name, words_of
+from fieldwise.schema.names import HISTORIES, MOMENTARY, TIMES, id_rank, kind_of_name, name_matches, words_of
 
-__all__ = ["Known", "guess_field"]
+_PROBE = 200
+_NEARLY_UNIQUE = 0.5
+_ENOUGH = 500  # rows whose order is no accident
+_TIME_WORDS = frozenset(("ts", "time", "timestamp", "datetime", "date", "day", "when", "at", "stamp", "epoch", "unix"))
+_PAST = """
+birth birthday birthdate dob born release released publish published publication expiry expires joined join signup since
+registered registration founded built issued opened launch launched due deadline updated modified
+"""
+_NOT_EVENTS = frozenset(_PAST.split())  # times of a person's or an item's life, not of the event
+_CALENDAR = (
+    r"(?i)\b(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|week|woche|semaine|semana|"
+    r"kw|q[1-4]|day|month|am|pm)"
+)
+_STAMPS = ((9e8, 2.2e9, "seconds"), (9e11, 2.2e12, "milliseconds"), (9e14, 2.2e15, "microseconds"))  # 1998 to 2039
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessedTime:
+    """The column that orders rows, if any.
+
+    Args:
+        column: its name.
+        format: format of its text, if this decides between day-month and month-day.
+        note: the reason for the choice.
+        doubt: what the user must specify.
+        others: further columns that look like times of events, each with the reason why it was not used.
+    """
+
+    column: str | None = None
+    format: str | None = None
+    note: str = ""
+    doubt: str = ""
+    others: dict[str, str] = field(default_factory=dict)
+
+
+def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
+    """The column that orders a table's rows.
+
+    `skip` has columns with another role: the label, ids, columns that describe a user or an item.
+
+    >>> guess_time(pl.DataFrame({"when": ["2026-01-31", "2026-02-01", "2026-02-02"], "x": [1, 2, 3]}), ()).column
+    'when'
+    """
+    columns = [c for c in frame.columns if c not in skip]
+    named = [c for c in columns if name_matches(c, TIMES)]
+    others = [c for c in columns if c not in named and _NOT_EVENTS.isdisjoint(words_of(c))]
+    past = [c for c in columns if c not in (*named, *others) and _grows(frame.get_column(c))]
+    found, left = GuessedTime(), {}
+    for name in (*named, *others, *past):
+        guess, fault = _time(frame.get_column(name), named=name in named)
+        if guess is not None and found.column is None:
+            found = guess
+        elif guess is not None or fault:
+            left[name] = fault or "another time besides the one that orders rows"
+    return replace(found, others=left)
+
+
+def looks_like_dates(words: pl.Series) -> bool:
+    """Whether text cells are dates, from a sample."""
+    present = words.drop_nulls()
+    some = present.gather_every(max(1, len(present) // _PROBE)).head(_PROBE)
+    if not len(some) or some.cast(pl.Float64, strict=False).null_count() < len(some):
+        return False
+    found = parse_timestamps(some)
+    return found.other is not None or found.values.null_count() == 0
+
+
+def looks_like_a_calendar(column: pl.Series) -> bool:
+    """Whether cells name days, weeks or months beside numbers, though no format reads them, such as `Week 3, Tue`."""
+    if column.dtype != pl.String:
+        return False
+    some = column.drop_nulls().unique(maintain_order=True).head(_PROBE)
+    named = some.str.contains(_CALENDAR) & some.str.contains(r"\d")
+    return len(some) > 10 and float(named.mean() or 0) > 0.9  # type: ignore[arg-type]
+
+
+def _grows(column: pl.Series) -> bool:
+    """Whether times grow with the rows, as those of a log's events do, and those of persons and items do not."""
+    if column.dtype == pl.String and looks_like_dates(column):
+        column = parse_timestamps(column).values
+    return column.dtype != pl.String and not column.null_count() and len(column) >= _ENOUGH and column.is_sorted()
+
+
+def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
+    """The column as a time, or the reason why a column that looks like a time cannot order rows."""
+    name, kind = column.name, column.dtype
+    by_name = ", by its name" if named or _TIME_WORDS & set(words_of(name)) else ""
+    moments, why = None, ""
+    if kind in (pl.Datetime, pl.Date):
+        why = f"orders the rows: it holds {'days' if kind == pl.Date else 'times'}"
+    elif kind == pl.String and looks_like_dates(column):
+        moments, why = parse_timestamps(column), "orders the rows: its text is dates"
+    elif kind.is_numeric() and named:
+        why = "orders the rows"
+    elif kind.is_integer() and _calendar_numbers(column):
+        why = "orders the rows: its numbers are dates, year first"
+    elif kind.is_integer() and (unit := _stamps(column, bool(by_name))):
+        why = f"orders the rows: its numbers are {unit} since 1970"
+    if not why:
+        return None, ""
+    empty = column.null_count() if moments is None or moments.other else moments.values.null_count()
+    if empty:
+        return (
+            None,
+            f"a time by its contents, but {empty:,} of {len(column):,} rows have none, so it cannot order the rows",
+        )
+    if column.n_unique() < 3:
+        return None, "a time by its contents, but with fewer than 3 different values"
+    note = f"time: {why}{by_name}; not a field, since future times do not occur in training rows"
+    form = None if moments is None else moments.format
+    return GuessedTime(column=name, format=form, note=note, doubt=_doubt(name, column, moments)), ""
+
+
+def _doubt(name: str, column: pl.Series, moments: ParsedTimestamps | None) -> str:
+    if moments is not None and moments.mixed:
+        return (
+            f"the times of column {name!r} are not comparable: {moments.mixed}; write the offset into every cell, or "
+            "convert all to one time zone and omit it"
+        )
+    if moments is None or moments.other is None:
+        return ""
+    first, second = moments.other
+    return (
+        f"day and month of the time column {name!r} are ambiguous ({column.drop_nulls()[0]!r}): write "
+        f'time_format = "{first}" or time_format = "{second}" below time'
+    )
+
+
+def _calendar_numbers(column: pl.Series) -> bool:
+    """Whether numbers are dates such as 20260131, with or without hour and minute, over at most thirty years."""
+    present = column.drop_nulls().head(_PROBE * 50)
+    if not len(present) or present.n_unique() < 3 or (present.min() or 0) < 19_000_000:  # type: ignore[operator]
+        return False
+    text = present.cast(pl.String)
+    if text.str.len_bytes().n_unique() > 1:
+        return False
+    years = text.str.head(4).cast(pl.Int64)
+    pattern = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:[01]\d|2[0-3])?(?:[0-5]\d){0,2}$"
+    return bool(text.str.contains(pattern).all()) and int(years.max()) - int(years.min()) <= 30  # type: ignore[arg-type]
+
+
+def _stamps(column: pl.Series, named: bool) -> str:
+    low, high = column.min(), column.max()
+    if not isinstance(low, int) or not isinstance(high, int) or low == high:
+        return ""
+    several = named or column.n_unique() >= _NEARLY_UNIQUE * len(column)
+    return next((unit for least, most, unit in _STAMPS if several and least <= low and high <= most), "")
+
 
 _SEPARATORS = ("|", ";", ",", "/")
 _MANY_CELLS = 0.2  # a separator in at least this share of the cells makes a bag
@@ -35,150 +182,196 @@ _FEWER = "project it to fewer, for example by PCA, or write a column for each nu
 _LISTS = "write them with a separator, as a|b|c, or keep the table as Parquet, where a list is a list"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """What is known of the table beside a column, when its kind is inferred.
+Guess = tuple[Field | None, str, str]
+"""The field inferred from a column, or None; the reason; and what the user must check, or an empty text."""
+
+
+class FieldGuesser:
+    """Infers the fields of a table, given its ids and its label.
 
     Args:
-        is_id: whether it is the user or item id.
-        first: the rows that show each value of the id that determines the column once; None if none does.
-        functions: how many columns are functions of its numbers, and no mere groups of them.
+        frame: the table.
+        found: its ids, and the columns that are functions of others.
         target: the label's targets, null where a row is dropped; None if there is no label.
-        sampled: the share of the table's rows that the column has, if it is a random sample of them.
-    """
+        sampled: the share of the whole table's rows that `frame` has, if it is a random sample of them.
 
-    is_id: bool = False
-    first: pl.Series | None = None
-    functions: int = 0
-    target: pl.Series | None = None
-    sampled: float = 1.0
-
-
-NOTHING = Known()
-
-
-def guess_field(column: pl.Series, role: Role, known: Known = NOTHING) -> tuple[Field | None, str, str]:
-    """The field inferred from a column, or None; the reason; and what the user must check, or "".
-
-    Args:
-        column: the cells.
-        role: the field's role.
-        known: what is known of the table beside it.
-
-    >>> guess_field(pl.Series("tags", ["a|b", "b", "b|a", "a"]), "item")[0].kind
+    >>> tags = pl.Series("tags", ["a|b", "b", "b|a", "a"])
+    >>> FieldGuesser(tags.to_frame(), Entities()).guess(tags, "item")[0].kind
     'bag'
     """
-    name, kind = column.name, column.dtype
-    if kind in (pl.List, pl.Array):
-        return *_from_lists(column, role), ""
-    if kind.is_nested() or kind in (pl.Object, pl.Binary):
-        return None, f"no field reads its type {kind}", ""
-    present = as_text(column).drop_nulls()
-    distinct = present.n_unique()
-    if not distinct:
-        return None, "every cell is empty", ""
-    if distinct == 1:
-        return None, "it is constant", ""
-    if kind == pl.Duration:
-        return _binned(name, role, len(column)), "durations, in seconds, cut into bins", ""
-    if kind.is_temporal():
-        return None, "a date or time must be converted first (to its hour, its weekday)", ""
-    if not kind.is_numeric() and kind != pl.Boolean:
-        return _from_text(present, role, distinct, known)
-    if kind == pl.Boolean:
-        return Categorical(name, role=role), "it is true or false", ""
-    number = column.drop_nulls()
-    number = number.filter(number.is_finite()) if kind.is_float() else number
-    whole = not kind.is_float() or bool((number % 1 == 0).all())
-    if whole and max(number.max() or 0, -(number.min() or 0)) > 2**53:  # type: ignore[operator]
-        if _nearly_unique(distinct, len(number), known.sampled) or distinct == len(number) > _MANY_ROWS:
-            return None, _unique(distinct, len(number)), ""
-        return Categorical(name, role=role), f"whole numbers too great for a measure, {distinct} of them", ""
-    if not whole:
-        return _binned(name, role, len(column)), f"numbers with fractions, {_IN_BINS}", ""
-    return _from_whole(column, number.cast(pl.Int64), role, distinct, known)
 
+    def __init__(
+        self, frame: pl.DataFrame, found: Entities, target: pl.Series | None = None, sampled: float = 1.0
+    ) -> None:
+        self.frame, self.found, self._target, self._sampled = frame, found, target, sampled
 
-def _from_whole(
-    column: pl.Series, number: pl.Series, role: Role, distinct: int, known: Known
-) -> tuple[Field | None, str, str]:
-    """The field of whole numbers: categories if they are ids or codes, bins if they count or measure something."""
-    name, rows = column.name, len(number)
-    if known.is_id:
-        return Categorical(name, role=role), f"whole numbers used as ids, {distinct} of them", ""
-    called = kind_of_name(name)
-    low, high = number.min(), number.max()
-    assert isinstance(low, int)
-    assert isinstance(high, int)
-    numbering = high - low < 1.05 * distinct and distinct > _MANY_ROWS
-    unique = _nearly_unique(distinct, rows, known.sampled) or (distinct == rows > _MANY_ROWS)
-    if unique and (called == "code" or (distinct == rows and (numbering or _never_collide(number.to_numpy())))):
-        return None, _unique(distinct, rows), ""
-    if known.first is None and distinct > _MANY_ROWS and _is_running(number.to_numpy()):
-        return None, "a running number: it only grows with the rows, so future ones do not occur in training rows", ""
-    if distinct == 2:
-        return Categorical(name, role=role), "whole numbers with 2 values", ""
-    score, why = _leaning(column, number, known, called)
-    category = score > 0 or (score == 0 and distinct <= 3)
-    against = {"code": not category, "quantity": category}.get(called, False)
-    doubt = ""
-    if abs(score) < 1 or against or (abs(score) < 2 and not called and rows < _REPEATS * distinct):
-        kind, other = ("categories", "numeric") if category else ("numbers in bins", "categorical")
-        doubt = (
-            f"the whole numbers of column {name!r} were taken for {kind}, as {why or 'nothing tells'}"
-            f'{f", although its name tells a {called}" if against else ""}: write kind = "{other}" if they are not'
-        )
-    if category:
-        return Categorical(name, role=role), f"whole numbers used as codes, {distinct} of them ({why})", doubt
-    return _binned(name, role, len(column)), f"whole numbers that count or measure ({why}), {_IN_BINS}", doubt
+    def guess(self, column: pl.Series, role: Role) -> Guess:
+        """The field inferred from a column of the table."""
+        name, kind = column.name, column.dtype
+        if kind in (pl.List, pl.Array):
+            return _from_lists(column, role)
+        if kind.is_nested() or kind in (pl.Object, pl.Binary):
+            return None, f"no field reads its type {kind}", ""
+        present = as_text(column).drop_nulls()
+        distinct = present.n_unique()
+        if not distinct:
+            return None, "every cell is empty", ""
+        if distinct == 1:
+            return None, "it is constant", ""
+        if kind == pl.Duration:
+            return _binned(name, role, len(column)), "durations, in seconds, cut into bins", ""
+        if kind.is_temporal():
+            return None, "a date or time must be converted first (to its hour, its weekday)", ""
+        if not kind.is_numeric() and kind != pl.Boolean:
+            return self._from_text(present, role, distinct)
+        if kind == pl.Boolean:
+            return Categorical(name, role=role), "it is true or false", ""
+        number = column.drop_nulls()
+        number = number.filter(number.is_finite()) if kind.is_float() else number
+        whole = not kind.is_float() or bool((number % 1 == 0).all())
+        if whole and max(number.max() or 0, -(number.min() or 0)) > 2**53:  # type: ignore[operator]
+            if why := self._unique(distinct, len(number)):
+                return None, why, ""
+            return Categorical(name, role=role), f"whole numbers too great for a measure, {distinct} of them", ""
+        if not whole:
+            return _binned(name, role, len(column)), f"numbers with fractions, {_IN_BINS}", ""
+        return self._from_whole(column, number.cast(pl.Int64), role, distinct)
 
-
-def _leaning(column: pl.Series, number: pl.Series, known: Known, called: str) -> tuple[float, str]:
-    """Whether whole numbers are codes (above 0) or quantities (below), and the strongest reasons.
-
-    What counts: values that stand out among their neighbours, gaps, rounding, signs, functions of the numbers, and
-    whether categories or bins predict the label better on held-out rows. The name is one vote.
-    """
-    votes: list[tuple[float, str]] = []
-    if called:
-        named = 3.0 if id_rank(column.name) else 2.0
-        votes.append((named if called == "code" else -1.5, f"its name tells a {called}"))
-    if not MOMENTARY.isdisjoint(words_of(column.name)[-1:]) and column.n_unique() <= _LONGEST_CYCLE:
-        votes.append((3.0, "its name tells a part of a cycle"))
-    once = number if known.first is None else column.filter(known.first).drop_nulls().cast(pl.Int64)
-    if len(once) > _MOST_TESTED:
-        once = once.sample(_MOST_TESTED, seed=0)
-    values, counts = np.unique(once.to_numpy(), return_counts=True)
-    step = int(np.gcd.reduce(np.diff(values))) if len(values) > 1 else 1
-    span = int(values[-1] - values[0]) // max(1, step) + 1
-    if values[0] < 0:
-        votes.append((-2.5, "some are below 0"))
-    ratio = collision_ratio(once.to_numpy())
-    if ratio > 3:
-        votes.append((2.5, "some values are used much more than their neighbours, with gaps between them"))
-    elif ratio > 1.6:
-        votes.append((1.0, "some values are used more than their neighbours"))
-    elif 0 < ratio < 1.35 and len(values) >= 6 and ratio != 1:
-        votes.append((-1.5, "neighbouring numbers are about as frequent"))
-    if is_round(values):
-        votes.append((-1.5, "many are round"))
-    if len(values) <= _FEW and span > 3 * len(values):
-        votes.append((1.5, "few values with gaps"))
-    elif span <= 1.25 * len(values) and values[0] in (0, 1) and int(np.argmax(counts)) <= len(values) // 2:
-        votes.append((-1.0, "they begin near 0 without gaps"))
-    if len(once) < 1.6 * len(values) and ratio <= 1.6 and _is_bent(values):
-        votes.append((-1.0, "they crowd around a middle or one end"))
-    if known.functions and (known.first is None or len(values) < 0.8 * len(once)):
-        votes.append((1.5, f"{known.functions} columns are functions of it"))
-    if known.first is None and known.target is not None and len(values) > _FEW:
-        lead = bins_lead(*_paired(column, known.target))
-        if abs(lead) > 3:
-            votes.append(
-                (-1.0 if lead > 0 else 1.5, f"{'bins' if lead > 0 else 'categories'} predict the label better")
+    def _from_whole(self, column: pl.Series, number: pl.Series, role: Role, distinct: int) -> Guess:
+        """The field of whole numbers: categories if they are ids or codes, bins if they count or measure something."""
+        name, rows = column.name, len(number)
+        if name in self.found.ids.values():
+            return Categorical(name, role=role), f"whole numbers used as ids, {distinct} of them", ""
+        called = kind_of_name(name)
+        low, high = number.min(), number.max()
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        numbering = high - low < 1.05 * distinct and distinct > _MANY_ROWS
+        unique = self._unique(distinct, rows)
+        if unique and (called == "code" or (distinct == rows and (numbering or _never_collide(number.to_numpy())))):
+            return None, unique, ""
+        grows = distinct > _MANY_ROWS and number.is_sorted() and not _is_bent(number.to_numpy())
+        if grows and self.found.key_of(name) is None:
+            why = "a running number: it only grows with the rows, so future ones do not occur in training rows"
+            return None, why, ""
+        if distinct == 2:
+            return Categorical(name, role=role), "whole numbers with 2 values", ""
+        score, why = self._leaning(column, number, called)
+        category = score > 0 or (score == 0 and distinct <= 3)
+        against = {"code": not category, "quantity": category}.get(called, False)
+        doubt = ""
+        if abs(score) < 1 or against or (abs(score) < 2 and not called and rows < _REPEATS * distinct):
+            kind, other = ("categories", "numeric") if category else ("numbers in bins", "categorical")
+            doubt = (
+                f"the whole numbers of column {name!r} were taken for {kind}, as {why or 'nothing tells'}"
+                f'{f", although its name tells a {called}" if against else ""}: write kind = "{other}" if they are not'
             )
-    score = sum(vote for vote, _ in votes)
-    said = [why for vote, why in sorted(votes, key=lambda vote: -abs(vote[0])) if vote * score > 0]
-    return score, "; ".join(said[:2])
+        if category:
+            return Categorical(name, role=role), f"whole numbers used as codes, {distinct} of them ({why})", doubt
+        return _binned(name, role, len(column)), f"whole numbers that count or measure ({why}), {_IN_BINS}", doubt
+
+    def _leaning(self, column: pl.Series, number: pl.Series, called: str) -> tuple[float, str]:
+        """Whether whole numbers are codes (above 0) or quantities (below), and the strongest reasons.
+
+        What counts: values that stand out among their neighbours, gaps, rounding, signs, functions of the numbers, and
+        whether categories or bins predict the label better on held-out rows. The name is one vote.
+        """
+        votes: list[tuple[float, str]] = []
+        if called:
+            named = 3.0 if id_rank(column.name) else 2.0
+            votes.append((named if called == "code" else -1.5, f"its name tells a {called}"))
+        if not MOMENTARY.isdisjoint(words_of(column.name)[-1:]) and column.n_unique() <= _LONGEST_CYCLE:
+            votes.append((3.0, "its name tells a part of a cycle"))
+        key = self.found.key_of(column.name)
+        once = number
+        if key is not None:  # the rows that show each of its values once
+            once = column.filter(self.frame.get_column(key).is_first_distinct()).drop_nulls().cast(pl.Int64)
+        if len(once) > _MOST_TESTED:
+            once = once.sample(_MOST_TESTED, seed=0)
+        values, counts = np.unique(once.to_numpy(), return_counts=True)
+        step = int(np.gcd.reduce(np.diff(values))) if len(values) > 1 else 1
+        span = int(values[-1] - values[0]) // max(1, step) + 1
+        if values[0] < 0:
+            votes.append((-2.5, "some are below 0"))
+        ratio = collision_ratio(once.to_numpy())
+        if ratio > 3:
+            votes.append((2.5, "some values are used much more than their neighbours, with gaps between them"))
+        elif ratio > 1.6:
+            votes.append((1.0, "some values are used more than their neighbours"))
+        elif 0 < ratio < 1.35 and len(values) >= 6 and ratio != 1:
+            votes.append((-1.5, "neighbouring numbers are about as frequent"))
+        if is_round(values):
+            votes.append((-1.5, "many are round"))
+        if len(values) <= _FEW and span > 3 * len(values):
+            votes.append((1.5, "few values with gaps"))
+        elif span <= 1.25 * len(values) and values[0] in (0, 1) and int(np.argmax(counts)) <= len(values) // 2:
+            votes.append((-1.0, "they begin near 0 without gaps"))
+        if len(once) < 1.6 * len(values) and ratio <= 1.6 and _is_bent(values):
+            votes.append((-1.0, "they crowd around a middle or one end"))
+        functions = len(self.found.functions.get(column.name, set()).difference(self.found.ids.values()))
+        if functions and (key is None or len(values) < 0.8 * len(once)):
+            votes.append((1.5, f"{functions} columns are functions of it"))
+        if key is None and self._target is not None and len(values) > _FEW:
+            both = column.is_not_null() & self._target.is_not_null()
+            numbers, target = (cells.filter(both).cast(pl.Float64).to_numpy() for cells in (column, self._target))
+            lead = bins_lead(numbers, target)
+            if abs(lead) > 3:
+                votes.append(
+                    (-1.0 if lead > 0 else 1.5, f"{'bins' if lead > 0 else 'categories'} predict the label better")
+                )
+        score = sum(vote for vote, _ in votes)
+        said = [why for vote, why in sorted(votes, key=lambda vote: -abs(vote[0])) if vote * score > 0]
+        return score, "; ".join(said[:2])
+
+    def _from_text(self, present: pl.Series, role: Role, distinct: int) -> Guess:
+        name, words = present.name, present.cast(pl.String)
+        category = Categorical(name, role=role), f"text with {distinct} values"
+        unique = self._unique(distinct, len(words))
+        if words.str.contains(r"^\s*\[.*\]\s*$").all():
+            return _omitted(name, f"its cells are lists written as text, {words[0][:40]!r}: {_LISTS}")
+        if name in self.found.ids.values():
+            return (None, unique, "") if unique else (*category, "")
+        if (numbers := _written_numbers(words, role)) is not None:
+            return numbers
+        for separator in _SEPARATORS:
+            share = float(words.str.contains(separator, literal=True).mean() or 0.0)  # type: ignore[arg-type]
+            if share < _MANY_CELLS or words.str.contains("://", literal=True).any():
+                continue
+            vocabulary = as_list(words, separator).explode().n_unique()
+            found = f"{share:.0%} of its cells hold {separator!r}, {vocabulary} values in total"
+            if _is_history(name):
+                return Sequence(name, role="user", separator=separator), f"{found}, and its name suggests a history", ""
+            if vocabulary <= _BAG_VOCABULARY and vocabulary < distinct:
+                return Bag(name, role=role, separator=separator), found, ""
+        many = distinct > _LOW_CARDINALITY
+        if many and looks_like_dates(words):
+            return None, "its text is dates, which must be converted first (to an age, a weekday)", ""
+        if many and (found_numbers := _numbers_in_text(words, role)) is not None:
+            return found_numbers
+        if unique:
+            return None, unique, ""
+        if many and words.str.contains(_UNIT).all():
+            shown = f"the cells of column {name!r} look like numbers with a unit, such as {words[0]!r}"
+            return *category, f"{shown}: write the numbers alone"
+        texts = words.unique(maintain_order=True).head(1000)
+        if distinct > _PROSE and float(texts.str.count_matches(r"\S+").mean() or 0) > _WORDS:  # type: ignore[arg-type]
+            return None, f"it is prose ({distinct} texts), which no field reads", ""
+        return *category, ""
+
+    def _unique(self, distinct: int, rows: int) -> str:
+        """The reason to omit a column if nearly every cell of the whole table is different, or an empty text.
+
+        The two rows of a pair of equal cells are both in a sample of share f with probability f^2, so that the share of
+        cells with an equal one before them is f times that of the table.
+        """
+        nearly = distinct > (1 - (1 - _NEAR_UNIQUE) * self._sampled) * rows and distinct > _UNIQUE_FLOOR
+        why = f"nearly every cell is different ({distinct} values in {rows} rows), so there is nothing to learn from it"
+        return why if nearly or distinct == rows > _MANY_ROWS else ""
+
+
+def _omitted(name: str, check: str) -> Guess:
+    """No field, for a reason that the user must check."""
+    return None, check, f"column {name!r} is omitted: {check}"
 
 
 def _never_collide(numbers: np.ndarray) -> bool:
@@ -188,81 +381,31 @@ def _never_collide(numbers: np.ndarray) -> bool:
     return (coincide or not _is_bent(values)) and not is_round(values)
 
 
-def _is_running(numbers: np.ndarray) -> bool:
-    """Whether numbers grow with the rows, about as fast everywhere, such as the orders of a log."""
-    return bool((np.diff(numbers) >= 0).all()) and not _is_bent(numbers)
-
-
 def _is_bent(values: np.ndarray) -> bool:
     """Whether different numbers are far from evenly spread over their range, as amounts are and ids are not."""
     place = (values - values[0]) / max(1, int(values[-1] - values[0]))
     return float(np.abs(place - np.linspace(0, 1, len(values))).max()) > 0.12
 
 
-def _paired(column: pl.Series, target: pl.Series) -> tuple[np.ndarray, np.ndarray]:
-    both = column.is_not_null() & target.is_not_null()
-    return column.filter(both).cast(pl.Float64).to_numpy(), target.filter(both).to_numpy()
-
-
-def _from_lists(column: pl.Series, role: Role) -> tuple[Field | None, str]:
-    inner = column.dtype.inner  # type: ignore[attr-defined]
+def _from_lists(column: pl.Series, role: Role) -> Guess:
+    name, inner = column.name, column.dtype.inner  # type: ignore[attr-defined]
     if inner.is_nested() or inner in (pl.Object, pl.Binary):
-        return None, f"no field reads its type {column.dtype}"
+        return None, f"no field reads its type {column.dtype}", ""
     if inner.is_float():
         length = vector_length(column)
         if length is not None and length > MOST_POSITIONS:
-            return (
-                None,
-                f"CHECK: a vector of {length:,} numbers; at most {MOST_POSITIONS} can become fields: {_FEWER}",
-            )
-        return None, "its cells are lists of fractional numbers, which are neither categories nor of equal length"
-    distinct = as_list(column, "|").explode().n_unique()
+            most = f"at most {MOST_POSITIONS} can become fields: {_FEWER}"
+            return _omitted(name, f"a vector of {length:,} numbers; {most}")
+        return None, "its cells are lists of fractional numbers, which are neither categories nor of equal length", ""
     if not column.list.len().fill_null(0).sum():
-        return None, "every cell is empty"
-    if _is_history(column.name):
-        return Sequence(column.name, role="user"), "its cells are lists, and its name suggests a history"
-    return Bag(column.name, role=role), f"its cells are lists, {distinct} values in total"
+        return None, "every cell is empty", ""
+    if _is_history(name):
+        return Sequence(name, role="user"), "its cells are lists, and its name suggests a history", ""
+    distinct = as_list(column, "|").explode().n_unique()
+    return Bag(name, role=role), f"its cells are lists, {distinct} values in total", ""
 
 
-def _from_text(present: pl.Series, role: Role, distinct: int, known: Known) -> tuple[Field | None, str, str]:
-    name, words = present.name, present.cast(pl.String)
-    if words.str.contains(r"^\s*\[.*\]\s*$").all():
-        return None, f"CHECK: its cells are lists written as text, {words[0][:40]!r}: {_LISTS}", ""
-    numbers = None if known.is_id else _written_numbers(words, role)
-    if numbers is not None:
-        return *numbers, ""
-    for separator in _SEPARATORS if not known.is_id else ():
-        share = float(words.str.contains(separator, literal=True).mean() or 0.0)  # type: ignore[arg-type]
-        if share < _MANY_CELLS or words.str.contains("://", literal=True).any():
-            continue
-        vocabulary = as_list(words, separator).explode().n_unique()
-        found = f"{share:.0%} of its cells hold {separator!r}, {vocabulary} values in total"
-        if _is_history(name):
-            return Sequence(name, role="user", separator=separator), f"{found}, and its name suggests a history", ""
-        if vocabulary <= _BAG_VOCABULARY and vocabulary < distinct:
-            return Bag(name, role=role, separator=separator), found, ""
-    if distinct > _LOW_CARDINALITY and not known.is_id:
-        if looks_like_dates(words):
-            return None, "its text is dates, which must be converted first (to an age, a weekday)", ""
-        if (found_numbers := _numbers_in_text(words, role)) is not None:
-            return found_numbers
-    if _nearly_unique(distinct, len(words), known.sampled) or distinct == len(words) > _MANY_ROWS:
-        return None, _unique(distinct, len(words)), ""
-    if distinct > _LOW_CARDINALITY and not known.is_id and words.str.contains(_UNIT).all():
-        doubt = (
-            f"the cells of column {name!r} look like numbers with a unit, such as {words[0]!r}: write the numbers alone"
-        )
-        return Categorical(name, role=role), f"text with {distinct} values", doubt
-    if distinct > _PROSE and not known.is_id and _words_a_cell(words) > _WORDS:
-        return None, f"it is prose ({distinct} texts), which no field reads", ""
-    return Categorical(name, role=role), f"text with {distinct} values", ""
-
-
-def _words_a_cell(words: pl.Series) -> float:
-    return float(words.unique().head(1000).str.count_matches(r"\S+").mean() or 0)  # type: ignore[arg-type]
-
-
-def _numbers_in_text(words: pl.Series, role: Role) -> tuple[Field, str, str] | None:
+def _numbers_in_text(words: pl.Series, role: Role) -> Guess | None:
     """The numeric field of text of which all but a few cells are numbers."""
     number = words.str.strip_chars().cast(pl.Float64, strict=False)
     padded = words.str.contains(r"^0\d").any()  # leading zeros mean a code, not a number
@@ -286,33 +429,21 @@ def _binned(name: str, role: Role, rows: int) -> Numeric:
     return Numeric(name, role=role, encoding="quantile", transform="none", bins=bins, point_masses=True)
 
 
-def _written_numbers(words: pl.Series, role: Role) -> tuple[Field | None, str] | None:
+def _written_numbers(words: pl.Series, role: Role) -> Guess | None:
     """The field for text cells that are numbers with decimal commas or thousands separators, if they are."""
     forms = [] if kind_of_name(words.name) == "code" or _is_history(words.name) else number_formats(words)
     if not forms:
         return None
     decimal, *_ = words.filter(words.str.contains("[,.' ]")).head(1).to_list() or [words[0]]
     if "1,234.5" in forms and "1.234,5" in forms:
-        return None, (
-            f"CHECK: {decimal!r} is a number with either a thousands separator or a decimal comma, which is "
-            'ambiguous: add a numeric field for it with number_format = "1,234.5" or "1.234,5"'
+        return _omitted(
+            words.name,
+            f"{decimal!r} is a number with either a thousands separator or a decimal comma, which is ambiguous: add a "
+            'numeric field for it with number_format = "1,234.5" or "1.234,5"',
         )
     field = replace(_binned(words.name, role, len(words)), number_format=forms[0])
-    return field, f"text with numbers such as {decimal!r}, in quantile bins"
+    return field, f"text with numbers such as {decimal!r}, in quantile bins", ""
 
 
 def _is_history(name: str) -> bool:
     return any(w in HISTORIES for w in words_of(name))
-
-
-def _nearly_unique(distinct: int, rows: int, sampled: float) -> bool:
-    """Whether nearly every cell of a table is different, from a random sample of its rows.
-
-    The two rows of a pair of equal cells are both in a sample of share f with probability f^2, so that the share of
-    cells with an equal one before them is f times that of the table.
-    """
-    return distinct > (1 - (1 - _NEAR_UNIQUE) * sampled) * rows and distinct > _UNIQUE_FLOOR
-
-
-def _unique(distinct: int, rows: int) -> str:
-    return f"nearly every cell is different ({distinct} values in {rows} rows), so there is nothing to learn from it"

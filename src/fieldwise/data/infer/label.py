@@ -10,23 +10,11 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.encode.columns import as_number, as_text
+from fieldwise.data.encode.columns import as_number, as_text, number_formats
 from fieldwise.data.prepare.labels import read_label
-from fieldwise.data.read.number_format import number_formats
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Label
 from fieldwise.schema.names import LABELS, LIKELY_LABELS, is_label_name
-
-__all__ = [
-    "CLOSE",
-    "LEAST_ROWS",
-    "LabelCandidate",
-    "choose_label",
-    "guess_label",
-    "label_by_place",
-    "label_candidates",
-    "word_meaning",
-]
 
 _SHOWN = 5
 _SCALES = (5, 10, 100)  # the tops of ratings; above three fifths of the top is positive
@@ -96,10 +84,6 @@ def word_meaning(text: str) -> bool | None:
 def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandidate:
     """The label inferred from a column, with its rule.
 
-    Args:
-        column: the label's column.
-        positive: positive values, if known.
-
     Errors:
         SchemaError: a row has no label, the column cannot be a label, or its positive values cannot be inferred.
 
@@ -136,12 +120,8 @@ def label_candidates(
     """The columns that may be the label, the likeliest first.
 
     A name of a label (or of an outcome) counts most, then words of outcome, then two values or a scale of ratings.
-
-    Args:
-        frame: the table.
-        settled: columns that are no label, unless a name tells one and no other can be: constant for each user or item,
-            times, ids.
-        hints: columns beside which another one is empty exactly for one value, as what follows an outcome is.
+    Columns that are `settled` are no label, unless a name tells one and no other can be. Beside those of `hints`
+    another column is empty exactly for one value, as what follows an outcome is.
 
     >>> rows = pl.DataFrame({"a": [1, 2] * 10, "seen": ["no", "yes"] * 10, "click": [0, 1] * 10})
     >>> [found.label.column for found in label_candidates(rows)]
@@ -170,12 +150,7 @@ def choose_label(
 ) -> list[LabelCandidate]:
     """The candidates for the label, the one taken first, with a doubt unless its name tells; none if no column can be.
 
-    Args:
-        frame: the table.
-        label: the label's column, if known.
-        positive: its positive values, if known.
-        settled: as for `label_candidates`.
-        hints: as for `label_candidates`.
+    `label` and its `positive` values are given if they are known; for the others see `label_candidates`.
 
     Errors:
         SchemaError: the given column is not in the table, or cannot be a label.
@@ -247,7 +222,7 @@ def _score(column: pl.Series, found: LabelCandidate) -> float:
     """How much the values alone look like a label's."""
     if found.label.task == "regression":
         return 0.0
-    values = as_text(column).unique()
+    values = as_text(column).unique(maintain_order=True)
     meant = [word_meaning(value) for value in values.head(_SHOWN)]
     if len(values) == 2:
         return 2.0 if None not in meant or not found.doubt else 0.5
@@ -371,10 +346,13 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
     if len(values) == 2 and len(rest) == 1:
         return _by_one_word(text, rest[0], yes or tuple(rest))
     if yes and (no or len(values) <= _MOST_RATINGS):
-        note = f"label: binary, {_listed(yes)} positive by the meaning of the words"
-        return LabelCandidate(
-            label=Label(text.name, positive_values=yes), reason=note, doubt=_unknown_doubt(text, rest) if rest else ""
+        doubt = (
+            f"the meaning of {_listed(rest)} in the label's column {text.name!r} is unknown, and "
+            f"{int(text.is_in(rest).sum()):,} rows have it: they were assumed negative; add such values to "
+            "positive_values, or to drop_values to drop the rows"
         )
+        note = f"label: binary, {_listed(yes)} positive by the meaning of the words"
+        return LabelCandidate(label=Label(text.name, positive_values=yes), reason=note, doubt=doubt if rest else "")
     if len(values) == 2:
         return _by_frequency(text, values)
     raise SchemaError(
@@ -409,22 +387,13 @@ def _share(rows: pl.Series) -> float:
     return int(rows.sum()) / max(1, len(rows))
 
 
-def _unknown_doubt(text: pl.Series, rest: list[str]) -> str:
-    return (
-        f"the meaning of {_listed(rest)} in the label's column {text.name!r} is unknown, and "
-        f"{int(text.is_in(rest).sum()):,} rows have it: they were assumed negative; add such values to "
-        "positive_values, or to drop_values to drop the rows"
-    )
-
-
 def _by_one_word(text: pl.Series, unknown: str, yes: tuple[str, ...]) -> LabelCandidate:
     """A label of two words of which one is known: the other is assumed to be its opposite."""
     known = next(value for value in text.unique() if value != unknown)
     taken, other = ("positive", known) if unknown in yes else ("negative", unknown)
     doubt = (
         f"the meaning of {unknown!r} in the label's column {text.name!r} is unknown: it was assumed {taken}, the "
-        f"opposite of {known!r}; if it is not, write positive_values = [{_toml(other)}], or give "
-        f"{shlex.quote(other)} as positive, else every prediction means the opposite"
+        f"opposite of {known!r}; if it is not, {_or_else(other)}"
     )
     note = f"label: binary, {_listed(yes)} positive by the meaning of {known!r}"
     return LabelCandidate(label=Label(text.name, positive_values=yes), reason=note, doubt=doubt)
@@ -434,8 +403,7 @@ def _by_frequency(text: pl.Series, values: list[str]) -> LabelCandidate:
     rare, common = values
     doubt = (
         f"it is unknown which of {rare!r} and {common!r} in column {text.name!r} is positive: "
-        f"{rare!r}, the rarer, was assumed; if it is {common!r}, write positive_values = [{_toml(common)}], or give "
-        f"{shlex.quote(common)} as positive, else every prediction means the opposite"
+        f"{rare!r}, the rarer, was assumed; if it is {common!r}, {_or_else(common)}"
     )
     return LabelCandidate(
         label=Label(text.name, positive_values=(rare,)),
@@ -449,8 +417,10 @@ def _listed(values: Sequence[str]) -> str:
     return f"{shown} and {len(values) - _SHOWN} more" if len(values) > _SHOWN else shown
 
 
-def _toml(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _or_else(positive: str) -> str:
+    """What to do if the other value is the positive one."""
+    written, typed = json.dumps(positive, ensure_ascii=False), shlex.quote(positive)
+    return f"write positive_values = [{written}], or give {typed} as positive, else every prediction means the opposite"
 
 
 def _short(value: float) -> int | float:

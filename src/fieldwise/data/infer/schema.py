@@ -1,4 +1,4 @@
-"""Inferring a schema from a table's names and contents, with the reason of every choice."""
+"""Inferring a schema from a table's names and contents, with the reason of every choice, and suggesting a split."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,22 +9,68 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.infer.entities import Entities, find_entities
-from fieldwise.data.infer.fields import Known, guess_field
+from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time, looks_like_a_calendar
 from fieldwise.data.infer.label import CLOSE, LEAST_ROWS, LabelCandidate, choose_label, guess_label, label_by_place
-from fieldwise.data.infer.time import GuessedTime, guess_time, looks_like_a_calendar
-from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
+from fieldwise.data.prepare.settings import RandomSplit, SplitColumns, SplitSettings, TimeSplit
+from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.read.chunked_table import Sample, sample_table
 from fieldwise.data.read.lines import renumbering_rows
-from fieldwise.data.read.sampled import Sample, sample_table
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.read.vectors import is_position, vector_length
-from fieldwise.errors import SchemaError
+from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Field, Label, Numeric, Schema
 from fieldwise.schema.ids import Who
 from fieldwise.schema.names import LABELS, LIKELY_LABELS, TIMES, is_label_name, name_matches, role_of, words_of
 
-__all__ = ["Inference", "infer_schema"]
+_EACH_CLASS = 10  # minimum rows of the rarer class, so that a stratified split leaves some in each part
 
-_CHECK = "CHECK: "
+
+def suggest_split(frame: pl.DataFrame, schema: Schema, *, only_positives: bool = False) -> tuple[SplitSettings, str]:
+    """A suitable split for a table, and the reason: by time, else at random.
+
+    With `only_positives` every row is positive, and negatives will be sampled.
+
+    Errors:
+        DataError: too few rows or only one class, so that no split is possible.
+
+    >>> from fieldwise import Categorical, Label
+    >>> schema = Schema(fields=(Categorical("x"),), label=Label("y"), time="day")
+    >>> rows = pl.DataFrame({"x": [1, 2] * 20, "day": range(40), "y": [0, 1, 1, 0] * 10})
+    >>> suggest_split(rows, schema)[0].kind
+    'time'
+    """
+    rows = read_labels(with_event_label(frame, schema, only_positives), schema.labels)
+    why_not = "no column orders the rows"
+    if schema.time is not None:
+        why_not = _fault(rows, schema, TimeSplit(), only_positives)
+        if not why_not:
+            return TimeSplit(), f"the latest rows by {schema.time!r} are test rows, those before them validation rows"
+        why_not = f"a split by {schema.time!r} is not possible: {why_not}"
+    least = int(np.unique(rows.main, return_counts=True)[1].min())
+    stratify = schema.label.task == "binary" and least >= _EACH_CLASS and not only_positives
+    split = RandomSplit(stratify=stratify)
+    fault = _fault(rows, schema, split, only_positives)
+    if fault:
+        raise DataError(f"a recipe needs training, validation and test rows: {fault}")
+    return split, f"rows are split at random: {why_not}"
+
+
+def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings, only_positives: bool) -> str:
+    """The reason why a split does not work, or an empty text."""
+    try:
+        with renumbering_rows(rows.kept):
+            parts = split_table(rows.frame, split, SplitColumns.of(schema), y=rows.main)
+    except DataError as e:
+        return str(e)
+    if schema.label.task == "binary" and not only_positives:
+        for name in ("train", "valid", "test"):
+            y = rows.main[getattr(parts, name)]
+            if y.min() == y.max():
+                return f"all {len(y)} {name} rows would be {'positive' if y[0] else 'negative'}"
+    return ""
+
+
 _EVENT = "event"
 _MOST_ROWS = 200_000  # of a table in memory; more tell no more of a column
 _RIVAL = "column {!r} may be the label instead of {!r}: give the right one as label"
@@ -32,6 +78,12 @@ _LEAK = "it tells the label, so it is known only after it"
 _NO_IDS = (
     "the rows have times, as a log has, but no column of user or item ids was found: write user and item in the schema "
     "if there are any"
+)
+_NO_LABEL = "no column looks like a label ({}) among {}: give it as label"
+_BARE = "; if the file has no header line, give the names of its columns"
+_OTHER_LABEL = (
+    "omitted: another label, by its name, and not known before the label; it may be one of more_labels, or a field if "
+    "it is known before"
 )
 _FEW_VALUES = 11
 _ENOUGH_OF_A_CLASS = 20
@@ -75,12 +127,12 @@ class Inference:
         import tomli_w  # here, so that `doctor` can report that it is missing
 
         taken = {f.column for f in self.schema.fields} | {self.schema.label.column}
-        others = [f"#   {_plain(name)}: {_line(note)}" for name, note in self.notes.items() if name not in taken]
+        others = [f"#   {_plain(name)}: {one_line(note)}" for name, note in self.notes.items() if name not in taken]
         lines = [
             f"# Inferred from {self.seen or 'the table'}: check and correct it."
             + (" Columns that are not fields:" if others else "")
         ]
-        lines += others + [f"# CHECK: {_line(doubt)}" for name, doubt in self.doubts.items() if name not in taken]
+        lines += others + [f"# CHECK: {one_line(doubt)}" for name, doubt in self.doubts.items() if name not in taken]
         plain = self.schema.to_dict()
         fields, label = plain.pop("fields"), plain.pop("label")
         if not plain["keys"]:
@@ -95,8 +147,8 @@ class Inference:
             *(("[[fields]]", f.column, table) for f, table in zip(self.schema.fields, fields, strict=True)),
             ("[label]", self.schema.label.column, label),
         ]:
-            check = f"# CHECK: {_line(self.doubts[column])}\n" if column in self.doubts else ""
-            above = f"# {_plain(column)}: {_line(self.notes[column])}\n{check}"
+            check = f"# CHECK: {one_line(self.doubts[column])}\n" if column in self.doubts else ""
+            above = f"# {_plain(column)}: {one_line(self.notes[column])}\n{check}"
             blocks.append(f"{above}{header}\n{tomli_w.dumps(table).strip()}")
         return "\n\n".join(blocks) + "\n"
 
@@ -146,7 +198,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     labels = labels or label_by_place(frame, settled, len(found.ids) == 2)
     bare = label is None and any(_NUMBER.fullmatch(name) for name in frame.columns)
     if bare or (not labels and (frame.height < LEAST_ROWS or len(found.ids) < 2)):
-        raise SchemaError(_no_label(frame, bare))
+        raise SchemaError(_NO_LABEL.format(", ".join(LABELS), ", ".join(frame.columns)) + (_BARE if bare else ""))
     if labels and frame is not whole:  # every row's label counts
         exact = guess_label(whole.get_column(labels[0].label.column), positive)
         labels[0] = replace(exact, doubt=labels[0].doubt or exact.doubt)
@@ -154,18 +206,19 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     name = target.label.column
     if name in found.ids.values() or name in times:
         found = find_entities(frame, [*never, name], [c for c in times if c != name])
-    notes = {name: target.reason, **never, **_left_out(frame, name, found.settled())}
+    others = [c for c in frame.columns if c != name and is_label_name(c) and c not in found.settled()]
+    notes = {name: target.reason, **never, **dict.fromkeys(others, _OTHER_LABEL)}
     doubts = {name: target.doubt, **found.doubts}
     y = _targets(frame, target.label) if labels else None
     notes |= _known_after(frame, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
-        rivals = _rivals(labels) | ({frame.columns[-1]} - {name, *settled})
-        doubts |= {c: _RIVAL.format(c, name) for c in rivals - {*notes, *times, *found.ids.values()}}
+        # The next candidates that are about as likely as the one taken, and the last column.
+        rivals = {one.label.column for one in labels[1:3] if one.score > labels[0].score - CLOSE}
+        rivals = (rivals | ({frame.columns[-1]} - {name, *settled})) - {*notes, *times, *found.ids.values()}
+        doubts |= {c: _RIVAL.format(c, name) for c in frame.columns if c in rivals}
     time = guess_time(frame, {name, *notes, *(found.settled() - {c for c in times if name_matches(c, TIMES)})})
     doubts |= _mark_times(frame, time, notes)
-    fields, told = _fields(frame, notes, frame.height / max(1, sample.rows), found, y)
-    reasons = _settle_roles(frame, fields, found)
-    doubts |= told
+    fields, reasons = _fields(FieldGuesser(frame, found, y, frame.height / max(1, sample.rows)), notes, doubts)
     ids = {side: column for side, column in found.ids.items() if column in fields}
     _leave_out_displays(frame, fields, notes, reasons, found)
     for side, column in ids.items():
@@ -178,15 +231,15 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
         user=ids.get("user"),
         item=ids.get("item"),
     )
-    if time.column is not None and not ids and any(_may_be_id(frame, f) for f in fields.values()):
-        doubts.setdefault(time.column, _NO_IDS)
-    doubts = {**doubts, str(time.column): time.doubt or doubts.get(str(time.column), ""), **_take_checks(notes)}
+    if time.column is not None:
+        wide = (f for f in fields.values() if f.cell == "category" and frame.get_column(f.column).n_unique() > _MANY)
+        no_ids = _NO_IDS if not ids and any(wide) else ""
+        doubts[time.column] = time.doubt or doubts.get(time.column, no_ids)
     return Inference(
         schema=schema,
         notes={column: notes[column] for column in (*frame.columns, name) if column in notes},
         doubts={column: doubt for column, doubt in doubts.items() if doubt},
-        seen=sample.told
-        or (f"{frame.height:,} of {whole.height:,} rows, drawn at random" if frame is not whole else ""),
+        seen=sample.told or ("" if frame is whole else f"{frame.height:,} of {whole.height:,} rows, drawn at random"),
         labels=tuple(labels) or (target,),
         only_positives=not labels,
     )
@@ -195,11 +248,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
 def _leave_out_displays(
     frame: pl.DataFrame, fields: dict[str, Field], notes: dict[str, str], reasons: Mapping[str, str], found: Entities
 ) -> None:
-    """Remove fields that only rename another one, and complete the notes.
-
-    Errors:
-        SchemaError: no field is left.
-    """
+    """Remove fields that only rename another one, and complete the notes."""
     for column, f in list(fields.items()):
         display = _display(frame, f, found) or _display_column(frame, f, list(fields.values()))
         if display:
@@ -211,15 +260,6 @@ def _leave_out_displays(
         raise SchemaError(
             f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
         )
-
-
-def _rivals(labels: Sequence[LabelCandidate]) -> set[str]:
-    """The next candidates for the label that are about as likely as the one taken."""
-    return {one.label.column for one in labels[1:3] if one.score > labels[0].score - CLOSE}
-
-
-def _may_be_id(frame: pl.DataFrame, f: Field) -> bool:
-    return f.cell == "category" and frame.get_column(f.column).n_unique() > _MANY
 
 
 def _told_by_gaps(frame: pl.DataFrame) -> set[str]:
@@ -286,89 +326,50 @@ def _of_events(frame: pl.DataFrame) -> LabelCandidate:
     )
 
 
-def _no_label(frame: pl.DataFrame, bare: bool) -> str:
-    header = "; if the file has no header line, give the names of its columns" if bare else ""
-    return (
-        f"no column looks like a label ({', '.join(LABELS)}) among {', '.join(frame.columns)}: give it as label{header}"
-    )
-
-
-def _take_checks(notes: dict[str, str]) -> dict[str, str]:
-    """The checks for omitted columns, whose notes then no longer contain CHECK."""
-    checks = {c: note.partition(_CHECK)[2] for c, note in notes.items() if note.startswith(f"omitted: {_CHECK}")}
-    notes |= {column: f"omitted: {check}" for column, check in checks.items()}
-    return {column: f"column {column!r} is omitted: {check}" for column, check in checks.items()}
-
-
 def _never(frame: pl.DataFrame) -> dict[str, str]:
     """Columns that are no fields, labels or times, with the reason."""
     found = {name: why for name, why in {**_NEVER, **_libfm_values(frame)}.items() if name in frame.columns}
     for column in frame.select(pl.col(pl.String)).iter_columns():
         if column.name not in found and column.head(_PROBE).n_unique() <= len(_PARTS):
-            words = {str(word).strip().lower() for word in column.drop_nulls().unique().head(len(_PARTS))}
+            words = {
+                str(word).strip().lower() for word in column.drop_nulls().unique(maintain_order=True).head(len(_PARTS))
+            }
             if len(words) > 1 and words <= _PARTS and words & {"train", "training"}:
                 found[column.name] = _NEVER["split"]
     return found
 
 
-def _left_out(frame: pl.DataFrame, label: str, settled: set[str]) -> dict[str, str]:
-    """Columns that are never fields, with the reason."""
-    notes: dict[str, str] = {}
-    for column in frame.columns:
-        if column != label and is_label_name(column) and column not in settled:
-            notes[column] = (
-                "omitted: another label, by its name, and not known before the label; it may be one of "
-                "more_labels, or a field if it is known before"
-            )
-    return notes
-
-
 def _fields(
-    frame: pl.DataFrame, notes: dict[str, str], share: float, found: Entities, y: pl.Series | None
+    guesser: FieldGuesser, notes: dict[str, str], doubts: dict[str, str]
 ) -> tuple[dict[str, Field], dict[str, str]]:
-    """Fields from columns without a note, by column, and the doubts; every column gets a note."""
+    """Fields from columns without a note and the reasons of their roles, by column; every column gets a note."""
     fields: dict[str, Field] = {}
-    doubts: dict[str, str] = {}
-    firsts = {key: frame.get_column(key).is_first_distinct() for key in found.ids.values()}
+    reasons: dict[str, str] = {}
+    frame, found = guesser.frame, guesser.found
     for column in frame.iter_columns():
         name = column.name
         if name in notes:
             continue
         vector = is_position(name, frame.columns)
+        made: Field | None
         if vector is not None and column.dtype.is_float():
-            fields[name] = Numeric(name, role=role_of(vector)[0])
-            notes[name] = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
+            made, doubt = Numeric(name, role=role_of(vector)[0]), ""
+            note = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
         elif f"{name}[0]" in frame.columns and vector_length(column) is not None:
-            notes[name] = "omitted: a vector, each number of which is a field below"
+            made, note, doubt = None, "a vector, each number of which is a field below", ""
         else:
-            key = found.key_of(name)
-            known = Known(
-                is_id=name in found.ids.values(),
-                first=None if key is None else firsts[key],
-                functions=found.functions_of(frame, name),
-                target=y,
-                sampled=share,
-            )
-            made, note, doubt = guess_field(column, role_of(name)[0], known)
-            notes[name] = note if made is not None else f"omitted: {note}"
-            if made is not None:
-                fields[name] = made
-            if doubt:
-                doubts[name] = doubt
-    return fields, doubts
-
-
-def _settle_roles(frame: pl.DataFrame, fields: dict[str, Field], found: Entities) -> dict[str, str]:
-    """Set the roles inferred from the rows; returns the reason of each field's role, by column."""
-    reasons = {}
-    for column, f in fields.items():
-        first = fields.get(f"{is_position(column, frame.columns)}[0]", f)
-        if first.column == column:
-            role, reasons[column] = found.role(column, f)
-            fields[column] = replace(f, role=role)
-        else:  # the numbers of a vector have the same role
-            fields[column], reasons[column] = replace(f, role=first.role), reasons[first.column]
-    return reasons
+            made, note, doubt = guesser.guess(column, role_of(name)[0])
+        notes[name] = note if made is not None else f"omitted: {note}"
+        if doubt:
+            doubts[name] = doubt
+        if made is None:
+            continue
+        if (first := f"{vector}[0]") in fields:  # the numbers of a vector have the same role
+            role, reasons[name] = fields[first].role, reasons[first]
+        else:
+            role, reasons[name] = found.role(name, made)
+        fields[name] = replace(made, role=role)
+    return fields, reasons
 
 
 def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str]) -> dict[str, str]:
@@ -393,7 +394,7 @@ def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str]) -
 def _display(frame: pl.DataFrame, f: Field, found: Entities) -> str:
     """The reason why a categorical field is only a display name of the user or item, or an empty text."""
     key = found.key_of(f.column)
-    if key is None or f.cell != "category" or not found.determines(f.column, key):
+    if key is None or f.cell != "category" or key not in found.determined.get(f.column, ()):
         return ""
     values, keys = frame.get_column(f.column).n_unique(), frame.get_column(key).n_unique()
     if keys <= _MANY or values < _NAMES * keys:
@@ -406,11 +407,7 @@ def _display(frame: pl.DataFrame, f: Field, found: Entities) -> str:
 
 
 def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
-    """The column of values in the result of `read_libfm`, with the reason why it is not a field.
-
-    Errors:
-        SchemaError: a value is not 1.
-    """
+    """The column of values in the result of `read_libfm`, with the reason why it is not a field."""
     if frame.schema != {"label": pl.Float64, "ids": pl.List(pl.Int64), "values": pl.List(pl.Float64)}:
         return {}
     other = (frame.get_column("values").list.eval(pl.element() != 1).list.any()).fill_null(False)
@@ -425,15 +422,11 @@ def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
 def _display_column(frame: pl.DataFrame, field: Field, others: list[Field]) -> str:
     """The reason why a field only renames an earlier one of many values, or an empty text."""
     distinct = frame.get_column(field.column).n_unique() if field.cell == "category" else 0
-    for other in others[: others.index(field)] if distinct > 50 else []:
+    for other in others[: others.index(field)] if distinct > _MANY else []:
         same = other.cell == "category" and frame.get_column(other.column).n_unique() == distinct
-        if same and _pairs(frame, other, field) == distinct:
+        if same and frame.select(other.column, field.column).n_unique() == distinct:
             return f"it is one to one with {other.column!r}"
     return ""
-
-
-def _pairs(frame: pl.DataFrame, one: Field, other: Field) -> int:
-    return frame.select(one.column, other.column).n_unique() if one.column != other.column else 0
 
 
 def _plain(name: str) -> str:
@@ -441,6 +434,6 @@ def _plain(name: str) -> str:
     return name if name.isprintable() else repr(name)
 
 
-def _line(note: str) -> str:
-    """A note as one line: TOML's comments hold no control characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in note)
+def one_line(text: str) -> str:
+    """Text as one line: TOML's comments hold no control characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

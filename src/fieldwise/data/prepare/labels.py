@@ -9,14 +9,11 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_number, as_text, cell_text
-from fieldwise.data.prepare.raw_rows import take_rows
+from fieldwise.data.read.arrow_files import RowFile, take_rows
 from fieldwise.data.read.lines import counting_from
-from fieldwise.data.read.mapped import RowFile
 from fieldwise.errors import DataError
 from fieldwise.schema import Label, Schema
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
-
-__all__ = ["LabelledRows", "read_label", "read_labels", "with_event_label"]
 
 SHOWN_VALUES = 5
 
@@ -131,10 +128,7 @@ def read_labels(
                 y[start:end, number] = _target(_column(frame[at], label), kept, label)
     if left == frame.height:
         return LabelledRows(frame, y, weight=weight)
-    numbers = scratch.growing(np.int64)
-    for at in scratch.pieces(frame.height):
-        numbers.add(np.flatnonzero(keep[at]) + at.start)
-    rows = numbers.whole()
+    rows = scratch.where(frame.height, lambda at: keep[at])
     weight = None if weight is None else scratch.take(weight, rows)
     return LabelledRows(take_rows(frame, rows, scratch), y, frame.height - left, weight, rows)
 

@@ -1,17 +1,16 @@
-"""Sampling negatives for implicit logs: items that the user never used."""
+"""Sampling negatives for implicit logs, items that the user never used, and adding them to the parts."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.prepare.raw_rows import join_rows
-from fieldwise.data.prepare.settings import NegativeSampling
-from fieldwise.errors import DataError
+from fieldwise.data.prepare.labels import read_labels
+from fieldwise.data.prepare.settings import PARTS, NegativeSampling
+from fieldwise.data.read.arrow_files import join_rows, take_rows
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.schema import Schema
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
-
-__all__ = ["mark_negative", "sample_negatives"]
 
 
 def sample_negatives(
@@ -41,8 +40,7 @@ def sample_negatives(
         The negatives, n times the positives' rows, with their columns and types, those of one positive together.
 
     Errors:
-        DataError: a column is missing or has nulls, a positive is not in the log, an item has two descriptions,
-            a user has fewer than n unused items.
+        DataError: a column is missing or has nulls, an item has two descriptions, a user has fewer than n unused items.
         ConfigError: the settings lack the column of users or of items.
 
     >>> log = pl.DataFrame({"user": [1, 1, 2], "app": ["a", "b", "c"], "used": [1, 1, 1]})
@@ -53,24 +51,26 @@ def sample_negatives(
     user_column, item_column = _check(positives, log, settings)
     n = settings.per_positive
     items, users = (_distinct_values(log.get_column(name), scratch) for name in (item_column, user_column))
-    used = _pairs(log, settings, users, items, scratch)
-    used = used[: _drop_repeats(used, scratch)]
-    used_by = np.zeros(len(users), dtype=np.int64)
-    for at in scratch.pieces(len(used)):
-        used_by += np.bincount(used[at] // len(items), minlength=len(users))
+    used = _pairs(log[user_column], users, log[item_column], items, scratch)
+    asking = scratch.fill(positives.height, np.int64, lambda at: _codes(positives[user_column][at], users))
+    used_by = _used_by(used, asking, users, len(items), n, scratch)
     unused = len(items) - used_by
-    asking = _asking(positives, settings, users, items, used, scratch)
-    _check_unused(positives[user_column], asking, used_by, unused, n, scratch)
     drawn = _distinct(unused, asking, n, np.random.default_rng(seed), scratch)
     start, searched = np.cumsum(used_by) - used_by, _unused_before(used, used_by, len(items), scratch)
+    about = _descriptions(log, positives, settings, scratch)
+    columns = list(dict.fromkeys([*positives.columns, label[0]]))
 
     def sampled() -> Iterator[pl.DataFrame]:
         for at in scratch.pieces(len(asking)):
             user, rank = asking[at].repeat(n), drawn[at].reshape(-1)
             found = np.searchsorted(searched, user * (len(items) + 1) + rank, side="right")
-            yield describe(positives[at], items.gather(rank + found - start[user]))
+            item = items.gather(rank + found - start[user]).cast(positives.schema[item_column]).alias(item_column)
+            copies = positives[at].select(pl.all().repeat_by(n).explode(empty_as_null=False)).with_columns(item)
+            if about is not None:
+                copies = copies.drop(settings.item_columns)
+                copies = copies.join(about, on=item_column, how="left", maintain_order="left")
+            yield mark_negative(copies, *label).select(columns)
 
-    describe = _Description.of(log, positives, settings, label, scratch)
     return join_rows(sampled(), scratch)
 
 
@@ -80,72 +80,6 @@ def _distinct_values(column: pl.Series, scratch: Scratch) -> pl.Series:
     for at in scratch.pieces(len(column)):
         found = pl.concat([found, column[at].unique()]).unique()
     return found.sort()
-
-
-def _pairs(
-    rows: pl.DataFrame, settings: NegativeSampling, users: pl.Series, items: pl.Series, scratch: Scratch
-) -> np.ndarray:
-    """One number for the user and the item of each row [N], sorted."""
-    user_column, item_column = settings.ids
-    found = scratch.empty(rows.height, np.int64)
-    for at in scratch.pieces(rows.height):
-        user, item = _codes(rows[user_column][at], users), _codes(rows[item_column][at], items)
-        found[at] = user * len(items) + item
-    found.sort()
-    return found
-
-
-def _drop_repeats(ordered: np.ndarray, scratch: Scratch) -> int:
-    """Move the different values of a sorted array to its beginning, and return their number."""
-    kept = 0
-    for at in scratch.pieces(len(ordered)):
-        piece = ordered[at].copy()
-        new = np.append(kept == 0 or piece[:1] != ordered[kept - 1], piece[1:] != piece[:-1])[: len(piece)]
-        values = piece[new]
-        ordered[kept : kept + len(values)] = values
-        kept += len(values)
-    return kept
-
-
-def _asking(
-    positives: pl.DataFrame,
-    settings: NegativeSampling,
-    users: pl.Series,
-    items: pl.Series,
-    used: np.ndarray,
-    scratch: Scratch,
-) -> np.ndarray:
-    """The user of each positive [N], after checking that all positives are in the log."""
-    user_column, item_column = settings.ids
-    asking = scratch.empty(positives.height, np.int64)
-    for at in scratch.pieces(positives.height):
-        asking[at] = _codes(positives[user_column][at], users)
-        item = _codes(positives[item_column][at], items)
-        pair = asking[at] * len(items) + item
-        place = np.searchsorted(used, pair).clip(max=max(len(used) - 1, 0))
-        inside = (item < len(items)) & (used[place] == pair if len(used) else False)
-        if not inside.all():
-            row = at.start + int(np.argmin(inside))
-            raise DataError(
-                f"every positive must be in the log: row {row} (counting from 0), user "
-                f"{positives[user_column][row]!r} with item {positives[item_column][row]!r}, is not; pass all positive "
-                "rows as log"
-            )
-    return asking
-
-
-def _check_unused(
-    users: pl.Series, asking: np.ndarray, used_by: np.ndarray, unused: np.ndarray, n: int, scratch: Scratch
-) -> None:
-    for at in scratch.pieces(len(asking)):
-        own = unused[asking[at]]
-        if len(own) and own.min() < n:
-            row = at.start + int(np.argmin(own))
-            used, items = used_by[asking[row]], used_by[asking[row]] + unused[asking[row]]
-            raise DataError(
-                f"each user needs at least {n} unused items for {n} negatives per positive: user {users[row]!r} used "
-                f"{used} of {items}; lower per_positive"
-            )
 
 
 def _distinct(unused: np.ndarray, asking: np.ndarray, n: int, rng: np.random.Generator, scratch: Scratch) -> np.ndarray:
@@ -167,61 +101,33 @@ def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int, scratch: S
     search over all users counts the used items below a wanted unused one. There is no rejection sampling, so users with
     few unused items cost no more than others.
     """
-    start, found = np.cumsum(used_by) - used_by, scratch.empty(len(used), np.int64)
-    for at in scratch.pieces(len(used)):
+    start = np.cumsum(used_by) - used_by
+
+    def before(at: slice) -> np.ndarray:
         owner = used[at] // items
-        below = used[at] % items - (np.arange(at.start, at.stop) - start[owner])
-        found[at] = owner * (items + 1) + below
-    return found
+        found: np.ndarray = owner * (items + 1) + used[at] % items - (np.arange(at.start, at.stop) - start[owner])
+        return found
+
+    return scratch.fill(len(used), np.int64, before)
 
 
-@dataclass(frozen=True, eq=False)
-class _Description:
-    """Makes negatives of positives: copies with other items, what describes these, and the negative label."""
-
-    settings: NegativeSampling
-    label: tuple[str, bool | int | float | str]
-    items: pl.DataFrame | None
-
-    @classmethod
-    def of(
-        cls,
-        log: pl.DataFrame,
-        positives: pl.DataFrame,
-        settings: NegativeSampling,
-        label: tuple[str, bool | int | float | str],
-        scratch: Scratch,
-    ) -> "_Description":
-        """With the description of every item of the log.
-
-        Errors:
-            DataError: an item has two descriptions.
-        """
-        if not settings.item_columns:
-            return cls(settings, label, None)
-        _, item = settings.ids
-        about = log.select(item, *settings.item_columns).clear()
-        for at in scratch.pieces(log.height):
-            about = pl.concat([about, log[at].select(about.columns).unique()]).unique()
-        if about.height > about.get_column(item).n_unique():
-            twice = about.filter(about.get_column(item).is_duplicated()).sort(item)
-            raise DataError(
-                f"an item needs one description: item {twice[item][0]!r} has several different values in "
-                f"{', '.join(settings.item_columns)}; fix the log, or remove columns that change from item_columns"
-            )
-        kinds = positives.schema
-        return cls(settings, label, about.with_columns(pl.col(c).cast(kinds[c]) for c in about.columns))
-
-    def __call__(self, positives: pl.DataFrame, drawn: pl.Series) -> pl.DataFrame:
-        """The negatives of some positives."""
-        _, item = self.settings.ids
-        copies = positives.select(pl.all().repeat_by(self.settings.per_positive).explode(empty_as_null=False))
-        copies = copies.with_columns(drawn.cast(positives.schema[item]).alias(item))
-        if self.items is not None:
-            copies = copies.drop(self.settings.item_columns)
-            copies = copies.join(self.items, on=item, how="left", maintain_order="left")
-        copies = mark_negative(copies, *self.label)
-        return copies.select(*positives.columns, *([] if self.label[0] in positives.columns else [self.label[0]]))
+def _descriptions(
+    log: pl.DataFrame, positives: pl.DataFrame, settings: NegativeSampling, scratch: Scratch
+) -> pl.DataFrame | None:
+    """What describes each item of the log, in the types of the positives; None if no column does."""
+    if not settings.item_columns:
+        return None
+    _, item = settings.ids
+    about = log.select(item, *settings.item_columns).clear()
+    for at in scratch.pieces(log.height):
+        about = pl.concat([about, log[at].select(about.columns).unique()]).unique()
+    if about.height > about.get_column(item).n_unique():
+        twice = about.filter(about.get_column(item).is_duplicated()).sort(item)
+        raise DataError(
+            f"an item needs one description: item {twice[item][0]!r} has several different values in "
+            f"{', '.join(settings.item_columns)}; fix the log, or remove columns that change from item_columns"
+        )
+    return about.with_columns(pl.col(c).cast(positives.schema[c]) for c in about.columns)
 
 
 def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: bool | int | float | str) -> pl.DataFrame:
@@ -266,3 +172,98 @@ def _codes(column: pl.Series, known: pl.Series) -> np.ndarray:
         place, on="value", how="left", maintain_order="left"
     )
     return joined.get_column("code").fill_null(len(known)).to_numpy()
+
+
+def _pairs(user: pl.Series, users: pl.Series, item: pl.Series, items: pl.Series, scratch: Scratch) -> np.ndarray:
+    """The pairs of a user and an item in a log, each as one number, without repeats, in order."""
+    found = scratch.fill(len(user), np.int64, lambda at: _codes(user[at], users) * len(items) + _codes(item[at], items))
+    found.sort()
+    new = scratch.where(len(found), lambda at: np.diff(found[at], prepend=found[at.start - 1] if at.start else -1) != 0)
+    return scratch.take(found, new)
+
+
+def _used_by(
+    used: np.ndarray, asking: np.ndarray, users: pl.Series, items: int, n: int, scratch: Scratch
+) -> np.ndarray:
+    """The number of items that each user used; a DataError if one of those who ask has fewer than n others."""
+    used_by = np.zeros(len(users), dtype=np.int64)
+    for at in scratch.pieces(len(used)):
+        used_by += np.bincount(used[at] // items, minlength=len(users))
+    for at in scratch.pieces(len(asking)):
+        most = used_by[asking[at]]
+        if len(most) and most.max() > items - n:
+            user = int(asking[at.start + int(np.argmax(most))])
+            raise DataError(
+                f"each user needs at least {n} unused items for {n} negatives per positive: user {users[user]!r} used "
+                f"{used_by[user]} of {items}; lower per_positive"
+            )
+    return used_by
+
+
+def with_negatives(
+    frames: Mapping[str, pl.DataFrame],
+    targets: Mapping[str, np.ndarray],
+    schema: Schema,
+    settings: NegativeSampling,
+    seed: int,
+    scratch: Scratch = IN_MEMORY,
+) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
+    """Add sampled negatives to the parts in the settings; positives are the rows with a target above 0.
+
+    With several labels the main one decides, and a sampled row is negative for every label.
+    """
+    numbers = [label.name for label in schema.more_labels if label.task == "regression"]
+    if numbers:
+        raise ConfigError(
+            f"a sampled negative is negative for every label, but the label {numbers[0]!r} is a regression, which has "
+            "no such value: remove the negatives or that label"
+        )
+    main = {name: y[:, 0] for name, y in targets.items()}
+    positives = {
+        name: take_rows(frames[name], scratch.where(len(y), lambda at, y=y: y[at] > 0), scratch)  # type: ignore[misc]
+        for name, y in main.items()
+    }
+    log = pl.concat(list(positives.values()))
+    values = {label.column: _negative_value(frames, label.column) for label in schema.labels}
+    for label in schema.labels:
+        if values[label.column] in label.drop_values:
+            raise DataError(
+                f"a sampled negative must not be dropped: {values[label.column]!r} in column {label.column!r} is among "
+                f"the drop_values of label {label.name!r}; change the rule, or remove the negatives"
+            )
+    all_frames, all_targets = dict(frames), dict(targets)
+    for number, name in enumerate(PARTS):
+        if name not in frames or name not in settings.parts:
+            continue
+        has_negatives = bool((main[name] <= 0).any())
+        if (settings.only_where_missing and has_negatives) or positives[name].is_empty():
+            continue
+        added = sample_negatives(
+            positives[name],
+            log=log,
+            settings=settings,
+            seed=seed * len(PARTS) + number,
+            label=(schema.label.column, values[schema.label.column]),
+            scratch=scratch,
+        )
+        for label in schema.more_labels:
+            if label.column != schema.label.column:
+                added = mark_negative(added, label.column, values[label.column])
+        y = read_labels(added, schema.labels, all_negative=True, scratch=scratch).y
+        for label, target in zip(schema.labels, y.T, strict=True):
+            if (target > 0).any():
+                raise DataError(
+                    f"a sampled negative must not be positive: {values[label.column]!r} in column {label.column!r} is "
+                    "positive by the label's rule; change the rule"
+                )
+        all_frames[name] = pl.concat([frames[name], added])
+        all_targets[name] = scratch.empty((len(main[name]) + len(y), len(schema.labels)), np.float32)
+        all_targets[name][: len(main[name])], all_targets[name][len(main[name]) :] = targets[name], y
+    return all_frames, all_targets
+
+
+def _negative_value(frames: Mapping[str, pl.DataFrame], column: str) -> int | float:
+    """The value for a negative in a label's column: its smallest value that is not positive, else 0."""
+    values = pl.concat([part.get_column(column) for part in frames.values()])
+    low = values.min() if values.dtype.is_numeric() else 0
+    return low if isinstance(low, (int, float)) and low <= 0 else 0

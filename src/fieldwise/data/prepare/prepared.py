@@ -1,28 +1,62 @@
-"""Preparing a raw table: encoded training, validation and test rows.
+"""Preparing a raw table: encoded training, validation and test rows, in memory or in a folder.
 
-The order is: label, split, histories, negatives, encoder.
+The order is: label, split, target encoding, histories, negatives, encoder. A table in memory is one chunk. A larger one
+is processed chunk by chunk, and an engine counts and encodes its rows a file at a time on any machines, which all see
+the folder. Results are put together in the order of the rows, so that they are equal to the bit, whoever does the work.
 """
 
-from collections.abc import Callable, Mapping
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.prepare.grouping import rank_texts
-from fieldwise.data.prepare.labels import LabelledRows
-from fieldwise.data.prepare.parts import NOTHING, Plan, complete, divide
-from fieldwise.data.prepare.settings import PreparationSettings
-from fieldwise.data.prepare.split_settings import SplitSettings
-from fieldwise.data.read.pieces import table_bytes
-from fieldwise.data.table import EncodedTable
-from fieldwise.schema import Schema
-from fieldwise.storage.scratch import IN_MEMORY, Bound, Scratch
+from fieldwise.config import nearest
+from fieldwise.data.encode.encoder import Encoder, check_table, column_of
+from fieldwise.data.encode.fit_field import Counted, count_column
+from fieldwise.data.prepare.derived import add_histories, add_target_encoding, check_history, check_target_encoding
+from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
+from fieldwise.data.prepare.negatives import with_negatives
+from fieldwise.data.prepare.ordering import rank_texts
+from fieldwise.data.prepare.row_fingerprints import count_repeats
+from fieldwise.data.prepare.settings import (
+    PARTS,
+    NegativeSampling,
+    PreparationSettings,
+    SplitColumns,
+    SplitSettings,
+)
+from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows
+from fieldwise.data.read.chunks import table_bytes
+from fieldwise.data.read.lines import renumbering_rows
+from fieldwise.data.reports import NO_REPORTS, Reports
+from fieldwise.data.table import EncodedTable, save_chunks
+from fieldwise.distributed.engine import Engine, Task
+from fieldwise.errors import ConfigError, DataError, SchemaError
+from fieldwise.schema import Field, Schema
+from fieldwise.storage.arrays import arrow_bytes, map_array, write_array
+from fieldwise.storage.checksums import file_digest
+from fieldwise.storage.files import cannot_write, disk_is_full, write_atomically
+from fieldwise.storage.folders import LOCK, sync_tree
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage.threads import ahead
 
-__all__ = ["EncodedParts", "Part", "Prepared", "encode_parts", "group_codes", "prepare", "unseen_shares"]
+NOTHING = PreparationSettings()
+ENCODER = "encoder.json"
+ROWS = "{}.rows"  # raw rows of a part that are mapped; those of smaller tables are in one file
+GROUP = "{}.group.npy"
+DONE = "{}.done"  # facts of a finished stage, as JSON
+TARGETS = "{}.targets.npy"
+SCRATCH = "scratch"
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +64,14 @@ class Part:
     """The rows of one part: raw (or a function that reads them), encoded, and their groups (or None).
 
     Args:
-        bound: how they are processed if they are larger than memory.
+        bound: where scratch folders may lie, and how many rows are processed at once, if they are larger than memory.
         stored: file or folder of the raw rows in the cache, if they were read from there.
     """
 
     rows: pl.DataFrame | Callable[[], pl.DataFrame]
     table: EncodedTable
     group: np.ndarray | None
-    bound: Bound | None = None
+    bound: Scratch | None = None
     stored: Path | None = None
 
     @cached_property
@@ -67,19 +101,6 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class EncodedParts:
-    """Parts by name (`train`, `valid` and optionally `test`), with the encoder fitted on `train`.
-
-    Args:
-        counts: rows of each part, sampled negatives, and rows that equal a training row (`count_repeats`).
-    """
-
-    encoder: Encoder
-    parts: Mapping[str, Part]
-    counts: Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
     """Data prepared for training.
 
@@ -98,75 +119,277 @@ class Prepared:
     unseen: Mapping[str, Mapping[str, float]]
 
 
-def prepare(
-    frame: pl.DataFrame,
-    schema: Schema,
-    *,
-    split: SplitSettings,
-    seed: int,
-    add: PreparationSettings = NOTHING,
-    scratch: Scratch = IN_MEMORY,
-) -> Prepared:
-    """Prepared data from a table: targets, split, histories, target encoding, negatives and encoding.
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """How a raw table becomes encoded rows, in stages: the rows of all parts, the encoder, each part's encoded rows.
+
+    With `piece` each finished stage stays in the folder, which holds at the end what `read_prepared` reads. A stage
+    that was begun and not finished begins again; the result is the same as of a preparation that is not interrupted.
 
     Args:
-        frame: the raw table.
-        schema: its schema.
+        schema: the table's schema.
         split: settings of the split.
         seed: seed of the split, the negatives and the folds; the same seed, table and settings give the same result.
         add: negatives, histories and target encoding.
-        scratch: where prepared rows lie, and how many rows are processed at once; the result is the same for all.
+        folder: of this preparation alone, where encoded rows are mapped from; it exists. None: they are in memory.
+        piece: gives how many rows of a table may be processed at once; None: all, and the raw rows stay in memory.
+        reports: told the phases and their rows.
+        engine: machines that do what can be done file by file, and see the folder; None: this process.
 
-    Errors:
+    Errors of `run` and `encode`:
         SchemaError: the table lacks the schema's time, user, item, group or key columns, or no field reads a new
             column.
         DataError: the table does not fit the schema, a part is empty or, for a binary label, has one class.
         ConfigError: the history has no order; target encoding together with sampled negatives.
     """
-    parts, dropped = divide(frame, Plan(schema=schema, split=split, seed=seed, add=add), scratch)
-    encoded = encode_parts(parts, schema, seed=seed, add=add, scratch=scratch)
-    return Prepared(
-        encoder=encoded.encoder,
-        counts={"dropped_by_label": dropped, **encoded.counts},
-        unseen=unseen_shares(encoded.encoder, {name: part.table for name, part in encoded.parts.items()}),
-        **encoded.parts,
-    )
+
+    schema: Schema
+    split: SplitSettings
+    seed: int
+    add: PreparationSettings = NOTHING
+    folder: Path | None = None
+    piece: Callable[[pl.DataFrame], int] | None = None
+    reports: Reports = NO_REPORTS
+    engine: Engine | None = None
+
+    def run(self, source: Callable[[Path], MappedRows]) -> Prepared:
+        """Prepared data; stages that are finished in the folder are not done again.
+
+        `source` reads the raw table, if it needs to with files in a folder that it may create.
+        """
+        rows, counts = self._rows(source)
+        encoder, parts, unseen = self.encode(rows)
+        if self.piece is not None:
+            self.reports.begin("finishing the preparation")
+            write_facts(self._path(), counts, unseen)
+        return Prepared(encoder=encoder, counts=counts, unseen=unseen, **parts)
+
+    def encode(self, rows: Mapping[str, LabelledRows]) -> tuple[Encoder, dict[str, Part], dict[str, dict[str, float]]]:
+        """An encoder fitted on `train`, the encoded parts, and `Prepared.unseen`."""
+        encoder = self._encoder(rows["train"].frame)
+        found = {name: self._encoded(name, part, encoder) for name, part in rows.items()}
+        parts = {name: part for name, (part, _) in found.items()}
+        return encoder, parts, {name: unseen for name, (_, unseen) in found.items() if name != "train"}
+
+    def _rows(self, source: Callable[[Path], MappedRows]) -> tuple[dict[str, LabelledRows], dict[str, int]]:
+        """The rows of each part with all columns, and counts (`Prepared.counts`)."""
+        facts = self._facts("rows")
+        if facts is None:
+            with self._scratch() as place:
+                table = source((place.folder or Path()) / "source")
+                self.reports.begin("labels, split and rows of each part", table.frame.height)
+                scratch = self._piecewise(place, table.frame)
+                parts, dropped = self._divided(table, scratch)
+                self.reports.add(dropped)
+                del table
+                if place.folder is not None:
+                    shutil.rmtree(place.folder / "source", ignore_errors=True)  # its place on disk is free again
+                rows, counts = self.derived(parts, scratch)
+                counts = {"dropped_by_label": dropped, **counts}
+                if self.piece is None:
+                    return rows, counts
+                for name, part in rows.items():
+                    if self.add != NOTHING:
+                        pieces = (part.frame[at] for at in scratch.pieces(part.frame.height))
+                        join_rows(pieces, scratch, self._path(ROWS.format(name)))
+                    self._write(TARGETS.format(name), part.y)
+            facts = self._finish("rows", counts=counts)
+        targets = {name: map_array(self._path(TARGETS.format(name))) for name in PARTS}
+        return {name: LabelledRows(self._mapped(name).frame, y) for name, y in targets.items()}, facts["counts"]
+
+    def _divided(self, table: MappedRows, scratch: Scratch) -> tuple[dict[str, LabelledRows], int]:
+        """The rows of each part with their targets, and how many rows the labels' rules drop.
+
+        What will be added to the rows is checked here already. In a folder, rows to which nothing is added are written
+        there at once, and files of the table that hold rows of one part alone are moved.
+        """
+        frame, schema, add = table.frame, self.schema, self.add
+        check_columns(frame.columns, schema)
+        made: list[str] = []
+        if add.history is not None:
+            check_history(frame, schema, add.history, scratch)
+            made.append(add.history.column)
+        if add.target_encoding is not None:
+            if add.negatives is not None:
+                raise ConfigError(
+                    "target_encoding needs the label of every row, found [negatives] too: remove one of them"
+                )
+            check_target_encoding(frame, schema, add.target_encoding)
+            made += add.target_encoding.made
+        check_table(frame, schema, made_later=made, scratch=scratch)
+        frame = with_event_label(frame, schema, add.negatives is not None)
+        rows = read_labels(frame, schema.labels, scratch=scratch)
+        with renumbering_rows(rows.kept):
+            indices = split_table(
+                rows.frame, self.split, SplitColumns.of(schema), seed=self.seed, y=rows.main, scratch=scratch
+            )
+        folders: dict[str, Path] = {}
+        if self.piece is not None:
+            folders = {name: self._path(ROWS.format(name)) for name in PARTS}
+            for folder in folders.values():
+                shutil.rmtree(folder, ignore_errors=True)  # of a killed process
+        places = folders if add == NOTHING else {}
+        files = table.files if rows.frame is table.frame else ()  # else some rows were dropped, or a label was added
+        parts = {
+            name: rows.take(getattr(indices, name), scratch, places.get(name), files, self.reports.add)
+            for name in PARTS
+        }
+        return parts, rows.dropped
+
+    def derived(
+        self, rows: Mapping[str, LabelledRows], scratch: Scratch = IN_MEMORY
+    ) -> tuple[dict[str, LabelledRows], dict[str, int]]:
+        """The rows of each part with target encoding, histories and negatives, and counts (`Prepared.counts`)."""
+        schema, add = self.schema, self.add
+        frames = {name: part.frame for name, part in rows.items()}
+        targets = {name: part.y for name, part in rows.items()}
+        mains = {name: part.main for name, part in rows.items()}
+        weights = {name: part.weight for name, part in rows.items() if part.weight is not None}
+        counts = count_repeats(frames, schema, scratch)  # of the raw rows, without sampled negatives
+        if add.target_encoding is not None:
+            frames = add_target_encoding(frames, mains, add.target_encoding, seed=self.seed, scratch=scratch)
+        if add.history is not None:
+            order = check_history(frames["train"], schema, add.history, scratch)
+            # Before sampling negatives: an item that a user never used is not an event of that user.
+            form = schema.time_format if order == schema.time else None
+            settings = add.history.of_schema(schema)
+            frames = add_histories(frames, mains, settings, order=order, order_format=form, scratch=scratch)
+        _check_weights(weights, add.negatives)
+        if add.negatives is not None:
+            before = sum(map(len, targets.values()))
+            negatives = add.negatives.of_schema(schema)
+            frames, targets = with_negatives(frames, targets, schema, negatives, self.seed, scratch)
+            counts["negatives_drawn"] = sum(map(len, targets.values())) - before
+        _check_classes({name: y[weights[name] > 0] if name in weights else y for name, y in targets.items()}, schema)
+        counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}
+        return {name: LabelledRows(f, targets[name], weight=weights.get(name)) for name, f in frames.items()}, counts
+
+    def _encoder(self, train: pl.DataFrame) -> Encoder:
+        if self._facts("encoder") is not None:
+            return _read_encoder(self._path(ENCODER))
+        self.reports.begin("vocabularies and scales", train.height)
+        with self._scratch() as place:
+            scratch, counted = self._piecewise(place, train), None
+            if self.engine is not None:
+                counted = counted_files(self._mapped("train"), self.schema, self.engine, scratch)
+            encoder = Encoder.fit(train, self.schema, scratch=scratch, counted=counted)
+        if self.piece is not None:
+            write_atomically(self._path(ENCODER), encoder.to_json().encode())
+            self._finish("encoder")
+        return encoder
+
+    def _encoded(self, name: str, rows: LabelledRows, encoder: Encoder) -> tuple[Part, dict[str, float]]:
+        """A part, and the shares of its unknown values."""
+        facts, frame = self._facts(name), rows.frame
+        if facts is None:
+            self.reports.begin(f"encoding {name} rows", frame.height)
+            with self._scratch() as place:
+                scratch, chunks = self._piecewise(place, frame), None
+                if self.engine is not None:
+                    chunks = encoded_files(self._mapped(name), self._path(ENCODER), self.engine, scratch)
+                weight = None if rows.weight is None else rows.weight.astype(np.float32)
+                folder = None if self.folder is None else self.folder / name
+                table = encode_table(encoder, frame, rows.y, scratch, weight, folder, chunks)
+                groups = group_codes(frame, self.schema, scratch)
+                unseen = {} if name == "train" else encoder.unseen_in(table)
+                if self.piece is None:
+                    return Part(frame, table, groups), unseen
+                if groups is not None:
+                    self._write(GROUP.format(name), groups)
+            facts = self._finish(name, unseen=unseen)
+        return _read_part(self._path(), name), facts["unseen"]
+
+    def _path(self, name: str = "") -> Path:
+        assert self.folder is not None, "stages have a folder"
+        return self.folder / name
+
+    def _mapped(self, name: str) -> MappedRows:
+        return MappedRows.of_folder(self._path(ROWS.format(name)))
+
+    def _facts(self, stage: str) -> dict[str, Any] | None:
+        """What a finished stage has stated; None if it is not finished."""
+        if self.piece is None:
+            return None
+        try:
+            facts: dict[str, Any] = json.loads(self._path(DONE.format(stage)).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        return facts
+
+    def _finish(self, stage: str, **facts: Any) -> dict[str, Any]:
+        try:
+            sync_tree(self._path())
+        except OSError as e:
+            raise cannot_write(self._path(), e) from e
+        write_atomically(self._path(DONE.format(stage)), json.dumps(facts).encode())
+        return facts
+
+    @contextmanager
+    def _scratch(self) -> Iterator[Scratch]:
+        """A context with a folder for scratch files, if rows are processed in pieces."""
+        if self.piece is None:
+            yield IN_MEMORY
+            return
+        place = self._path(SCRATCH)
+        shutil.rmtree(place, ignore_errors=True)  # of a killed process
+        try:
+            place.mkdir()
+            yield Scratch(place)
+        except OSError as e:
+            raise cannot_write(self._path(), e) from e
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _piecewise(self, scratch: Scratch, frame: pl.DataFrame) -> Scratch:
+        """The same for the pieces of a table, whose rows are reported."""
+        return scratch if self.piece is None else replace(scratch, piece=self.piece(frame), told=self.reports.add)
+
+    def _write(self, name: str, array: np.ndarray) -> None:
+        """Write an array to a file of this name, which is whole once the stage is finished."""
+        with self._path(name).open("wb") as file:
+            write_array(file, array)
 
 
-def unseen_shares(encoder: Encoder, tables: Mapping[str, EncodedTable]) -> dict[str, dict[str, float]]:
-    """For each part but train and each field with a vocabulary, the share of unknown values."""
-    return {name: encoder.unseen_in(table) for name, table in tables.items() if name != "train"}
+def prepare(
+    frame: pl.DataFrame, schema: Schema, *, split: SplitSettings, seed: int, add: PreparationSettings = NOTHING
+) -> Prepared:
+    """Prepared data from a table in memory; arguments and errors as of `Preparation`."""
+    return Preparation(schema=schema, split=split, seed=seed, add=add).run(lambda _: MappedRows(frame=frame))
 
 
-def encode_parts(
-    labelled: Mapping[str, LabelledRows],
-    schema: Schema,
-    *,
-    seed: int,
-    add: PreparationSettings = NOTHING,
-    scratch: Scratch = IN_MEMORY,
-) -> EncodedParts:
-    """Encoded parts: with histories, sampled negatives and an encoder fitted on the training rows.
+def check_columns(columns: Collection[str], schema: Schema) -> None:
+    """Check that a table has the schema's time, group, id and key columns."""
+    said = [(what, getattr(schema, what)) for what in ("time", "user", "item", "group")]
+    for what, column in [*said, *(("keys", key) for key in schema.keys)]:
+        if column is not None and column not in columns:
+            raise SchemaError(
+                f"the schema's {what} must be in the table: {column!r} is not; {nearest(column, columns)}"
+            )
 
-    Args:
-        labelled: `train`, `valid` and optionally `test`.
-        schema: the tables' schema.
-        seed: seed of the negatives and of the folds of target encoding.
-        add: negatives, histories and target encoding.
-        scratch: see `prepare`.
 
-    Errors:
-        DataError: a table does not fit the schema, a part is empty or, for a binary label, has one class.
-    """
-    rows = complete(labelled, schema, seed=seed, add=add, scratch=scratch)
-    encoder, train = Encoder.fit_transform(rows.frames["train"], schema, y=rows.targets["train"], scratch=scratch)
-    tables = {
-        name: train if name == "train" else encoder.transform(frame, y=rows.targets[name], scratch=scratch)
-        for name, frame in rows.frames.items()
-    }
-    tables |= {name: replace(tables[name], weight=w.astype(np.float32)) for name, w in rows.weights.items()}
-    parts = {name: Part(part, tables[name], group_codes(part, schema, scratch)) for name, part in rows.frames.items()}
-    return EncodedParts(encoder=encoder, parts=parts, counts=rows.counts)
+def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSampling | None) -> None:
+    if weights and negatives is not None:
+        raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
+    for name, weight in weights.items():
+        if not weight.any():
+            raise DataError(
+                f"some {name} row must have a weight above 0, but the weights of all {len(weight)} are zero: give "
+                "rows of "
+                "every class a weight, or use another split"
+            )
+
+
+def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:
+    for name, y in targets.items():
+        for label, target in zip(schema.labels, y.T, strict=True):
+            positive = int((target > 0.5).sum())
+            if label.task == "binary" and positive in (0, len(y)):
+                found = "positive" if positive else "negative"
+                log = ", in a log of positives alone add [negatives]" if positive else ""
+                raise DataError(
+                    f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
+                    f"{label.name!r}; check the rule, use another split{log or ', or add rows of the other class'}"
+                )
 
 
 def group_codes(frame: pl.DataFrame, schema: Schema, scratch: Scratch = IN_MEMORY) -> np.ndarray | None:
@@ -177,11 +400,232 @@ def group_codes(frame: pl.DataFrame, schema: Schema, scratch: Scratch = IN_MEMOR
     """
     if schema.grouping is None or schema.grouping not in frame.columns:
         return None
-    ranks = rank_texts(frame.get_column(schema.grouping), scratch)
-    codes, end = scratch.empty(frame.height, np.int64), len(ranks.counts)
+    ranks, counts = rank_texts(frame.get_column(schema.grouping), scratch)
+    codes, end = scratch.empty(frame.height, np.int64), len(counts)
     for at in scratch.pieces(frame.height):
-        absent = ranks.ranks[at] == 0
-        codes[at] = ranks.ranks[at]
+        absent = ranks[at] == 0
+        codes[at] = ranks[at]
         codes[at][absent] = end + np.arange(absent.sum())
         end += int(absent.sum())
     return codes
+
+
+def encoded_together(train: Part, valid: Part, schema: Schema) -> tuple[Encoder, EncodedTable]:
+    """An encoder fitted on training and validation rows, and these rows encoded by it, the training rows first.
+
+    If only one part has row weights, each row of the other gets their mean.
+
+    Errors:
+        DataError: a column has other types of values in the two parts.
+    """
+    columns = [c for c in dict.fromkeys(schema.columns) if c in train.frame.columns]
+    try:
+        frame = pl.concat([train.frame.select(columns), valid.frame.select(columns)], how="vertical_relaxed")
+    except pl.exceptions.PolarsError as e:
+        raise DataError(
+            f"training again on validation rows needs the same types of values in both tables: {e}; convert one of "
+            "them, or set training.refit = false"
+        ) from None
+    with (train.bound or IN_MEMORY).within() as scratch:
+        y = scratch.empty((frame.height, train.y.shape[1]), np.float32)
+        y[: len(train.y)], y[len(train.y) :] = train.y, valid.y
+        encoder = Encoder.fit(frame, schema, scratch=scratch)
+        return encoder, encode_table(encoder, frame, y, scratch, _weights(train.table, valid.table))
+
+
+def encoded_by(encoder: Encoder, part: Part, own: Encoder) -> EncodedTable:
+    """A part's rows encoded by an encoder.
+
+    It is `part.table` if `own`, the encoder of that, is equal.
+    """
+    if encoder is own or encoder.to_json() == own.to_json():
+        return part.table
+    with (part.bound or IN_MEMORY).within() as scratch:
+        return encode_table(encoder, part.frame, part.table.y, scratch, part.table.weight)
+
+
+def encode_table(
+    encoder: Encoder,
+    frame: pl.DataFrame,
+    y: np.ndarray | None,
+    scratch: Scratch,
+    weight: np.ndarray | None = None,
+    folder: Path | None = None,
+    chunks: Iterable[tuple[slice, EncodedTable]] | None = None,
+) -> EncodedTable:
+    """The encoded rows of a table, from `chunks` if they are given: in `folder`, else in scratch files or memory."""
+    if folder is None:
+        if scratch.folder is None:
+            return replace(encoder.transform(frame, y=y), weight=weight)
+        folder = scratch.folder / secrets.token_hex(8)
+    if chunks is None:  # each is encoded while the one before is written
+        chunks = ahead((at, encoder.transform(frame[at], first_row=at.start)) for at in scratch.pieces(frame.height))
+    return save_chunks(folder, encoder.layout, frame.height, chunks, y, scratch, weight)
+
+
+def _weights(train: EncodedTable, valid: EncodedTable) -> np.ndarray | None:
+    given = [table.weight for table in (train, valid) if table.weight is not None]
+    if not given:
+        return None
+    mean = np.float32(given[0].mean())
+    return np.concatenate(
+        [np.full(len(table), mean, np.float32) if table.weight is None else table.weight for table in (train, valid)]
+    )
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether a stage of an earlier preparation in a folder is finished."""
+    return any(folder.glob(DONE.format("*")))
+
+
+def link_results(folder: Path, to: Path) -> None:
+    """Give the results of a folder another place, on the same disk and without copies; they stay where they are.
+
+    File systems without links have them moved.
+    """
+    for path in sorted(folder.rglob("*")):
+        new = to / path.relative_to(folder)
+        if path.is_dir():
+            new.mkdir()
+        elif not any(map(path.match, (DONE.format("*"), TARGETS.format("*"), LOCK))):
+            try:
+                os.link(path, new)
+            except OSError as e:
+                if disk_is_full(e):
+                    raise
+                path.rename(new)
+
+
+def write_prepared(prepared: Prepared, folder: Path) -> None:
+    """Write prepared data to a folder.
+
+    Errors:
+        DataError: a column of the raw rows cannot be written, the disk is full.
+    """
+    (folder / ENCODER).write_text(prepared.encoder.to_json(), "utf-8")
+    write_facts(folder, prepared.counts, prepared.unseen)
+    for name in PARTS:
+        part: Part = getattr(prepared, name)
+        part.table.save(folder / name)
+        try:
+            part.frame.write_ipc(folder / f"{name}.arrow")
+        except OSError as e:
+            raise cannot_write(folder, e) from e
+        except pl.exceptions.PolarsError as e:
+            raise DataError(f"the {name} rows cannot be written as Arrow: {str(e).splitlines()[0]}") from e
+        if part.group is not None:
+            np.save(folder / GROUP.format(name), part.group, allow_pickle=False)
+
+
+def write_facts(folder: Path, counts: Mapping[str, int], unseen: Mapping[str, Mapping[str, float]]) -> None:
+    """Write what `Prepared` states about its rows."""
+    about = {"counts": dict(counts), "unseen": {name: dict(shares) for name, shares in unseen.items()}}
+    write_atomically(folder / "prepared.json", json.dumps(about).encode())
+
+
+def read_prepared(folder: Path) -> Prepared:
+    """Prepared data from `write_prepared`; encoded rows are mapped, and raw rows are read when needed."""
+    about = json.loads((folder / "prepared.json").read_text("utf-8"))
+    encoder = _read_encoder(folder / ENCODER)
+    parts = {name: _read_part(folder, name) for name in PARTS}
+    if any(part.table.layout != encoder.layout for part in parts.values()):
+        raise DataError("the cache's encoder does not match its rows")
+    return Prepared(encoder=encoder, counts=about["counts"], unseen=about["unseen"], **parts)
+
+
+def _read_encoder(path: Path) -> Encoder:
+    return Encoder.from_json(path.read_text("utf-8"), "the preparation's encoder")
+
+
+def _read_part(folder: Path, name: str) -> Part:
+    table = EncodedTable.open(folder / name)
+    group = folder / GROUP.format(name)
+    groups = map_array(group) if group.exists() else None
+    mapped = folder / ROWS.format(name)
+    if mapped.is_dir():
+        return Part(lambda: MappedRows.of_folder(mapped).frame, table, groups, stored=mapped)
+    path = folder / f"{name}.arrow"
+    return Part(lambda: _read_rows(path, len(table)), table, groups, stored=path)
+
+
+def _read_rows(path: Path, rows: int) -> pl.DataFrame:
+    try:
+        frame = pl.read_ipc(path)
+    except (pl.exceptions.PolarsError, OSError) as e:
+        raise DataError(f"the cache's raw rows can no longer be read: {str(e).splitlines()[0]}; start again") from e
+    if frame.height != rows:
+        raise DataError(f"the cache's raw rows {path} must be {rows}, found {frame.height}; clear the cache")
+    return frame
+
+
+def counted_files(
+    rows: MappedRows, schema: Schema, engine: Engine, scratch: Scratch
+) -> Callable[[Field], Iterator[Counted]]:
+    """`counted` for `Encoder.fit`, by an engine, a file at a time.
+
+    All machines see the folder of `scratch`, which is told the rows of each file that is counted.
+    """
+    plain, tasks, answers = schema.to_dict(), list[Task](), list[dict[str, Any]]()
+    for k, file in enumerate(rows.files):
+        to = _folder_of(scratch) / f"counts-{k}"
+        to.mkdir()
+        tasks.append({"schema": plain, "rows": str(file.path), "first": file.first, "to": str(to)})
+    for answer in engine.map(count_file, tasks):
+        answers.append(answer)
+        scratch.told(answer["rows"])
+
+    def counted(f: Field) -> Iterator[Counted]:
+        name = f"{schema.fields.index(f)}.arrow"
+        for task, answer in zip(tasks, answers, strict=True):
+            values = pl.read_ipc(Path(task["to"]) / name)
+            yield Counted(rows=answer["rows"], present=answer["present"][name], values=values)
+
+    return counted
+
+
+def count_file(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Count every field's column in one file of training rows; the counts go to files."""
+    frame, to = map_rows([Path(given["rows"])]), Path(given["to"])
+    present = {}
+    for k, f in enumerate(Schema.from_dict(given["schema"]).fields):
+        if not f.shares:
+            counted = count_column(f, column_of(frame, f), first_row=given["first"])
+            write_atomically(to / f"{k}.arrow", arrow_bytes(counted.values))
+            present[f"{k}.arrow"] = counted.present
+    return {"rows": frame.height, "present": present}
+
+
+def encoded_files(
+    rows: MappedRows, encoder: Path, engine: Engine, scratch: Scratch
+) -> Iterator[tuple[slice, EncodedTable]]:
+    """The encoded rows of each file, by an engine, and which rows they are.
+
+    All machines see the folder of `scratch`. `encoder` is its JSON file.
+    """
+    place, digest = _folder_of(scratch), file_digest(encoder)
+    tasks = []
+    for k, file in enumerate(rows.files):
+        about = {"rows": str(file.path), "first": file.first, "encoder": str(encoder), "digest": digest}
+        tasks.append({**about, "to": str(place / f"encoded-{k}")})
+    for file, answer in zip(rows.files, engine.map(encode_file, tasks), strict=True):
+        yield slice(file.first, file.end), EncodedTable.open(Path(answer["path"]))
+
+
+def encode_file(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Encode one file of rows; the encoded rows go to a folder."""
+    encoder = _kept_encoder(given["encoder"], given["digest"])
+    encoder.transform(map_rows([Path(given["rows"])]), first_row=given["first"]).save(Path(given["to"]))
+    return {"path": given["to"]}
+
+
+@lru_cache(maxsize=1)
+def _kept_encoder(path: str, digest: str) -> Encoder:
+    """The encoder in a file, kept for the next piece of work in this process."""
+    if file_digest(Path(path)) != digest:
+        raise DataError(f"{path} must hold the encoder that was fitted, but its content is another: prepare again")
+    return _read_encoder(Path(path))
+
+
+def _folder_of(scratch: Scratch) -> Path:
+    assert scratch.folder is not None, "machines share files"
+    return scratch.folder

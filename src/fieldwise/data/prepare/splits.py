@@ -5,14 +5,121 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fieldwise.data.prepare.drawing import draw_parts
-from fieldwise.data.prepare.ordering import order_values
-from fieldwise.data.prepare.split_kind import SplitColumns, SplitRows
-from fieldwise.data.prepare.split_settings import SplitSettings
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.ordering import group_rows, order_values, rank_texts
+from fieldwise.data.prepare.settings import (
+    ColumnSplit,
+    LeaveLastOutSplit,
+    RandomSplit,
+    SplitColumns,
+    SplitSettings,
+    TimeSplit,
+)
 from fieldwise.errors import DataError
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
-__all__ = ["Split", "hold_out", "split_table"]
+
+def few_values(ordered: np.ndarray, enough: int) -> int:
+    """The number of different values of a sorted array [N], or 0 if they are at least `enough`."""
+    found, place = 0, 0
+    while place < len(ordered):
+        found, place = found + 1, _after(ordered, place)
+        if found == enough:
+            return 0
+    return found
+
+
+def time_boundaries(ordered: np.ndarray, shares: tuple[float, float]) -> tuple[np.generic, np.generic]:
+    """The first time of the validation rows and the first time of the test rows.
+
+    The cuts are the pair that is closest to the shares (smallest sum of the two distances, in rows) among those that
+    leave rows in every part; of two equally close ones the earlier is used.
+    """
+    after = np.array([shares[0] + shares[1], shares[1]])
+    targets = np.round(len(ordered) * (1 - after), 6)  # rounded, so that equally close cuts compare as equal
+    first, second = (_nearest(ordered, float(target)) for target in targets)
+    if first == second:
+        # Both distances grow away from the common cut, so the best pair has one of the two cuts there.
+        pairs = [(_start(ordered, first - 1), first), (first, _after(ordered, first))]
+        allowed = [(a, b) for a, b in pairs if a > 0 and b < len(ordered)]
+        first, second = min(allowed, key=lambda pair: float(np.abs(np.array(pair) - targets).sum()))
+    return ordered[first], ordered[second]
+
+
+def _nearest(ordered: np.ndarray, target: float) -> int:
+    """The cut (number of rows before it) nearest to a target, with rows before and after it."""
+    at = min(max(int(target), 0), len(ordered) - 1)
+    cuts = _start(ordered, at), _after(ordered, at)
+    return min((cut for cut in cuts if 0 < cut < len(ordered)), key=lambda cut: (abs(cut - target), cut))
+
+
+def _start(ordered: np.ndarray, place: int) -> int:
+    """The first place of the value at a place."""
+    return int(np.searchsorted(ordered, ordered[place], side="left"))
+
+
+def _after(ordered: np.ndarray, place: int) -> int:
+    """The first place behind the value at a place."""
+    return int(np.searchsorted(ordered, ordered[place], side="right"))
+
+
+def assign_random_split(
+    rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None, scratch: Scratch = IN_MEMORY
+) -> np.ndarray:
+    """Part of each row [N], int8: 1 and 2 by `shares`, stratified if classes are given, else 0."""
+    counts = np.array([rows]) if classes is None else np.bincount(classes, minlength=1)
+    test = _apportion(counts, shares[1], counts)
+    valid = _apportion(counts, shares[0], counts - test)
+    shuffled = scratch.numbers(rows)
+    np.random.default_rng(seed).shuffle(shuffled)
+    part = scratch.empty(rows, np.int8)
+    done = np.zeros(len(counts), dtype=np.int64)  # rows of each class before the piece
+    for at in scratch.pieces(rows):
+        drawn = shuffled[at]
+        code = np.zeros(len(drawn), dtype=np.int64) if classes is None else classes[drawn].astype(np.int64)
+        by_class = np.argsort(code, kind="stable")
+        drawn, code = drawn[by_class], code[by_class]
+        own = np.bincount(code, minlength=len(counts))
+        place = np.arange(len(drawn)) + (done - (np.cumsum(own) - own))[code]  # position within its class
+        part[drawn] = np.where(place < test[code], 2, np.where(place < (test + valid)[code], 1, 0))
+        done += own
+    return part
+
+
+def classes_of(y: np.ndarray | None, scratch: Scratch = IN_MEMORY) -> np.ndarray:
+    """The class of each row [N], int32, from its target.
+
+    Errors:
+        DataError: no targets, or a class of fewer than 3 rows.
+    """
+    if y is None:
+        raise DataError("a stratified split needs the label: give y, or omit stratify")
+    values = np.empty(0, y.dtype)
+    for at in scratch.pieces(len(y)):
+        values = np.union1d(values, y[at])
+    codes = scratch.empty(len(y), np.int32)
+    counts = np.zeros(len(values), dtype=np.int64)
+    for at in scratch.pieces(len(y)):
+        codes[at] = np.searchsorted(values, y[at])
+        counts += np.bincount(codes[at], minlength=len(values))
+    if len(counts) and counts.min() < 3:
+        rare = values[np.argmin(counts)]
+        raise DataError(
+            f"a stratified split needs at least 3 rows of each value of the label: {rare:g} has {int(counts.min())}; "
+            "omit stratify"
+        )
+    return codes
+
+
+def _apportion(counts: np.ndarray, share: float, room: np.ndarray) -> np.ndarray:
+    """Counts per class: the whole part of its quota, plus the rest by the largest remainders."""
+    total = int(np.floor(counts.sum() * share + 0.5))
+    quota = counts * share
+    given: np.ndarray = np.minimum(np.floor(quota).astype(np.int64), room)
+    for k in np.argsort(given - quota, kind="stable").tolist() * 2:
+        if given.sum() < total and given[k] < room[k]:
+            given[k] += 1
+    return given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,27 +152,34 @@ def split_table(
 ) -> Split:
     """Split a table's rows.
 
-    Args:
-        frame: the table, after the label's rule has dropped rows.
-        settings: settings of the split.
-        columns: the schema's columns, used if the settings have none.
-        seed: random seed; ignored by splits without randomness.
-        y: targets [N], needed to stratify.
-        scratch: where arrays of N numbers lie, and how many rows are processed at once.
+    `columns` are used where the settings name none; `y` are targets [N], needed to stratify.
 
     Errors:
         DataError: a column is missing or has nulls, a value belongs to no part, a part would be empty.
 
     >>> frame = pl.DataFrame({"t": [5, 1, 2, 4, 3]})
-    >>> from fieldwise.data.prepare.split_settings import TimeSplit
+    >>> from fieldwise.data.prepare.settings import TimeSplit
     >>> split_table(frame, TimeSplit(valid=0.2, test=0.2), SplitColumns(time="t")).test
     array([0])
     """
     if y is not None and len(y) != frame.height:
         raise DataError(f"targets must match the table's rows: found {len(y)} targets and {frame.height} rows")
-    rows = SplitRows(frame=frame, columns=columns or SplitColumns(), seed=seed, y=y, scratch=scratch)
-    part, kept = settings.assign(rows)
-    train, valid, test = (scratch.where(part, k) for k in range(3))
+    columns, kept = columns or SplitColumns(), 0
+    if isinstance(settings, RandomSplit):
+        classes = classes_of(y, scratch) if settings.stratify else None
+        part = assign_random_split(frame.height, (settings.valid, settings.test), seed, classes, scratch)
+    elif isinstance(settings, TimeSplit):
+        part = _by_time(frame, settings, columns, scratch)
+    elif isinstance(settings, LeaveLastOutSplit):
+        part, kept = _by_user(frame, settings, columns, scratch)
+    else:
+        assert isinstance(settings, ColumnSplit), "there is no other"
+        part = _by_column(frame, settings, seed, y, scratch)
+
+    def rows_of(k: int) -> np.ndarray:
+        return scratch.where(len(part), lambda at: part[at] == k)
+
+    train, valid, test = map(rows_of, range(3))
     split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept)
     empty = [name for name, n in split.sizes.items() if n == 0]
     if empty:
@@ -75,6 +189,84 @@ def split_table(
             f"empty; {few if frame.height == 1 else settings.advice(kept)}"
         )
     return split
+
+
+def _by_time(frame: pl.DataFrame, settings: TimeSplit, columns: SplitColumns, scratch: Scratch) -> np.ndarray:
+    """The part of each row [N], int8: 0 train, 1 valid, 2 test."""
+    name = settings.column or columns.time
+    if name is None:
+        raise DataError("a time split needs a time column: give the split's column or the schema's time")
+    values = order_values(frame, name, "time", columns.format_of(name), scratch)
+    ordered = scratch.copy(values)
+    ordered.sort()
+    if few := few_values(ordered, 3):
+        raise DataError(
+            f"a time split needs at least 3 different times: column {name!r} holds {few}; choose another split"
+        )
+    first, second = time_boundaries(ordered, (settings.valid, settings.test))
+    return scratch.fill(len(values), np.int8, lambda at: (values[at] >= first).astype(np.int8) + (values[at] >= second))
+
+
+def _by_user(
+    frame: pl.DataFrame, settings: LeaveLastOutSplit, columns: SplitColumns, scratch: Scratch
+) -> tuple[np.ndarray, int]:
+    """The part of each row [N], and how many users have too few rows to be held out."""
+    user, order = settings.user or columns.user, settings.order or columns.time
+    if user is None or order is None:
+        missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
+        raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
+    values = order_values(frame, order, "order", columns.format_of(order), scratch)
+    if user not in frame.columns:
+        raise DataError(
+            f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"
+        )
+    ranks, counts = rank_texts(frame.get_column(user), scratch)
+    if counts[0]:
+        row = int(np.argmin(ranks))
+        raise DataError(f"every row needs a user: column {user!r} has none in row {row} (counting from 0)")
+    part, kept = scratch.empty(frame.height, np.int8), 0
+    for some, users, rows in group_rows(ranks, counts, values, scratch):
+        enough = rows >= settings.min_train + settings.valid_rows + settings.test_rows
+        kept += int((~enough & (rows > 0)).sum())
+        from_end = np.cumsum(rows)[users] - 1 - np.arange(len(some))
+        held = (from_end < settings.test_rows + settings.valid_rows).astype(np.int8) + (from_end < settings.test_rows)
+        part[some] = np.where(enough[users], held, 0)
+    return part, kept
+
+
+def _by_column(
+    frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndarray | None, scratch: Scratch
+) -> np.ndarray:
+    """The part of each row [N]."""
+    name = settings.column
+    if name not in frame.columns:
+        raise DataError(f"the split's column {name!r} must be in the table, found only: {', '.join(frame.columns)}")
+    part = scratch.empty(frame.height, np.int8)
+    for at in scratch.pieces(frame.height):
+        text = as_text(frame[name][at])
+        own = np.full(len(text), -1, dtype=np.int8)
+        for k, names in enumerate((settings.train, settings.valid, settings.test)):
+            own[text.is_in(list(names)).fill_null(False).to_numpy()] = k
+        if (own < 0).any():
+            row = int(np.argmax(own < 0))
+            raise DataError(
+                f"every value of the split's column must belong to a part: column {name!r} holds {text[row]!r} in row "
+                f"{at.start + row} (counting from 0); add it to train, valid or test, or remove such rows"
+            )
+        part[at] = own
+    if settings.valid_share is None:
+        return part
+    if valid := int(np.count_nonzero(part == 1)):
+        raise DataError(
+            f"valid_share is for tables without validation rows: column {name!r} has {valid}; omit valid_share, or add "
+            "their values to train"
+        )
+    train = scratch.where(len(part), lambda at: part[at] == 0)
+    classes = None
+    if settings.stratify:
+        classes = classes_of(None if y is None else scratch.take(y, train), scratch)
+    part[train] = assign_random_split(len(train), (settings.valid_share, 0.0), seed, classes, scratch)
+    return part
 
 
 def hold_out(
@@ -88,26 +280,15 @@ def hold_out(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Split rows into kept rows and a held-out share.
 
-    Args:
-        frame: the table.
-        share: share of held-out rows, within (0, 1).
-        seed: random seed.
-        y: targets [N] for a stratified random sample.
-        time: hold out the latest rows by this column instead; rows of equal time are never separated.
-        time_format: format of that column, if it is text.
+    With targets `y` the sample is stratified. With the column `time` the latest rows are held out, and rows of equal
+    time are never separated.
 
     Returns:
         Sorted row numbers, int64: of the kept rows, of the held-out rows.
-
-    Errors:
-        DataError: a side would be empty.
-
-    >>> hold_out(pl.DataFrame({"t": [5, 1, 2, 4, 3]}), 0.4, time="t")[1].tolist()
-    [0, 3]
     """
     if time is None:
         classes = None if y is None else np.unique(y, return_inverse=True)[1].astype(np.int64)
-        held = draw_parts(frame.height, (share, 0.0), seed, classes) == 1
+        held = assign_random_split(frame.height, (share, 0.0), seed, classes) == 1
     else:
         values = order_values(frame, time, "time", time_format)
         moments, rank, counts = np.unique(values, return_inverse=True, return_counts=True)

@@ -4,57 +4,209 @@ Polars fills a line with too few fields with nulls. Counting detects this: the f
 delimiters, plus those inside quoted cells. Only if a count or the parser fails, a slow scan finds the line.
 """
 
+import codecs
 import csv
+import math
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.read.bytesource import ByteSource, encoding_sentence
-from fieldwise.data.read.text_types import infer_types
+from fieldwise.data.read.file_listing import TEXT, suffix_of
+from fieldwise.data.read.text_stream import CHUNK, ByteSource, encoding_sentence
 from fieldwise.errors import DataError
 
-__all__ = ["check_separators", "explain", "infer_types", "parse_part", "read_columns", "read_delimited"]
+_BOOLEANS = {"true": True, "false": False}
+_ZEROS = r"^[+-]?0\d"
+# A whole number of 16 digits or more may not fit a Float64 exactly: it is an id.
+_DIGITS, _LONG = r"^[+-]?\d{16,}$", 10**15
+_HEAD = 1000  # rows that show of most text that it is text
+_TypeSoFar = type[pl.DataType] | None
+_NARROWEST: dict[type[pl.DataType], tuple[_TypeSoFar, ...]] = {  # each with the types so far that it may follow
+    pl.Int64: (None, pl.Int64),
+    pl.Float64: (None, pl.Int64, pl.Float64),
+    pl.Boolean: (None, pl.Boolean),
+}
+
+
+SEPARATORS = ("\t", ";", "|", ",")
+_PROBED_LINES = 1000
+_PROBED_RECORDS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFormat:
+    """How delimited text is written; see `as_table`.
+
+    Args:
+        separator: the delimiter, if it is not to be detected.
+        encoding: the encoding.
+        columns: the column names, if there is no header line.
+    """
+
+    separator: str | None = None
+    encoding: str = "utf-8"
+    columns: Sequence[str] | None = None
+
+    def check_applies(self, path: Path) -> None:
+        """Check that column names are given for text alone."""
+        if self.columns is not None and suffix_of(path)[0] not in TEXT:
+            raise DataError(
+                f"columns are for delimited text without a header, but {path} has its own column names: omit them"
+            )
+
+    def source(self, path: Path) -> ByteSource:
+        """The bytes of a file of this encoding."""
+        return ByteSource(path=path, encoding=self.encoding)
+
+    def separator_of(self, path: Path) -> str:
+        """The delimiter of a file: the given one, else by the suffix, else by the first records.
+
+        It is the one of tab, semicolon, `|` and comma that divides the header and the next records, quoted cells
+        respected, into the same number of fields. If none does, it is the one that divides the header into most.
+        """
+        if self.separator or TEXT[suffix_of(path)[0]] == "\t":
+            return self.separator or "\t"
+        lines = [line.decode("utf-8-sig", "replace") for line in islice(self.source(path).lines(), _PROBED_LINES)]
+        widths = {mark: _record_widths(lines, mark) for mark in SEPARATORS}
+        for mark, found in widths.items():
+            if len(set(found)) == 1 and found[0] > 1 and (self.columns is None or found[0] == len(self.columns)):
+                return mark
+        return max(reversed(SEPARATORS), key=lambda mark: widths[mark][0] if widths[mark] else 0)
+
+    def chunks(self, path: Path, size: int = CHUNK) -> Iterator[pl.DataFrame]:
+        """The rows of a file as `delimited_chunks`; a wrong delimiter and a superfluous `columns` are errors too."""
+        separator, first = self.separator_of(path), True
+        for piece in delimited_chunks(self.source(path), separator=separator, names=self.columns, size=size):
+            if first:
+                self._check(piece, path, separator)
+            first = False
+            yield piece
+
+    def _check(self, piece: pl.DataFrame, path: Path, separator: str) -> None:
+        """Check the delimiter by the names of the columns, and that the first row is no header if they were given."""
+        for mark in SEPARATORS if self.separator is None and piece.width == 1 else ():
+            if mark in piece.columns[0] and mark != separator:
+                raise DataError(
+                    f"{path} was read as one column {piece.columns[0][:60]!r} with delimiter {separator!r}; give "
+                    f"separator={mark!r}"
+                )
+        if self.columns is not None and piece.height and [str(cell) for cell in piece.row(0)] == list(self.columns):
+            raise DataError(f"columns are for text without a header, but the first line of {path} is one: omit them")
+
+
+def _record_widths(lines: Sequence[str], separator: str) -> list[int]:
+    """The numbers of fields of the first records, without blank lines."""
+    records, found = csv.reader(lines, delimiter=separator), list[int]()
+    with suppress(csv.Error):  # a field that is too long
+        found.extend(len(record) for record in islice(records, _PROBED_RECORDS) if record)
+    return found[:-1] if records.line_num == _PROBED_LINES and len(found) > 1 else found  # the last one may go on
+
+
+class TextTypes:
+    """The narrowest type of each String column that holds all of its values so far without loss.
+
+    Int64 if every value is a whole number without leading zeros; Float64 if every value is a number (not for whole
+    numbers beyond 64 bits, which are ids); Boolean for true and false; else String, so that codes such as `01234` are
+    not changed. A column without any value is text.
+
+    >>> types = TextTypes()
+    >>> types.add(pl.DataFrame({"n": ["1", "2"]})).dtypes, types.add(pl.DataFrame({"n": ["2.5"]})).dtypes
+    ([Int64], [Float64])
+    """
+
+    def __init__(self) -> None:
+        self._types: dict[str, _TypeSoFar] = {}  # None: there was no value yet
+        self._long: set[str] = set()  # columns of whole numbers of which one has many digits
+        self._named: dict[str, Path] = {}  # columns one of whose values is their name, each with its file
+
+    def add(self, piece: pl.DataFrame, path: Path = Path()) -> pl.DataFrame:
+        """The next rows, of a file, typed by all values so far, these included; columns of other types are kept."""
+        if not self._types and piece.height > _HEAD:
+            self.add(piece.head(_HEAD), path)
+        nulls = dict(zip(piece.columns, piece.null_count().row(0), strict=True)) if piece.width else {}
+        rest = []
+        for column in piece.select(pl.col(pl.String)).iter_columns():
+            name = column.name
+            if name.strip() and name not in self._named and (column == name).any():
+                self._named[name] = path
+            if self._types.setdefault(name, None) != pl.String and nulls[name] < piece.height:
+                rest.append(name)
+        made: dict[str, pl.Series] = {}
+        for kind, before in _NARROWEST.items():
+            names = [name for name in rest if name not in made and self._types[name] in before]
+            for column in piece.select(_cast(name, kind, strict=False) for name in names).iter_columns():
+                if column.null_count() == nulls[column.name]:  # a value that the type cannot hold has become null
+                    text = piece.get_column(column.name)
+                    made[column.name] = text if self._is_code(text, column) else column
+        self._types |= {name: type(made[name].dtype) if name in made else pl.String for name in rest}
+        return self.typed(piece.with_columns(made.values()))
+
+    def typed(self, piece: pl.DataFrame) -> pl.DataFrame:
+        """Rows whose values are among those added, with the types so far."""
+        return piece.with_columns(
+            _cast(name, kind)
+            for name, kind in self._types.items()
+            if kind is not None and kind != pl.String and piece.schema.get(name) == pl.String
+        )
+
+    def warn_of_header(self, path: Path) -> None:
+        """Warn if the names of the columns look like a row, which would then be missing; `path` is the first file."""
+        names, kinds, reason = list(self._types), self._types.values(), ""
+        counted = [str(k) for k in range(len(names))], [str(k + 1) for k in range(len(names))]
+        if all(map(_is_number, names)) and names not in counted and all(k in (pl.Int64, pl.Float64) for k in kinds):
+            reason = f"all its names are numbers, such as {names[0]!r}"
+        elif found := next((name for name in names if name in self._named and self._types[name] == pl.String), None):
+            path, reason = self._named[found], f"{found!r} is a value of its column too"
+        if reason:
+            warnings.warn(
+                f"the first line of {path} was read as the column names, but it looks like a row ({reason}); if the "
+                "file has no header, give its column names (`columns`)",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def _is_code(self, text: pl.Series, number: pl.Series) -> bool:
+        """Whether a column is text though all of its values are numbers: one has leading zeros, or too many digits."""
+        name = text.name
+        if number.dtype == pl.Boolean:
+            return False
+        if text.str.contains(_ZEROS).any():
+            return True
+        if number.dtype == pl.Float64:
+            return name in self._long or bool(text.str.contains(_DIGITS).any())
+        low, high = number.min(), number.max()
+        if not (int(low) > -_LONG and int(high) < _LONG):  # type: ignore[arg-type]
+            self._long.add(name)
+        return False
+
+
+def _cast(name: str, kind: type[pl.DataType], *, strict: bool = True) -> pl.Expr:
+    if kind == pl.Boolean:
+        return pl.col(name).replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
+    return pl.col(name).cast(kind, strict=strict)
+
+
+def _is_number(name: str) -> bool:
+    try:
+        return math.isfinite(float(name))
+    except ValueError:
+        return False
+
 
 MOST_COLUMNS = 100_000
 _HEAD_LINES = 1000
 _PIECE = 1 << 18  # bytes
 
 
-def read_delimited(
-    source: ByteSource,
-    *,
-    separator: str,
-    names: Sequence[str] | None = None,
-    quoting: bool = True,
-    infer: bool = True,
-) -> pl.DataFrame:
-    """Read delimited text into a table; an empty unquoted field is null.
-
-    Args:
-        source: the file.
-        separator: the delimiter, one ASCII character.
-        names: the column names, if the file has no header line.
-        quoting: whether `"` encloses fields that contain delimiters or line ends.
-        infer: whether to infer column types from all values (`infer_types`), else they stay String.
-
-    Errors:
-        DataError: empty file, duplicate columns, a line with a wrong number of fields, a broken quote, a wrong
-            encoding: file and line are named.
-    """
-    header, columns = read_columns(source, separator=separator, names=names, quoting=quoting)
-    frame = parse_part(source, source, separator, columns, quoting=quoting, header=header is not None)
-    if frame.width > 1:
-        frame = frame.head(frame.height - _blank_end(source))
-        check_separators(source, source, frame, separator, quoting=quoting, header=header)
-    return infer_types(frame) if infer else frame
-
-
-def read_columns(
-    source: ByteSource, *, separator: str, names: Sequence[str] | None, quoting: bool = True
-) -> tuple[list[str] | None, list[str]]:
+def _columns(source: ByteSource, *, separator: str, names: Sequence[str] | None) -> tuple[list[str] | None, list[str]]:
     """The header line, None if the names are given, and the column names.
 
     Errors:
@@ -62,7 +214,7 @@ def read_columns(
     """
     if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
         raise DataError(f"the separator must be one ASCII character, found {separator!r}; {source.path} was not read")
-    header = None if names is not None else _read_header(source, separator, quoting)
+    header = None if names is not None else _read_header(source, separator)
     columns = list(names) if names is not None else list(header or [])
     duplicates = sorted(name for name, count in Counter(columns).items() if count > 1)
     if duplicates:
@@ -74,47 +226,18 @@ def read_columns(
     return header, columns
 
 
-def parse_part(
-    part: ByteSource, source: ByteSource, separator: str, columns: Sequence[str], *, quoting: bool = True, header: bool
-) -> pl.DataFrame:
-    """The rows of a part of a file, all of it or whole lines, as String columns; see `read_delimited`.
-
-    Args:
-        part: the part.
-        source: the whole file, which errors name.
-        separator: the delimiter.
-        columns: the column names.
-        quoting: as for `read_delimited`.
-        header: whether the part begins with a header line.
-
-    Errors:
-        DataError: nothing to read, or a line that polars rejects.
-    """
-    try:
-        frame = _parse(part, separator, quoting, header=header)
-    except pl.exceptions.NoDataError:
-        raise DataError(f"{source.path} is empty: a table needs at least a header line") from None
-    except pl.exceptions.PolarsError as e:
-        explain(source, separator, quoting, len(columns), str(e).splitlines()[0])
-    if frame.width != len(columns):
-        explain(source, separator, quoting, len(columns), f"polars found {frame.width} columns")
-    frame.columns = list(columns)
-    return frame
-
-
-def _parse(source: ByteSource, separator: str, quoting: bool, header: bool, rows: int | None = None) -> pl.DataFrame:
+def _parse(text: bytes, separator: str, header: bool, rows: int | None = None) -> pl.DataFrame:
     return pl.read_csv(
-        source.path if source.content is None else source.content,
+        text,
         has_header=header,
         separator=separator,
-        quote_char='"' if quoting else None,
         infer_schema=False,
         n_rows=rows,
         glob=False,
     )
 
 
-def _read_header(source: ByteSource, separator: str, quoting: bool) -> list[str]:
+def _read_header(source: ByteSource, separator: str) -> list[str]:
     head = _head(source)
     if (found := head.count(separator.encode())) > MOST_COLUMNS:
         raise DataError(
@@ -122,13 +245,13 @@ def _read_header(source: ByteSource, separator: str, quoting: bool) -> list[str]
             "check the separator, or keep such a table as Parquet"
         )
     try:
-        first = _parse(ByteSource(path=source.path, content=head), separator, quoting, header=False, rows=1)
+        first = _parse(head, separator, header=False, rows=1)
     except pl.exceptions.NoDataError:
         raise DataError(f"{source.path} is empty: a table needs at least a header line") from None
     except pl.exceptions.PolarsError as e:
-        explain(source, separator, quoting, 0, str(e).splitlines()[0])
+        explain(source, separator, 0, str(e).splitlines()[0])
     if not first.height:
-        explain(source, separator, quoting, 0, "its header line is not closed")
+        explain(source, separator, 0, "its header line is not closed")
     names = [name or "" for name in first.row(0)]
     if any("\r" in name for name in names):
         raise DataError(f"lines must end in LF or CRLF: the header of {source.path} holds a bare CR; save it again")
@@ -149,53 +272,19 @@ def _head(source: ByteSource) -> bytes:
     return b"".join(head)
 
 
-def _blank_end(source: ByteSource) -> int:
-    """The number of blank lines at the end of the file, left by some editors; they are not rows."""
-    tail = source.tail().replace(b"\r\n", b"\n")
-    return max(0, len(tail) - len(tail.rstrip(b"\n")) - 1)
+def _count(text: bytes, mark: str, end: int | None = None) -> int:
+    """How often an ASCII character occurs in text, up to a place in it."""
+    # In pieces that fit in the CPU cache, NumPy counts several times faster than bytes.count.
+    octets = np.frombuffer(text, dtype=np.uint8)[:end]
+    pieces = (octets[start : start + _PIECE] for start in range(0, len(octets), _PIECE))
+    return sum(int(np.count_nonzero(piece == ord(mark))) for piece in pieces)
 
 
-def check_separators(
-    part: ByteSource,
-    source: ByteSource,
-    frame: pl.DataFrame,
-    separator: str,
-    *,
-    quoting: bool,
-    header: Sequence[str] | None,
-) -> None:
-    """Check that no line of a part of a file lacks a field, which polars fills with nulls.
-
-    Errors:
-        DataError: a line does; it is named.
-    """
-    mark = ord(separator)
-    found, quotes = 0, False
-    for chunk in part.chunks():
-        # In pieces that fit in the CPU cache, NumPy counts several times faster than bytes.count.
-        octets = np.frombuffer(chunk, dtype=np.uint8)
-        pieces = (octets[start : start + _PIECE] for start in range(0, len(octets), _PIECE))
-        found += sum(int(np.count_nonzero(piece == mark)) for piece in pieces)
-        quotes = quotes or b'"' in chunk
-    rows = frame.height + (header is not None)
-    expected = rows * (frame.width - 1) + sum(name.count(separator) for name in header or [])
-    if quoting and quotes:
-        inside = frame.select(pl.all().str.count_matches(separator, literal=True).sum()).sum_horizontal().item()
-        expected += int(inside or 0)
-    if found != expected:
-        explain(source, separator, quoting, frame.width, f"{found} delimiters instead of {expected}")
-
-
-def explain(source: ByteSource, separator: str, quoting: bool, width: int, reason: str) -> NoReturn:
-    """Find the line that polars rejects, and raise an error that names it.
-
-    Errors:
-        DataError: always.
-    """
+def explain(source: ByteSource, separator: str, width: int, reason: str) -> NoReturn:
+    """Find the line that polars rejects, and raise an error that names it."""
     decoded, begun, start = True, False, source.first_line
-    records = csv.reader(
-        _decoded(source), delimiter=separator, quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE, strict=True
-    )
+    text = (line.decode("utf-8" if number else "utf-8-sig") for number, line in enumerate(source.lines()))
+    records = csv.reader(text, delimiter=separator, strict=True)
     try:
         for record in records:
             begun = begun or bool(record)
@@ -207,7 +296,7 @@ def explain(source: ByteSource, separator: str, quoting: bool, width: int, reaso
                 many = "1 field" if width == 1 else f"{width} fields"
                 raise DataError(
                     f"every line must have {many}: {source.path} line {start} has {len(record)}; correct the line, or "
-                    f"give another separator than {separator!r}, such as --separator ';'"
+                    f"give another separator than {separator!r}, such as separator=';'"
                 )
             start = source.first_line + records.line_num
     except UnicodeDecodeError:
@@ -220,7 +309,7 @@ def explain(source: ByteSource, separator: str, quoting: bool, width: int, reaso
     if not decoded:
         raise DataError(encoding_sentence(source))
     for number, line in enumerate(source.lines(), source.first_line):
-        if quoting and line.count(b'"') % 2:
+        if line.count(b'"') % 2:
             raise DataError(
                 f'quotes must enclose whole fields and be closed: {source.path} line {number} holds a stray "; '
                 "write the field in quotes and its own quotes twice"
@@ -228,6 +317,103 @@ def explain(source: ByteSource, separator: str, quoting: bool, width: int, reaso
     raise DataError(f"{source.path} is not well-formed delimited text with separator {separator!r}: {reason}")
 
 
-def _decoded(source: ByteSource) -> Iterator[str]:
-    for number, line in enumerate(source.lines()):
-        yield line.decode("utf-8-sig" if number == 0 else "utf-8")
+_LONGEST = 1 << 26  # bytes of a row; a quote that is never closed makes a row of the rest of the file
+
+
+def read_delimited(source: ByteSource, *, separator: str, names: Sequence[str] | None = None) -> pl.DataFrame:
+    """Delimited text as one table of String columns; see `delimited_chunks`."""
+    return pl.concat(delimited_chunks(source, separator=separator, names=names))
+
+
+def delimited_chunks(
+    source: ByteSource, *, separator: str, names: Sequence[str] | None = None, size: int = CHUNK
+) -> Iterator[pl.DataFrame]:
+    """The rows of delimited text in pieces of String columns; an empty unquoted field is null.
+
+    A piece has `size` bytes, or one row if that is longer. `names` are given if there is no header line. `"` encloses
+    fields that contain delimiters or line ends.
+
+    Errors:
+        DataError: empty file, duplicate columns, a line with a wrong number of fields, a broken quote, a wrong
+            encoding: file and line are named.
+    """
+    header, columns = _columns(source, separator=separator, names=names)
+    width, first, blank = len(columns), True, False
+    for rows in _whole_rows(source, separator, width, size):
+        text, ends = (rows, False) if width == 1 else _without_blank_end(rows)
+        if first and not text.lstrip(b"\r\n"):
+            text, ends = rows, False  # an empty file
+        elif not text:
+            blank = True
+            continue
+        if blank:  # lines that were blank do not end the file
+            explain(source, separator, width, "it has a blank line between rows")
+        begins = first and header is not None
+        if not first and text.startswith(codecs.BOM_UTF8):  # which polars would take for the file's
+            text, begins = (separator.join("c" * width) + "\n").encode() + text, True
+        try:
+            frame = _parse(text, separator, begins)
+        except pl.exceptions.NoDataError:
+            raise DataError(f"{source.path} is empty: a table needs at least a header line") from None
+        except pl.exceptions.PolarsError as e:
+            explain(source, separator, width, str(e).splitlines()[0])
+        if frame.width != width:
+            explain(source, separator, width, f"polars found {frame.width} columns")
+        frame.columns = columns
+        if width > 1:  # polars fills a line that lacks fields with nulls
+            found, expected = _count(text, separator), (frame.height + begins) * (width - 1)
+            expected += sum(name.count(separator) for name in header or ()) if first else 0
+            if b'"' in text:
+                inside = frame.select(pl.all().str.count_matches(separator, literal=True).sum()).sum_horizontal()
+                expected += int(inside.item() or 0)
+            if found != expected:
+                explain(source, separator, width, f"{found} delimiters instead of {expected}")
+        first, blank = False, ends
+        yield frame
+    if first:
+        raise DataError(f"{source.path} is empty: a table needs at least a header line")
+
+
+def _whole_rows(source: ByteSource, separator: str, width: int, size: int) -> Iterator[bytes]:
+    """Pieces that end where a row ends: at a line end that an even number of quotes precedes.
+
+    The first piece has more than blank lines, and the last one a line end.
+    """
+    rest, first, tried = b"", True, 0
+    for chunk in source.chunks(size):
+        rest += chunk
+        if len(rest) < 2 * tried:  # a long row is not searched again for every chunk
+            continue
+        end = _row_end(rest)
+        tried = 0 if end else len(rest)
+        if end and (not first or rest[:end].lstrip(b"\r\n\xef\xbb\xbf")):
+            yield rest[:end]
+            rest, first = rest[end:], False
+        elif len(rest) > max(_LONGEST, 2 * size):
+            explain(source, separator, width, f"a row has more than {_LONGEST >> 20} MiB")
+    if rest or first:
+        yield rest if rest.endswith(b"\n") else rest + b"\n"
+
+
+def _row_end(text: bytes) -> int:
+    """Where the last whole row ends, in text that begins with a row; 0 if there is none."""
+    end = text.rfind(b"\n") + 1
+    quotes = _count(text, '"', end)
+    while end and quotes % 2:
+        before = text.rfind(b"\n", 0, end - 1) + 1
+        quotes -= text.count(b'"', before, end)
+        end = before
+    return end
+
+
+def _without_blank_end(rows: bytes) -> tuple[bytes, bool]:
+    """The rows without blank lines at their end, and whether there were any."""
+    end = len(rows)
+    while end:
+        if rows.endswith(b"\n\n", 0, end) or (rows[:2].startswith(b"\n") and end == 1):
+            end -= 1
+        elif rows.endswith(b"\n\r\n", 0, end) or (rows.startswith(b"\r\n") and end == 2):
+            end -= 2
+        else:
+            break
+    return rows[:end], end < len(rows)

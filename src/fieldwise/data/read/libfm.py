@@ -1,15 +1,14 @@
 """libFM text: `label id:value id:value ...`, one row per line."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.read.bytesource import read_lines
+from fieldwise.data.read.text_stream import ByteSource, read_lines
 from fieldwise.errors import DataError
-
-__all__ = ["LibfmFields", "libfm_to_fields", "read_libfm"]
 
 _MOST_FIELDS = 1_000
 
@@ -17,13 +16,8 @@ _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _LINE = rf"^{_NUMBER}(?: +\d+:{_NUMBER})* *$"
 
 
-def read_libfm(path: str | Path, content: bytes | None = None, first_line: int = 1) -> pl.DataFrame:
+def read_libfm(source: ByteSource) -> pl.DataFrame:
     r"""Read libFM text, plain or packed, with LF or CRLF line ends.
-
-    Args:
-        path: the file.
-        content: its unpacked bytes, or some of its lines, if the caller has already read them.
-        first_line: the number of the content's first line in the file.
 
     Returns:
         One row per line: `label` (Float64), `ids` (List of Int64), `values` (List of Float64), in the line's order.
@@ -35,16 +29,15 @@ def read_libfm(path: str | Path, content: bytes | None = None, first_line: int =
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "rows.libfm"
     ...     _ = file.write_text("1 0:1 7:0.5\n-1 2:1\n")
-    ...     read_libfm(file).rows()
+    ...     read_libfm(ByteSource(path=file)).rows()
     [(1.0, [0, 7], [1.0, 0.5]), (-1.0, [2], [1.0])]
     """
-    path = Path(path)
-    lines = read_lines(path, content=content, first_line=first_line)
+    path, lines = source.path, read_lines(source)
     if not len(lines):
         raise DataError(f"{path} is empty: libFM text has one line `label id:value ...` per row")
     fine = lines.str.contains(_LINE).fill_null(False)
     if not fine.all():
-        _explain(path, lines, int((~fine).arg_max() or 0), first_line)
+        _explain(source, lines, int((~fine).arg_max() or 0))
     tokens = lines.str.strip_chars_end(" ").str.replace_all(" +", " ").str.split(" ")
     frame = pl.DataFrame({"label": tokens.list.first(), "pairs": tokens.list.slice(1)})
     pairs = pl.element().str.split_exact(":", 1)
@@ -57,8 +50,25 @@ def read_libfm(path: str | Path, content: bytes | None = None, first_line: int =
     except pl.exceptions.PolarsError:
         number = int(lines.str.contains(r"\d{19,}:").arg_max() or 0)
         raise DataError(
-            f"a feature id must fit in 64 bits: {path} line {number + first_line} holds a longer one"
+            f"a feature id must fit in 64 bits: {path} line {number + source.first_line} holds a longer one"
         ) from None
+
+
+def libfm_chunks(path: Path, size: int) -> Iterator[pl.DataFrame]:
+    """The rows of a libFM file in pieces; together the rows of `read_libfm`."""
+    line, held = 1, b""
+    for chunk in chain(ByteSource(path=path).chunks(size), [b"\n"]):
+        held += chunk
+        lines = held[: held.rfind(b"\n") + 1]
+        kept = lines.rstrip()
+        if not kept:
+            continue
+        end = lines.find(b"\n", len(kept)) + 1
+        yield read_libfm(ByteSource(path=path, content=lines[:end], first_line=line))
+        line += lines.count(b"\n", 0, end)
+        held = held[end:]  # blank lines: only at the end of the file are they no fault
+    if line == 1:
+        read_libfm(ByteSource(path=path, content=b""))  # whose error says that the file is empty
 
 
 class LibfmFields:
@@ -108,51 +118,8 @@ class LibfmFields:
         )
 
 
-def libfm_to_fields(frame: pl.DataFrame, offsets: Mapping[str, int], path: str | Path = "the table") -> pl.DataFrame:
-    """A table with one column per field, from rows with one feature per field, as in Frappe's files.
-
-    Args:
-        frame: the result of `read_libfm`.
-        offsets: each field's first id, increasing; a field's ids end where the next one's begin. Every row must hold
-            its fields' features in this order.
-        path: the file that errors name; row k of `frame` is its line k + 1.
-
-    Returns:
-        `label` unchanged, and a column per field: the id within the field (id - offset), Int64.
-
-    Errors:
-        DataError: a row with another number of features, or an id outside of its field.
-
-    >>> rows = pl.DataFrame({"label": [1.0], "ids": [[3, 12]], "values": [[1.0, 1.0]]})
-    >>> libfm_to_fields(rows, {"user": 0, "item": 10}).rows()
-    [(1.0, 3, 2)]
-    """
-    names, starts = list(offsets), list(offsets.values())
-    if starts != sorted(set(starts)):
-        raise DataError(f"the fields' offsets must increase, found {dict(offsets)}; correct them")
-    count = frame.get_column("ids").list.len()
-    wrong = count != len(names)
-    if wrong.any():
-        row = int(wrong.arg_max() or 0)
-        raise DataError(
-            f"every row must hold {len(names)} features, one per field: {path} line {row + 1} holds {count[row]}"
-        )
-    columns = frame.select("label", *(pl.col("ids").list.get(at).alias(name) for at, name in enumerate(names)))
-    for name, start, end in zip(names, starts, [*starts[1:], None], strict=True):
-        ids = columns.get_column(name)
-        outside = (ids < start) | (ids >= end) if end is not None else ids < start
-        if outside.any():
-            row = int(outside.arg_max() or 0)
-            limits = f"from {start}" + (f" to {end - 1}" if end is not None else "")
-            raise DataError(
-                f"an id must lie in its field: field {name!r} has the ids {limits}, "
-                f"{path} line {row + 1} holds {ids[row]}"
-            )
-    return columns.with_columns(pl.col(name) - start for name, start in offsets.items())
-
-
-def _explain(path: Path, lines: pl.Series, row: int, first_line: int) -> None:
-    line = row + first_line
+def _explain(source: ByteSource, lines: pl.Series, row: int) -> None:
+    path, line = source.path, row + source.first_line
     tokens = (lines[row] or "").split(" ")
     if not (lines[row] or "").strip():
         raise DataError(f"{path} line {line} is blank: libFM text has `label id:value ...` on every line; remove it")

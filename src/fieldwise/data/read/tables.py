@@ -1,18 +1,310 @@
-"""Reading and writing tables: files and frames of other libraries as polars DataFrames."""
+"""Reading and writing tables: files, in memory where they fit, and frames of other libraries, as polars DataFrames."""
 
+import gzip
+import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from types import TracebackType
+from typing import IO, Annotated, Any, cast
 
 import polars as pl
 
-from fieldwise.data.read.source import open_table
-from fieldwise.data.read.vectors import with_positions
-from fieldwise.data.read.writing import TableWriter
+from fieldwise.data.read.arrow_files import GATHERED, MappedRows, RowsWriter, arrow_library, map_rows
+from fieldwise.data.read.chunks import (
+    Bounds,
+    binary_chunks,
+    binary_schema,
+    check_columns,
+    common_schema,
+    estimated_bytes,
+)
+from fieldwise.data.read.delimited import TextFormat, TextTypes
+from fieldwise.data.read.file_listing import (
+    ARROW,
+    KINDS,
+    PARQUET,
+    TEXT,
+    check_unchanged,
+    file_state,
+    find_files,
+    kind_of,
+    suffix_of,
+)
+from fieldwise.data.read.libfm import LibfmFields, libfm_chunks
+from fieldwise.data.read.vectors import VectorLengths, as_lists, has_vectors, position_columns, with_positions
+from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.storage.files import cannot_write, new_file
+from fieldwise.storage.folders import scratch_folder
+from fieldwise.storage.memory import available_memory
 
-__all__ = ["TableLike", "as_given", "as_table", "write_table"]
+FORMULA = r"^[=+@\t\r\-]"
+NEGATIVE = r"^-[0-9.]+([eE][-+]?[0-9]+)?$"
+
+
+class TableWriter:
+    """Writes a table in the format of its path's suffix (csv, tsv, tab, also with `.gz`; parquet; arrow, feather, ipc).
+
+    A context manager: at its end the file is moved into place; on an error an existing file is not changed. Only one
+    slice is in memory at a time. What killed writers have left in the folder is removed.
+
+    Args:
+        path: the file; its parent folders are created.
+        raw: if False, cells of delimited text that a spreadsheet would run as a formula (texts that begin with =, +, @,
+            a tab, or a minus that is no number's) are written with a ' in front.
+
+    After construction:
+        path: see the arguments.
+        guarded: how many such cells there were so far.
+
+    Errors:
+        DataError: unknown suffix, a column that delimited text cannot hold, a full disk, a folder that is not
+            writable.
+    """
+
+    def __init__(self, path: Path, *, raw: bool = True) -> None:
+        suffix, packed = suffix_of(path)
+        self._separator = TEXT.get(suffix)
+        self._packed, self._parquet = bool(packed), suffix in PARQUET
+        if packed == ".zst" or (self._separator is None and (packed or suffix not in (*PARQUET, *ARROW))):
+            kinds = "csv, tsv, tab (each also .gz), parquet, arrow, feather, ipc"
+            raise DataError(f"a table is written as one of {kinds}, found the name {path.name!r}; change its suffix")
+        self.path, self._raw, self.guarded = path, raw, 0
+        self._slices: list[Path] = []
+        self._open, self._first = ExitStack(), True
+
+    def __enter__(self) -> "TableWriter":
+        if self.path.is_dir():  # else the last step would fail, after all the work
+            raise DataError(f"cannot write {self.path}: it is a folder; choose another name")
+        with self._told():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._folder = self._open.enter_context(scratch_folder(self.path.parent))
+            self._file = self._open.enter_context(new_file(self.path, partial=self._folder / "whole"))
+            if self._packed:  # without name and time, so that equal rows give equal bytes
+                packer = self._open.enter_context(gzip.GzipFile("", "wb", fileobj=self._file, mtime=0))
+                self._file = cast(IO[bytes], packer)
+        return self
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Write the next rows; every slice must have the same columns."""
+        if self._separator is not None:
+            self._add_text(frame, self._separator)
+            return
+        with self._told():
+            self._slices.append(self._folder / f"{len(self._slices)}.arrow")
+            frame.write_ipc(self._slices[-1])
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with self._told():
+            if error is not None:  # which need not be one in writing: it stays as it is
+                with suppress(DataError, OSError):
+                    self._open.__exit__(kind, error, at)
+                return
+            with self._open:
+                if self._separator is None:
+                    rows = pl.scan_ipc(self._slices)
+                    rows.sink_parquet(self._file) if self._parquet else rows.sink_ipc(self._file)
+
+    def _add_text(self, frame: pl.DataFrame, separator: str) -> None:
+        nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
+        if nested:
+            raise DataError(
+                f"delimited text holds one value per cell, but column {nested[0]!r} holds {frame.schema[nested[0]]}; "
+                f"write {self.path.name} as parquet, or join the column's values into text"
+            )
+        if not self._raw:
+            frame = self._without_formulas(frame)
+        with self._told():
+            frame.write_csv(self._file, separator=separator, include_header=self._first)
+        self._first = False
+
+    def _without_formulas(self, frame: pl.DataFrame) -> pl.DataFrame:
+        for name in (name for name, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)):
+            text = frame.get_column(name).cast(pl.String)
+            runs = (text.str.contains(FORMULA) & ~text.str.contains(NEGATIVE)).fill_null(False)
+            if count := int(runs.sum()):
+                self.guarded += count
+                frame = frame.with_columns(pl.when(runs).then("'" + text).otherwise(text).alias(name))
+        return frame
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """A context that turns errors in writing into a DataError."""
+        try:
+            yield
+        except OSError as e:
+            raise cannot_write(self.path, e) from e
+        except pl.exceptions.PolarsError as e:
+            raise DataError(f"cannot write {self.path}: {str(e).splitlines()[0]}; choose another file type") from e
+
+
+_FILES = 8  # of the memory; a file's rows are in memory twice while it is written
+
+
+def open_table(
+    data: str | Path, text: TextFormat | None = None, *, memory: int | None = None, folder: Path | None = None
+) -> pl.DataFrame:
+    r"""The table of a file, a folder or a pattern: the same as `as_table`, also where it is larger than memory.
+
+    Rows stand in the order of the files' names. A table that takes more than `memory` bytes is written chunk by chunk
+    to Arrow files in `folder`, which the caller removes, and mapped: a few chunks of it are in memory at a time.
+
+    Errors:
+        DataError: as `as_table`; no file, files of different kinds, columns or types; a file that changes while it is
+            read; a full disk.
+        MissingExtraError: the table does not fit in `memory`, and pyarrow is not installed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     for name in ("b.csv", "a.csv"):
+    ...         _ = (Path(place) / name).write_text(f"file,n\n{name[0]},1\n")
+    ...     open_table(place).rows()
+    [('a', 1), ('b', 1)]
+    """
+    files, text = find_files(Path(data)), text or TextFormat()
+    small = memory is None or sum(map(estimated_bytes, files)) <= memory
+    return open_files(files, text, Bounds() if small else Bounds.within(memory), folder).frame
+
+
+def open_files(
+    files: Sequence[Path], text: TextFormat, bounds: Bounds, folder: Path | None, reports: Reports = NO_REPORTS
+) -> MappedRows:
+    """The table of these files of one kind, within bounds; see `open_table`. `reports` is told the rows."""
+    states = file_states(files)
+    reports.begin("reading rows")
+    types = TextTypes() if kind_of(files[0]) == "delimited text" else None
+    rows, lengths = _Rows(folder, bounds, "rows"), VectorLengths()
+    for path, piece in raw_pieces(files, text, bounds):
+        reports.add(piece.height)
+        bounds.check(piece, path)
+        lengths.add(piece)
+        rows.add(as_lists(piece) if types is None else types.add(piece, path))
+    if types is not None and rows.differ:  # a later value has changed a type
+        reports.begin("reading rows again", rows.read)
+        rows.remove()
+        rows = _Rows(folder, bounds, "typed")
+        for _, piece in raw_pieces(files, text, bounds):
+            reports.add(piece.height)
+            rows.add(types.typed(piece))
+    check_unchanged(states)
+    found = rows.finish()
+    if types is not None and text.columns is None:
+        types.warn_of_header(files[0])
+    schema = found.frame.schema
+    return rows.with_columns(found, position_columns(schema, lengths.common)) if has_vectors(schema) else found
+
+
+def raw_pieces(
+    files: Sequence[Path], text: TextFormat, bounds: Bounds, columns: Sequence[str] | None = None
+) -> Iterator[tuple[Path, pl.DataFrame]]:
+    """The rows of files of one kind in pieces with the same columns, each with its file; text as String columns.
+
+    Of Parquet and Arrow files only `columns` are read.
+    """
+    for path in files:
+        text.check_applies(path)
+    kind = kind_of(files[0])
+    if kind == "delimited text":
+        wanted: list[str] = []
+        for path in files:
+            for k, piece in enumerate(text.chunks(path, bounds.piece_bytes)):
+                wanted = wanted or piece.columns
+                if not k:
+                    check_columns(path, piece.columns, files[0], wanted)
+                yield path, piece.select(wanted)
+    elif kind == "libFM":
+        fields, held = LibfmFields(), list[tuple[Path, pl.DataFrame]]()
+        for path, piece in _libfm_pieces(files, bounds):
+            fields.add(piece)
+            if not bounds.bounded:
+                held.append((path, piece))
+        yield from ((path, fields.table(piece)) for path, piece in held or _libfm_pieces(files, bounds))
+    elif kind is None:
+        raise DataError(f"a table file must be one of {KINDS}, found the name {files[0].name!r}; convert or rename it")
+    else:
+        schema = common_schema({path: binary_schema(path) for path in files})
+        schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
+        for path in files:
+            for piece in binary_chunks(path, bounds, schema.names()):
+                yield path, piece if piece.schema == schema else piece.cast(schema)
+
+
+def _libfm_pieces(files: Sequence[Path], bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
+    return ((path, piece) for path in files for piece in libfm_chunks(path, bounds.piece_bytes))
+
+
+class _Rows:
+    """Rows that are held in memory while they fit, else written to a folder."""
+
+    def __init__(self, folder: Path | None, bounds: Bounds, name: str) -> None:
+        self._folder, self._bounds, self._name = folder, bounds, name
+        self._held: list[pl.DataFrame] = []
+        self._size, self.read = 0, 0
+        self._empty: pl.DataFrame | None = None
+        self._writer: RowsWriter | None = None
+        self._schemas: list[pl.Schema] = []
+
+    def add(self, piece: pl.DataFrame) -> None:
+        if self._empty is None:
+            self._empty = piece.clear()
+        self.read += piece.height
+        if not piece.height:
+            return
+        if piece.schema not in self._schemas:
+            self._schemas.append(piece.schema)
+        if self.differ:  # all will be read again
+            self._held = []
+        elif self._writer is not None:
+            self._writer.add(piece)
+        else:
+            self._held.append(piece)
+            self._size += int(piece.estimated_size())
+            if self._size > self._bounds.memory / 2:  # they will be copied into one
+                self._spill()
+
+    def _spill(self) -> None:
+        assert self._folder is not None
+        arrow_library()
+        gather = max(self._bounds.piece_bytes, min(GATHERED, int(self._bounds.memory // _FILES)))
+        self._writer = RowsWriter(self._folder / self._name, gather=gather)
+        for piece in self._held:
+            self._writer.add(piece)
+        self._held = []
+
+    @property
+    def differ(self) -> bool:
+        """Whether the pieces have different types."""
+        return len(self._schemas) > 1
+
+    def remove(self) -> None:
+        """Remove what has been written."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder / self._name, ignore_errors=True)
+
+    def finish(self) -> MappedRows:
+        assert self._empty is not None
+        if self._writer is not None:
+            return MappedRows.of(self._writer.finish())
+        return MappedRows(frame=pl.concat(self._held, rechunk=self._bounds.bounded) if self._held else self._empty)
+
+    def with_columns(self, found: MappedRows, made: Mapping[str, pl.Expr]) -> MappedRows:
+        """The finished table with more columns, which are mapped if it is."""
+        if not made:
+            return found
+        if self._writer is None or self._folder is None:
+            return MappedRows(frame=found.frame.with_columns(made.values()))
+        writer = RowsWriter(self._folder / "positions", gather=0)  # a chunk for every chunk of the table
+        for path in self._writer.paths:
+            writer.add(map_rows([path]).select(made.values()))
+        return MappedRows(frame=found.frame.hstack(map_rows(writer.finish())))
+
+
+def file_states(files: Sequence[Path]) -> dict[Path, tuple[int, int, int]]:
+    """The state of each file that exists, for `check_unchanged`."""
+    return {path: file_state(path) for path in files if path.is_file()}
+
 
 TableLike = Annotated[Any, "as_table"]
 """Input of `as_table`: a path, a polars, pandas or pyarrow table, a dict of lists, or a list of dicts."""
@@ -48,7 +340,7 @@ def as_table(
     (2, 1)
     """
     if isinstance(data, (str, Path)):
-        return open_table(data, separator=separator, encoding=encoding, columns=columns)
+        return open_table(data, TextFormat(separator=separator, encoding=encoding, columns=columns))
     return with_positions(_from_frame(data))
 
 
@@ -62,9 +354,7 @@ def _from_frame(data: Any) -> pl.DataFrame:
         return _from_pandas(data)
     if library == "pyarrow" and hasattr(data, "column_names"):
         _check_names(data.column_names, "the pyarrow table")
-        table = pl.from_arrow(data)
-        assert isinstance(table, pl.DataFrame)
-        return table
+        return pl.DataFrame(data)
     if isinstance(data, Mapping):
         return _from_columns(data)
     if isinstance(data, list) and data and all(isinstance(row, Mapping) for row in data):
@@ -150,3 +440,21 @@ def _check_names(names: Iterable[str], where: str) -> None:
     if repeated:
         listed = ", ".join(repr(name) for name in repeated)
         raise DataError(f"columns must have different names: {where} repeats {listed}; rename them")
+
+
+SHARE = 6  # of the available memory; rows are copied and encoded besides
+
+
+def whole_table(data: str | Path, text: TextFormat | None = None, *, memory: int | None = None) -> pl.DataFrame:
+    """The table of a file, a folder or a pattern, as of `as_table`.
+
+    With pyarrow (extra `large`) a table that takes more than its share of memory is mapped from files in the folder of
+    temporary files, which have no names any more; without it, it is read into memory.
+    It may take `memory` bytes, or a sixth of what is available.
+    """
+    memory = available_memory() // SHARE if memory is None else memory
+    if sum(map(estimated_bytes, find_files(Path(data)))) > memory:
+        with suppress(MissingExtraError), scratch_folder() as folder:
+            arrow_library()
+            return open_table(data, text, memory=memory, folder=folder)
+    return open_table(data, text)

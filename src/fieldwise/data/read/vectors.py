@@ -6,27 +6,12 @@ from collections.abc import Iterable, Mapping
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-__all__ = [
-    "MOST_POSITIONS",
-    "VectorLengths",
-    "as_lists",
-    "has_vectors",
-    "is_position",
-    "position_columns",
-    "vector_length",
-    "with_positions",
-]
-
 MOST_POSITIONS = 64
 _POSITION = re.compile(r"(.+)\[(\d+)\]")
 
 
 def is_position(name: str, columns: Iterable[str]) -> str | None:
-    """The column of lists that a column is one position of, or None.
-
-    >>> is_position("embedding[3]", ["embedding", "embedding[3]"])
-    'embedding'
-    """
+    """The column of lists that a column is one position of, or None."""
     found = _POSITION.fullmatch(name)
     return found[1] if found is not None and found[1] in columns else None
 
@@ -37,13 +22,9 @@ def vector_length(column: pl.Series) -> int | None:
     >>> vector_length(pl.Series([[0.5, 1.0], None, [2.0, 3.0]])), vector_length(pl.Series([[0.5], [1.0, 2.0]]))
     (2, None)
     """
-    if isinstance(column.dtype, pl.Array):
-        return column.dtype.size if _is_vector(column.dtype) else None
-    if not _is_vector(column.dtype):
-        return None
-    lengths = column.drop_nulls().list.len()
-    low, high = lengths.min(), lengths.max()
-    return low if isinstance(low, int) and low == high else None
+    lengths = VectorLengths()
+    lengths.add(column.to_frame())
+    return lengths.common.get(column.name)
 
 
 class VectorLengths:
@@ -55,11 +36,14 @@ class VectorLengths:
     def add(self, piece: pl.DataFrame) -> None:
         """Take the next rows into account."""
         for column in piece.iter_columns():
-            if not _is_vector(column.dtype):
+            kind = column.dtype
+            if not (isinstance(kind, (pl.List, pl.Array)) and isinstance(kind.inner, pl.DataType)):
+                continue
+            if not kind.inner.is_float():
                 continue
             found = self._found.setdefault(column.name, set())
-            if isinstance(column.dtype, pl.Array):
-                found.add(column.dtype.size)
+            if isinstance(kind, pl.Array):
+                found.add(kind.size)
             elif len(found) < 2:
                 lengths = column.list.len()
                 found |= {int(n) for n in (lengths.min(), lengths.max()) if n is not None}  # type: ignore[arg-type]
@@ -94,8 +78,9 @@ def with_positions(frame: pl.DataFrame) -> pl.DataFrame:
     """
     if not has_vectors(frame.schema):
         return frame
-    lengths = {c.name: n for c in frame.iter_columns() if (n := vector_length(c)) is not None}
-    made = position_columns(frame.schema, lengths)
+    lengths = VectorLengths()
+    lengths.add(frame)
+    made = position_columns(frame.schema, lengths.common)
     return as_lists(frame.with_columns(made.values()))
 
 
@@ -108,7 +93,3 @@ def as_lists(frame: pl.DataFrame) -> pl.DataFrame:
     """The table with every fixed-size list as a list."""
     fixed = [pl.col(name).arr.to_list() for name, kind in frame.schema.items() if isinstance(kind, pl.Array)]
     return frame.with_columns(fixed) if fixed else frame
-
-
-def _is_vector(kind: pl.DataType | DataTypeClass) -> bool:
-    return isinstance(kind, (pl.List, pl.Array)) and isinstance(kind.inner, pl.DataType) and kind.inner.is_float()

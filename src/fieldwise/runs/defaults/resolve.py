@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -49,17 +49,12 @@ class Chosen:
         return _shown(self.value)
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(NamedTuple):
     """Complete settings, and those of them that were chosen from the data."""
 
     model: ModelSettings
     training: TrainingSettings
     chosen: tuple[Chosen, ...]
-
-    def sentence(self) -> str:
-        """The choices on one line, with reasons that are numbers from the data; empty if everything was given."""
-        return sentence_of(self.chosen)
 
 
 def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> Resolved:
@@ -112,13 +107,13 @@ def scaled_labels(schema: Schema, facts: Facts, before: Mapping[str, Label]) -> 
         rule = label_scale(deviation)
         if label.name in before:
             kept = before[label.name].scale
-            rule = None if kept is None else Rule(kept, "of the bundle that training starts from")
+            rule = None if kept is None else (kept, "of the bundle that training starts from")
         if rule is None:
             labels.append(label)
             continue
-        labels.append(dataclasses.replace(label, scale=rule.value))
+        labels.append(dataclasses.replace(label, scale=rule[0]))
         where = "label" if number == 0 else f"more_labels.{number - 1}"
-        chosen.append(Chosen(f"schema.{where}.scale", rule.value, rule.reason))
+        chosen.append(Chosen(f"schema.{where}.scale", *rule))
     return dataclasses.replace(schema, label=labels[0], more_labels=tuple(labels[1:])), tuple(chosen)
 
 
@@ -150,13 +145,12 @@ def limit_reached(chosen: Iterable[Chosen], result: FitResult) -> str | None:
 
 def _fill(settings: Any, rules: Mapping[str, Rule], where: str) -> tuple[Any, list[Chosen]]:
     fixed = given(settings)
-    open_rules = {name: rule for name, rule in rules.items() if name not in fixed}
-    if not open_rules:
+    chosen = {name: rule for name, rule in rules.items() if name not in fixed}
+    if not chosen:
         return settings, []
     values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.init}
-    filled = parse(type(settings), values | {name: rule.value for name, rule in open_rules.items()}, where)
-    chosen = [Chosen(f"{where}.{name}", to_plain(rule.value), rule.reason) for name, rule in open_rules.items()]
-    return filled, chosen
+    filled = parse(type(settings), values | {name: value for name, (value, _) in chosen.items()}, where)
+    return filled, [Chosen(f"{where}.{name}", to_plain(value), reason) for name, (value, reason) in chosen.items()]
 
 
 def _embeddings(model: ModelSettings, facts: Facts) -> dict[str, int]:

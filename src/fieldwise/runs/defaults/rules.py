@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fieldwise.runs.defaults.facts import Facts
-from fieldwise.training.optimizer_kinds import LBFGS, OPTIMIZERS
+from fieldwise.training.settings import LBFGS, OPTIMIZERS
 
 __all__ = ["RULES", "Rule", "label_scale", "model_rules", "training_rules"]
 
@@ -114,12 +114,8 @@ NORMALIZED = ("autoint+",)  # batch normalization in the MLP, with many rows
 ROWS_A_VALUE = 4.0  # minimum training rows per row of the embedding table for it
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A value with its reason from the data."""
-
-    value: Any
-    reason: str
+Rule = tuple[Any, str]
+"""A value with its reason from the data."""
 
 
 def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any]) -> dict[str, Rule]:
@@ -132,46 +128,41 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
         fixed: the training settings that are given, on which others depend.
     """
     rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
-    monitor = Rule("logloss" if binary else "rmse", f"a {facts.task} label")
+    monitor: Rule = ("logloss" if binary else "rmse", f"a {facts.task} label")
     if fixed.get("optimizer") == LBFGS:
         return {"monitor": monitor}
     if model == "lr" and facts.exact and fixed.keys() <= NO_STEPS:
-        return {
-            "optimizer": Rule(LBFGS, f"solved exactly, {rows}"),
-            "monitor": monitor,
-        }
+        return {"optimizer": (LBFGS, f"solved exactly, {rows}"), "monitor": monitor}
     batch = fixed.get("batch_size", batch_size(facts.rows))
     steps = math.ceil(facts.rows / batch)
     evaluations = min(4, max(1, steps // STEPS_PER_EVALUATION)) if facts.rows >= MANY_ROWS else 1
     evaluations = fixed.get("evaluations_per_epoch", evaluations)
-    rules = {
-        "batch_size": Rule(batch, rows),
-        "l2": Rule(_strengths(model, facts, tables), f"Gaussian priors, divided by {rows}"),
-        "start_at_base_rate": Rule(
-            True, f"{facts.mean:.1%} positive" if binary else f"the mean label is {facts.mean:.4g}"
-        ),
+    rules: dict[str, Rule] = {
+        "batch_size": (batch, rows),
+        "l2": (_strengths(model, facts, tables), f"Gaussian priors, divided by {rows}"),
+        "start_at_base_rate": (True, f"{facts.mean:.1%} positive" if binary else f"the mean label is {facts.mean:.4g}"),
         "monitor": monitor,
-        "epochs": Rule(100, "early stopping ends the run"),
-        "evaluations_per_epoch": Rule(evaluations, f"{steps:,} steps per epoch"),
-        "patience": Rule(5 * evaluations, "five epochs"),
-        "plateau_patience": Rule(2 * evaluations, "two epochs"),
-        "unknown_share": Rule(0.0 if model == "lr" else UNKNOWN_SHARE, "rare values represent unseen ones"),
-        "plateau_factor": Rule(0.3, "when the validation metric stops improving"),
+        "epochs": (100, "early stopping ends the run"),
+        "evaluations_per_epoch": (evaluations, f"{steps:,} steps per epoch"),
+        "patience": (5 * evaluations, "five epochs"),
+        "plateau_patience": (2 * evaluations, "two epochs"),
+        "unknown_share": (0.0 if model == "lr" else UNKNOWN_SHARE, "rare values represent unseen ones"),
+        "plateau_factor": (0.3, "when the validation metric stops improving"),
     }
     if model in LINEAR_START and facts.exact:
-        rules["linear_start"] = Rule(True, "starts from LR, and ends as their best mean")
+        rules["linear_start"] = (True, "starts from LR, and ends as their best mean")
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
         rules["learning_rate"] = _rate(PLANS.get(model, DEEP), facts, model or "a model")
     if OPTIMIZERS[optimizer].rows_only:
-        rules["l2_rows"] = Rule("touched", f"{optimizer} updates only the rows of a batch")
+        rules["l2_rows"] = ("touched", f"{optimizer} updates only the rows of a batch")
     if facts.vocabulary < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
-        return rules | {"average": Rule(0.99, "average of the latest steps' weights")}
+        return rules | {"average": (0.99, "average of the latest steps' weights")}
     large = f"{facts.vocabulary:,} rows of the embedding table"
     return rules | {
-        "embedding_update": Rule("lazy", large),
-        "l2_rows": Rule("touched", large),
-        "average": Rule(0.0, f"none for {large}"),
+        "embedding_update": ("lazy", large),
+        "l2_rows": ("touched", large),
+        "average": (0.0, f"none for {large}"),
     }
 
 
@@ -185,11 +176,11 @@ def model_rules(model: str, facts: Facts) -> dict[str, Rule]:
     if model in ("", "lr"):
         return {}
     plan = PLANS.get(model, DEEP)
-    found = {"embedding_std": Rule(plan.std, f"for {model}")}
-    found |= {name: Rule(value, f"of {model} by default") for name, value in SIZES.get(model, {}).items()}
+    found: dict[str, Rule] = {"embedding_std": (plan.std, f"for {model}")}
+    found |= {name: (value, f"of {model} by default") for name, value in SIZES.get(model, {}).items()}
     if model in NORMALIZED:
         share = facts.rows / facts.vocabulary
-        found["batch_norm"] = Rule(share >= ROWS_A_VALUE, f"{share:.3g} rows per value")
+        found["batch_norm"] = (share >= ROWS_A_VALUE, f"{share:.3g} rows per value")
     return found
 
 
@@ -206,18 +197,18 @@ def batch_size(rows: int) -> int:
 def label_scale(deviation: float) -> Rule | None:
     """The scale of a regression label's targets; None if their standard deviation is about 1.
 
-    >>> label_scale(96_431.0).value, label_scale(1.12)
-    (96000.0, None)
+    >>> label_scale(96_431.0), label_scale(1.12)
+    ((96000.0, "the label's standard deviation is 9.643e+04"), None)
     """
     if not deviation or LEAST_DEVIATION <= deviation <= MOST_DEVIATION:
         return None
-    return Rule(float(f"{deviation:.2g}"), f"the label's standard deviation is {deviation:.4g}")
+    return (float(f"{deviation:.2g}"), f"the label's standard deviation is {deviation:.4g}")
 
 
 def _rate(plan: Plan, facts: Facts, model: str) -> Rule:
     few = facts.rows < plan.few
     rows = f", {facts.rows:,} rows" if plan.few else ""
-    return Rule(plan.slow if few else plan.rate, f"Adam's, for {model}{rows}")
+    return (plan.slow if few else plan.rate, f"Adam's, for {model}{rows}")
 
 
 def _strengths(model: str, facts: Facts, tables: Mapping[str, int]) -> dict[str, float]:

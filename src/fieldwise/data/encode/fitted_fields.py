@@ -1,0 +1,375 @@
+"""The fitted part of one field: a vocabulary, hashing, a scaler or bins; a column encoded by it; its entry in JSON.
+
+Local row ids of a field: with a vocabulary 0 missing, 1 unknown, 2.. the values (most frequent first); hashed
+0 missing, 1.. the buckets; bins 0 missing, 1.. the bins; a number times a vector 0 missing, 1 the field's vector.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count, repeat
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import parse, to_plain
+from fieldwise.data.encode.columns import FLOAT32_MAX, as_list, as_number, as_text, code_texts, coded, stable_hash
+from fieldwise.errors import DataError
+from fieldwise.schema import Field
+from fieldwise.schema.fields import ListField
+
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: nearby keys fall far apart (Knuth, 6.4)
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """A table from keys to numbers, with open addressing and linear probing.
+
+    Attributes:
+        keys: [2**bits] int64; undefined where the place is free.
+        numbers: [2**bits] int32; `absent` where the place is free.
+        bits: of a place.
+        absent: the number of a key that the table does not hold.
+    """
+
+    keys: np.ndarray
+    numbers: np.ndarray
+    bits: int
+    absent: int
+
+    @classmethod
+    def of(cls, keys: np.ndarray, numbers: np.ndarray, absent: int) -> "Lookup":
+        """The table of K different keys.
+
+        >>> table = Lookup.of(np.array([7, -1]), np.array([2, 3], dtype=np.int32), absent=0)
+        >>> table.find(np.array([-1, 8, 7])).tolist()
+        [3, 0, 2]
+        """
+        bits = max(1, (2 * len(keys)).bit_length())  # at most half of the places are taken
+        found = cls(np.zeros(1 << bits, np.int64), np.full(1 << bits, absent, np.int32), bits, absent)
+        waiting, place = np.arange(len(keys)), found._places(keys)
+        while len(waiting):
+            free = found.numbers[place] == absent
+            # Where several keys want one place the last one gets it, in both arrays.
+            found.keys[place[free]] = keys[waiting[free]]
+            found.numbers[place[free]] = numbers[waiting[free]]
+            beaten = found.keys[place] != keys[waiting]
+            waiting, place = waiting[beaten], found._next(place[beaten])
+        return found
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """The number of each key.
+
+        Shape:
+            keys: [N] int64.
+            returns [N] int32.
+        """
+        place = self._places(keys)
+        numbers: np.ndarray = self.numbers[place]
+        other = np.flatnonzero((self.keys[place] != keys) & (numbers != self.absent))
+        place = place[other]
+        while len(other):
+            place = self._next(place)
+            numbers[other] = self.numbers[place]
+            more = (self.keys[place] != keys[other]) & (self.numbers[place] != self.absent)
+            other, place = other[more], place[more]
+        return numbers
+
+    def _places(self, keys: np.ndarray) -> np.ndarray:
+        """Where the search for each key begins."""
+        mixed = keys.view(np.uint64) * MULTIPLIER
+        mixed >>= np.uint64(64 - self.bits)
+        return mixed.view(np.int64)
+
+    def _next(self, place: np.ndarray) -> np.ndarray:
+        following: np.ndarray = (place + 1) & ((1 << self.bits) - 1)
+        return following
+
+
+MISSING = 0
+UNKNOWN = 1
+FEW_TEXTS = 16  # a request's context; polars builds an index in every call, 27 ms for 100,000 values
+SOME_TEXTS = 1_000
+MANY_VALUES = 500  # above, an index of hashes is faster than polars'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """A vocabulary: values with their own row, most frequent first.
+
+    Args:
+        values: the texts; the k-th has local row id k + 2.
+        rare: number of distinct values below min_count.
+    """
+
+    values: tuple[str, ...]
+    rare: int = 0
+    kind: Literal["vocabulary"] = "vocabulary"
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field in the shared table."""
+        return len(self.values) + 2
+
+    @cached_property
+    def _places(self) -> dict[str | None, int]:
+        values = map(str.lower, self.values) if self._boolean else self.values
+        return {**dict(zip(values, count(UNKNOWN + 1), strict=False)), None: MISSING}
+
+    @cached_property
+    def _boolean(self) -> bool:
+        """Whether the values are booleans: `true` from a frame, but `True` in pandas' CSV files."""
+        lowered = [value.lower() for value in self.values[:3]]
+        return len(set(lowered)) == len(self.values) and set(lowered) <= {"true", "false"}
+
+    def ids(self, text: pl.Series) -> np.ndarray:
+        """Local row ids [N] of texts; null is missing, an unseen text unknown."""
+        if len(text) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)):
+            return self.ids_of(text.to_list())
+        if len(self.values) > MANY_VALUES and not self._boolean and self._hashes is not None:
+            return self._by_hash(text, *self._hashes)
+        text = text.str.to_lowercase() if self._boolean else text
+        return text.replace_strict(self._places, default=UNKNOWN, return_dtype=pl.Int32).to_numpy()
+
+    def ids_of_integers(self, column: pl.Series) -> np.ndarray:
+        """`ids` of the decimal texts of integers of up to 64 bits, signed, without making these texts; null is missing.
+
+        >>> Vocabulary(values=("7", "08", "-1")).ids_of_integers(pl.Series([-1, 7, 8, None])).tolist()
+        [4, 2, 1, 0]
+        """
+        ids = self._integers.find(column.cast(pl.Int64).fill_null(0).to_numpy())
+        if column.null_count():
+            ids[column.is_null().to_numpy()] = MISSING
+        return ids
+
+    @cached_property
+    def _integers(self) -> Lookup:
+        """The ids of the values that are the decimal text of an integer."""
+        text = pl.Series(self.values, dtype=pl.String)
+        number = text.cast(pl.Int64, strict=False)
+        decimal = (number.cast(pl.String) == text).fill_null(False)
+        ids = np.flatnonzero(decimal.to_numpy()).astype(np.int32) + np.int32(UNKNOWN + 1)
+        return Lookup.of(number.filter(decimal).to_numpy(), ids, absent=UNKNOWN)
+
+    @cached_property
+    def _hashes(self) -> tuple[pl.Series, Lookup] | None:
+        """The values, and the place of each by its hash; None if two values have one hash."""
+        values = pl.Series(self.values, dtype=pl.String)
+        hashes = values.hash(0)
+        if hashes.n_unique() < len(hashes):
+            return None
+        return values, Lookup.of(hashes.to_numpy().view(np.int64), np.arange(len(values), dtype=np.int32), absent=-1)
+
+    @staticmethod
+    def _by_hash(text: pl.Series, values: pl.Series, places: Lookup) -> np.ndarray:
+        """`ids` of texts by a long vocabulary, of which polars would build an index each time."""
+        place = places.find(text.hash(0).to_numpy().view(np.int64))
+        known = (values.gather(place.clip(min=0)) == text).fill_null(False).to_numpy()
+        ids = np.where(known, place + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
+        if text.null_count():
+            ids[text.is_null().to_numpy()] = MISSING
+        return ids
+
+    def ids_of(self, texts: Iterable[str | None]) -> np.ndarray:
+        """`ids` of a few texts."""
+        texts = (text and text.lower() for text in texts) if self._boolean else texts
+        return np.fromiter(map(self._places.get, texts, repeat(UNKNOWN)), np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hashing:
+    """Hashing instead of a vocabulary: the row is a stable hash of the text (FNV-1a). Values may share a row."""
+
+    buckets: int
+    kind: Literal["hashing"] = "hashing"
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field in the shared table."""
+        return self.buckets + 1
+
+    def ids(self, text: pl.Series) -> np.ndarray:
+        """Local row ids [N] of texts; null is missing."""
+        cells = code_texts(text)
+        return cells.look_up((stable_hash(cells.texts, self.buckets) + 1).astype(np.int32), MISSING)
+
+    def ids_of(self, texts: list[str] | list[str | None]) -> np.ndarray:
+        """`ids` of a few texts."""
+        return self.ids(pl.Series(texts, dtype=pl.String))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """A scaler: (number - shift) / scale, after an optional logarithm, clipped to `clip` or 32-bit floats."""
+
+    logarithm: bool = False
+    shift: float = 0.0
+    scale: float = 1.0
+    clip: tuple[float, float] | None = None
+    kind: Literal["scaling"] = "scaling"
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field in the shared table."""
+        return 2
+
+    def values(self, number: np.ndarray) -> np.ndarray:
+        """Transformed numbers [N]; NaN stays."""
+        low, high = self.clip or (-FLOAT32_MAX, FLOAT32_MAX)
+        with np.errstate(over="ignore"):  # overflows are clipped
+            scaled = ((signed_log(number) if self.logarithm else number) - self.shift) / self.scale
+        return np.clip(scaled, low, high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bins:
+    """Bins: bin k holds edges[k-1] <= number < edges[k]; the first and last include values beyond the training range.
+
+    Args:
+        edges: the inner edges, increasing, after an optional logarithm.
+    """
+
+    edges: tuple[float, ...]
+    logarithm: bool = False
+    kind: Literal["bins"] = "bins"
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field in the shared table."""
+        return len(self.edges) + 2
+
+    def ids(self, number: np.ndarray) -> np.ndarray:
+        """Local row ids [N] of numbers; NaN is missing."""
+        number = signed_log(number) if self.logarithm else number
+        position = np.searchsorted(np.asarray(self.edges), number, side="right")
+        return np.where(np.isnan(number), MISSING, position + 1).astype(np.int32)
+
+
+Fitted = Vocabulary | Hashing | Scaling | Bins
+
+
+def signed_log(number: np.ndarray) -> np.ndarray:
+    """The logarithm of 1 + |number| with the number's sign."""
+    logged: np.ndarray = np.sign(number) * np.log1p(np.abs(number))
+    return logged
+
+
+INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A field's encoded column.
+
+    Shape:
+        ids: [N] int32, local row ids; for a bag [M], those of all cells, one cell after another; an empty cell has the
+            single id `missing`.
+        numbers: [N] float32, only for encoding `value`.
+        lengths: [N] int64, only for a bag: number of ids per cell, at least 1.
+    """
+
+    ids: np.ndarray
+    numbers: np.ndarray | None = None
+    lengths: np.ndarray | None = None
+
+
+def single_cells(f: Field, fitted: Fitted, column: pl.Series) -> Cells:
+    """Encode a column with one value per cell."""
+    if isinstance(fitted, (Scaling, Bins)):
+        what = f"column {f.column!r} (field {f.name!r})"
+        form = f.number_format if f.cell == "number" else None
+        return number_cells(f, fitted, with_nan(as_number(column, what, form=form)))
+    if column.dtype == pl.String:
+        return Cells(fitted.ids(as_text(column)))
+    if isinstance(fitted, Vocabulary) and column.dtype in INTEGERS:
+        return Cells(fitted.ids_of_integers(column))
+    cells = coded(column)
+    return Cells(cells.look_up(fitted.ids(cells.texts), MISSING))
+
+
+def with_nan(number: pl.Series) -> np.ndarray:
+    """The result of `as_number`, with NaN for null."""
+    return number.fill_null(float("nan")).to_numpy()
+
+
+def number_cells(f: Field, fitted: Scaling | Bins, given: np.ndarray) -> Cells:
+    """Encode numbers, with NaN for missing ones."""
+    if isinstance(fitted, Bins):
+        return Cells(fitted.ids(given))
+    absent = np.isnan(given)
+    fill = 1.0 if f.cell == "number" and f.missing == "vector" else 0.0
+    scaled = np.where(absent, fill, fitted.values(given)).astype(np.float32)
+    return Cells(np.where(absent, np.int32(MISSING), np.int32(1)), numbers=scaled)
+
+
+def bag_cells(f: ListField, fitted: Vocabulary | Hashing, column: pl.Series) -> Cells:
+    """Encode a bag or sequence column; a sequence keeps its newest `max_length` values, in order."""
+    known = _distinct_ids(f, fitted, column)
+    lists = as_list(column, f.separator) if known is None else column
+    lists = lists if f.max_length is None else lists.list.tail(f.max_length)
+    lengths = np.maximum(lists.list.len().fill_null(0).to_numpy().astype(np.int64), 1)
+    flat = lists.list.explode(empty_as_null=True)
+    if known is None:
+        return Cells(fitted.ids(flat), lengths=lengths)
+    ids = flat.to_frame("value").join(known, on="value", how="left", maintain_order="left").get_column("id")
+    return Cells(ids.fill_null(MISSING).to_numpy(), lengths=lengths)
+
+
+def _distinct_ids(f: ListField, fitted: Vocabulary | Hashing, column: pl.Series) -> pl.DataFrame | None:
+    """The ids of the distinct values of a column of lists, since histories often repeat items and text is slow.
+
+    None if cells are text or nested, or if a value is missing or blank, which only `as_list` removes.
+    """
+    if not isinstance(column.dtype, pl.List) or column.dtype.inner.is_nested():
+        return None  # `as_list` refuses nested values
+    value = column.list.explode(empty_as_null=False, keep_nulls=False).unique().rename("value")
+    texts = as_list(value.to_frame().select(pl.concat_list("value")).to_series(), f.separator)
+    if (texts.list.len() == 0).any():
+        return None
+    return pl.DataFrame([value, pl.Series("id", fitted.ids(texts.list.first()))])
+
+
+_ALIVE: "WeakValueDictionary[int, Vocabulary]" = WeakValueDictionary()  # by hash
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A field with its fitted part, None if it shares another field's rows."""
+
+    field: Field
+    fitted: Fitted | None = None
+
+
+def plain_entry(f: Field, fitted: Fitted | None) -> dict[str, Any]:
+    """The entry as plain values for JSON."""
+    if not isinstance(fitted, Vocabulary):
+        plain: dict[str, Any] = to_plain(Entry(field=f, fitted=fitted))
+        return plain
+    # Millions of values bypass the general code, which processes each separately.
+    plain = to_plain(Entry(field=f, fitted=replace(fitted, values=())))
+    plain["fitted"]["values"] = fitted.values
+    return plain
+
+
+def read_entry(data: Mapping[str, Any], where: str) -> Entry:
+    """The inverse of `plain_entry`."""
+    fitted = data.get("fitted") if isinstance(data, Mapping) else None
+    values = fitted.get("values") if isinstance(fitted, Mapping) else None
+    if not isinstance(fitted, Mapping) or not isinstance(values, list) or set(map(type, values)) != {str}:
+        return parse(Entry, data, where, DataError)  # names the error
+    entry = parse(Entry, {**data, "fitted": {**fitted, "values": []}}, where, DataError)
+    assert isinstance(entry.fitted, Vocabulary), "no other has values"
+    return replace(entry, fitted=_alive(replace(entry.fitted, values=tuple(values))))
+
+
+def _alive(vocabulary: Vocabulary) -> Vocabulary:
+    """An equal vocabulary that something uses already, else this one: bundles of one log have the same.
+
+    >>> first = Vocabulary(values=("one", "of two"))
+    >>> _alive(first) is first, _alive(Vocabulary(values=("one", "of two"))) is first
+    (True, True)
+    """
+    found = _ALIVE.setdefault(hash(vocabulary), vocabulary)
+    return found if found == vocabulary else vocabulary

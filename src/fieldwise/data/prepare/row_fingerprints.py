@@ -1,0 +1,330 @@
+"""Hashes of rows: which rows of another table are in this one, rows that repeat, and the digest of a table."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+
+from fieldwise.errors import DataError
+from fieldwise.schema import Schema
+from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage.threads import each
+
+MOST_HASHES = 4_096
+SKETCH_ROWS = 65_536  # few, for memory; many, since each operation of Polars takes a time of its own
+TEXT_ROWS = 8_192  # the powers take 24 bytes per character
+_BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse among the 64-bit numbers
+_INVERSE = pow(_BASE, -1, 1 << 64)
+_ABSENT = np.uint64(0x6A09E667F3BCC909)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The number of a table's rows that could be checked, and how many of them the other table has."""
+
+    checked: int
+    found: int
+
+    @property
+    def share(self) -> float:
+        """The share found of those checked; 0 if none was."""
+        return self.found / self.checked if self.checked else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSketch:
+    """The smallest hashes of a table's rows.
+
+    Args:
+        rows: number of rows of the table.
+        columns: the columns that identify rows.
+        hashes: distinct, ascending, uint64.
+    """
+
+    rows: int
+    columns: tuple[str, ...]
+    hashes: np.ndarray
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame, columns: Sequence[str]) -> "RowSketch":
+        """The sketch of a table.
+
+        >>> sketch = RowSketch.of(pl.DataFrame({"user": ["a", "b"], "age": [30, None]}), ["user", "age"])
+        >>> sketch.overlap(pl.DataFrame({"user": ["b", "a", "a"], "age": [None, 30.0, 31.0]}))
+        Overlap(checked=3, found=2)
+        """
+        hashes = np.empty(0, np.uint64)
+        for part in frame.select(columns).iter_slices(SKETCH_ROWS):
+            found = _row_hashes(part)
+            if len(hashes) == MOST_HASHES:
+                found = found[found < hashes[-1]]
+            hashes = np.unique(np.concatenate([hashes, found]))[:MOST_HASHES]
+        return cls(rows=frame.height, columns=tuple(columns), hashes=hashes)
+
+    def overlap(self, frame: pl.DataFrame) -> Overlap:
+        """The number of rows of another table with these columns that equal rows of this one."""
+        whole = len(self.hashes) < MOST_HASHES  # every row of the table is in the sketch, so any row can be checked
+        checked = found = 0
+        for part in frame.select(self.columns).iter_slices(SKETCH_ROWS):
+            hashes = _row_hashes(part)
+            if not whole:
+                hashes = hashes[hashes <= self.hashes[-1]]
+            checked += len(hashes)
+            found += int(np.isin(hashes, self.hashes).sum())
+        return Overlap(checked, found)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"rows": self.rows, "columns": list(self.columns), "hashes": self.hashes.astype(">u8").tobytes().hex()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> "RowSketch":
+        """The inverse of `to_plain`."""
+        try:
+            hashes = np.frombuffer(bytes.fromhex(plain["hashes"]), dtype=">u8").astype(np.uint64)
+            return cls(rows=int(plain["rows"]), columns=tuple(plain["columns"]), hashes=hashes)
+        except (LookupError, TypeError, ValueError) as e:
+            raise DataError(f"a sketch of rows must have rows, columns and hashes: {e}") from None
+
+
+def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
+    whole = np.ones(frame.height, np.uint64)
+    for column in frame.get_columns():
+        whole = _mixed(whole * np.uint64(_BASE) + _value_hashes(column))
+    return whole
+
+
+def _value_hashes(column: pl.Series) -> np.ndarray:
+    """Hashes of values, equal for equal numbers of any type, and for text also if stored as categories."""
+    kind, absent = column.dtype, column.is_null().to_numpy()
+    if isinstance(kind, (pl.Datetime, pl.Duration)):
+        column = column.dt.cast_time_unit("us").to_physical()
+    elif kind.is_temporal():
+        column = column.to_physical()
+    elif isinstance(kind, (pl.List, pl.Array)):
+        column = column.cast(pl.List(kind.inner)).cast(pl.List(pl.String)).list.join("\x1f", ignore_nulls=True)
+    elif kind in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
+    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        numbers = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0  # one zero
+        found = np.ascontiguousarray(numbers).view(np.uint64)
+    else:
+        if column.dtype != pl.String:
+            column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)  # structs: rare
+        found = _text_hashes(column.fill_null(""))
+    return np.where(absent, _ABSENT, _mixed(found))
+
+
+def _text_hashes(column: pl.Series) -> np.ndarray:
+    """Hashes of texts: the bytes as digits of a number to the base, modulo 2**64, and the length."""
+    lengths = column.str.len_bytes().to_numpy().astype(np.int64)
+    octets = np.frombuffer(column.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    found = np.empty(len(lengths), np.uint64)
+    for first in range(0, len(lengths), TEXT_ROWS):
+        some = slice(first, first + TEXT_ROWS)
+        start = starts[first]
+        found[some] = _numbers(octets[start : ends[some][-1]], starts[some] - start, ends[some] - start)
+    found += lengths.astype(np.uint64) * np.uint64(_BASE)
+    return found
+
+
+def _numbers(octets: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The numbers whose digits are the bytes of each text."""
+    powers = np.full(len(octets) + 1, _BASE, np.uint64)
+    back = np.full(len(octets) + 1, _INVERSE, np.uint64)
+    powers[0] = back[0] = 1
+    sums = np.zeros(len(octets) + 1, np.uint64)
+    np.cumsum((octets.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1], out=sums[1:])
+    found: np.ndarray = (sums[ends] - sums[starts]) * np.cumprod(back)[starts]
+    return found
+
+
+def _mixed(values: np.ndarray) -> np.ndarray:
+    """Mixed numbers, each of whose bits depends on all bits of the input (SplitMix64's last steps)."""
+    z = values ^ (values >> np.uint64(30))
+    z = z * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = z ^ (z >> np.uint64(31))
+    return mixed
+
+
+REPEATS = "{}_rows_in_train"
+WORDS = {"valid": "validation", "test": "test"}
+
+
+def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema, scratch: Scratch = IN_MEMORY) -> dict[str, int]:
+    """The number of rows of each part but `train` that equal a training row, as `PART_rows_in_train`, if not 0.
+
+    Rows are equal if all fields, labels, time, group and keys are equal: two events of one user with different times
+    are different. A key with all distinct values is ignored. Rows are compared by a 64-bit hash.
+
+    >>> from fieldwise import Categorical, Label
+    >>> schema = Schema(fields=(Categorical("item"),), label=Label("liked"))
+    >>> train = pl.DataFrame({"item": ["a", "b"], "liked": [1, 0]})
+    >>> count_repeats({"train": train, "test": pl.DataFrame({"item": ["a", "a"], "liked": [1, 0]})}, schema)
+    {'test_rows_in_train': 1}
+    """
+    train = frames["train"]
+    named = [*schema.columns, *(label.column for label in schema.labels), schema.time, schema.grouping]
+    keys = [key for key in schema.row_keys if key in train.columns and not _numbers_rows(train, key, scratch)]
+    columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
+    known = _hashes(train, columns, scratch)
+    known.sort()
+    found = {}
+    for name, frame in frames.items():
+        if name == "train" or not frame.height:
+            continue
+        hashes, count = _hashes(frame, columns, scratch), 0
+        for at in scratch.pieces(frame.height):
+            some = np.sort(hashes[at])  # a search in ascending order stays in the cache
+            place = np.searchsorted(known, some).clip(max=len(known) - 1)
+            count += int((known[place] == some).sum())
+        if count:
+            found[REPEATS.format(name)] = count
+    return found
+
+
+def copies_sentence(frame: pl.DataFrame) -> str:
+    """A sentence on rows of a raw table that equal an earlier row in every column, or an empty text.
+
+    >>> copies_sentence(pl.DataFrame({"user": [1, 1, 2], "click": [0, 0, 1]})).partition(":")[0]
+    '1 of 3 rows equals an earlier row in every column'
+    """
+    copies = frame.height - (frame.hash_rows(seed=0).n_unique() if frame.width else frame.height)
+    if not copies:
+        return ""
+    verb = "equals" if copies == 1 else "equal"
+    return (
+        f"{copies:,} of {frame.height:,} rows {verb} an earlier row in every column: they are kept, but if one copy is "
+        "trained on and the other is a test row, metrics are too good; remove them if they are duplicates"
+    )
+
+
+def repeat_sentences(counts: Mapping[str, int]) -> list[str]:
+    """A sentence for each part with rows that equal a training row, from the counts of `prepare`."""
+    found = []
+    for part, words in WORDS.items():
+        count, rows = counts.get(REPEATS.format(part), 0), counts.get(f"{part}_rows", 0)
+        if count and rows:
+            share = 100 * count / rows
+            percent = f"{share:.1f} %" if share >= 0.1 else "less than .1 %"
+            found.append(
+                f"{count:,} of {rows:,} {words} rows ({percent}) equal a training row in all fields and the label: "
+                "metrics on them reflect memorisation; if the log has duplicate rows, remove them first, or "
+                "split by time"
+            )
+    return found
+
+
+def _numbers_rows(train: pl.DataFrame, key: str, scratch: Scratch) -> bool:
+    """Whether all values of a column differ."""
+    if train.height < 2:
+        return False
+    hashes = _hashes(train, [key], scratch)
+    hashes.sort()
+    pieces = (hashes[at.start : at.stop + 1] for at in scratch.pieces(len(hashes)))
+    return not any((piece[1:] == piece[:-1]).any() for piece in pieces)
+
+
+def _hashes(frame: pl.DataFrame, columns: list[str], scratch: Scratch) -> np.ndarray:
+    wanted = frame.select(columns)
+    return scratch.fill(frame.height, np.uint64, lambda at: wanted[at].hash_rows(seed=0).to_numpy())
+
+
+ROWS_VERSION = "rows2:"
+DIGEST_ROWS = 1 << 18
+Slices = Callable[[], Iterator[pl.Series]]  # a column, slice by slice, as often as it is called
+
+
+def digest_rows(frame: pl.DataFrame) -> str:
+    """SHA-256 over a table's columns: their names, kinds of values, and values in order.
+
+    Integer and float widths do not matter, nor whether text is stored as categories.
+
+    >>> rows = pl.DataFrame({"user": ["a", None], "age": [3, 4]})
+    >>> digest_rows(rows) == digest_rows(rows.cast({"age": pl.Int8}))
+    True
+    >>> digest_rows(rows) == digest_rows(rows[::-1])
+    False
+    """
+    whole = hashlib.sha256(f"{frame.height} rows".encode())
+    for column, digest in zip(frame, each(_column_digest, frame.get_columns(), rows=frame.height), strict=True):
+        name = column.name.encode()
+        whole.update(len(name).to_bytes(8, "little") + name + digest)
+    return ROWS_VERSION + whole.hexdigest()
+
+
+def _column_digest(column: pl.Series) -> bytes:
+    def slices() -> Iterator[pl.Series]:
+        return (column.slice(start, DIGEST_ROWS) for start in range(0, len(column), DIGEST_ROWS))
+
+    digest = hashlib.sha256()
+    for part in _parts(column.dtype, slices):
+        digest.update(part)
+    return digest.digest()
+
+
+def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes | memoryview]:
+    """The bytes of a column: its kind, which cells are null, the values of the others.
+
+    It is read slice by slice, so that a column of a table mapped from disk is never copied as a whole.
+    """
+    if any(one.null_count() for one in slices()):
+        yield from _bits(one.is_null().to_numpy() for one in slices())
+    else:
+        yield b"none absent"
+
+    def present() -> Iterator[pl.Series]:
+        return (one.drop_nulls() for one in slices())
+
+    if kind == pl.Boolean:
+        yield b"truth"
+        yield from (_little(one.cast(pl.UInt8).to_numpy(), "u1") for one in present())
+    elif kind.is_integer() and kind not in (pl.UInt64, pl.Int128, pl.UInt128):
+        yield b"whole"
+        yield from (_little(one.cast(pl.Int64).to_numpy(), "<i8") for one in present())
+    elif kind.is_float():
+        yield b"number"
+        yield from (_little(one.cast(pl.Float64).to_numpy(), "<f8") for one in present())
+    elif isinstance(kind, (pl.List, pl.Array)):
+        inner, cells = pl.List(kind.inner), cast(pl.DataType, kind.inner)
+        yield b"list"
+        yield from (_little(one.cast(inner).list.len().to_numpy(), "<i8") for one in present())
+        yield from _parts(cells, lambda: map(_exploded, present()))
+    elif kind in (pl.String, pl.Categorical, pl.Enum) or kind.is_decimal() or kind.is_integer():
+        yield b"text"
+        yield from (_little(one.cast(pl.String).str.len_bytes().to_numpy(), "<i8") for one in present())
+        yield from (_text(one.cast(pl.String)) for one in present() if len(one))
+    else:
+        yield b"other"  # dates, times, structs: rare, and well defined this way
+        yield from (one.to_frame().write_ndjson().encode() for one in present())
+
+
+def _bits(absent: Iterable[np.ndarray]) -> Iterator[bytes]:
+    """Flags packed eight to a byte, across the borders of slices."""
+    rest = np.zeros(0, np.bool_)
+    for some in absent:
+        flags = np.concatenate([rest, some])
+        whole = len(flags) // 8 * 8
+        rest = flags[whole:]
+        yield np.packbits(flags[:whole]).tobytes()
+    yield np.packbits(rest).tobytes()
+
+
+def _exploded(column: pl.Series) -> pl.Series:
+    assert isinstance(column.dtype, (pl.List, pl.Array))
+    return column.cast(pl.List(column.dtype.inner)).list.explode(empty_as_null=False, keep_nulls=True)
+
+
+def _text(column: pl.Series) -> bytes:
+    joined: bytes = column.str.join("").cast(pl.Binary).item()
+    return joined
+
+
+def _little(values: np.ndarray, kind: str) -> memoryview:
+    return memoryview(np.ascontiguousarray(values, dtype=kind).view(np.uint8).data)

@@ -1,0 +1,122 @@
+"""The files of a table, their kinds by name: one file, those in a folder, or those that a pattern matches."""
+
+import glob
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from fieldwise.errors import DataError
+
+Kind = Literal["delimited text", "libFM", "Parquet", "Arrow IPC"]
+
+TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": None}
+"""Suffixes of delimited text with the delimiter that is written; tables are not written as `.txt`."""
+
+LIBFM = (".libfm", ".libsvm", ".svm")
+PARQUET = (".parquet", ".pq")
+ARROW = (".arrow", ".feather", ".ipc")
+KINDS = "csv, tsv, tab, txt, libfm, libsvm and svm (each also .gz and .zst), parquet, arrow, feather, ipc"
+"""The suffixes that are read, as errors list them."""
+
+
+def suffix_of(path: Path) -> tuple[str, str]:
+    """A name's suffix in lower case without the packing's, and the packing: `.gz`, `.zst` or empty.
+
+    >>> suffix_of(Path("clicks.CSV.gz"))
+    ('.csv', '.gz')
+    """
+    packing = path.suffix.lower() if path.suffix.lower() in (".gz", ".zst") else ""
+    return (Path(path.stem) if packing else path).suffix.lower(), packing
+
+
+def kind_of(path: Path) -> Kind | None:
+    """The kind of a table file, or None if its name is no such file's.
+
+    >>> kind_of(Path("clicks.csv.zst")), kind_of(Path("clicks.parquet.gz"))
+    ('delimited text', None)
+    """
+    suffix, packing = suffix_of(path)
+    if suffix in TEXT:
+        return "delimited text"
+    if suffix in LIBFM:
+        return "libFM"
+    if packing:
+        return None
+    return "Parquet" if suffix in PARQUET else "Arrow IPC" if suffix in ARROW else None
+
+
+def is_many(data: Path) -> bool:
+    """Whether a path is a folder or a pattern such as `logs/*.parquet`; a file of that very name comes first."""
+    return not data.is_file() and (data.is_dir() or glob.has_magic(str(data)))
+
+
+def find_files(data: Path) -> list[Path]:
+    """The files of a table in the order of their names: the file itself, or the files in a folder or of a pattern.
+
+    In a folder, names that begin with a dot or an underscore are passed over (such as Spark's `_SUCCESS`). `**` in a
+    pattern stands for any folders. A single file need not exist: reading it says so.
+
+    Errors:
+        DataError: no file, files of different kinds, or a folder with folders in it.
+    """
+    if not is_many(data):
+        return [data]
+    if data.is_dir():
+        inside = [path for path in data.iterdir() if not path.name.startswith((".", "_"))]
+        folders = sorted(path for path in inside if path.is_dir())
+        if folders:
+            names = ("".join(path.suffixes) for path in folders[0].rglob("[!._]*.*") if path.is_file())
+            raise DataError(
+                f"a table's folder must hold files alone, but {folders[0]} is a folder: give a pattern such as "
+                f"'{data}/**/*{next(names, '.parquet')}'"
+            )
+        files = sorted(inside, key=str)
+        if not files:
+            raise DataError(f"the folder {data} holds no file to read; check the path")
+    else:
+        files = sorted((Path(name) for name in glob.glob(str(data), recursive=True)), key=str)
+        files = [path for path in files if path.is_file()]
+        if not files:
+            raise DataError(f"no file matches the pattern {data}; check it, and quote it on the command line")
+    _check_kinds(files)
+    return files
+
+
+def _check_kinds(files: Sequence[Path]) -> None:
+    first = kind_of(files[0])
+    for path in files:
+        kind = kind_of(path)
+        if kind is None and all(other.suffix == ".toml" for other in files):
+            raise DataError(
+                f"{path.parent} holds TOML files, recipes or schemas, and no table: give the table's file or folder"
+            )
+        if kind is None:
+            raise DataError(
+                f"the files of a table must be one of {KINDS}, found {path}: remove it, or give a pattern such as "
+                f"'{path.parent}/*.parquet'"
+            )
+        if kind != first:
+            raise DataError(
+                f"the files of a table must be of one kind, found {files[0]} ({first}) and {path} ({kind}): give a "
+                f"pattern such as '{path.parent}/*{path.suffix}'"
+            )
+
+
+def file_state(path: Path) -> tuple[int, int, int]:
+    """Size, modification time and inode of a file, which tell cheaply whether its content has changed.
+
+    The time of the last change of its entry (ctime) is another one after a new hard link or other permissions.
+    """
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def check_unchanged(states: Mapping[Path, tuple[int, int, int]]) -> None:
+    """Check that files are as they were."""
+    for path, state in states.items():
+        try:
+            same = file_state(path) == state
+        except OSError:
+            same = False
+        if not same:
+            raise DataError(f"{path} has changed while it was read: start again once its writer is done")

@@ -1,0 +1,344 @@
+"""Readers of the public sets' official formats: each makes one table of the paths of a set's files.
+
+A file is plain or `.gz`. A line that breaks the format is named.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from fieldwise.data.read.delimited import read_delimited
+from fieldwise.data.read.libfm import read_libfm
+from fieldwise.data.read.text_stream import ByteSource, read_lines
+from fieldwise.errors import DataError
+
+_BINARY = ("0", "1")
+
+
+def _check(wrong: pl.Series, cells: pl.Series, rule: str, path: Path, first_line: int = 1) -> None:
+    """Raise a DataError for the first of the wrong rows; the first row stands on the line `first_line`."""
+    if wrong.any():
+        row = int(wrong.arg_max() or 0)
+        raise DataError(f"{rule}: {path} line {row + first_line} holds {cells[row]!r}; use the official file")
+
+
+def _integers(frame: pl.DataFrame, names: Sequence[str], path: Path, first_line: int = 1) -> pl.DataFrame:
+    """The table with columns of whole numbers as Int64; an empty cell is null."""
+    for name in names:
+        text = frame.get_column(name)
+        whole = text.cast(pl.Int64, strict=False)
+        _check(whole.is_null() & text.is_not_null(), text, f"{name} is a whole number", path, first_line)
+        frame = frame.with_columns(whole)
+    return frame
+
+
+def _binary(frame: pl.DataFrame, name: str, path: Path, first_line: int = 1) -> pl.DataFrame:
+    """The table with a column of 0 and 1 as Int64."""
+    text = frame.get_column(name)
+    _check(~text.is_in(_BINARY).fill_null(False), text, f"{name} is 0 or 1", path, first_line)
+    return frame.with_columns(text.cast(pl.Int64))
+
+
+def _delimited(path: Path, separator: str, columns: Sequence[str], *, header: bool) -> pl.DataFrame:
+    """A text file of these columns, all as text; with `header` its first line must name them."""
+    frame = read_delimited(ByteSource(path=path), separator=separator, names=None if header else columns)
+    if tuple(frame.columns) != tuple(columns):
+        raise DataError(f"{path} must have the columns {', '.join(columns)}, found {', '.join(frame.columns)}")
+    return frame
+
+
+def _joined(
+    ratings: pl.DataFrame, users: pl.DataFrame, items: pl.DataFrame, item_id: str, folder: Path
+) -> pl.DataFrame:
+    """Ratings with the columns of their users and items, each of which must be described once."""
+    for table, key in ((users, "user_id"), (items, item_id)):
+        twice = table.get_column(key).filter(table.get_column(key).is_duplicated())
+        if len(twice):
+            raise DataError(f"each {key} must be described once, but in {folder} {key} {twice[0]} is there twice")
+        unknown = ratings.get_column(key).filter(~ratings.get_column(key).is_in(table.get_column(key).implode()))
+        if len(unknown):
+            raise DataError(f"every rating's {key} must be listed: {folder} does not describe {key} {unknown[0]}")
+        ratings = ratings.join(table, on=key, how="left", maintain_order="left")
+    return ratings
+
+
+_INTEGERS = ("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
+_ADULT = (
+    *("age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation", "relationship"),
+    *("race", "sex", "capital_gain", "capital_loss", "hours_per_week", "native_country", "income"),
+)
+
+
+def load_adult(train: Path, test: Path) -> pl.DataFrame:
+    """UCI Adult (Census Income): B. Becker, R. Kohavi, 1996, doi:10.24432/C5XW20; `adult.data`, then `adult.test`.
+
+    Returns:
+        The 14 attributes under UCI's names with underscores (age, fnlwgt, education_num, capital_gain, capital_loss
+        and hours_per_week Int64, the others text, `?` as null), income (`<=50K` or `>50K`) and split (`train`, `test`).
+    """
+    parts = {"train": train, "test": test}
+    return pl.concat([_adult_part(path).with_columns(split=pl.lit(split)) for split, path in parts.items()])
+
+
+def _adult_part(path: Path) -> pl.DataFrame:
+    content = b"".join(ByteSource(path=path).chunks())
+    # adult.test begins with a remark, and both files end in a blank line.
+    line = 2 if content.startswith(b"|") else 1
+    rows = content[content.find(b"\n") + 1 :] if line == 2 else content
+    source = ByteSource(path=path, content=rows.rstrip(b"\r\n") + b"\n", first_line=line)
+    frame = read_delimited(source, separator=",", names=_ADULT)
+    frame = frame.with_columns(pl.all().str.strip_chars()).with_columns(pl.col("income").str.strip_suffix("."))
+    frame = _integers(frame, _INTEGERS, path, line)
+    income = frame.get_column("income")
+    _check(~income.is_in(["<=50K", ">50K"]).fill_null(False), income, "income is <=50K or >50K", path, line)
+    return frame.with_columns(pl.col(pl.String).replace("?", None))
+
+
+_CRITEO_NUMBERS = tuple(f"I{k}" for k in range(1, 14))
+_CRITEO = ("label", *_CRITEO_NUMBERS, *(f"C{k}" for k in range(1, 27)))
+
+
+def load_criteo(path: Path) -> pl.DataFrame:
+    """Criteo Display Advertising Challenge (Criteo Labs, Kaggle, 2014), in the file's order, which is chronological.
+
+    Returns:
+        label (0 or 1), I1 to I13 (Int64), C1 to C26 (text); an empty field is null.
+    """
+    frame = _delimited(path, "\t", _CRITEO, header=False)
+    return _integers(_binary(frame, "label", path), _CRITEO_NUMBERS, path)
+
+
+_SITE = ("site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category")
+_AVAZU = (
+    *("id", "click", "hour", "C1", "banner_pos", *_SITE),
+    *("device_id", "device_ip", "device_model", "device_type", "device_conn_type"),
+    *(f"C{k}" for k in range(14, 22)),
+)
+_AVAZU_SAMPLE = tuple(name for name in _AVAZU if name not in ("id", "click", "device_ip"))
+
+
+def load_avazu(path: Path, *, header: bool = True) -> pl.DataFrame:
+    """Avazu Click-Through Rate Prediction (Kaggle, 2014), in the file's order, which is chronological.
+
+    Returns:
+        click (Int64, 0 or 1), every other column as text (`hour` as YYMMDDHH), and hour_of_day (`00` to `23`) and
+        weekday (`1` Monday to `7` Sunday), derived from `hour`, as text.
+    """
+    frame = _binary(_delimited(path, ",", _AVAZU, header=header), "click", path, 1 + header)
+    hour = frame.get_column("hour")
+    day = ("20" + hour.str.head(6)).str.to_date("%Y%m%d", strict=False)
+    wrong = ~hour.str.contains(r"^\d{8}$").fill_null(False) | day.is_null()
+    _check(wrong, hour, "hour is YYMMDDHH", path, 1 + header)
+    times = {"hour_of_day": hour.str.tail(2), "weekday": day.dt.weekday().cast(pl.String)}
+    return frame.select("click", pl.exclude("click")).with_columns(**times)
+
+
+def load_avazu_sample(first: Path, second: Path, third: Path) -> pl.DataFrame:
+    """A sample of Avazu: `random_15k/` (X_test_xsmall.csv and y_test_xsmall.csv), or `first_hour/`.
+
+    Returns:
+        As `load_avazu`, `first_hour` with its `split` (`train`, `dev`, `test`). `random_15k` has no id, device_ip,
+        hour and weekday, only hour_of_day.
+    """
+    hour = first.name.startswith("train")
+    if first.parent != second.parent:  # a file of each of the two folders
+        absent = second.with_name("X_test_xsmall.csv") if hour else first.with_name("y_test_xsmall.csv")
+        raise DataError(f"avazu-sample must be whole in one folder: {absent} is absent; put it there")
+    if hour:
+        parts = {"train": first, "dev": third, "test": second}
+        frames = (load_avazu(path, header=split == "train") for split, path in parts.items())
+        return pl.concat([frame.with_columns(split=pl.lit(s)) for s, frame in zip(parts, frames, strict=True)])
+    x, y = _delimited(first, ",", _AVAZU_SAMPLE, header=True), _delimited(second, ",", ("click",), header=True)
+    if x.height != y.height:
+        raise DataError(f"{first} and {second} must have equally many rows, found {x.height} and {y.height} rows")
+    return pl.concat([_binary(y, "click", second, 2), x.rename({"hour": "hour_of_day"})], how="horizontal")
+
+
+# Where each field's ids begin among the 5,382 features.
+_OFFSETS = {
+    "user": 0,
+    "item": 957,
+    "daytime": 5039,
+    "weekday": 5046,
+    "isweekend": 5053,
+    "homework": 5055,
+    "cost": 5058,
+    "weather": 5060,
+    "country": 5069,
+    "city": 5149,
+}
+_FEATURES = 5382
+
+
+def load_frappe(train: Path, valid: Path, test: Path) -> pl.DataFrame:
+    """Frappe: context-aware app usage, in the libFM form of He and Chua (Neural Factorization Machines, SIGIR 2017).
+
+    L. Baltrunas, K. Church, A. Karatzoglou, N. Oliver: Frappe. arXiv:1505.03014, 2015.
+    `train` may hold the positives alone, whose negatives are to be sampled. `feature_map.csv` (feature_id, field,
+    raw_value) beside the files, or in the folder above `libfm/`, gives raw values.
+
+    Returns:
+        label (1 or -1), user, item, daytime, weekday, isweekend, homework, cost, weather, country, city (all text:
+        raw values if there is a feature map, else the ids within the field), split (`train`, `valid`, `test`).
+    """
+    parts = {"train": train, "valid": valid, "test": test}
+    frame = pl.concat([_frappe_part(path).with_columns(split=pl.lit(split)) for split, path in parts.items()])
+    folders = (valid.parent, valid.parent.parent) if valid.parent.name == "libfm" else (valid.parent,)
+    maps = (folder / f"feature_map.csv{end}" for folder in folders for end in ("", ".gz"))
+    if (path := next((path for path in maps if path.is_file()), None)) is None:
+        return frame.with_columns((pl.col(name) - start).cast(pl.String) for name, start in _OFFSETS.items())
+    values = _delimited(path, ",", ("feature_id", "field", "raw_value"), header=True)
+    ids = values.get_column("feature_id").cast(pl.Int64, strict=False)
+    if ids.has_nulls() or sorted(ids) != list(range(_FEATURES)):
+        raise DataError(f"{path} must give each feature id from 0 to {_FEATURES - 1} once; remove it to use plain ids")
+    return frame.with_columns(pl.col(list(_OFFSETS)).replace_strict(ids, values.get_column("raw_value")))
+
+
+def _frappe_part(path: Path) -> pl.DataFrame:
+    rows = read_libfm(ByteSource(path=path))
+    count = rows.get_column("ids").list.len()
+    _check(count != len(_OFFSETS), count, f"every row has {len(_OFFSETS)} features, one per field", path)
+    frame = rows.select(
+        pl.col("label").cast(pl.Int64), *(pl.col("ids").list.get(k).alias(name) for k, name in enumerate(_OFFSETS))
+    )
+    for (name, start), end in zip(_OFFSETS.items(), [*list(_OFFSETS.values())[1:], _FEATURES], strict=True):
+        ids = frame.get_column(name)
+        _check(~ids.is_between(start, end - 1), ids, f"field {name!r} has the ids from {start} to {end - 1}", path)
+    return frame
+
+
+_REBUILT = ("user_id", "movie_id", "rating", "timestamp", "ts_lo", "ts_hi", "ts_source", "user_order", "split")
+
+
+def load_movielens(ratings: Path, users: Path, movies: Path) -> pl.DataFrame:
+    """MovieLens-1M, one row per rating in the file's order.
+
+    F. M. Harper, J. A. Konstan: The MovieLens Datasets: History and Context. ACM TiiS 5(4), 19, 2015.
+    The rebuilt `ratings.csv` has only bounds for some timestamps, and only for low ratings. So `timestamp` is the
+    integer midpoint of the bounds for ALL of its rows (the upper bound if there is no lower one), and the bounds and
+    their source are not returned: they would leak the label.
+
+    Returns:
+        user_id, movie_id, rating, timestamp (unix seconds), user_order (position in the user's own history, from 0),
+        split (`train`, `val`, `test`: the earliest 80 %, next 10 %, last 10 % of all ratings), gender, age,
+        occupation, zip (text), title, genres (text joined by `|`), release_year.
+    """
+    rated = (_rebuilt_ratings if ratings.name.startswith("ratings.csv") else _official_ratings)(ratings)
+    described = _dat(movies, ("movie_id", "title", "genres"), text=("title", "genres"), encoding="iso-8859-1")
+    year = pl.col("title").str.extract(r"\((\d{4})\)\s*$").cast(pl.Int64)
+    who = _dat(users, ("user_id", "gender", "age", "occupation", "zip"), text=("gender", "zip"))
+    return _joined(rated, who, described.with_columns(release_year=year), "movie_id", users.parent)
+
+
+def _official_ratings(path: Path) -> pl.DataFrame:
+    frame = _dat(path, ("user_id", "movie_id", "rating", "timestamp"))
+    # An ordinal rank breaks ties by the rows' order, which is the file's.
+    time = pl.col("timestamp").rank("ordinal")
+    place, rows = time - 1, pl.len()
+    split = pl.when(place < rows * 8 // 10).then(pl.lit("train")).when(place < rows * 9 // 10).then(pl.lit("val"))
+    return frame.with_columns(
+        user_order=(time.over("user_id") - 1).cast(pl.Int64), split=split.otherwise(pl.lit("test"))
+    )
+
+
+def _rebuilt_ratings(path: Path) -> pl.DataFrame:
+    frame = _delimited(path, ",", _REBUILT, header=True)
+    frame = _integers(frame, [name for name in _REBUILT if name not in ("ts_source", "split")], path, 2)
+    low, high = pl.col("ts_lo"), pl.col("ts_hi")
+    # low + (high - low) // 2 is exact in integers, and is the known timestamp if both bounds are equal.
+    middle = (low + (high - low) // 2).fill_null(high).alias("timestamp")
+    frame = frame.select("user_id", "movie_id", "rating", middle, "user_order", "split")
+    if frame.get_column("timestamp").has_nulls():
+        raise DataError(f"every row of {path} needs the upper bound ts_hi of its timestamp; fetch the file again")
+    return frame
+
+
+def _dat(path: Path, names: tuple[str, ...], *, text: tuple[str, ...] = (), encoding: str = "utf-8") -> pl.DataFrame:
+    """A `::`-separated file: columns `text` as String, the others as Int64."""
+    lines = read_lines(ByteSource(path=path, encoding=encoding))
+    if not len(lines):
+        raise DataError(f"{path} must have {len(names)} fields per line, {'::'.join(names)}: it is empty")
+    wrong = lines.str.count_matches("::", literal=True) != len(names) - 1
+    _check(wrong, lines, f"every line has {len(names)} fields, {'::'.join(names)}", path)
+    frame = lines.str.split_exact("::", len(names) - 1).struct.rename_fields(list(names)).struct.unnest()
+    return _integers(frame, [name for name in names if name not in text], path)
+
+
+_BOOK = ("Book_ID", "ISBN", "Book-Title", "Book-Author", "Year-Of-Publication", "Publisher")
+_IMAGES = 3  # columns of URLs at the end, not kept
+
+
+def load_book_crossing(ratings: Path, books: Path, users: Path) -> pl.DataFrame:
+    """Book-Crossing's explicit ratings, in the reduced form of the Case Recommender project, in the file's order.
+
+    C.-N. Ziegler, S. McNee, J. Konstan, G. Lausen: Improving Recommendation Lists Through Topic Diversification. WWW
+    2005.
+    The file of books lost its quoting before publication: each `;` became a tab. If one ended an `&amp;`, the only HTML
+    entity in the file, it is restored; remaining tabs belong to the title.
+
+    Returns:
+        user_id, book_id, rating (1 to 10), age (Int64; the source filled unknown ones), city, region, country (text,
+        null if the user's location does not have it or is n/a), isbn, title, author, publisher (text) and year (Int64,
+        null if it is 0).
+    """
+    frame = _delimited(ratings, "\t", ("user", "item", "rating"), header=True)
+    numbers = frame.with_columns(pl.all().cast(pl.Float64, strict=False))
+    whole = numbers.select(pl.all_horizontal((pl.all() % 1 == 0).fill_null(False))).to_series()
+    fine = whole & numbers.get_column("rating").is_between(1, 10).fill_null(False)
+    rule = "user, item and rating are whole numbers, the rating from 1 to 10"
+    _check(
+        ~fine, frame.select(pl.concat_str(pl.all(), separator=", ", ignore_nulls=True)).to_series(), rule, ratings, 2
+    )
+    rated = numbers.select(pl.all().cast(pl.Int64)).rename({"user": "user_id", "item": "book_id"})
+    return _joined(rated, _read_users(users), _read_books(books), "book_id", ratings.parent)
+
+
+def _read_books(path: Path) -> pl.DataFrame:
+    lines = _lines_below(path, _BOOK)
+    # Every line but the header ends in a tab: the last value is empty.
+    rows = lines.str.replace_all("&amp\t", "&", literal=True).str.split("\t").to_frame()
+    cells = pl.first().list
+    number, year, count = cells.get(0), cells.get(-6, null_on_oob=True), cells.len()
+    fine = (count > len(_BOOK) + _IMAGES) & number.str.contains(_DIGITS) & year.str.contains(_DIGITS)
+    rule = "a book has 9 values and an empty last one, its id and year whole numbers"
+    _check(~rows.select(fine).to_series().fill_null(False), lines, rule, path, 2)
+    return rows.select(
+        book_id=number.cast(pl.Int64),
+        isbn=cells.get(1),
+        title=cells.slice(2, count - len(_BOOK) - _IMAGES).list.join(";"),
+        author=cells.get(-7),
+        year=year.cast(pl.Int64).replace(0, None),
+        publisher=cells.get(-5),
+    )
+
+
+def _read_users(path: Path) -> pl.DataFrame:
+    lines = _lines_below(path, ("User-ID", "Location", "Age"))
+    rows = lines.str.split("\t").to_frame()
+    cells = pl.first().list
+    number, age = cells.get(0), cells.get(2, null_on_oob=True)
+    fine = (cells.len() == 4) & number.str.contains(_DIGITS) & age.str.contains(_DIGITS)
+    _check(~rows.select(fine).to_series().fill_null(False), lines, "a user has an id, a location and an age", path, 2)
+    # City, region, country: some cities have commas of their own.
+    part = pl.element().str.strip_chars()
+    parts = (", , " + cells.get(1)).str.split(",").list.eval(pl.when(~part.is_in(["", "n/a"])).then(part)).list
+    return rows.select(
+        user_id=number.cast(pl.Int64),
+        city=parts.head(parts.len() - 2).list.drop_nulls().list.join(", ").replace("", None),
+        region=parts.get(-2),
+        country=parts.get(-1),
+        age=age.cast(pl.Int64),
+    )
+
+
+_DIGITS = r"^[0-9]+$"
+
+
+def _lines_below(path: Path, columns: tuple[str, ...]) -> pl.Series:
+    """The lines below a header that begins with these columns."""
+    lines = read_lines(ByteSource(path=path))
+    header = lines[0] if len(lines) else ""
+    if not header.startswith("\t".join(columns)):
+        raise DataError(f"{path} must begin with the columns {', '.join(columns)}, found {header!r}")
+    return lines.slice(1)

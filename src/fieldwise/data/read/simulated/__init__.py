@@ -1,1 +1,0 @@
-"""A simulated log of a film service with known true probabilities."""

@@ -1,0 +1,89 @@
+"""Tables for notebooks, reports and terminals, and pandas frames (extra `pandas`)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from fieldwise.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SHOWN_ROWS", "Table", "number", "pandas_frame"]
+
+SHOWN_ROWS = 20
+LONGEST = 80  # characters of a cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of values or texts, for a notebook, a report or a terminal.
+
+    Args:
+        columns: headings.
+        rows: the cells of each row, one per column.
+        title: text above; may be empty.
+        note: text below.
+        words: in a report, text columns, which are left-aligned; the first always is.
+        folded: in a report, whether it is collapsed under its title.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+    note: str = ""
+    words: Sequence[int] = ()
+    folded: bool = False
+    kind: str = field(default="table", init=False)
+
+    def _repr_html_(self) -> str:
+        """The table for a notebook, with numbers right-aligned.
+
+        >>> Table(title="a < b", columns=["n"], rows=[[1]])._repr_html_()[:22]
+        '<p><b>a &lt; b</b></p>'
+        """
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in self.rows)
+        above, below = f"<p><b>{escape(self.title)}</b></p>", f"<p>{escape(self.note)}</p>" if self.note else ""
+        return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+
+
+def number(value: float, sign: str = "") -> str:
+    """A number with four decimals, or with four digits if it is large.
+
+    >>> number(0.83941), number(-0.00001), number(123456.0)
+    ('0.8394', '0.0000', '123456')
+    """
+    decimals = 4 if abs(value) < 100 else (2 if abs(value) < 10_000 else 0)
+    text = f"{value:{sign}.{decimals}f}"
+    return text.replace("-", sign, 1) if text.strip("-+0.") == "" and text.startswith("-") else text
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        text, side = {True: "yes", False: "", None: ""}[value], "left"
+    elif isinstance(value, int | float):
+        text, side = (f"{value:,}" if isinstance(value, int) else f"{value:.4g}"), "right"
+    else:
+        text, side = str(value), "left"
+    cut = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return f'<td style="text-align:{side}">{escape(cut)}</td>'
+
+
+def pandas_frame(data: Any, types: Mapping[str, Any] | None = None) -> "pd.DataFrame":
+    """A pandas frame of rows or columns.
+
+    Args:
+        data: what `polars.DataFrame` takes: a mapping per row, or values by column.
+        types: Polars types of columns that may have no value.
+
+    Errors:
+        MissingExtraError: pandas or pyarrow is missing.
+    """
+    import polars as pl
+
+    try:
+        return pl.DataFrame(data, schema_overrides=types, infer_schema_length=None).to_pandas()
+    except ImportError:
+        raise MissingExtraError("to_pandas needs pandas and pyarrow: pip install 'fieldwise[pandas]'") from None

@@ -1,0 +1,223 @@
+"""Attributions of a logit to fields: integrated gradients, and occlusion by background rows' values.
+
+Letters: N rows, M mixed rows, F fields, P = F(F-1)/2 pairs, D embedding size, S single-valued fields, G bags, K
+background rows.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fieldwise.data.table import EncodedTable
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layout import Bags, Batch
+from fieldwise.ops.devices import device_of
+from fieldwise.ops.threads import flushed_denormals
+from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
+
+__all__ = ["Mixer", "has_gradients", "integrated_gradients", "occlusion", "pair_interactions"]
+
+ROWS = 256
+STEPS = 64
+
+
+def has_gradients(network: nn.Module) -> bool:
+    """Whether a row's logit depends on its values only through its fields' vectors, which hooks can access."""
+    whole = _embeddings(network)
+    return bool(whole) and not any(getattr(m, "reads_rows", False) for m in network.modules())
+
+
+def integrated_gradients(
+    network: nn.Module, table: EncodedTable, background: EncodedTable, *, steps: int = STEPS
+) -> tuple[np.ndarray, float]:
+    """Integrated gradients (Sundararajan et al., ICML 2017, Equation 1) of the logit for every field's vectors.
+
+    All tables' vectors move along the path together; the integral uses Gauss-Legendre quadrature. A field's
+    contribution is the sum over its vectors' entries.
+
+    Args:
+        network: a network of one label, with `has_gradients`.
+        table: N rows.
+        background: rows whose average vectors are the start of the path.
+        steps: number of quadrature points.
+
+    Returns:
+        The contributions [N, F] float64, and the logit of the average vectors. The rest of a row's logit is the
+        quadrature error.
+    """
+    # A copy that shares the weights: hooks on the network itself would affect concurrent scoring.
+    kept = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    network = copy.deepcopy(network, kept).eval()
+    with flushed_denormals():
+        average = _average(network, background)
+        with torch.no_grad(), _vectors(network, lambda x, call: average[call].expand_as(x)):
+            one = background.batch(slice(0, 1))[0]  # any row: its vectors are replaced
+            base = float(network(one.to(device_of(network))))
+        parts = [_of_batch(network, batch, average, steps) for batch in _batches(network, table)]
+    return np.concatenate(parts), base
+
+
+def _of_batch(network: nn.Module, batch: Batch, average: list[Tensor], steps: int) -> np.ndarray:
+    """Contributions [N, F]."""
+    nodes, weights = np.polynomial.legendre.leggauss(steps)
+    total = np.zeros((batch.size, len(average[0])))
+    for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
+        for step, gradient in _at(network, batch, average, float(node)):
+            total += weight * in_numpy((step * gradient).sum(2))
+    return total
+
+
+def _at(network: nn.Module, batch: Batch, average: list[Tensor], at: float) -> list[tuple[Tensor, Tensor]]:
+    """For each call of an embedding, the difference of actual and average vectors, and the gradient on the path."""
+    points: list[Tensor] = []
+    ways: list[Tensor] = []
+
+    def move(x: Tensor, call: int) -> Tensor:
+        ways.append((x - average[call]).detach())
+        points.append((average[call] + at * ways[-1]).requires_grad_())
+        return points[-1]
+
+    with _vectors(network, move), torch.enable_grad():
+        gradients = torch.autograd.grad(network(batch).sum(), points, allow_unused=True)
+    return [(way, gradient) for way, gradient in zip(ways, gradients, strict=True) if gradient is not None]
+
+
+def _average(network: nn.Module, background: EncodedTable) -> list[Tensor]:
+    """The mean output [F, D] of each call of an embedding over a background's rows, in the order of the calls."""
+    sums: list[Tensor] = []
+
+    def add(x: Tensor, call: int) -> Tensor:
+        if call == len(sums):
+            sums.append(torch.zeros(x.shape[1:], device=x.device))
+        sums[call] += x.sum(0)
+        return x
+
+    with torch.no_grad():
+        for batch in _batches(network, background):
+            with _vectors(network, add):
+                network(batch)
+    return [total / len(background) for total in sums]
+
+
+def _batches(network: nn.Module, table: EncodedTable) -> Iterator[Batch]:
+    """The table's rows on the network's device; one empty batch without a row."""
+    for start in range(0, max(1, len(table)), ROWS):
+        yield table.batch(slice(start, min(start + ROWS, len(table))))[0].to(device_of(network))
+
+
+def _embeddings(network: nn.Module) -> list[FieldEmbedding]:
+    """All embedding tables of a network, including an unregistered one shared with the heads of other labels."""
+    own = [m for m in network.modules() if isinstance(m, FieldEmbedding)]
+    shared = vars(network).get("embedding")
+    return [shared, *own] if isinstance(shared, FieldEmbedding) else own
+
+
+@contextmanager
+def _vectors(network: nn.Module, change: Callable[[Tensor, int], Tensor]) -> Iterator[None]:
+    """A context in which `change` replaces every embedding call's output; it gets the output and the call's number."""
+    calls = iter(range(10**6))
+
+    def hook(_: nn.Module, __: Any, x: Tensor) -> Tensor:
+        return change(x, next(calls))
+
+    handles = [m.register_forward_hook(hook) for m in _embeddings(network)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+BLOCK = 16 * SCORING_BATCH  # mixed rows in memory at once
+
+
+class Mixer:
+    """Computes logits of rows with some fields from background rows.
+
+    Args:
+        network: a network of one label.
+        table: N rows.
+        background: K rows of the same layout.
+    """
+
+    def __init__(self, network: nn.Module, table: EncodedTable, background: EncodedTable) -> None:
+        self.network, self.rows, self.layout = network, len(table), table.layout
+        self.ids = np.concatenate([table.ids, background.ids])
+        self.values = np.concatenate([table.values, background.values])
+        self.bags = Bags.joined([table.bags, background.bags])
+        fields = table.layout.fields
+        self.singles = [i for i, f in enumerate(fields) if f.kind != "bag"]
+        self.numbers = [i for i, f in enumerate(fields) if f.kind == "value"]
+        self.several = [i for i, f in enumerate(fields) if f.kind == "bag"]
+
+    def score(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> np.ndarray:
+        """Logits [M] float64.
+
+        Args:
+            rows: row numbers in the table, [M].
+            others: row numbers in the background, [M].
+            taken_MF: which fields come from the background, bool [M, F].
+        """
+        return score_batches(self.network, self._batches(rows, others, taken_MF))
+
+    def without(self, rows: np.ndarray, others: np.ndarray, taken: np.ndarray) -> np.ndarray:
+        """The logits [M, K] of rows [M] with the taken fields [F] from their background rows [M, K]."""
+        number = np.repeat(rows, others.shape[1])
+        found = self.score(number, others.ravel(), np.broadcast_to(taken, (others.size, len(taken))))
+        return found.reshape(others.shape)
+
+    def _batches(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> Iterator[tuple]:  # type: ignore[type-arg]
+        for start in range(0, len(rows), BLOCK):
+            part = slice(start, start + BLOCK)
+            yield from self.mixed(rows[part], others[part], taken_MF[part]).batches(SCORING_BATCH)
+
+    def mixed(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> EncodedTable:
+        """The mixed rows, encoded."""
+        # The row from which each field of each mixed row is read.
+        source_MF = np.where(taken_MF, (self.rows + others)[:, None], rows[:, None])
+        ids = np.take_along_axis(self.ids, source_MF[:, self.singles], 0)
+        values = np.take_along_axis(self.values, source_MF[:, self.numbers], 0)
+        numbers = source_MF[:, self.several] * len(self.several) + np.arange(len(self.several))
+        bags = self.bags.take(torch.from_numpy(numbers))
+        return EncodedTable(self.layout, ids, values, bags.ids.numpy(), bags.offsets.numpy(), None)
+
+
+def occlusion(mixer: Mixer, logit: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The logit minus its mean with other rows' values in one field, for every field [N, F].
+
+    Args:
+        mixer: mixer of the N rows.
+        logit: logits of the rows, [N].
+        others: each row's background rows, [N, K].
+    """
+    rows, fields = np.arange(len(logit)), np.eye(mixer.layout.num_fields, dtype=bool)
+    without = np.stack([mixer.without(rows, others, taken).mean(1) for taken in fields], axis=1)
+    lost: np.ndarray = logit[:, None] - without
+    return lost
+
+
+def pair_interactions(mixer: Mixer, logit: np.ndarray, others: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Interaction effects of all pairs of fields [M, K, P], in the order of `pair_indices`.
+
+    `f(x) - f(x without i) - f(x without j) + f(x without both)` for every background row: effects of single fields,
+    such as first-order terms, cancel.
+
+    Args:
+        mixer: mixer of the N rows.
+        logit: logits of the rows, [N].
+        others: background rows of the chosen rows, [M, K].
+        rows: numbers of the chosen rows, [M].
+    """
+    fields = np.eye(mixer.layout.num_fields, dtype=bool)
+    alone = [mixer.without(rows, others, taken) for taken in fields]
+    left, right = np.triu_indices(mixer.layout.num_fields, 1)
+    pairs = [
+        logit[rows, None] - alone[i] - alone[j] + mixer.without(rows, others, fields[i] | fields[j])
+        for i, j in zip(left, right, strict=True)
+    ]
+    return np.stack(pairs, axis=2) if pairs else np.zeros((*others.shape, 0))

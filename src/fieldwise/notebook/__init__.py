@@ -1,1 +1,0 @@
-"""Display of objects in notebooks: HTML tables, pandas frames, and Matplotlib plots (extra `plots`)."""

@@ -1,0 +1,454 @@
+"""The report's metrics: with intervals and in plain words, learning curves, ROC, precision-recall and calibration."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
+
+from fieldwise.charts import Axis, Line, line_chart, wider
+from fieldwise.display import Table, number
+from fieldwise.errors import DataError
+from fieldwise.evaluation import binary_metrics, logloss_from_logits, mae, rmse, sigmoid
+from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_gauc
+from fieldwise.evaluation.calibration import (
+    BINS,
+    METHODS,
+    Calibration,
+    Platt,
+    Reliability,
+    brier,
+    calibration_error,
+    fit_calibration,
+    reliability,
+    wilson,
+)
+from fieldwise.evaluation.ranking import roc_chart
+from fieldwise.evaluation.registry import shown_name
+from fieldwise.evaluation.slices import by_quantile, regression_slices
+from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
+from fieldwise.report.page import Block, Figure, Note, Section, Words, count, measured, percent
+from fieldwise.report.runs import Scored
+from fieldwise.schema.label import Label
+from fieldwise.training.result import learning_curves
+
+__all__ = [
+    "calibration_section",
+    "curves_section",
+    "learning_section",
+    "metrics_section",
+    "numbers_section",
+    "picture",
+    "reliability_figure",
+    "replicates_for",
+    "words_section",
+]
+
+TABLED = 11
+REPLICATES = 200, 1000
+DRAWS = 50_000_000  # target number of rows in all replicates together
+OF_ROWS = ("rows", "positive_rate")  # do not depend on the scores
+
+
+def metrics_section(
+    rows: Scored, group: np.ndarray | None, binary: bool, best: Mapping[str, float] | None, seed: int
+) -> tuple[Section, list[tuple[str, str, str]]]:
+    """All metrics of a label on the test rows, and the first ones as facts: name, value, interval."""
+    metrics, left_out = _binary_rows(rows, group, seed) if binary else (_regression_rows(rows, seed), "")
+    columns = ["metric", "test rows", "95 % interval"]
+    if best is not None:
+        columns.append("best possible")
+    table = []
+    for words, name, value, ends in metrics:
+        cells = [words, value, _ends(ends)]
+        if best is not None:
+            cells.append(number(best[name]) if name in best and name not in OF_ROWS else "")
+        table.append(cells)
+    notes: list[Block] = [
+        Table(
+            columns=columns,
+            rows=table,
+            note=f"Intervals are for other rows from the same source: bootstrap, {replicates_for(rows.y):,} replicates "
+            "over rows (for group AUC, over groups), and Wilson's for shares. They assume independent rows: if users "
+            "have many similar rows, they are too narrow. They do not cover other seeds or splits: "
+            f"`fieldwise compare` with several seeds does. {left_out}".rstrip(),
+        )
+    ]
+    if best is not None:
+        notes.append(Note(text="Best possible: metrics of the true probabilities, which are known for this log."))
+    first = ("auc", "logloss") if binary else ("rmse", "mae")
+    facts = [(w, value, _ends(ends)) for w, name, value, ends in metrics if name in first]
+    return Section(title="Metrics", blocks=notes), facts
+
+
+def _ends(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f"{number(ends[0])} to {number(ends[1])}"
+
+
+def replicates_for(y: np.ndarray) -> int:
+    """The number of bootstrap replicates for these rows."""
+    least, most = REPLICATES
+    return max(least, min(most, DRAWS // len(y)))
+
+
+def _drawn(rows: Scored, metric: MetricName, value: float, seed: int) -> Estimate:
+    return estimate(
+        [value],
+        resampled(rows.y, rows.score[None], metric, replicates=replicates_for(rows.y), seed=seed)[:, 0],
+        least=0.0,
+    )
+
+
+_Row = tuple[str, str, str, tuple[float, float] | None]
+
+
+def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[list[_Row], str]:
+    """The table's rows, and a sentence on rows that group AUC excludes."""
+    y, z = rows.y, rows.score
+    found = binary_metrics(y, z, group=group)
+    positive, predicted = y == 1, z >= 0
+    drawn: list[tuple[str, MetricName, float]] = [
+        ("AUC", "auc", found["auc"]),
+        ("average precision", "average_precision", float(average_precision_score(y, z))),
+        ("logloss", "logloss", found["logloss"]),
+        ("Brier score", "brier", brier(y, sigmoid(z))),
+        ("expected calibration error", "ece", found["ece"]),
+    ]
+    out: list[_Row] = []
+    for words, name, value in drawn:
+        of = _drawn(rows, name, value, seed)
+        out.append((words, name, number(value), (of.low, of.high)))
+    if group is not None and "gauc" in found:
+        of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=replicates_for(y), seed=seed))
+        words = f"group AUC ({count(found['gauc_groups'])} groups)"
+        out.insert(1, (words, "gauc", number(found["gauc"]), (of.low, of.high)))
+    out.append(("normalized entropy", "normalized_entropy", number(found["normalized_entropy"]), None))
+    shares = {
+        "accuracy": (positive == predicted, np.ones_like(positive)),
+        "precision": (positive & predicted, predicted),
+        "recall": (positive & predicted, positive),
+    }
+    for share, (right, of_rows) in shares.items():
+        low, high = wilson(right.sum(), max(1, of_rows.sum()))
+        ends = (float(low), float(high)) if of_rows.any() else None
+        out.append((f"{share} at .5", share, number(found[share]), ends))
+    out.append(("F1 at .5", "f1", number(found["f1"]), None))
+    low, high = wilson(positive.sum(), len(y))
+    out.append(("positive rate", "positive_rate", number(found["positive_rate"]), (float(low), float(high))))
+    out.append(("mean prediction", "mean_prediction", number(found["mean_prediction"]), None))
+    out.append(("rows", "rows", count(len(y)), None))
+    if "gauc" not in found:
+        return out, "" if group is None else "Group AUC is omitted: every group has only one class."
+    skipped = count(found["gauc_skipped_groups"]), count(found["gauc_skipped_rows"])
+    return out, f"Group AUC excludes {skipped[0]} groups of one class ({skipped[1]} rows)."
+
+
+def _regression_rows(rows: Scored, seed: int) -> list[_Row]:
+    out: list[_Row] = []
+    drawn: list[tuple[str, MetricName, float]] = [
+        ("RMSE", "rmse", rmse(rows.y, rows.score)),
+        ("MAE", "mae", mae(rows.y, rows.score)),
+    ]
+    for words, name, value in drawn:
+        of = _drawn(rows, name, value, seed)
+        out.append((words, name, number(value), (of.low, of.high)))
+    spread = float(np.var(rows.y))
+    if spread > 0:
+        out.append(("R²", "r2", number(1 - float(np.mean((rows.y - rows.score) ** 2)) / spread), None))
+    out.append(("mean target", "mean_target", number(float(rows.y.mean())), None))
+    out.append(("mean prediction", "mean_prediction", number(float(rows.score.mean())), None))
+    out.append(("rows", "rows", count(len(rows.y)), None))
+    return out
+
+
+def learning_section(
+    history: Sequence[Mapping[str, Any]], best_epoch: float | None, stopped: str, monitor: str
+) -> Section:
+    """Learning curves: losses and metrics of the training and validation rows by epoch."""
+    if not history:
+        note = "This run was stored without its evaluations during training: run it again to record them."
+        return Section(title="Training", blocks=[Note(text=note)])
+    epochs = [float(e["epoch"]) for e in history]
+    blocks: list[Block] = []
+    for title, (drawing, curves) in learning_curves(history, best_epoch).items():
+        rows = [
+            [f"{epoch:.4g}", *("" if value is None else number(float(value)) for value in values)]
+            for epoch, *values in zip(epochs, *curves.values(), strict=True)
+        ]
+        table = Table(columns=["epoch", *curves], rows=rows)
+        blocks.append(Figure(title=title[0].upper() + title[1:], drawing=drawing, table=table))
+    ended = {
+        "patience": "no further improvement",
+        "epochs": "all epochs completed",
+        "interrupted": "interrupted",
+        "time": "time limit reached",
+        "converged": "solved exactly",
+    }
+    if best_epoch is not None:
+        text = (
+            f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best "
+            f"{shown_name(monitor)} on the validation rows. Training ended after epoch {epochs[-1]:.4g}: "
+            f"{ended.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, including "
+            "dropout, so it is not directly comparable with the validation loss."
+        )
+        blocks.append(Note(text=text))
+    return Section(title="Training", blocks=blocks)
+
+
+def curves_section(runs: Mapping[str, Scored]) -> Section:
+    """ROC and precision-recall curves of one label, for runs on the same test rows."""
+    roc = {}
+    pr: list[Line] = []
+    roc_rows, pr_rows = [], []
+    grid = np.linspace(0, 1, TABLED)
+    rate = 0.0
+    for colour, (name, rows) in enumerate(runs.items()):
+        rate = float(rows.y.mean())
+        false, true, _ = roc_curve(rows.y, rows.score)
+        precision, recall, _ = precision_recall_curve(rows.y, rows.score)
+        precision, recall = precision[-2::-1], recall[-2::-1]  # from the highest score down, without the artificial end
+        shown = name if len(runs) > 1 else ""
+        roc[shown] = false, true
+        pr.append(Line(name=shown, x=recall, y=precision, colour=colour))
+        roc_rows.append(np.interp(grid, false, true))
+        at = np.searchsorted(recall, grid[1:], side="left").clip(max=len(recall) - 1)
+        pr_rows.append(precision[at])
+
+    def table(x: str, y: str, points: np.ndarray, columns: Sequence[np.ndarray]) -> Table:
+        rows = zip(points, *columns, strict=True)
+        cells = [[f"{point:.1f}", *(number(float(v)) for v in values)] for point, *values in rows]
+        return Table(columns=[x, *(runs if len(runs) > 1 else [y])], rows=cells)
+
+    figures = [
+        Figure(
+            title="ROC curve",
+            drawing=roc_chart(roc),
+            table=table("false positive rate", "true positive rate", grid, roc_rows),
+            note="The dashed line is the curve of random scores.",
+        ),
+        Figure(
+            title="Precision and recall",
+            drawing=line_chart(
+                pr, Axis("recall", span=(0, 1)), Axis("precision", span=(0, 1), mark=rate), title="Precision by recall"
+            ),
+            table=table("recall", "precision", grid[1:], pr_rows),
+            note=f"The dashed line is the positive rate, {number(rate)}: the precision of random scores.",
+        ),
+    ]
+    return Section(title="ROC and precision-recall", blocks=figures)
+
+
+WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
+
+
+def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | None, seed: int) -> Section:
+    """Reliability on the test rows, before and after calibrations fitted on the validation rows."""
+    maps, blocks = _fitted(valid)
+    if valid is None and kept is not None:
+        maps[kept.kind] = kept
+    logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
+    rows = _figures_of(test, logits, seed)
+    if kept is not None and kept.kind in logits:
+        rows[kept.kind][0] += " (saved in this bundle)"
+    note = (
+        f"Calibrations are fitted on the {count(len(valid.y))} validation rows and evaluated on the "
+        f"{count(len(test.y))} test rows. "
+        if valid is not None
+        else ""
+    ) + (
+        "ECE, the expected calibration error: the mean over rows of |mean prediction - positive rate| of their bin, "
+        f"with {BINS} bins of equal count, and with {BINS} bins of equal width. Sampling error keeps it above 0 even "
+        "for true probabilities."
+    )
+    columns = ["calibration", "logloss", "change of logloss", "Brier", "ECE, equal count", "ECE, equal width"]
+    columns = [*columns, "mean prediction", "positive rate"]
+    blocks.append(Table(columns=columns, rows=list(rows.values()), note=note))
+    probabilities = {name: sigmoid(z) for name, z in logits.items()}
+    bins = {name: reliability(test.y, p) for name, p in probabilities.items()}
+    edge = max(one.edge() for one in bins.values())
+    for k, (name, one) in enumerate(bins.items()):
+        title = f"Reliability, {WORDS[name]}"
+        blocks.append(reliability_figure(one, title, name=WORDS[name], edge=edge, colour=k))
+    line = maps.get("platt")
+    if isinstance(line, Platt):
+        blocks.append(
+            Note(
+                text=f"Platt scaling: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below "
+                "1 means that the model is overconfident, above 1 underconfident."
+            )
+        )
+    if kept is None and len(maps) > 1:
+        blocks.append(Note(text="`fieldwise calibrate BUNDLE --method platt` (or isotonic) saves one in the bundle."))
+    return Section(title="Calibration", blocks=blocks)
+
+
+def _fitted(valid: Scored | None) -> tuple[dict[str, Calibration | None], list[Block]]:
+    """Calibrations fitted on the validation rows, `none` first, and notes on those that could not be fitted."""
+    maps: dict[str, Calibration | None] = {"none": None}
+    if valid is None:
+        text = (
+            "Calibrations need scores of validation rows that the network was not trained on. A run stored by "
+            "`compare` has none, nor has a bundle of `training.refit`: train a bundle without it to see them."
+        )
+        return maps, [Note(text=text)]
+    notes: list[Block] = []
+    for method in METHODS:
+        try:
+            maps[method] = fit_calibration(valid.y, valid.score, method)
+        except DataError as e:
+            notes.append(Note(text=f"{WORDS[method]} is skipped: {e}.", warns=True))
+    return maps, notes
+
+
+def _figures_of(test: Scored, logits: Mapping[str, np.ndarray], seed: int) -> dict[str, list[str | Markup]]:
+    """A table row for each calibration's logits, compared with those of `none`."""
+    drawn = resampled(test.y, np.stack(list(logits.values())), "logloss", replicates=replicates_for(test.y), seed=seed)
+    losses = {name: logloss_from_logits(test.y, z) for name, z in logits.items()}
+    rows: dict[str, list[str | Markup]] = {}
+    for k, (name, z) in enumerate(logits.items()):
+        p = sigmoid(z)
+        loss = estimate([losses[name]], drawn[:, k])
+        gain = estimate([losses[name] - losses["none"]], drawn[:, k] - drawn[:, 0])
+        rows[name] = [
+            WORDS[name],
+            measured(loss.value, loss.low, loss.high),
+            "" if k == 0 else measured(gain.value, gain.low, gain.high, "+"),
+            number(brier(test.y, p)),
+            number(calibration_error(test.y, p)),
+            number(calibration_error(test.y, p, binning="width")),
+            number(float(p.mean())),
+            number(float(test.y.mean())),
+        ]
+    return rows
+
+
+def reliability_figure(
+    bins: Reliability,
+    title: str,
+    *,
+    name: str = "",
+    edge: float | None = None,
+    colour: int = 0,
+    word: Callable[[float], str] = number,
+    note: str = "",
+) -> Figure:
+    """A reliability diagram with its numbers.
+
+    Args:
+        bins: what it shows.
+        title: text above.
+        name: text for the drawing's title.
+        edge: end of both axes.
+        colour: number of the page's colour.
+        word: writes a share.
+        note: text below.
+    """
+    table = Table(
+        columns=["mean prediction", "positive rate", "95 % interval", "rows"],
+        rows=[
+            [word(a), word(b), f"{word(low)} to {word(high)}", count(n)]
+            for a, b, low, high, n in zip(bins.predicted, bins.observed, bins.low, bins.high, bins.rows, strict=True)
+        ],
+    )
+    return Figure(title=title, drawing=bins.plot(name, edge=edge, colour=colour), table=table, note=note)
+
+
+def numbers_section(test: Scored) -> Section:
+    """A regression's targets by prediction, with a note on the sections that do not apply."""
+    slices = by_quantile(test.score, bins=BINS)
+    found = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
+    left_out = "Omitted for a regression label: ROC, precision-recall, Platt and isotonic, which are for binary labels."
+    if not found:
+        return Section(title="Calibration", blocks=[Note(text=f"Too few rows for bins. {left_out}")])
+    x, y = ([one.metrics[name] for one in found] for name in ("mean_prediction", "mean_target"))
+    line = Line(
+        name="",
+        x=[v.value for v in x],
+        y=[v.value for v in y],
+        low=[v.low for v in y],
+        high=[v.high for v in y],
+        joined=False,
+        points=True,
+    )
+    ends = [v for one in (*x, *y) for v in (one.low, one.high)]
+    span = wider(min(ends), max(ends))
+    table = Table(
+        columns=["mean prediction", "mean target", "95 % interval", "rows"],
+        rows=[
+            [number(a.value), number(b.value), f"{number(b.low)} to {number(b.high)}", count(one.rows)]
+            for one, a, b in zip(found, x, y, strict=True)
+        ],
+    )
+    drawing = line_chart(
+        [line],
+        Axis("mean prediction of a bin", span=span),
+        Axis("mean target", span=span),
+        title="Mean target by mean prediction",
+        diagonal=True,
+    )
+    figure = Figure(title="Targets by prediction", drawing=drawing, table=table, note=f"{BINS} bins of equal count.")
+    return Section(title="Calibration", blocks=[figure, Note(text=left_out)])
+
+
+TENTHS = 10
+FEW_BINS = 4  # with fewer non-empty bins of 10 %, bins of equal count are used
+NAMES = {
+    "auc": "AUC",
+    "gauc": "group AUC",
+    "logloss": "logloss",
+    "ece": "calibration error",
+    "mean_prediction": "mean prediction",
+    "precision": "precision at .5",
+    "recall": "recall at .5",
+    "accuracy": "accuracy at .5",
+    "rmse": "RMSE",
+    "mae": "MAE",
+}
+SHARES = ("mean_prediction", "precision", "recall", "accuracy")
+
+
+def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Section:
+    """A sentence about each metric of a label on the test rows; for a binary label also a chart."""
+    blocks: list[Block] = []
+    if label.task == "binary":
+        metrics = binary_metrics(rows.y, rows.score, group=group)
+        said = binary_words(metrics, label)
+        blocks.append(Note(text=f"Predicted is the {label.meaning}; such rows are called positive."))
+        if metrics["normalized_entropy"] >= 1:
+            text = "These probabilities are worse than always predicting the share of positives: do not use them yet."
+            blocks.append(Note(text=text, warns=True))
+    else:
+        metrics = {"rmse": rmse(rows.y, rows.score), "mae": mae(rows.y, rows.score)}
+        said = regression_words(metrics, label, spread=float(np.std(rows.y)))
+    figures = {name: percent(metrics[name]) if name in SHARES else number(metrics[name]) for name in said}
+    blocks.append(Words(rows=[(f"{NAMES[name]}: {figures[name]}", words) for name, words in said.items()]))
+    blocks.append(Note(text=INTERVALS))
+    if label.task == "binary":
+        blocks.append(picture(rows.y, sigmoid(rows.score)))
+    return Section(title="In plain words", blocks=blocks)
+
+
+def picture(y: np.ndarray, p: np.ndarray) -> Figure:
+    """A chart of predicted and observed shares, for rows with similar predictions."""
+    bins, how = reliability(y, p, bins=TENTHS, binning="width"), "Rows are grouped in steps of 10 %"
+    if len(bins.rows) < FEW_BINS:
+        bins, how = reliability(y, p, bins=TENTHS), "Rows are grouped by prediction, equally many each"
+    note = (
+        f"{_sentence(bins)} {how}. A point on the dashed line means a correct prediction; below it the model predicts "
+        "too much, above it too little. The thin line is the 95 % interval of the observed share, which is wider with "
+        "fewer rows."
+    )
+    return reliability_figure(bins, "Predicted and observed", word=percent, note=note)
+
+
+def _sentence(bins: Reliability) -> str:
+    """A sentence about the bin with the most rows, if possible not the first or last."""
+    inner = (bins.predicted >= 0.2) & (bins.predicted <= 0.8)
+    one = int(np.argmax(np.where(inner | ~inner.any(), bins.rows, 0)))
+    edge = bins.edge()
+    digits = 0 if edge > 0.2 else 1 if edge > 0.02 else 2
+    said, true = (f"{100 * share:.{digits}f} %" for share in (bins.predicted[one], bins.observed[one]))
+    within = bins.low[one] <= bins.predicted[one] <= bins.high[one]
+    chance = "which chance explains" if within else "which chance does not explain"
+    return f"Of the {count(bins.rows[one])} rows predicted at about {said}, {true} were positive, {chance}."

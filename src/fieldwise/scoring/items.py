@@ -1,0 +1,391 @@
+"""A catalogue of items: rows named by an id, in the order of a table; with the heads of an IntTower, an index.
+
+Filters find rows by the values of columns; the index of a column is built when it is first used.
+"""
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from threading import Lock
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+import torch
+from polars.exceptions import PolarsError
+
+from fieldwise.config import nearest
+from fieldwise.data.encode.columns import as_list, as_text
+from fieldwise.data.read.tables import TableLike, as_table
+from fieldwise.errors import DataError
+from fieldwise.ops.stored_items import StoredItems
+from fieldwise.schema import Schema
+from fieldwise.scoring.ranking import best_places
+from fieldwise.storage.shared import SharedArrays
+
+__all__ = [
+    "ItemFilters",
+    "ItemIndex",
+    "ItemTable",
+    "SharedPlaces",
+    "checked_ids",
+    "item_filters",
+    "item_table",
+    "places_of",
+]
+
+ALL = 2**64 - 1
+CHUNK = 1 << 14
+KEPT = 4  # the cache of filters' results has at most KEPT * N rows
+KEPT_ANSWERS = 256
+KEPT_VALUES = 100  # maximum values of a filter whose result is cached
+NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ItemTable:
+    """A catalogue's rows.
+
+    Args:
+        id_column: the column of item ids in `items`.
+        items: the rows.
+        name: determines the rows where processes share what is made of them.
+        shared: where they do; None if each has its own.
+
+    >>> table = ItemTable(id_column="item", items=pl.DataFrame({"item": [3, 5], "title": ["a", "b"]}))
+    >>> len(table), table.rows_of(["5"]).tolist()
+    (2, [1])
+    """
+
+    id_column: str
+    items: pl.DataFrame
+    name: str = "catalogue"
+    shared: SharedArrays | None = None
+    what: ClassVar[str] = "catalogue"  # its name in errors
+
+    def __len__(self) -> int:
+        return self.items.height
+
+    @cached_property
+    def texts(self) -> pl.Series:
+        """The items' ids as a column of text, which processes can share."""
+        column = self.items.get_column(self.id_column)
+        if self.shared is None or column.dtype == pl.String:
+            return as_text(column)
+        return self.shared.frame(f"ids-{self.name}", lambda: as_text(column).to_frame("id")).get_column("id")
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The row of each id."""
+        return places_of(self.texts, self.name, self.shared)
+
+    def arrays(
+        self, what: str, names: Iterable[str], make: Callable[[], Mapping[str, np.ndarray]], of: Callable[[], str] = str
+    ) -> Mapping[str, np.ndarray]:
+        """Arrays that are made of the rows: one copy of all processes that share them.
+
+        Args:
+            what: what they are; a part of file names.
+            names: the arrays' names.
+            make: the arrays by name.
+            of: returns what else determines them, such as a bundle's digest.
+        """
+        if self.shared is None:
+            return make()
+        made: dict[str, np.ndarray] = {}
+
+        def one(name: str) -> np.ndarray:
+            made.update({} if made else make())
+            return made[name]
+
+        owner = "+".join(filter(None, (of()[:32], self.name)))
+        return {name: self.shared.array(f"{what}_{name}-{owner}", partial(one, name)) for name in names}
+
+    def rows_of(self, ids: Iterable[Any]) -> np.ndarray:
+        """The rows of items by id, int64.
+
+        Errors:
+            DataError: an unknown id.
+        """
+        try:
+            return np.array([self.places[str(one)] for one in ids], np.int64)
+        except KeyError as e:
+            raise DataError(self.unknown(e.args[0])) from None
+
+    def known_rows(self, ids: Iterable[Any]) -> np.ndarray:
+        """The rows of those items whose ids are known, int64."""
+        found = map(self.places.get, ids)
+        return np.array([row for row in found if row is not None], np.int64)
+
+    def unknown(self, one: str) -> str:
+        """The message for an unknown id."""
+        return f"an item must be one of the {self.what}'s {len(self):,}, found {one[:60]!r}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ItemIndex(ItemTable):
+    """A catalogue's item heads, in the order of its rows.
+
+    Args:
+        id_column: the column of item ids in `items`.
+        items: the catalogue's rows.
+        model: the digest of the bundle that made the heads (`Bundle.digest`).
+        stored: their heads.
+        generation: the checksum of its manifest, which changes with every update.
+    """
+
+    model: str
+    stored: StoredItems
+    generation: str = ""
+    what: ClassVar[str] = "index"
+
+    def similar(self, place: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k items nearest to the item at a position, without the item itself.
+
+        Returns:
+            Their positions, the nearest first, and the mean over the item's heads of the best cosine.
+        """
+        heads = self.directions.floats(slice(place, place + 1))[0]
+        scores = self.directions.scores(heads).numpy() / len(heads)
+        scores[place] = -np.inf
+        best = best_places(scores, min(k, len(self) - 1))
+        return best, scores[best].astype(np.float64)
+
+    @cached_property
+    def directions(self) -> StoredItems:
+        """The heads with length 1, stored like the heads."""
+        stored, bits = self.stored, self.stored.storage == "bfloat16"
+
+        def make() -> dict[str, np.ndarray]:
+            unit = StoredItems.of(torch.nn.functional.normalize(stored.floats(), dim=2), stored.storage)
+            return {name: (one.view(torch.int16) if bits else one).numpy() for name, one in unit.tensors().items()}
+
+        found = {k: torch.from_numpy(array) for k, array in self.arrays("directions", stored.tensors(), make).items()}
+        return StoredItems.from_tensors({k: one.view(torch.bfloat16) if bits else one for k, one in found.items()})
+
+
+def item_table(items: TableLike, id_column: str) -> ItemTable:
+    """The catalogue of a table with one row per item.
+
+    Errors:
+        DataError: no rows, or as for `checked_ids`.
+    """
+    table = as_table(items)
+    checked_ids(table, id_column)
+    if not table.height:
+        raise DataError("there must be items to recommend, found none")
+    return ItemTable(id_column=id_column, items=table)
+
+
+def checked_ids(rows: pl.DataFrame, column: str, of: str = "items", option: str = "--item-id") -> pl.Series:
+    """A table's column of ids as text, checked to be present and unique.
+
+    Args:
+        rows: one row per id.
+        column: the column.
+        of: what the rows are, for errors.
+        option: the option that names another column.
+
+    Errors:
+        DataError: no such column; an id is missing or occurs twice.
+    """
+    if column not in rows.columns:
+        raise DataError(
+            f"the {of} must have the column {column!r} of ids: {nearest(column, rows.columns)} ({option} names another)"
+        )
+    texts = as_text(rows.get_column(column))
+    wrong = texts.is_duplicated() | texts.is_null()
+    if wrong.any():
+        row = int(wrong.arg_max() or 0)
+        raise DataError(
+            f"every id must be present and unique, found {texts[row]!r} in column {column!r} (row {row}, counting "
+            "from 0), which is missing or occurs twice: give a table with one row per id, not a log"
+        )
+    return texts
+
+
+class SharedPlaces(Mapping[str, int]):
+    """The rows of texts, by their sorted hashes.
+
+    A dictionary of a million ids takes 150 MB of each process. These are arrays, and the texts are a column: all can be
+    mapped.
+
+    Args:
+        texts: different texts without nulls.
+        hashes: the texts' hashes, ascending, int64.
+        rows: their rows, int32.
+
+    >>> texts = pl.Series(["b", "a"])
+    >>> places = SharedPlaces(texts, **SharedPlaces.table(texts))
+    >>> places["a"], places.get("c"), "b" in places, list(places)
+    (1, None, True, ['b', 'a'])
+    """
+
+    def __init__(self, texts: pl.Series, hashes: np.ndarray, rows: np.ndarray) -> None:
+        # memory views are read faster than arrays, one number at a time
+        self._texts, self._hashes, self._rows = texts, memoryview(hashes.data), memoryview(rows.data)
+
+    @staticmethod
+    def table(texts: pl.Series) -> dict[str, np.ndarray]:
+        """The sorted hashes of texts and their rows, for this process and those forked from it.
+
+        Python's hashes of texts differ between processes that do not have the same seed (`places_of`).
+        """
+        hashes = np.empty(len(texts), np.int64)
+        for start in range(0, len(texts), CHUNK):  # all texts at once would take much memory
+            some = texts[start : start + CHUNK].to_list()
+            hashes[start : start + CHUNK] = np.fromiter(map(hash, some), np.int64, len(some))
+        rows = np.argsort(hashes).astype(np.int32)
+        return {"hashes": hashes[rows], "rows": rows}
+
+    def __getitem__(self, text: str) -> int:
+        own = hash(text)
+        place = bisect_left(self._hashes, own)
+        while place < len(self._rows) and self._hashes[place] == own:
+            if self._texts[self._rows[place]] == text:
+                return int(self._rows[place])
+            place += 1
+        raise KeyError(text)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def places_of(texts: pl.Series, of: str, shared: SharedArrays | None) -> Mapping[str, int]:
+    """The row of each text.
+
+    Args:
+        texts: different texts without nulls.
+        of: what they belong to.
+        shared: where the hashes lie that processes share; a dictionary if None, which is faster.
+    """
+    if shared is None:
+        return {text: row for row, text in enumerate(texts.to_list())}
+    seed = hash("fieldwise") & ALL  # the same in forked processes
+    made = cache(lambda: SharedPlaces.table(texts))
+    hashes = shared.array(f"places_hashes{seed:x}-{of}", lambda: made()["hashes"])
+    return SharedPlaces(texts, hashes, shared.array(f"places_rows{seed:x}-{of}", lambda: made()["rows"]))
+
+
+class ItemFilters:
+    """Rows of items by the values of their columns.
+
+    Args:
+        items: the catalogue.
+        separators: delimiters by column, for text columns with several values per cell.
+
+    >>> filters = ItemFilters(pl.DataFrame({"item": ["a", "b", "c"], "genres": ["x|y", "y", None]}), {"genres": "|"})
+    >>> filters.rows({"genres": ("y", "z")})
+    array([0, 1])
+    >>> filters.rows({"genres": ("y",), "item": ("b", "c")})
+    array([1])
+    """
+
+    def __init__(self, items: pl.DataFrame, separators: Mapping[str, str]) -> None:
+        self.items, self.separators = items, separators
+        self._columns: dict[str, _Column] = {}
+        self._texts: dict[str, pl.Series] = {}
+        self._answers: OrderedDict[tuple[tuple[str, frozenset[str]], ...], np.ndarray] = OrderedDict()
+        self._lock = Lock()
+
+    def rows(self, where: Mapping[str, Sequence[str]]) -> np.ndarray:
+        """The rows that have one of the given values in every column, ascending, int64; any value of a list counts.
+
+        A cached filter returns the same array: it must not be modified.
+
+        Errors:
+            DataError: as for `texts`.
+        """
+        key = tuple((column, frozenset(where[column])) for column in sorted(where))
+        with self._lock:
+            if key in self._answers:
+                self._answers.move_to_end(key)
+                return self._answers[key]
+            found = np.arange(self.items.height)
+            for number, (column, values) in enumerate(where.items()):
+                passing = self._column(column).rows(values)
+                found = np.intersect1d(found, passing, assume_unique=True) if number else passing
+            if sum(map(len, where.values())) <= KEPT_VALUES:
+                self._answers[key] = found
+                self._forget()
+            return found
+
+    def texts(self, column: str) -> pl.Series:
+        """A column as strings, or lists of strings, for comparison with filters.
+
+        Errors:
+            DataError: no such column, or an unsupported type.
+        """
+        if column not in self._texts:
+            if column not in self.items.columns:
+                raise DataError(
+                    f"filters must name a column of the items, found {column!r}: {nearest(column, self.items.columns)}"
+                )
+            cells = self.items.get_column(column)
+            separator = self.separators.get(column)
+            lists = isinstance(cells.dtype, (pl.List, pl.Array)) or separator is not None
+            try:
+                if cells.dtype == pl.Duration:  # responses show it in words, which models do not read
+                    raise DataError(f"column {column!r} holds durations")
+                self._texts[column] = as_list(cells, separator or "|") if lists else as_text(cells)
+            except (DataError, PolarsError):
+                raise DataError(
+                    f"filter columns must have text, numbers, times or lists of these, found column {column!r} of type "
+                    f"{cells.dtype}: filter by another"
+                ) from None
+        return self._texts[column]
+
+    @property
+    def prepared(self) -> list[str]:
+        """The columns that have been used."""
+        return list(self._columns)
+
+    def prepare(self, columns: Sequence[str]) -> None:
+        """Build the index of columns; unsupported ones are skipped, and raise when used."""
+        for column in columns:
+            with self._lock, suppress(DataError):
+                self._column(column)
+
+    def _column(self, column: str) -> "_Column":
+        if column not in self._columns:
+            self._columns[column] = _Column(self.texts(column))
+        return self._columns[column]
+
+    def _forget(self) -> None:
+        """Drop the least recently used results, which limits the memory of the cache."""
+        while len(self._answers) > 1 and (
+            len(self._answers) > KEPT_ANSWERS or sum(map(len, self._answers.values())) > KEPT * self.items.height
+        ):
+            self._answers.popitem(last=False)
+
+
+def item_filters(items: pl.DataFrame, schemas: Sequence[Schema]) -> ItemFilters:
+    """Filters of a catalogue; columns with several values are split by the delimiters of the schemas' fields."""
+    fields = (f for schema in schemas for f in schema.fields)
+    return ItemFilters(items, {f.column: f.separator for f in fields if f.cell == "list"})
+
+
+class _Column:
+    """Rows by value, ascending."""
+
+    def __init__(self, texts: pl.Series) -> None:
+        cells = pl.DataFrame({"value": texts, "row": np.arange(len(texts))})
+        if texts.dtype == pl.List(pl.String):
+            cells = cells.explode("value", empty_as_null=True, keep_nulls=True)
+            cells = cells.unique(maintain_order=True)  # a list may have a value twice
+        groups = cells.drop_nulls().group_by("value", maintain_order=True).agg("row")
+        self.places = {value: place for place, value in enumerate(groups["value"].to_list())}
+        self.groups = groups["row"]
+
+    def rows(self, values: Iterable[str]) -> np.ndarray:
+        places = {self.places[value] for value in values if value in self.places}
+        parts: list[np.ndarray] = [self.groups[place].to_numpy(writable=True) for place in places]
+        if len(parts) == 1:
+            return parts[0]
+        return np.unique(np.concatenate([*parts, NONE]))  # a list may have several of the values

@@ -1,0 +1,484 @@
+"""Recommendations from a catalogue: the one way from a context to ranked items.
+
+Pre-ranking: IntTower scores items by stored heads; of a large catalogue, those in clusters near the user's heads. An
+item is a candidate if one of its heads is in a cluster near one of the user's heads. Candidates are then scored
+exactly, so only items outside these clusters are lost: `fieldwise evaluate-cascade --nprobe` measures the loss.
+
+Letters: N items, R of them candidates, K item heads, P size of a head; U users, L levels, H user heads (in clusters: of
+all levels), C clusters; T labels.
+"""
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from fieldwise.data.encode.columns import ONE_VALUE, cell_text
+from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.layout import Batch
+from fieldwise.models.inttower import IntTowerNetwork
+from fieldwise.ops.stored_items import StoredItems
+from fieldwise.scoring.batches import scoring_mode
+from fieldwise.scoring.candidates import CatalogueScorer, Model, Pairs, stacked
+from fieldwise.scoring.items import NONE, ItemFilters, ItemIndex, ItemTable, item_filters
+from fieldwise.scoring.ranking import best_places
+
+__all__ = ["Found", "HeadClusters", "Prepared", "Ranker"]
+
+M = TypeVar("M", bound=Model)
+Kept = tuple[np.ndarray, dict[str, np.ndarray], dict[str, int]]  # rows for the bundle, their logits, numbers of items
+PREDICTION = "prediction"
+PRERANK_SCORE = "prerank_score"
+PER_CLUSTER = 64  # sampled heads per cluster for k-means
+MOST = 4096  # maximum number of clusters
+AT_ONCE = 65_536  # heads assigned to clusters at a time
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Found:
+    """The items found, best first.
+
+    Args:
+        index: the index that contains them.
+        rows: their rows in the index.
+        scores: `prerank_score` (a logit) and, with a ranking bundle, `prediction` (a probability or number). Items are
+            sorted by `prediction` if present, otherwise by `prerank_score`.
+        counts: number of items after each stage: `candidates`, `filtered`, `scored` (by IntTower), `preranked`,
+            `ranked`; the third and fourth only for a cascade.
+        seconds: time of each stage: `encode`, `filter`, `prerank` (of a cascade), `rank`; the last two are totals for
+            queries that are answered together.
+        preranked: with pre-ranking, the rows that IntTower selected, best first; else none.
+    """
+
+    index: ItemTable
+    rows: np.ndarray
+    scores: Mapping[str, np.ndarray]
+    counts: Mapping[str, int]
+    seconds: Mapping[str, float]
+    preranked: np.ndarray
+
+    @cached_property
+    def items(self) -> pl.DataFrame:
+        """The items' rows with all columns, then the scores."""
+        return self.index.items[self.rows].with_columns(pl.Series(name, v) for name, v in self.scores.items())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """A query with encoded contexts and its candidates.
+
+    Args:
+        tower: the context for IntTower, if any.
+        ranking: the context for the ranking bundle, if any.
+        k: maximum number of items.
+        prerank: k', maximum number of items for the ranking bundle.
+        rows: the candidates that pass all filters except `exclude`, ascending; None for all items. Queries with equal
+            filters share one array.
+        excluded: positions in `rows` to exclude, or items if `rows` is None.
+        candidates: number of items to choose from.
+        passing: number of items that pass all filters.
+        seconds: time of the preparation by stage.
+    """
+
+    tower: Batch | None
+    ranking: Batch | None
+    k: int
+    prerank: int
+    rows: np.ndarray | None
+    excluded: np.ndarray
+    candidates: int
+    passing: int
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadClusters:
+    """The items with a head in each cluster.
+
+    Args:
+        centres: float32 [C, P].
+        items: int32, the items of cluster c at `starts[c] : starts[c + 1]`, ascending.
+        starts: [C + 1].
+        size: N.
+    """
+
+    centres: Tensor
+    items: np.ndarray
+    starts: np.ndarray
+    size: int
+
+    @classmethod
+    def of(cls, stored: StoredItems, *, clusters: int | None = None, seed: int = 0) -> "HeadClusters":
+        """Cluster the heads of all items by k-means, on a sample of them.
+
+        Args:
+            stored: the items.
+            clusters: number of clusters C; default: the square root of 10 N (1,000 for 100,000 items), at most 4,096.
+            seed: seed of the sample and of k-means.
+
+        Errors:
+            ConfigError: no items, or a number of clusters out of range.
+        """
+        count, heads, size = stored.heads.shape
+        wanted = min(MOST, count, max(1, round((10 * count) ** 0.5))) if clusters is None else clusters
+        if not 1 <= wanted <= count * heads:
+            raise ConfigError(f"clusters must be from 1 to the number of heads ({count * heads:,}), found {wanted}")
+        from sklearn.cluster import MiniBatchKMeans  # slow to import, and only needed with clusters
+
+        rng = np.random.default_rng(seed)
+        chosen = rng.choice(count, min(count, -(-wanted * PER_CLUSTER // heads)), replace=False)
+        sample = stored.floats(torch.from_numpy(np.sort(chosen))).reshape(-1, size).numpy()
+        means = MiniBatchKMeans(wanted, random_state=seed, n_init=1, batch_size=4096, init="random").fit(sample)
+        centres = torch.from_numpy(means.cluster_centers_.astype(np.float32))
+        step = max(1, AT_ONCE // heads)
+        found = []
+        for start in range(0, count, step):
+            rows = np.arange(start, min(start + step, count))
+            x_MP = stored.floats(slice(start, start + step)).reshape(-1, size)
+            nearest = (centres.square().sum(1) - 2 * x_MP @ centres.t()).argmin(1).numpy()
+            found.append(nearest.astype(np.int64) * count + np.repeat(rows, heads))
+        pairs = np.unique(np.concatenate(found))
+        starts = np.searchsorted(pairs, np.arange(wanted + 1) * count)
+        return cls(centres, (pairs % count).astype(np.int32), starts, count)
+
+    @classmethod
+    def kept(cls, index: ItemIndex) -> "HeadClusters":
+        """The clusters of an index's heads, which the processes of a server share."""
+
+        def make() -> dict[str, np.ndarray]:
+            found = cls.of(index.stored)
+            return {"centres": found.centres.numpy(), "items": found.items, "starts": found.starts}
+
+        arrays = index.arrays("clusters", ("centres", "items", "starts"), make)
+        return cls(torch.from_numpy(arrays["centres"]), arrays["items"], arrays["starts"], len(index))
+
+    def candidates(self, user_HP: Tensor, nprobe: int) -> np.ndarray:
+        """The items with a head in one of the `nprobe` nearest clusters of each user head, ascending, int64.
+
+        The nearest clusters have the largest inner products, as in MaxSim.
+
+        Args:
+            user_HP: a user's heads, [H, P].
+            nprobe: number of clusters to search per head.
+        """
+        nearness_HC = user_HP @ self.centres.t()
+        nearest = torch.topk(nearness_HC, min(nprobe, len(self.centres)), dim=1).indices.numpy()
+        among = np.zeros(self.size, bool)
+        for cluster in np.unique(nearest).tolist():
+            among[self.items[self.starts[cluster] : self.starts[cluster + 1]]] = True
+        return np.flatnonzero(among)
+
+
+class PreRanker:
+    """IntTower's scores of a catalogue's items, by their stored heads.
+
+    Args:
+        model: the bundle of the IntTower that made the index.
+        index: the items' heads.
+        nprobe: number of clusters to search for each user head; None scores all items.
+
+    Errors:
+        BundleError: the index was built with another bundle.
+        ConfigError: an nprobe below 1; another model than an IntTower.
+    """
+
+    def __init__(self, model: Model, index: ItemIndex, nprobe: int | None = None) -> None:
+        if nprobe is not None and nprobe < 1:
+            raise ConfigError(f"nprobe must be at least 1, found {nprobe}")
+        if not isinstance(model.network, IntTowerNetwork):
+            raise ConfigError("the bundle that pre-ranks must be the IntTower of the index, found another model")
+        if index.model != model.digest:
+            raise BundleError(
+                "an index belongs to the model that made it, but this bundle has other fields or weights: build a "
+                "new index with it"
+            )
+        self.network, self.nprobe = model.network, nprobe
+        one = ItemTable(id_column=index.id_column, items=index.items.head(1))
+        self.scorer = CatalogueScorer(model, one)  # of a row that completes those of contexts, and is not read
+        self._stored = index.stored.to(self.scorer.device)
+        self._clusters = None if nprobe is None else HeadClusters.kept(index)
+
+    def user_heads(self, contexts: Batch) -> Tensor:
+        """IntTower's user heads of contexts [U, L, H, P]."""
+        owner = torch.arange(contexts.size)
+        parts = self.scorer.parts(contexts, torch.zeros_like(owner))
+        with scoring_mode(self.network):
+            return self.network.user(cast(Batch, Pairs(self.scorer.split, *parts, owner.to(self.scorer.device))))
+
+    def score(self, user_ULHP: Tensor, rows: np.ndarray | None = None) -> np.ndarray:
+        """The logits [U, R] of items by number, of all if None."""
+        chosen = None if rows is None else torch.from_numpy(rows).to(self.scorer.device)
+        with scoring_mode(self.network):
+            found: np.ndarray = self.network.score_stored(user_ULHP, self._stored, chosen).cpu().numpy()
+        return found
+
+    def near(self, user_LHP: Tensor) -> np.ndarray | None:
+        """The items in the clusters near a user's heads, ascending; None without clusters."""
+        if self._clusters is None or self.nprobe is None:
+            return None
+        return self._clusters.candidates(user_LHP.flatten(0, 1).cpu(), self.nprobe)
+
+
+class Ranker(Generic[M]):
+    """Recommends items of a catalogue: a bundle ranks all that pass the filters, or those that an IntTower pre-ranks.
+
+        candidates (all items, or a list) -> filters -> [IntTower by stored heads -> best k'] -> bundle -> best k
+
+    Everything that only depends on the catalogue is computed once: encoded item fields, ids, columns. Without
+    pre-ranking the time is proportional to the number of items. Ties keep the catalogue's order.
+
+    Args:
+        bundle: any bundle with item fields and context fields; with several labels, the main one is used. None to rank
+            by IntTower alone.
+        items: one row per item, with the columns of the item fields; other columns (a title) are included in results.
+        prerank: the IntTower that made `items`, which is its index.
+        nprobe: number of item-head clusters to search for each user head, if more than half of the items pass the
+            filters and these clusters have k' of them (`HeadClusters`); None scores all that pass.
+
+    Errors:
+        BundleError: the index was built with another bundle.
+        ConfigError: neither bundle; pre-ranking without an index or an IntTower; an nprobe below 1; a schema without
+            item fields or context fields, or a column that both sides read.
+        DataError: the items lack a column of the bundle's item fields, or have a column `prediction`.
+
+    >>> from fieldwise import Categorical, FM, Label, Recommender, Schema, TrainingSettings, simulate
+    >>> from fieldwise.scoring.items import item_table
+    >>> log = simulate(500, users=20, items=10)
+    >>> fields = Categorical("user_id", role="user"), Categorical("item_id", role="item")
+    >>> settings = TrainingSettings(epochs=1)
+    >>> fitted = Recommender(Schema(fields=fields, label=Label("liked")), FM(), training=settings).fit(log)
+    >>> items = item_table(log.select("item_id", "title").unique("item_id"), "item_id")
+    >>> ranker = Ranker(fitted.bundle_, items)
+    >>> ranker.recommend({"user_id": "u0001"}, k=3).items.columns
+    ['item_id', 'title', 'prediction']
+    """
+
+    def __init__(
+        self, bundle: M | None, items: ItemTable, *, prerank: M | None = None, nprobe: int | None = None
+    ) -> None:
+        if bundle is None and prerank is None:
+            raise ConfigError("ranking needs a bundle that scores, or an IntTower with its index: give one")
+        self.bundle, self.index, self.prerank = bundle, items, prerank
+        self._tower: PreRanker | None = None
+        if prerank is not None:
+            if not isinstance(items, ItemIndex):
+                raise ConfigError("pre-ranking needs the IntTower's index, found a table of items: give the index")
+            self._tower = PreRanker(prerank, items, nprobe)
+        for name in (PRERANK_SCORE, PREDICTION)[prerank is None :]:
+            if name in items.items.columns:
+                raise DataError(
+                    f"the items must not have a column {name!r}, which is added to results: rename that column"
+                )
+        self._scorer = None if bundle is None else CatalogueScorer(bundle, items)
+
+    @cached_property
+    def filters(self) -> ItemFilters:
+        """The filters of the items."""
+        return item_filters(self.index.items, [model.schema for model in (self.prerank, self.bundle) if model])
+
+    def recommend(
+        self,
+        context: Mapping[str, Any],
+        *,
+        k: int = 10,
+        prerank: int = 200,
+        candidates: Iterable[Any] | None = None,
+        exclude: Iterable[Any] = (),
+        where: Mapping[str, Iterable[Any]] = MappingProxyType({}),
+    ) -> Found:
+        """The best items in a context.
+
+        Ids and values may be strings, numbers or booleans: 3, 3.0 and "3" are the same, as everywhere in tables.
+
+        Args:
+            context: the raw values of user and context fields, by column; others are ignored.
+            k: maximum number of items.
+            prerank: k', maximum number of items for the ranking bundle; ignored without a first stage.
+            candidates: ids of the items to choose from; all if omitted.
+            exclude: ids of items to exclude, such as those seen or blocked; unknown ones are ignored.
+            where: allowed values by item column; in a column of lists, any one of them must be allowed.
+
+        Errors:
+            ConfigError: k or prerank out of range; a string or another invalid value instead of a list of values.
+            DataError: the context lacks a column or has an invalid value; an unknown candidate; a filter on a column
+                that items do not have.
+        """
+        prerank = max(k, prerank) if self.prerank is None else prerank
+        if k < 1:
+            raise ConfigError(f"k must be at least 1, found {k}")
+        if prerank < k:
+            raise ConfigError(f"prerank must be at least k, found k {k} and prerank {prerank}")
+        query = self.prepare(
+            context,
+            k=k,
+            prerank=prerank,
+            candidates=None if candidates is None else self.index.rows_of(_texts(candidates, "candidates")),
+            exclude=self.index.known_rows(_texts(exclude, "exclude")),
+            where={column: _texts(values, f"where[{column!r}]") for column, values in where.items()},
+        )
+        return self.recommend_prepared([query])[0]
+
+    def prepare(
+        self,
+        context: Mapping[str, Any],
+        *,
+        k: int,
+        prerank: int,
+        candidates: np.ndarray | None = None,
+        exclude: np.ndarray = NONE,
+        where: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    ) -> Prepared:
+        """A query with its context encoded and its candidates found.
+
+        Args:
+            context: as in `recommend`.
+            k: as in `recommend`.
+            prerank: as in `recommend`, at least `k`.
+            candidates: rows of the items to choose from; all if None.
+            exclude: rows of items to exclude.
+            where: allowed values by item column, as text.
+
+        Errors:
+            DataError: the context lacks a column or has an invalid value; a filter on a column that items do not have.
+        """
+        began = time.perf_counter()
+        tower = None if self._tower is None else self._tower.scorer.context(context)
+        ranking = None
+        if self._scorer is not None:
+            ranking = tower if self._alike and tower is not None else self._scorer.context(context)
+        encoded = time.perf_counter()
+        rows = None if candidates is None else np.unique(candidates)
+        every = len(self.index) if rows is None else len(rows)
+        if where:
+            passing = self.filters.rows(where)
+            rows = passing if rows is None else np.intersect1d(rows, passing, assume_unique=True)
+        unwanted = np.unique(exclude)
+        if rows is not None and len(unwanted):
+            unwanted = np.flatnonzero(np.isin(rows, unwanted, assume_unique=True))
+        return Prepared(
+            tower=tower,
+            ranking=ranking,
+            k=k,
+            prerank=prerank,
+            rows=rows,
+            excluded=unwanted,
+            candidates=every,
+            passing=(every if rows is None else len(rows)) - len(unwanted),
+            seconds={"encode": encoded - began, "filter": time.perf_counter() - encoded},
+        )
+
+    def recommend_prepared(self, asked: Sequence[Prepared]) -> list[Found]:
+        """The best items for several queries at once.
+
+        With pre-ranking this is faster than one by one: queries with equal filters are pre-ranked in one pass over the
+        item heads, and the candidates of all queries are ranked in common batches.
+        """
+        began, tower, everything = time.perf_counter(), self._tower, np.arange(len(self.index))
+        if tower is None:
+            left = (_without(everything if one.rows is None else one.rows, one.excluded) for one in asked)
+            kept: list[Kept] = [(rows, {}, {}) for rows in left]
+            together = [slice(number, number + 1) for number in range(len(asked))]
+            preranked = began
+        else:
+            kept, together = self._preranked(tower, asked, everything), [slice(len(asked))]
+            preranked = time.perf_counter()
+        rows = [own for own, _, _ in kept]
+        best = [one for part in together for one in self._ranked(asked[part], rows[part])]
+        seconds = {} if tower is None else {"prerank": preranked - began}
+        seconds["rank"] = time.perf_counter() - preranked
+        return [
+            Found(
+                index=self.index,
+                rows=own[places],
+                scores={name: logit[places] for name, logit in logits.items()} | prediction,
+                counts={"candidates": one.candidates, "filtered": one.passing, **counts, "ranked": len(places)},
+                seconds={**one.seconds, **seconds},
+                preranked=NONE if tower is None else own,
+            )
+            for one, (own, logits, counts), (places, prediction) in zip(asked, kept, best, strict=True)
+        ]
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether both bundles encode contexts the same way."""
+        if self._tower is None or self._scorer is None:
+            return False
+        one, other = self._tower.scorer, self._scorer
+        return (
+            one.columns == other.columns
+            and one.split.context.layout == other.split.context.layout
+            and one.model.encoder.to_json() == other.model.encoder.to_json()
+        )
+
+    def _preranked(self, tower: PreRanker, asked: Sequence[Prepared], everything: np.ndarray) -> list[Kept]:
+        """For each query, the rows of its best k' items, best first, their logits, and the numbers of items."""
+        bags = tower.scorer.split.context.num_bags
+        heads = tower.user_heads(stacked([one.tower for one in asked if one.tower is not None], bags))
+        candidates = [self._near(tower, one, user) for one, user in zip(asked, heads, strict=True)]
+        groups: dict[int, list[int]] = {}
+        for number, (rows, _) in enumerate(candidates):
+            groups.setdefault(id(rows), []).append(number)
+        kept: dict[int, Kept] = {}
+        for numbers in groups.values():
+            rows = candidates[numbers[0]][0]
+            for number, score_R in zip(numbers, tower.score(heads[numbers], rows), strict=True):
+                unwanted = candidates[number][1]
+                score_R, own = _without(score_R, unwanted), _without(everything if rows is None else rows, unwanted)
+                best = best_places(score_R, asked[number].prerank)
+                counts = {"scored": len(score_R), "preranked": len(best)}
+                kept[number] = own[best], {PRERANK_SCORE: score_R[best].astype(np.float64)}, counts
+        return [kept[number] for number in range(len(asked))]
+
+    def _near(self, tower: PreRanker, one: Prepared, user_LHP: Tensor) -> tuple[np.ndarray | None, np.ndarray]:
+        """The items that IntTower scores for a query (None: all), and the positions among them to exclude."""
+        near = tower.near(user_LHP) if 2 * one.passing > len(self.index) else None
+        if near is None:
+            return one.rows, one.excluded
+        if one.rows is not None:
+            near = np.intersect1d(near, one.rows, assume_unique=True)
+        unwanted = one.excluded if one.rows is None else one.rows[one.excluded]
+        unwanted = np.flatnonzero(np.isin(near, unwanted, assume_unique=True))
+        enough = len(near) - len(unwanted) >= min(one.prerank, one.passing)
+        return (near, unwanted) if enough else (one.rows, one.excluded)
+
+    def _ranked(
+        self, asked: Sequence[Prepared], rows: Sequence[np.ndarray]
+    ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """For each query, the places of its best k among its rows, best first, and their predictions."""
+        if self.bundle is None or self._scorer is None:
+            return [(np.arange(min(one.k, len(own))), {}) for one, own in zip(asked, rows, strict=True)]
+        bags, lengths = self._scorer.split.context.num_bags, [len(own) for own in rows]
+        contexts = stacked([one.ranking for one in asked if one.ranking is not None], bags)
+        owner = np.repeat(np.arange(len(asked)), lengths)  # repeat_interleave is slow for few rows
+        scores = self._scorer.score(contexts, torch.from_numpy(np.concatenate(rows)), torch.from_numpy(owner))[:, 0]
+        found = []
+        for one, own, score in zip(asked, rows, np.split(scores, np.cumsum(lengths)[:-1]), strict=True):
+            best = best_places(score, one.k, place=own)
+            found.append((best, {PREDICTION: self.bundle.main_prediction(score[best])}))
+        return found
+
+
+def _without(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Values without those at some places."""
+    return np.delete(values, places) if len(places) else values
+
+
+def _texts(values: Iterable[Any], name: str) -> list[str]:
+    """Ids or values of a filter as text."""
+    if isinstance(values, (str, bytes, Mapping)):
+        raise ConfigError(f"{name} must be a list of values, found {values!r}: put it into a list")
+    try:
+        given = [value.item() if isinstance(value, np.generic) else value for value in values]
+        if any(value is None or (isinstance(value, float) and not math.isfinite(value)) for value in given):
+            raise TypeError
+        return [cell_text(value) or "" for value in given]
+    except TypeError:
+        raise ConfigError(f"{name} must hold texts, numbers or booleans, each {ONE_VALUE}") from None

@@ -1,1 +1,0 @@
-"""Data of the server's page: fields, users and items to choose from."""
