@@ -1,6 +1,7 @@
 """Middleware before every request: limits, the token, reading of the body, and metrics."""
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import re
@@ -25,7 +26,8 @@ GONE = 499  # as nginx counts a client that has left
 HEALTH = "/healthz"
 OPEN = (HEALTH, "/readyz", "/openapi.json", "/", "/docs")  # without a token, and then without what is private
 OPEN_FILES = "/page/"
-CLOSED = {"Connection": "close"}  # the rest of a body is not waited for
+CLOSED = {"Connection": "close"}
+LINGER_SECONDS, LINGER_BODIES = 1.0, 4  # how much of a refused request is read: seconds, and bodies of max_body
 HEADERS = {  # of errors, by status
     401: {"WWW-Authenticate": "Bearer", **CLOSED},
     408: CLOSED,
@@ -133,10 +135,23 @@ class RequestMiddleware:
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the request, read its body, and call the application."""
         headers = dict(scope["headers"])
+        ended = False
+
+        async def part() -> Message:
+            nonlocal ended
+            message = await receive()
+            ended = not message.get("more_body", False)
+            return message
+
         try:
             self._check_access(scope, headers)
-            scope[BODY] = await self._read(receive, headers)
+            scope[BODY] = await self._read(part, headers)
         except RequestError as e:
+            size = 0  # closing a connection with unread bytes would lose the answer on its way
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS):
+                    while not ended and b"expect" not in headers and size < LINGER_BODIES * self.limits.max_body:
+                        size += len((await part()).get("body", b""))
             await error_answer(e.status, str(e), e.field)(scope, receive, send)
         except ClientDisconnect:
             pass
