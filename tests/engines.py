@@ -14,7 +14,7 @@ class HereEngine:
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    def map(self, work: Work, tasks: Iterable[Task]) -> Iterator[dict[str, Any]]:
+    def __call__(self, work: Work, tasks: Iterable[Task]) -> Iterator[dict[str, Any]]:
         left = iter(tasks)
         while some := list(islice(left, len(tasks) if isinstance(tasks, Sequence) else 3)):
             texts = [done_here(work, json.dumps(task)) for task in reversed(some)]

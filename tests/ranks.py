@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ def in_processes(module: str, functions: str, *sizes: int, timeout: float = 600)
 
 
 def _run(function: Any, rank: int, size: int, port: int, out: Path) -> None:
-    from fieldwise.distributed.environment import DistributedEnvironment
     from fieldwise.distributed.process_group import process_group
 
     os.environ |= {
@@ -43,11 +43,8 @@ def _run(function: Any, rank: int, size: int, port: int, out: Path) -> None:
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
-    if (environment := DistributedEnvironment.read()) is None:
-        found = function(0)
-    else:
-        with process_group(environment) as group, group.active():
-            found = function(rank)
+    with process_group() as group, nullcontext() if group is None else group.active():
+        found = function(rank)
     out.write_text(json.dumps(found))
 
 

@@ -18,7 +18,7 @@ ENVIRONMENT = {
 def cluster() -> Iterator[str]:
     """The cluster's address; this process is connected to it."""
     ray = pytest.importorskip("ray", reason="needs Ray: pip install 'fieldwise[ray]'")
-    from fieldwise.distributed.ray_cluster import WORKERS
+    from fieldwise.distributed.engine import WORKERS
 
     if ray.is_initialized():  # by another file of tests
         yield ray.get_runtime_context().gcs_address

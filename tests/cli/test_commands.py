@@ -613,7 +613,7 @@ def test_doctor_reports_what_is_missing():
 def test_any_command_names_the_package_that_it_misses(package):
     done = without(package, "describe", "simulated/fm")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"fieldwise: a package is missing: pip install {package}\n"
+    assert done.stderr == f"fieldwise: this command needs {package}, which is not installed: pip install {package}\n"
 
 
 def test_data_simulate_and_infer_lead_to_a_schema(fieldwise, done, tmp_path):

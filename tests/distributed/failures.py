@@ -4,6 +4,7 @@ import os
 import signal
 
 import torch
+import torch.distributed as dist
 from distributed.shared_runs import tables
 
 from fieldwise.distributed.process_group import ProcessGroup, current_group, explained_loss
@@ -13,7 +14,7 @@ from fieldwise.models import FM
 from fieldwise.training.callbacks import Callback, TrainingStep
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.parallel import check_own_gpu, check_same_on_all_ranks
+from fieldwise.training.parallel import check_same_on_all_ranks
 from fieldwise.training.result import Evaluation
 from fieldwise.training.settings import TrainingSettings
 
@@ -37,10 +38,10 @@ def _found(call) -> str:
 def killed(rank: int) -> str:
     """The last process is killed between two steps."""
     group = _group()
-    group.all_reduce(torch.ones(3))
+    dist.all_reduce(torch.ones(3))
     if rank == group.size - 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    return _found(lambda: [group.all_reduce(torch.ones(3)) for _ in range(3)])
+    return _found(lambda: [dist.all_reduce(torch.ones(3)) for _ in range(3)])
 
 
 def different(rank: int) -> str:
@@ -92,22 +93,15 @@ def interrupted_late(rank: int) -> list:
     return [first.stopped, how, again.steps]
 
 
-def shared_gpu(rank: int) -> str:
-    """The first and the last process have one GPU."""
-    return _found(lambda: check_own_gpu(_group(), f"GPU-{rank % 2}"))
-
-
 def exchanged(rank: int) -> list:
     """Values, rows of different number, and a place where one process of the machine goes first."""
     group = _group()
-    with group.local_main_first("order"):
-        seen = torch.distributed.distributed_c10d._get_default_store().add("order", 1)
+    with group.first("order", on_machine=True):
+        seen = dist.distributed_c10d._get_default_store().add("order", 1)
     rows = torch.full((rank, 2), float(rank))
-    lengths = group.all_gather_lengths(rank)
+    lengths = group.all_gather(torch.tensor(rank)).tolist()
     return [
-        group.broadcast_object({"from": rank}),
         group.all_gather_object([rank] * rank),
         group.all_gather_v(rows, lengths).tolist(),
         seen if rank == 0 else None,
-        group.all_reduce(torch.tensor([rank])).item(),
     ]

@@ -165,7 +165,7 @@ def resumed(stop: int, name: str = "resumed") -> dict[str, Any]:
     checkpoint.MOST_WAITING, group = float("inf"), current_group()
     place = Unfinished(folder=Path(os.environ["CHECKPOINTS"]) / name)
     kept = Checkpoints(place=place, name="first", minutes=1e-9, about=dict)
-    mine = kept if group is None or group.is_main_process else None
+    mine = kept if group is None or group.rank == 0 else None
     return trained(MODELS["fm"], np.float64, mine, stop, **LAZY, average=0.9, clip_norm=0.5)
 
 

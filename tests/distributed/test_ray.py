@@ -169,11 +169,12 @@ def test_a_ray_that_does_not_start_is_one_sentence(stub, capsys, error):
     stub.init = init
     assert run(["prepare", "simulated/fm", "--engine", "ray"]) == 2
     said = capsys.readouterr().err
-    assert f"there is no Ray cluster at local ({error.__name__}: The current node timed out" in said
+    assert f"Ray could not start a cluster on this machine ({error.__name__}: The current node timed out" in said
     assert len(said.splitlines()) == 1
 
 
 def test_without_ray_the_extra_is_named(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert run(["prepare", "simulated/fm", "--engine", "ray"]) == 2
-    assert capsys.readouterr().err == "fieldwise: a package is missing: pip install 'fieldwise[ray]'\n"
+    said = "this command needs ray, which is not installed: pip install 'fieldwise[ray]'"
+    assert capsys.readouterr().err == f"fieldwise: {said}\n"

@@ -8,13 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-import typer
 from ray_cluster import cluster
 
 from fieldwise import Bundle
 from fieldwise.cli import run
-from fieldwise.cli.processes import CommandFailure, _cause
-from fieldwise.errors import LostProcessError
+from fieldwise.cli.processes import _cause
+from fieldwise.errors import DataError, LostProcessError
 
 __all__ = ["cluster"]
 
@@ -128,10 +127,9 @@ def test_more_processes_than_the_machine_of_a_cluster_has_cores_are_refused(clus
     assert errors.startswith("fieldwise: the processes need 3 CPUs, and the Ray cluster has 2: lower --processes")
 
 
-def test_the_error_of_the_process_that_failed_first_is_told(capsys):
-    first = _cause({0: CommandFailure("process 1 of 2 failed", 3), 1: CommandFailure("the file is damaged", 2)})
-    assert isinstance(first, typer.Exit)
-    assert (first.exit_code, capsys.readouterr().err) == (2, "the file is damaged")
+def test_the_error_of_the_process_that_failed_first_is_told():
+    damaged = DataError("the file is damaged")
+    assert _cause({0: LostProcessError("process 1 of 2 failed"), 1: damaged, 2: RuntimeError("ended")}) is damaged
     lost = _cause({1: RuntimeError("the actor died\nand more")})
     assert isinstance(lost, LostProcessError)
     assert str(lost).startswith("process 1 is lost (RuntimeError: the actor died): see `ray status`")

@@ -87,7 +87,7 @@ def test_an_error_is_one_sentence_of_one_process(arguments, sentence):
 
 
 def test_a_thousand_processes_are_refused_before_any_is_started(monkeypatch):
-    monkeypatch.setattr("fieldwise.cli.processes.launch", lambda *_: pytest.fail("processes were started"))
+    monkeypatch.setattr("torch.distributed.run.run", lambda _: pytest.fail("processes were started"))
     monkeypatch.setattr("fieldwise.cli.processes.available_cores", lambda: 3)
     with pytest.raises(ConfigError, match="--processes may be at most 12 on this machine, which has 3 cores, found 13"):
         launch_processes(13)

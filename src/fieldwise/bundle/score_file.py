@@ -215,7 +215,7 @@ class SpreadScores:
                     yield {**about, "rows": str(path), "first": first}
                     first += part.height
 
-            for answer in self.engine.map(score_rows, tasks()):
+            for answer in self.engine(score_rows, tasks()):
                 path = Path(answer["path"])
                 found = pl.read_ipc(path.read_bytes())
                 path.unlink()

@@ -18,7 +18,7 @@ from fieldwise.cli.signals import as_interrupts, die_by
 from fieldwise.distributed.environment import record_failure
 from fieldwise.errors import FieldwiseError, LostProcessError
 
-__all__ = ["ended", "main", "run"]
+__all__ = ["INTERRUPTED", "LOST", "command", "ended", "main", "run"]
 
 MACHINE_FAULT = 1
 USER_FAULT = 2  # also when the disk or memory is full: the user can free some or ask for less
@@ -87,24 +87,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; a user error is printed as one sentence without a traceback."""
+    return ended(partial(command, arguments), arguments)
+
+
+def command(arguments: Sequence[str]) -> int | None:
+    """Run a command and return its exit code, None for success; its errors are raised."""
     # Waiting OpenMP threads sleep instead of spinning: slightly slower on a free machine, much faster on a busy one.
     # The setting has an effect only if it is made before PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     began = time.perf_counter()  # so that a time budget includes loading PyTorch
+    from fieldwise.cli.app import app
+    from fieldwise.cli.options import GIVEN
 
-    def command() -> int | None:
-        from fieldwise.cli.app import app
-        from fieldwise.cli.options import GIVEN
-
-        GIVEN[:] = arguments
-
-        with warnings.catch_warnings():  # restores warnings.showwarning on exit
-            shown = warnings.showwarning
-            warnings.showwarning = partial(_warn, shown)
-            code: int | None = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False, obj=began)
-            return code
-
-    return ended(command, arguments)
+    GIVEN[:] = arguments
+    with warnings.catch_warnings():  # restores warnings.showwarning on exit
+        warnings.showwarning = partial(_warn, warnings.showwarning)
+        code: int | None = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False, obj=began)
+        return code
 
 
 def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
@@ -133,7 +132,8 @@ def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
         missing = (e.name or "").partition(".")[0]
         if missing in ("", "fieldwise"):
             raise
-        return _fail(f"a package is missing: pip install {PACKAGES.get(missing, missing)}", USER_FAULT)
+        package = PACKAGES.get(missing, missing)
+        return _fail(f"this command needs {missing}, which is not installed: pip install {package}", USER_FAULT)
     except Exception as e:
         said_by_pytorch = isinstance(e, (RuntimeError, TypeError)) and any(words in str(e) for words in NO_MEMORY)
         if said_by_pytorch or isinstance(e, MemoryError):

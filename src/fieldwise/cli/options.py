@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import polars as pl
 
@@ -50,6 +51,7 @@ __all__ = [
     "command_again",
     "data_folder",
     "naming_positive",
+    "one_of",
     "reports_for",
     "run_context",
 ]
@@ -57,6 +59,18 @@ __all__ = [
 GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start
 IMPORTS: list[str] = []  # modules given with `--import`; suggested commands repeat the option
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
+
+
+def one_of(option: str, *known: str) -> Callable[[str], str]:
+    """The callback of an option that takes some values alone; others are a ConfigError, before any work."""
+
+    def check(value: str) -> str:
+        if value not in known:
+            raise ConfigError(f"{option} must be {' or '.join(known)}, found {value!r}")
+        return value
+
+    return check
+
 
 Settings = Annotated[
     list[str] | None,
@@ -75,6 +89,7 @@ Shown = Annotated[
     typer.Option(
         "--progress",
         metavar="HOW",
+        callback=one_of("--progress", "text", "json"),
         help="`text`, or `json`: one line every few seconds on standard error, for machines that watch.",
     ),
 ]
@@ -262,21 +277,15 @@ def cache_for(quiet: bool = False) -> "Cache | None":
 
 
 def reports_for(shown: str, *, quiet: bool = False) -> "AbstractContextManager[Reports]":
-    """A context whose reports on long work are shown as `--progress` says.
-
-    Errors:
-        ConfigError: neither `text` nor `json`.
-    """
+    """A context whose reports on long work are shown as `--progress` says."""
     from fieldwise.data.reports import NO_REPORTS, JsonReports, LineReports
 
-    if shown not in ("text", "json"):
-        raise ConfigError(f"--progress must be text or json, found {shown!r}")
     if shown == "json":
         return JsonReports()
     return nullcontext(NO_REPORTS) if quiet else LineReports()
 
 
-def callbacks_for(tracker: str | None, *, quiet: bool) -> "Callable[[str], list[Callback]]":
+def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[Callback]"]:
     """What makes the callbacks of a training from its title: its progress display, and a tracker if one is named.
 
     Errors:

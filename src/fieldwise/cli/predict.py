@@ -8,18 +8,12 @@ import typer
 
 from fieldwise.cli.devices import BundleDevice, load_bundle
 from fieldwise.cli.next import suggest
-from fieldwise.cli.options import IMPORTS, BundleFolder, Raw, Reading, Shown, reports_for
+from fieldwise.cli.options import IMPORTS, BundleFolder, Raw, Reading, Shown, one_of, reports_for
 from fieldwise.cli.processes import EngineName, engine_for
 from fieldwise.cli.show import say, say_guarded
 from fieldwise.errors import ConfigError
 
 __all__ = ["PredictOptions", "run"]
-
-
-def _known(precision: str) -> str:
-    if precision not in ("float32", "bfloat16"):
-        raise ConfigError(f"--precision must be float32 or bfloat16, found {precision!r}")
-    return precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +35,7 @@ class PredictOptions:
         str,
         typer.Option(
             metavar="KIND",
-            callback=_known,
+            callback=one_of("--precision", "float32", "bfloat16"),
             help="`float32`, or `bfloat16`: matrix products in 16 bits, faster with AVX512-BF16, AMX or a GPU; "
             "predictions differ in the third digit.",
         ),

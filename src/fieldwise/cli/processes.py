@@ -7,55 +7,36 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fieldwise.cli.options import GIVEN, command_again
+from fieldwise.cli import INTERRUPTED, LOST
+from fieldwise.cli.options import GIVEN, command_again, one_of
 from fieldwise.cli.show import say
-from fieldwise.distributed.environment import EXIT_LOST, LAUNCHED, DistributedEnvironment
-from fieldwise.errors import ConfigError, LostProcessError, first_line
+from fieldwise.distributed.engine import Engine, ray_cluster
+from fieldwise.distributed.environment import LAUNCHED, DistributedEnvironment
+from fieldwise.errors import ConfigError, FieldwiseError, LostProcessError, first_line
 from fieldwise.storage.threads import available_cores
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-    from fieldwise.distributed.engine import Engine
-    from fieldwise.distributed.process_group import ProcessGroup
-
-__all__ = [
-    "EngineName",
-    "check_count",
-    "check_started",
-    "engine_for",
-    "in_process_group",
-    "launch",
-    "launch_processes",
-    "train_on_ray",
-]
+__all__ = ["EngineName", "check_count", "check_started", "engine_for", "launch_processes", "train_on_ray"]
 
 SHARING = ("train", "compare", "tune")  # commands whose processes share the work
 PER_CORE = 4  # more processes would take the machine's memory and gain nothing
-SHUTDOWN_S = 600  # that the processes have to save after a signal
-INTERRUPTED = 130
 PASSED = ("FIELDWISE_", "NCCL_", "GLOO_", "TORCH_", "XDG_CACHE_HOME")  # variables that the processes on Ray get
-
-
-def _check_engine(name: str) -> str:
-    """Check the option before any work."""
-    if name not in ("local", "ray"):
-        raise ConfigError(f"--engine must be local or ray, found {name!r}")
-    return name
-
+# Process 0 alone prints; all have 10 minutes to save after a signal, which raises KeyboardInterrupt in the launcher.
+LAUNCH = "--standalone --local-addr=localhost --local-ranks-filter=0 --shutdown-timeout=600 --signals-to-handle=SIGQUIT"
 
 EngineName = Annotated[
     str,
     typer.Option(
         "--engine",
         metavar="ENGINE",
-        callback=_check_engine,
+        callback=one_of("--engine", "local", "ray"),
         help="Where the work is done: `local`, on this machine, or `ray`, on the Ray cluster in RAY_ADDRESS "
         "(HOST:PORT, or auto for the one on this machine) whose machines share the files (extra `ray`). Without "
         "RAY_ADDRESS a cluster is started on this machine.",
@@ -63,28 +44,13 @@ EngineName = Annotated[
 ]
 
 
-@contextlib.contextmanager
-def engine_for(name: str) -> Iterator["Engine | None"]:
-    """A context with the engine of that name; None for the local one.
-
-    Errors:
-        ConfigError: no Ray cluster can be reached.
-    """
-    if name == "local":
-        yield None
-        return
-    from fieldwise.distributed.ray_cluster import RayEngine, ray_cluster
-
-    with ray_cluster(say):
-        yield RayEngine()
+def engine_for(name: str) -> contextlib.AbstractContextManager[Engine | None]:
+    """A context with the engine of that name, as `ray_cluster` gives it; None for the local one."""
+    return contextlib.nullcontext() if name == "local" else ray_cluster(say)
 
 
 def check_started(command: str | None) -> None:
-    """Check that `torchrun` has started several processes of a command only if they share its work.
-
-    Errors:
-        ConfigError: each of them would do all of it, and write the same files.
-    """
+    """Check that `torchrun` has started several processes only of a command whose work they share, not do N times."""
     size = os.environ.get("WORLD_SIZE", "1")
     if "TORCHELASTIC_RUN_ID" in os.environ and size != "1" and command not in SHARING:
         raise ConfigError(
@@ -94,11 +60,7 @@ def check_started(command: str | None) -> None:
 
 
 def check_count(option: str, count: int) -> None:
-    """Check that a number of processes is not too large for this machine.
-
-    Errors:
-        ConfigError: more than 8 and more than four a core.
-    """
+    """Check that a number of processes is not too large for this machine; else raise a ConfigError."""
     cores = available_cores()
     if count > (most := max(8, PER_CORE * cores)):
         raise ConfigError(
@@ -108,17 +70,13 @@ def check_count(option: str, count: int) -> None:
 
 
 def launch_processes(processes: int | None) -> bool:
-    """Run this command in the given number of processes, unless this is one of them or no number is given.
+    """Run this command in as many processes as `--processes` says, unless it is not given or this is one of them.
 
-    Args:
-        processes: `--processes`.
-
-    Returns:
-        Whether they have run, all of them with success.
+    A signal that interrupts this process ends all by SIGTERM. Returns whether they have run, all of them with success.
 
     Errors:
         ConfigError: another number of processes was started, or too many are asked for.
-        typer.Exit: one of them failed, and has said why.
+        typer.Exit: one of them failed, and its sentence is printed.
     """
     environment = DistributedEnvironment.read()
     if environment is not None and processes not in (None, environment.world_size):
@@ -129,48 +87,31 @@ def launch_processes(processes: int | None) -> bool:
     if environment is not None or processes is None or processes == 1:
         return False
     check_count("--processes", processes)
-    if code := launch(command_again(), processes):
-        raise typer.Exit(code)
-    return True
-
-
-def launch(command: Sequence[str], processes: int) -> int:
-    """Run a command in processes that train together; returns the exit code of the one that failed first, or 0.
-
-    Process 0 writes to this process's streams. A signal that interrupts this process ends all by SIGTERM.
-    """
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.run import get_args_parser, run
+    from torch.distributed.run import parse_args, run
 
     before = os.environ.copy()
     given = {LAUNCHED: "1", "OMP_NUM_THREADS": str(max(1, available_cores() // processes))}
     if Path("/sys/class/net/lo").exists():
         given["GLOO_SOCKET_IFNAME"] = "lo"
-    options = {
-        "nproc-per-node": processes,
-        "local-addr": "localhost",
-        "local-ranks-filter": 0,
-        "shutdown-timeout": SHUTDOWN_S,
-        "signals-to-handle": "SIGQUIT",  # the others raise KeyboardInterrupt, by which the launcher ends all
-    }
     os.environ |= given | before
     logging.disable(logging.CRITICAL)  # the launcher's own log
     try:
         with tempfile.TemporaryDirectory(prefix="fieldwise-launch-") as folder:
-            said = [f"--{name}={value}" for name, value in (options | {"log-dir": folder}).items()]
-            run(get_args_parser().parse_args(["--standalone", *said, "--no-python", *command]))  # type: ignore[no-untyped-call]
+            options = [*LAUNCH.split(), f"--nproc-per-node={processes}", f"--log-dir={folder}", "--no-python"]
+            run(parse_args([*options, *command_again()]))  # type: ignore[no-untyped-call]
     except ChildFailedError as e:
-        return _report(e.failures, processes)
+        raise typer.Exit(_report(e.failures, processes)) from None
     finally:
         logging.disable(logging.NOTSET)
         for name in os.environ.keys() - before.keys():  # PyTorch's too
             del os.environ[name]
-    return 0
+    return True
 
 
 def _report(failures: "dict[int, ProcessFailure]", processes: int) -> int:
     """Write to standard error why the processes failed, in one sentence; returns the exit code."""
-    ended = (EXIT_LOST, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)  # also by the launcher, as another one failed
+    ended = (LOST, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)  # also by the launcher, as another one failed
     rank, first = min(failures.items(), key=lambda item: (item[1].exitcode in ended, item[0]))
     code, told = first.exitcode, first.error_file_data["message"]
     if code in ended[1:]:
@@ -187,111 +128,60 @@ def _report(failures: "dict[int, ProcessFailure]", processes: int) -> int:
     return max(1, code)
 
 
-@contextlib.contextmanager
-def in_process_group() -> Iterator["ProcessGroup | None"]:
-    """A context in which this process is one of several; None if it is alone. Only process 0 prints.
-
-    Errors:
-        ConfigError: the processes cannot meet.
-    """
-    environment = DistributedEnvironment.read()
-    if environment is None:
-        yield None
-        return
-    from fieldwise.distributed.process_group import process_group
-
-    with contextlib.ExitStack() as stack:
-        if environment.rank > 0:
-            nowhere = stack.enter_context(open(os.devnull, "w"))
-            stack.enter_context(contextlib.redirect_stdout(nowhere))
-            stack.enter_context(contextlib.redirect_stderr(nowhere))
-        yield stack.enter_context(process_group(environment))
-
-
 def train_on_ray(processes: int | None, *, gpus: bool, folder: Path) -> None:
-    """Run this command in processes on a Ray cluster, each with OMP_NUM_THREADS cores, until all have ended.
+    """Run this command in as many processes as `--processes` says on a Ray cluster, until all have ended.
 
-    Args:
-        processes: `--processes`.
-        gpus: whether each takes a GPU.
-        folder: that of the bundle, which all machines see; Ray's own files lie there meanwhile.
-
-    Errors:
-        ConfigError: the cluster is too small, or cannot be reached. LostProcessError: a process or machine is lost.
-        typer.Exit: a process failed, and its sentence is printed.
+    Each takes OMP_NUM_THREADS cores, and with `gpus` a GPU. All machines see `folder`, the bundle's, where Ray's files
+    lie meanwhile. The error of a process is raised; a lost one or too small a cluster are a FieldwiseError, too.
     """
     if processes is None or DistributedEnvironment.read() is not None:
         raise ConfigError("--engine ray starts the processes itself: give --processes N, without torchrun")
-    from fieldwise.distributed.ray_cluster import ray_cluster
-
     with ray_cluster(say), tempfile.TemporaryDirectory(dir=folder, prefix=".fieldwise-ray-") as storage:
         import ray.train.torch
 
         cores = int(os.environ.get("OMP_NUM_THREADS") or 1)
-        resources = {"CPU": cores} | ({"GPU": 1} if gpus else {})
-        _check_resources({kind: count * processes for kind, count in resources.items()})
+        resources, there = {"CPU": cores, "GPU": int(gpus)}, ray.cluster_resources()
+        for kind, each in resources.items():
+            if (has := there.get(kind, 0)) < (need := each * processes):
+                small = f"the processes need {need} {kind}s, and the Ray cluster has {has:.0f}"
+                if not os.environ.get("RAY_ADDRESS"):
+                    raise ConfigError(f"{small}: lower --processes or OMP_NUM_THREADS, or name another in RAY_ADDRESS")
+                say(f"waiting for the Ray cluster: {small}")
         passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
+        passed |= {"OMP_NUM_THREADS": str(cores), "FIELDWISE_RAY_WORKER": "1"}
         trainer = ray.train.torch.TorchTrainer(
             _train_on_worker,
-            train_loop_config={
-                "arguments": list(GIVEN),
-                "environment": {**passed, "OMP_NUM_THREADS": str(cores), "FIELDWISE_RAY_WORKER": "1"},
-                "folder": str(Path.cwd()),
-            },
-            scaling_config=ray.train.ScalingConfig(
-                num_workers=processes, use_gpu=gpus, resources_per_worker=resources, placement_strategy="PACK"
-            ),
+            train_loop_config={"arguments": list(GIVEN), "environment": passed, "folder": str(Path.cwd())},
+            scaling_config=ray.train.ScalingConfig(processes, use_gpu=gpus, resources_per_worker=resources),
             run_config=ray.train.RunConfig(name="fieldwise", storage_path=storage),
         )
         try:
-            printed = trainer.fit().return_value
+            out, err = trainer.fit().return_value
         except SystemExit:  # by Ray's handler of signals
             raise KeyboardInterrupt from None
         except ray.train.TrainingFailedError as e:
             raise _cause(getattr(e, "worker_failures", {0: e})) from None
-    sys.stdout.write(printed["stdout"])
-    sys.stderr.write(printed["stderr"])
+    sys.stdout.write(out)
+    sys.stderr.write(err)
 
 
-def _check_resources(needed: dict[str, int]) -> None:
-    """Tell which resources the Ray cluster lacks; raise a ConfigError if it is one of this machine alone."""
-    import ray
-
-    there = ray.cluster_resources()
-    for kind, count in needed.items():
-        if (has := there.get(kind, 0)) < count:
-            lacking = f"the processes need {count} {kind}s, and the Ray cluster has {has:.0f}"
-            if not os.environ.get("RAY_ADDRESS"):
-                raise ConfigError(f"{lacking}: lower --processes or OMP_NUM_THREADS, or name another in RAY_ADDRESS")
-            say(f"waiting for the Ray cluster: {lacking}")
-
-
-class CommandFailure(Exception):  # noqa: N818  # it carries an exit code
-    """A command has failed in a process on Ray: what it printed on standard error, and its exit code."""
-
-
-def _train_on_worker(config: dict[str, Any]) -> dict[str, str]:
-    """Run the command in a worker of Ray Train; returns what it prints."""
-    from fieldwise.cli import run
+def _train_on_worker(config: dict[str, Any]) -> tuple[str, str]:
+    """Run the command in a worker of Ray Train; returns what it prints on standard output, and on standard error."""
+    from fieldwise.cli import command
 
     os.chdir(config["folder"])
     os.environ.update(config["environment"])
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(config["arguments"])
-    if code:
-        raise CommandFailure(err.getvalue(), code)
-    return {"stdout": out.getvalue(), "stderr": err.getvalue()}
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        command(config["arguments"])
+    return out.getvalue(), err.getvalue()
 
 
 def _cause(failures: dict[int, Exception]) -> Exception:
-    """What ends the command because of the processes' errors, by rank; the sentence of a command is printed."""
-    causes = {rank: getattr(one, "_base_exc", one) for rank, one in failures.items()}
-    told = [one.args for one in causes.values() if isinstance(one, CommandFailure)]
+    """Of the processes' errors, by rank, the one that is not due to another's; one without a sentence gets one."""
+    causes: dict[int, Exception] = {rank: getattr(one, "_base_exc", one) for rank, one in failures.items()}
+    told = [one for one in causes.values() if isinstance(one, (FieldwiseError, OSError, MemoryError, ImportError))]
     if told:
-        sentence, code = min(told, key=lambda one: one[1] == EXIT_LOST)
-        sys.stderr.write(sentence)
-        return typer.Exit(code)
+        return min(told, key=lambda one: isinstance(one, LostProcessError))
     rank = min(causes)
     return LostProcessError(
         f"process {rank} is lost ({type(causes[rank]).__name__}: {first_line(causes[rank])}): see `ray status` and the "

@@ -28,7 +28,7 @@ from fieldwise.cli.options import (
     reading_words,
     reports_for,
 )
-from fieldwise.cli.processes import EngineName, in_process_group, launch_processes, train_on_ray
+from fieldwise.cli.processes import EngineName, launch_processes, train_on_ray
 from fieldwise.cli.show import console, print_json, row_counts, say, say_cautions, show_metrics
 from fieldwise.errors import ConfigError
 
@@ -97,10 +97,12 @@ def run(options: TrainOptions) -> None:
         return
     if launch_processes(options.processes):
         return
-    with in_process_group() as group:
+    from fieldwise.distributed.process_group import process_group
+
+    with process_group() as group:
         recipe = options.load()
         check_device(options.device, recipe.training.device)
-        if group is None or group.is_main_process:
+        if group is None or group.rank == 0:
             _run_here(options, recipe, group)
         else:
             _share(options, recipe, group)
@@ -112,13 +114,13 @@ def _share(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup") -> No
     from fieldwise.runs.pipeline import train_recipe
     from fieldwise.training.unfinished import Unfinished
 
-    with group.local_main_first("preparation"):
+    with group.first("preparation", on_machine=True):
         prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for(quiet=True))
     with group.active():
         done = train_recipe(recipe, prepared, unfinished=Unfinished.beside(options.folder(recipe)))
-    group.wait_for_main_process()
-    if done.result.stopped == "interrupted":
-        raise KeyboardInterrupt
+    with group.first("end"):
+        if done.result.stopped == "interrupted":
+            raise KeyboardInterrupt
 
 
 def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | None") -> None:
@@ -155,7 +157,8 @@ def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | No
         if done.chosen and not options.quiet and not interrupted:
             _tell_baseline(done, prepared)
         if group is not None:  # the others end when all is said: a launcher may end this process by one that has ended
-            group.wait_for_main_process()
+            with group.first("end"):
+                pass
     if unsaved is not None:
         raise unsaved
     if not (options.json or options.quiet):
@@ -178,7 +181,7 @@ def _trained(
     with reports_for(options.progress, quiet=quiet) as reports:
         reports.begin("preparation", run=recipe.name)
         cache = cache_for(quiet)
-        with nullcontext() if group is None else group.local_main_first("preparation"):
+        with nullcontext() if group is None else group.first("preparation", on_machine=True):
             prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache, reports=reports)
         preparing = time.perf_counter() - began
         if as_json:

@@ -169,7 +169,8 @@ class ShuffledRows:
                         continue
                     wanted = self.done(step + 1) - self.done(step)
                     take = min(wanted - taken, len(order) - at)
-                    held.append(self._picked(table, order[at : at + take][self.shard.within(wanted, taken)]))
+                    low, high = (max(0, row - taken) for row in self.shard.of(wanted))
+                    held.append(self._picked(table, order[at : at + take][low:high]))
                     at, taken = at + take, taken + take
                     if taken == wanted:
                         yield self._joined(held)

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,18 +20,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional as F
 
-from fieldwise.distributed.environment import BatchShard, DistributedEnvironment
+from fieldwise.distributed.environment import DistributedEnvironment
 from fieldwise.errors import ConfigError, LostProcessError, first_line
 
 __all__ = ["ProcessGroup", "all_gather_rows", "all_reduce", "current_group", "process_group", "span_of_rows"]
 
 TIMEOUT = timedelta(minutes=10)
-POLL_INTERVAL = timedelta(seconds=2)
 CURRENT: ContextVar["ProcessGroup | None"] = ContextVar("process_group", default=None)
 
 
@@ -43,12 +42,7 @@ def current_group() -> "ProcessGroup | None":
 class ProcessGroup:
     """The processes of one training, seen from one of them: all call the same methods in the same order.
 
-    Args:
-        rank: the number of this process, from 0; process 0 alone writes files.
-        size: how many there are.
-        local_rank: its number on its machine.
-        machine: the name of its machine.
-        pending_signals: received signals that the others do not know of.
+    Numbers count from 0, and process 0 alone writes files; `pending_signals` are those that the others do not know of.
     """
 
     rank: int
@@ -57,31 +51,11 @@ class ProcessGroup:
     machine: str = field(default_factory=lambda: f"{socket.gethostname()}/{os.environ.get('GROUP_RANK', '')}")
     pending_signals: list[int] = field(default_factory=list)
 
-    @property
-    def is_main_process(self) -> bool:
-        """Whether this is process 0."""
-        return self.rank == 0
-
-    @property
-    def shard(self) -> BatchShard:
-        """The rows of every batch that this process takes."""
-        return BatchShard(rank=self.rank, size=self.size)
-
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        """The sum of all processes' tensors, in place; equal to the bit in all of them."""
-        dist.all_reduce(tensor)
-        return tensor
-
     def all_gather(self, tensor: Tensor) -> Tensor:
         """All processes' tensors, which have one shape: [...] -> [size, ...]."""
         gathered = tensor.new_empty(self.size * tensor.numel())
         dist.all_gather_single(gathered, tensor.contiguous().view(-1))
         return gathered.view(self.size, *tensor.shape)
-
-    def all_gather_lengths(self, length: int) -> list[int]:
-        """How many rows each process has."""
-        lengths: list[int] = self.all_gather(torch.tensor([length])).flatten().tolist()
-        return lengths
 
     def all_gather_v(self, tensor: Tensor, lengths: Sequence[int]) -> Tensor:
         """All processes' rows one after another: [lengths[rank], ...] -> [sum of lengths, ...]."""
@@ -89,19 +63,10 @@ class ProcessGroup:
         gathered = self.all_gather(torch.cat([tensor, padding]) if len(padding) else tensor)
         return torch.cat([rows[:length] for rows, length in zip(gathered, lengths, strict=True)])
 
-    def broadcast(self, tensor: Tensor) -> Tensor:
-        """Process 0's tensor, in place."""
-        dist.broadcast(tensor, 0)
-        return tensor
-
-    def broadcast_object(self, value: Any) -> Any:
-        """Process 0's value, which JSON can hold."""
-        return self.all_gather_object(value if self.is_main_process else None)[0]
-
     def all_gather_object(self, value: Any) -> list[Any]:
         """The values of all processes, which JSON can hold; `torch.distributed` would unpickle them."""
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        lengths = self.all_gather_lengths(len(text))
+        lengths = self.all_gather(torch.tensor(len(text))).tolist()
         return [json.loads(bytes(part.tolist())) for part in torch.split(self.all_gather_v(text, lengths), lengths)]
 
     @contextlib.contextmanager
@@ -114,40 +79,24 @@ class ProcessGroup:
             CURRENT.reset(token)
 
     @contextlib.contextmanager
-    def first(self, what: str, *, goes: bool) -> Iterator[None]:
-        """A context that one process goes through before others, which wait for as long as it takes.
+    def first(self, what: str, *, on_machine: bool = False) -> Iterator[None]:
+        """A context that process 0 goes through before the others, or `on_machine` the first process of each machine.
 
-        A barrier of PyTorch's would give up after its timeout, and ignore signals.
-
-        Args:
-            what: a name for it, each used once.
-            goes: whether this process is the one.
+        The others wait for as long as it takes: a barrier of PyTorch's would give up, and ignore signals. Each name,
+        `what`, is used once.
         """
-        store, key = dist.distributed_c10d._get_default_store(), f"fieldwise/{what}"
+        goes = (self.local_rank if on_machine else self.rank) == 0
+        store, key = dist.distributed_c10d._get_default_store(), f"{what}/{self.machine if on_machine else ''}"
         while not (goes or store.check([key])):
-            with contextlib.suppress(dist.DistStoreError):  # it takes its time
-                store.wait([key], POLL_INTERVAL)
+            time.sleep(0.1)
         yield
         if goes:
             store.set(key, "done")
 
-    def local_main_first(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """A context that one process of each machine goes through before the others there; see `first`."""
-        return self.first(f"{what}/{self.machine}", goes=self.local_rank == 0)
-
-    def wait_for_main_process(self) -> None:
-        """Wait until process 0 has come here too; it does not wait."""
-        with self.first("end", goes=self.is_main_process):
-            pass
-
 
 @contextlib.contextmanager
 def explained_loss(size: int) -> Iterator[None]:
-    """A context in which an error of PyTorch's collectives becomes a sentence.
-
-    Errors:
-        LostProcessError: another of the `size` processes has ended or does not answer; it says why itself.
-    """
+    """A context in which an error of PyTorch's collectives becomes a LostProcessError: it says why itself."""
     try:
         yield
     except RuntimeError as e:
@@ -162,50 +111,47 @@ def explained_loss(size: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def process_group(environment: DistributedEnvironment) -> Iterator[ProcessGroup]:
-    """A context in which a process is one of several.
+def process_group() -> Iterator[ProcessGroup | None]:
+    """A context in which this process is one of several; None if it is alone. Only process 0 prints.
 
     Errors:
         ConfigError: the processes cannot meet. LostProcessError: another one has ended or does not answer.
     """
-    size, owned = environment.world_size, not dist.is_initialized()  # Ray Train has set it up
-    if owned:
-        # what is exchanged of the hosts' tensors takes Gloo; PyTorch's default has only that of an accelerator
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        try:
-            with _default_signals():
-                store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
-                attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-                store = PrefixStore(f"attempt_{attempt}", store)  # torchrun keeps one store over its restarts
-                dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
-        except (RuntimeError, ValueError) as e:
-            raise ConfigError(
-                f"the {size} processes could not meet at {os.environ.get('MASTER_ADDR')}:"
-                f"{os.environ.get('MASTER_PORT')} ({first_line(e)}): check that all of them were started and that the "
-                "address can be reached, or choose another port with torchrun's --master-port"
-            ) from None
-    if torch.cuda.is_available():  # a launcher may show each process its own GPU alone; `check_own_gpu` comes later
-        torch.cuda.set_device(environment.local_rank % torch.cuda.device_count())
-    try:
-        with explained_loss(size):
-            yield ProcessGroup(rank=environment.rank, size=size, local_rank=environment.local_rank)
-    finally:
-        if owned:
-            with contextlib.suppress(RuntimeError):
-                dist.destroy_process_group()
+    if (place := DistributedEnvironment.read()) is None:
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        if place.rank > 0:
+            nowhere = stack.enter_context(open(os.devnull, "w"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+            stack.enter_context(contextlib.redirect_stderr(nowhere))
+        if not dist.is_initialized():  # Ray Train has set it up
+            _meet(place.world_size)
+            stack.callback(dist.destroy_process_group)
+        if torch.cuda.is_available():  # a launcher may show each process its own GPU alone; one for two is found later
+            torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
+        stack.enter_context(explained_loss(place.world_size))
+        yield ProcessGroup(rank=place.rank, size=place.world_size, local_rank=place.local_rank)
 
 
-@contextlib.contextmanager
-def _default_signals() -> Iterator[None]:
-    """A context in which Ctrl-C and SIGTERM end this process at once: PyTorch would go on waiting for the others."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+def _meet(size: int) -> None:
+    """Set up PyTorch's process group. Ctrl-C and SIGTERM end this process at once: PyTorch would go on waiting."""
+    # what is exchanged of the hosts' tensors takes Gloo; PyTorch's default has only that of an accelerator
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        for number, handler in before.items():
-            if callable(handler):
-                signal.signal(number, signal.SIG_DFL)
-        yield
+        store, rank, _ = next(rendezvous("env://", timeout=TIMEOUT))
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps one store over its restarts
+        store = dist.PrefixStore(f"attempt_{attempt}", store)  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as e:
+        raise ConfigError(
+            f"the {size} processes could not meet at {os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')} "
+            f"({first_line(e)}): check that all of them were started and that the address can be reached, or choose "
+            "another port with torchrun's --master-port"
+        ) from None
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -218,27 +164,18 @@ def all_reduce(x: Tensor) -> Tensor:
     if current_group() is None:
         return x
     begun = functional.all_reduce(x, "sum", dist.distributed_c10d._get_default_group())
-    summed: Tensor = functional.wait_tensor(begun)  # type: ignore[no-untyped-call]
-    return summed
+    return functional.wait_tensor(begun)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def all_gather_rows(x: Tensor) -> Tensor:
-    """The rows of all processes in the order of the batch, with their gradients: [B, ...] -> [A, ...].
-
-    >>> all_gather_rows(torch.tensor([[1.0], [2.0]])).shape
-    torch.Size([2, 1])
-    """
+    """The rows of all processes in the order of the batch, with their gradients: [B, ...] -> [A, ...]."""
     first, rows = span_of_rows(len(x))
     return all_reduce(F.pad(x, (0, 0) * (x.dim() - 1) + (first, rows - first - len(x))))
 
 
 def span_of_rows(rows: int) -> tuple[int, int]:
-    """How many rows of a batch come before those of this process, which has `rows`, and how many all processes have.
-
-    >>> span_of_rows(3)
-    (0, 3)
-    """
+    """How many rows of a batch come before those of this process, which has `rows`, and how many all processes have."""
     if (group := current_group()) is None:
         return 0, rows
-    lengths = group.all_gather_lengths(rows)
+    lengths = group.all_gather(torch.tensor(rows)).tolist()
     return sum(lengths[: group.rank]), sum(lengths)

@@ -6,6 +6,7 @@ Letters: B rows of this process, A rows of all, C units, P processes.
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
@@ -40,7 +41,7 @@ class GlobalBatchNorm(nn.BatchNorm1d):
         input = input.to(torch.promote_types(input.dtype, torch.float32))  # noqa: A001  # statistics are not in 16 bits
         rows, mean, var = _moments(input.detach(), group)
         self._remember(rows, mean, var)
-        found: Tensor = _Normalize.apply(input, mean, torch.rsqrt(var + self.eps), rows, group)  # type: ignore[no-untyped-call]
+        found: Tensor = _Normalize.apply(input, mean, torch.rsqrt(var + self.eps), rows)  # type: ignore[no-untyped-call]
         return found if self.weight is None else found * self.weight + self.bias
 
     @torch.no_grad()
@@ -58,19 +59,19 @@ class _Normalize(torch.autograd.Function):
     """`(x - mean) / deviation` of all processes' rows; its gradient takes part in both."""
 
     @staticmethod
-    def forward(ctx: Any, x_BC: Tensor, mean_C: Tensor, scale_C: Tensor, rows: int, group: ProcessGroup) -> Tensor:
+    def forward(ctx: Any, x_BC: Tensor, mean_C: Tensor, scale_C: Tensor, rows: int) -> Tensor:
         y_BC = (x_BC - mean_C) * scale_C
         ctx.save_for_backward(y_BC, scale_C)
-        ctx.rows, ctx.group = rows, group
+        ctx.rows = rows
         return y_BC
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         y_BC, scale_C = ctx.saved_tensors
-        group: ProcessGroup = ctx.group
-        sums_2C = group.all_reduce(torch.stack([grads[0].sum(0), (grads[0] * y_BC).sum(0)]))
+        sums_2C = torch.stack([grads[0].sum(0), (grads[0] * y_BC).sum(0)])
+        dist.all_reduce(sums_2C)
         mean_2C = sums_2C / ctx.rows
-        return (grads[0] - mean_2C[0] - y_BC * mean_2C[1]) * scale_C, None, None, None, None
+        return (grads[0] - mean_2C[0] - y_BC * mean_2C[1]) * scale_C, None, None, None
 
 
 def normalize_over_processes(network: nn.Module) -> None:

@@ -357,7 +357,7 @@ def _fit(
 ) -> FitResult:
     """A training; with the first one's result in place of validation rows, the second. Process 0 writes checkpoints."""
     second, world, checkpoints = isinstance(valid, FitResult), current_group(), None
-    if unfinished is not None and (world is None or world.is_main_process):
+    if unfinished is not None and (world is None or world.rank == 0):
         checkpoints = Checkpoints(
             place=unfinished,
             name="second" if second else "first",

@@ -92,7 +92,7 @@ class Training:
         """Check the settings, and make what the steps need."""
         network, settings, began = self.network, self.settings, time.perf_counter()
         window, self.processes = window_rows(self.train, settings.shuffle_rows), current_group()
-        shard = BatchShard() if self.processes is None else self.processes.shard
+        shard = BatchShard() if self.processes is None else BatchShard(self.processes.rank, self.processes.size)
         self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed, shard=shard)
         self.monitor = monitored(settings, self.objective, grouped=self.valid_group is not None)
         check_batch_norm(network, len(self.train), settings.batch_size)

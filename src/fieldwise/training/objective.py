@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fieldwise.data.table import EncodedTable, batch_starts
+from fieldwise.distributed.environment import BatchShard
 from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
@@ -162,8 +163,8 @@ def evaluate(
         batches = _counted(table.batches(SCORING_BATCH), scored)
         return metrics_of(score_batches(network, batches), table, objective, group, loss)
     scores = _scores_of_all(network, table, processes)
-    metrics = metrics_of(scores, table, objective, group, loss) if processes.is_main_process else None
-    found: dict[str, float] = processes.broadcast_object(metrics)
+    metrics = None if processes.rank else metrics_of(scores, table, objective, group, loss)
+    found: dict[str, float] = processes.all_gather_object(metrics)[0]
     return found
 
 
@@ -179,12 +180,12 @@ def _counted(
 def _scores_of_all(network: nn.Module, table: EncodedTable, group: ProcessGroup) -> np.ndarray:
     """Scores of all rows; each process computes those of some batches."""
     starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
-    low, high = group.shard.of(len(starts) - 1)
+    low, high = BatchShard(group.rank, group.size).of(len(starts) - 1)
     edges = starts[low : high + 1]
     scores = torch.from_numpy(score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges))))
     assert table.y is not None, "checked before"
     labels = table.y.shape[1]
-    every = group.all_gather_v(scores.reshape(-1, labels), group.all_gather_lengths(len(scores)))
+    every = group.all_gather_v(scores.reshape(-1, labels), group.all_gather(torch.tensor(len(scores))).tolist())
     return (every[:, 0] if labels == 1 else every).numpy()
 
 

@@ -2,8 +2,6 @@
 
 Gradients are summed and equal to the bit in all processes: parameters that move as a whole travel as one buffer; of
 embedding tables that move by rows, ids and rows travel.
-
-Letters: N ids of this process, A ids of all, D width of a table.
 """
 
 import hashlib
@@ -11,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from fieldwise.distributed.process_group import ProcessGroup
@@ -22,19 +21,11 @@ from fieldwise.training.interrupts import Signals
 from fieldwise.training.optimizers import RunOptimizer
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["GradientSync", "broadcast_parameters", "check_own_gpu", "check_same_on_all_ranks", "latest_checkpoint"]
+__all__ = ["GradientSync", "broadcast_parameters", "check_same_on_all_ranks", "latest_checkpoint"]
 
 
 def check_same_on_all_ranks(group: ProcessGroup, facts: Mapping[str, Any]) -> None:
-    """Check that all processes have the facts of process 0.
-
-    Args:
-        group: the processes.
-        facts: nested plain values: settings, digests of rows, versions.
-
-    Errors:
-        ConfigError: in all processes; it names the first that differs, and what does.
-    """
+    """Check that all processes have the facts of process 0, nested plain values; else a ConfigError names one."""
     every = group.all_gather_object(facts)
     for rank, own in enumerate(every):
         if unequal := differences(every[0], own):
@@ -50,8 +41,7 @@ def check_same_on_all_ranks(group: ProcessGroup, facts: Mapping[str, Any]) -> No
 def broadcast_parameters(network: nn.Module, group: ProcessGroup, settings: TrainingSettings) -> None:
     """Give a network the weights of process 0, and let what reads a whole batch read all processes' rows.
 
-    Errors:
-        ConfigError: batches that cannot be shared, or a layer that cannot.
+    Batches, a device or a layer that cannot be shared are a ConfigError in all processes.
     """
     if settings.batch_size < group.size:
         raise ConfigError(
@@ -59,68 +49,45 @@ def broadcast_parameters(network: nn.Module, group: ProcessGroup, settings: Trai
             f"{settings.batch_size}: raise it, or start fewer processes"
         )
     device = device_of(network)
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in ("cpu", "cuda") or ":" in settings.device:
         raise ConfigError(
-            f"several processes share a training on CPUs or on CUDA's GPUs, found device = {device.type!r}"
+            f"each of the {group.size} processes trains on the CPU or takes a GPU of its own, found training.device = "
+            f"{settings.device!r}: set it to cpu, or to cuda, and say by CUDA_VISIBLE_DEVICES which GPUs there are"
         )
-    if device.type == "cuda":
-        check_own_gpu(group, str(torch.cuda.get_device_properties(device).uuid))
-    if ":" in settings.device:
-        raise ConfigError(
-            f"each of the {group.size} processes takes a GPU of its own, found training.device = {settings.device!r}, "
-            "which is one: leave the number out, and say by CUDA_VISIBLE_DEVICES which GPUs there are"
-        )
+    if device.type == "cuda":  # NCCL may hang by a shared one
+        every = group.all_gather_object(str(torch.cuda.get_device_properties(device).uuid))
+        shared = [(every.index(gpu), rank) for rank, gpu in enumerate(every) if every.index(gpu) < rank]
+        if shared:
+            raise ConfigError(
+                f"each of the {group.size} processes needs a GPU of its own, but processes {shared[0][0]} and "
+                f"{shared[0][1]} would share one, which NCCL does not support: start at most as many processes on a "
+                "machine as it has GPUs, or train with --device cpu"
+            )
     normalize_over_processes(network)
     for tensor in network.state_dict().values():
-        group.broadcast(tensor)
-
-
-def check_own_gpu(group: ProcessGroup, gpu: str) -> None:
-    """Check that no two processes have one GPU: NCCL does not support that, and may hang by it.
-
-    Args:
-        group: the processes.
-        gpu: what tells this process's GPU from all others.
-
-    Errors:
-        ConfigError: in all processes.
-    """
-    every = group.all_gather_object(gpu)
-    for rank, one in enumerate(every):
-        if (first := every.index(one)) < rank:
-            raise ConfigError(
-                f"each of the {group.size} processes needs a GPU of its own, but processes {first} and {rank} would "
-                "share one, which NCCL does not support: start at most as many processes on a machine as it has GPUs, "
-                "or train with --device cpu"
-            )
+        dist.broadcast(tensor, 0)
 
 
 def latest_checkpoint(checkpoints: Checkpoints | None, group: ProcessGroup | None) -> State | None:
-    """The last whole checkpoint, which process 0 reads and the others are sent; see `Checkpoints.newest`.
-
-    Args:
-        checkpoints: None in other processes than 0, and where none are kept.
-        group: the processes; None for a process alone.
-    """
+    """The last whole checkpoint, which process 0 alone reads (`Checkpoints.newest`), and the others are sent."""
     state = None if checkpoints is None else checkpoints.newest()
     if group is None:
         return state
-    read = {} if state is None else state.tensors
-    kinds = {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in read.items()}
-    facts, kinds = group.broadcast_object([None if state is None else state.facts, kinds])
+    kinds = state and {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in state.tensors.items()}
+    facts, kinds = group.all_gather_object([state and state.facts, kinds])[0]
     if facts is None:
         return None
-    own = read or {name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, (shape, dtype) in kinds.items()}
-    return State(facts=facts, tensors={name: group.broadcast(own[name]) for name in kinds})
+    made = {name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, (shape, dtype) in kinds.items()}
+    found = state or State(facts=facts, tensors=made)
+    for name in kinds:
+        dist.broadcast(found.tensors[name], 0)
+    return found
 
 
 class GradientSync:
     """Sums losses and gradients over the processes of a training in each step.
 
-    Args:
-        group: the processes.
-        optimizer: it moves parameters as a whole, and tables with sparse gradients, one entry per id that was read.
-        seed: the run's seed.
+    The optimizer moves parameters as a whole, and tables with sparse gradients, one entry per id that was read.
 
     Attributes:
         signals: received signals, on which all processes act at the same step.
@@ -130,14 +97,8 @@ class GradientSync:
     def __init__(self, group: ProcessGroup, optimizer: RunOptimizer, seed: int) -> None:
         self.group, self.seed, self.share = group, seed, 0.0
         self.signals = Signals(noted=group.pending_signals)  # also of the training before
-        lazy = [] if optimizer.lazy is None else optimizer.lazy.param_groups
-        self.tables: list[nn.Parameter] = [group["params"][0] for group in lazy]
-        dense = [p for p in optimizer.parameters if p.requires_grad]
-        self._kinds = {p.dtype: [q for q in dense if q.dtype == p.dtype] for p in dense}
-        self._flat = {
-            dtype: torch.empty(sum(p.numel() + 1 for p in group), dtype=dtype, device=group[0].device)
-            for dtype, group in self._kinds.items()
-        }
+        self.tables = [] if optimizer.lazy is None else [group["params"][0] for group in optimizer.lazy.param_groups]
+        self.dense = [p for p in optimizer.parameters if p.requires_grad]
 
     def begin(self, epoch: int, step: int, own: int, rows: int) -> None:
         """A step begins: this process has `own` of the batch's rows. Dropout's draws depend on step and process.
@@ -154,44 +115,25 @@ class GradientSync:
     @torch.no_grad()
     def __call__(self, loss: Tensor) -> Tensor:
         """Make gradients those of the whole batch; returns its loss, of which `loss` is this process's part."""
-        for dtype, parameters in self._kinds.items():
-            self._sum(parameters, self._flat[dtype])
-        self._gather_tables()
-        own = loss.detach() if self.share else torch.zeros_like(loss)  # the mean over no rows is not a number
-        both = self.group.all_reduce(torch.stack([own.double(), own.new_tensor(len(self.signals.noted)).double()]))
-        self.signals.agreed = bool(both[1] > 0)
-        return both[0].to(loss.dtype)
-
-    def _sum(self, parameters: list[nn.Parameter], flat: Tensor) -> None:
-        """Sum gradients that are whole; one that no process has stays None."""
-        count, sizes = len(parameters), [p.numel() for p in parameters]
-        views = [view.view_as(p) for view, p in zip(torch.split(flat[count:], sizes), parameters, strict=True)]
-        flat[:count] = flat.new_tensor([p.grad is not None for p in parameters])
-        for view, p in zip(views, parameters, strict=True):
-            if p.grad is None:
-                view.zero_()
-            else:
-                view.copy_(p.grad)
-        self.group.all_reduce(flat)
-        for view, p, having in zip(views, parameters, flat[:count].tolist(), strict=True):
-            p.grad = view if having else None
+        if self.tables:
+            self._gather_tables()
+        own = loss if self.share else torch.zeros_like(loss)  # the mean over no rows is not a number
+        facts = [len(self.signals.noted), *(p.grad is not None for p in self.dense)]
+        grads = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.dense]
+        summed = torch.cat([own.view(1), own.new_tensor(facts), *grads])
+        dist.all_reduce(summed)
+        noted, *having = summed[1 : 1 + len(facts)].tolist()
+        self.signals.agreed = noted > 0
+        whole = torch.split(summed[1 + len(facts) :], [p.numel() for p in self.dense])
+        for p, grad, had in zip(self.dense, whole, having, strict=True):
+            p.grad = grad.view_as(p).to(p.dtype) if had else None  # None if no process has one
+        return summed[0].to(loss.dtype)
 
     def _gather_tables(self) -> None:
-        """Gather the ids and rows of tables; those of tables that were read by the same ids travel together."""
-        if not self.tables:
-            return
+        """Gather the ids and rows of tables; an optimizer sums the rows of an id by the native operation."""
         none = torch.empty(0, dtype=torch.int64, device=self.tables[0].device)
-        grads = [
-            (none, t.new_empty(0, t.shape[1])) if t.grad is None else (t.grad._indices()[0], t.grad._values())
-            for t in self.tables
-        ]
-        alike = [k > 0 and torch.equal(ids, grads[k - 1][0]) for k, (ids, _) in enumerate(grads)]
-        gathered = self.group.all_gather(torch.tensor([[len(ids) for ids, _ in grads], alike]))
-        lengths, together = gathered[:, 0].t().tolist(), gathered[:, 1].all(0).tolist()
-        starts = [k for k, joined in enumerate(together) if not joined]
-        for start, end in zip(starts, [*starts[1:], len(grads)], strict=True):
-            ids = self.group.all_gather_v(grads[start][0], lengths[start]).view(1, -1)
-            rows = self.group.all_gather_v(torch.cat([rows for _, rows in grads[start:end]], 1), lengths[start])
-            tables = self.tables[start:end]
-            for table, own in zip(tables, torch.split(rows, [t.shape[1] for t in tables], 1), strict=True):
-                table.grad = torch.sparse_coo_tensor(ids, own, table.shape, check_invariants=False)
+        grads = [(none, t[:0]) if t.grad is None else (t.grad._indices()[0], t.grad._values()) for t in self.tables]
+        lengths = self.group.all_gather(torch.tensor([len(ids) for ids, _ in grads])).t().tolist()
+        for table, (ids, rows), each in zip(self.tables, grads, lengths, strict=True):
+            every = self.group.all_gather_v(ids, each).view(1, -1), self.group.all_gather_v(rows, each)
+            table.grad = torch.sparse_coo_tensor(*every, table.shape, check_invariants=False)

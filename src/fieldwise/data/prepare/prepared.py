@@ -570,7 +570,7 @@ def counted_files(
         to = _folder_of(scratch) / f"counts-{k}"
         to.mkdir()
         tasks.append({"schema": plain, "rows": str(file.path), "first": file.first, "to": str(to)})
-    for answer in engine.map(count_file, tasks):
+    for answer in engine(count_file, tasks):
         answers.append(answer)
         scratch.told(answer["rows"])
 
@@ -607,7 +607,7 @@ def encoded_files(
     for k, file in enumerate(rows.files):
         about = {"rows": str(file.path), "first": file.first, "encoder": str(encoder), "digest": digest}
         tasks.append({**about, "to": str(place / f"encoded-{k}")})
-    for file, answer in zip(rows.files, engine.map(encode_file, tasks), strict=True):
+    for file, answer in zip(rows.files, engine(encode_file, tasks), strict=True):
         yield slice(file.first, file.end), EncodedTable.open(Path(answer["path"]))
 
 
