@@ -18,7 +18,7 @@ from fieldwise.cli.signals import as_interrupts, die_by
 from fieldwise.distributed.environment import record_failure
 from fieldwise.errors import FieldwiseError, LostProcessError
 
-__all__ = ["INTERRUPTED", "LOST", "command", "ended", "main", "run"]
+__all__ = ["INTERRUPTED", "LOST", "ended", "execute", "main", "run"]
 
 MACHINE_FAULT = 1
 USER_FAULT = 2  # also when the disk or memory is full: the user can free some or ask for less
@@ -87,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; a user error is printed as one sentence without a traceback."""
-    return ended(partial(command, arguments), arguments)
+    return ended(partial(execute, arguments), arguments)
 
 
-def command(arguments: Sequence[str]) -> int | None:
+def execute(arguments: Sequence[str]) -> int | None:
     """Run a command and return its exit code, None for success; its errors are raised."""
     # Waiting OpenMP threads sleep instead of spinning: slightly slower on a free machine, much faster on a busy one.
     # The setting has an effect only if it is made before PyTorch is loaded.

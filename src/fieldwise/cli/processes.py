@@ -167,12 +167,12 @@ def train_on_ray(processes: int | None, *, gpus: bool, folder: Path) -> None:
 
 def _train_on_worker(config: dict[str, Any]) -> tuple[str, str]:
     """Run the command in a worker of Ray Train; returns what it prints on standard output, and on standard error."""
-    from fieldwise.cli import command
+    from fieldwise.cli import execute
 
     os.chdir(config["folder"])
     os.environ.update(config["environment"])
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-        command(config["arguments"])
+        execute(config["arguments"])
     return out.getvalue(), err.getvalue()
 
 
