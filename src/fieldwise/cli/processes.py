@@ -152,7 +152,7 @@ def train_on_ray(processes: int | None, *, gpus: bool, folder: Path) -> None:
         trainer = ray.train.torch.TorchTrainer(
             _train_on_worker,
             train_loop_config={"arguments": list(GIVEN), "environment": passed, "folder": str(Path.cwd())},
-            scaling_config=ray.train.ScalingConfig(processes, use_gpu=gpus, resources_per_worker=resources),
+            scaling_config=ray.train.ScalingConfig(num_workers=processes, use_gpu=gpus, resources_per_worker=resources),
             run_config=ray.train.RunConfig(name="fieldwise", storage_path=storage),
         )
         try:
@@ -178,12 +178,12 @@ def _train_on_worker(config: dict[str, Any]) -> tuple[str, str]:
 
 def _cause(failures: dict[int, Exception]) -> Exception:
     """Of the processes' errors, by rank, the one that is not due to another's; one without a sentence gets one."""
-    causes: dict[int, Exception] = {rank: getattr(one, "_base_exc", one) for rank, one in failures.items()}
-    told = [one for one in causes.values() if isinstance(one, (FieldwiseError, OSError, MemoryError, ImportError))]
+    told = [one for one in failures.values() if isinstance(one, (FieldwiseError, OSError, MemoryError, ImportError))]
     if told:
         return min(told, key=lambda one: isinstance(one, LostProcessError))
-    rank = min(causes)
+    rank = min(failures)
+    why = failures[rank]
     return LostProcessError(
-        f"process {rank} is lost ({type(causes[rank]).__name__}: {first_line(causes[rank])}): see `ray status` and the "
-        "machine's memory; the same command resumes from the last checkpoint, if there is one"
+        f"process {rank} is lost ({type(why).__name__}: {first_line(why)}): see `ray status` and the machine's "
+        "memory; the same command resumes from the last checkpoint, if there is one"
     )
