@@ -199,25 +199,14 @@ def run(options: argparse.Namespace) -> int:
     work = options.work.absolute() / "run"
     shutil.rmtree(work, ignore_errors=True)
     recipe = write_recipe(work / "recipe.toml", options.data, options.model, options.memory)
-    words = [
-        sys.executable,
-        "-m",
-        "fieldwise",
-        "train",
-        recipe,
-        "--out",
-        work / "bundle",
-        "--progress",
-        "json",
-        "--json",
-    ]
+    words = ["train", recipe, "--out", work / "bundle", "--progress", "json", "--json"]
     words += [word for setting in options.set or () for word in ("--set", setting)]
     words += ["--processes", options.processes] if options.processes > 1 else []
     threads = str(max(1, options.threads // options.processes))
     (work / "tmp").mkdir()
     env = {**os.environ, "XDG_CACHE_HOME": str(work / "cache"), "TMPDIR": str(work / "tmp")}
     env |= {"POLARS_MAX_THREADS": threads, "OMP_NUM_THREADS": threads}
-    done = watched(list(map(str, words)), env).checked()
+    done = watched([sys.executable, "-m", "fieldwise", *map(str, words)], env).checked()
     record = json.loads(done.out)
     rows = pl.scan_parquet(options.data / "*.parquet").select(pl.len()).collect().item()
     counted = sum(record["counts"][f"{part}_rows"] for part in ("train", "valid", "test"))
