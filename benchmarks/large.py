@@ -43,9 +43,7 @@ ITEM = 13  # the first so many categories are the item's, for models with two to
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(words)
-    options.words = words
+    options = parser().parse_args(arguments)
     status: int = options.run(options)
     return status
 
@@ -215,7 +213,7 @@ def run(options: argparse.Namespace) -> int:
     found = {"rows": rows} | measures(done, record)
     found["bytes"]["disk"] = sum(one.stat().st_size for one in work.rglob("*") if one.is_file())
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    about = {"command": " ".join(["python -m benchmarks.large", *options.words]), "environment": environment()}
+    about = {"command": " ".join(["python -m benchmarks.large", *sys.argv[1:]]), "environment": environment()}
     with options.json.open("a", encoding="utf-8") as file:
         file.write(json.dumps({**about, **found}) + "\n")
     print(f"{rows:,} rows")

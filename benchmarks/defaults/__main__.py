@@ -10,7 +10,7 @@ from benchmarks.defaults.baselines import BASELINE_FITS
 from benchmarks.defaults.page import body, page
 from benchmarks.defaults.runs import MODELS, Rows, applies, kept_run, rows_of, summary
 from benchmarks.defaults.tables import TABLES
-from benchmarks.results import load, merge
+from benchmarks.results import load, merge, say
 from fieldwise.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = {name: summary(options.store, options.tag, name) for name in options.tables}
         print(body({name: one for name, one in found.items() if one is not None}))
         return 0
-    _note(f"tables: {', '.join(options.tables)}")
+    say(f"tables: {', '.join(options.tables)}")
     for name in options.tables:
         _run_table(name, options)
     return 0
@@ -82,7 +82,7 @@ def _run_table(name: str, options: argparse.Namespace) -> None:
             found = kept_run(rows, model, seed, **words) if applies(model, rows.schema) else None
             if found is not None:
                 test = found["test"]
-                _note(
+                say(
                     f"{name} {model} seed {seed}: AUC {test['auc']:.4f}, logloss {test['logloss']:.4f}, "
                     f"ECE {test['ece']:.4f}, {found['seconds']:.1f} s"
                 )
@@ -92,14 +92,10 @@ def _write(options: argparse.Namespace) -> None:
     for name in options.tables if options.tag else ():
         found = summary(options.store, options.tag, name)
         if found is None:
-            _note(f"{name}: no runs of {options.tag}")
+            say(f"{name}: no runs of {options.tag}")
         else:
             merge(options.json, name, found, PART)
     write_atomically(options.page, page(load(options.json, PART)).encode())
-
-
-def _note(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

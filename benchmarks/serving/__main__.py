@@ -135,15 +135,14 @@ def serving(name: str, options: argparse.Namespace) -> Iterator[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    folder = options.folder.resolve()
-    command = [sys.executable, "-m", "benchmarks.serving.plain", str(folder), str(port), str(options.threads)]
+    at = options.folder.resolve()
+    words = ["benchmarks.serving.plain", at, port, options.threads]
     if name == "fieldwise":
-        own = ["autoint", "--prerank", "inttower", "--index", "index", "--users", "users.parquet"]
-        own += ["--port", str(port), *options.serve]
-        command = [sys.executable, "-m", "fieldwise", "serve", *own]
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environ = {**os.environ, "PYTHONPATH": paths, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(options.threads)}
-    with subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.DEVNULL) as process:
+        words = ["fieldwise", "serve", at / "autoint", "--prerank", at / "inttower", "--index", at / "index"]
+        words += ["--users", at / "users.parquet", "--port", port, *options.serve]
+    command = [sys.executable, "-m", *map(str, words)]
+    environ = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(options.threads)}
+    with subprocess.Popen(command, cwd=ROOT, env=environ, stderr=subprocess.DEVNULL) as process:
         try:
             for _ in range(600):
                 with contextlib.suppress(httpx.TransportError):

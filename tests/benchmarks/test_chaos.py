@@ -36,7 +36,7 @@ def test_the_least_of_an_attack_on_a_server_finds_nothing_broken():
 def test_a_broken_promise_is_a_status(monkeypatch, capsys, broken, late, status):
     found = [Outcome(name="one", tried=2, broken=broken, late=late, figures={"rate": 2.25, "kinds": {"a": 1}})]
     monkeypatch.setattr("benchmarks.chaos.__main__.campaign", lambda *_: found)
-    assert main(["--quick"]) == status
+    assert main(["--minutes", "0.2"]) == status
     said = capsys.readouterr().out
     assert "rate 2.2, kinds 1 x a" in said
     assert ("BROKEN" in said) == bool(status)
