@@ -16,7 +16,7 @@ import torch
 from benchmarks.case import MACHINE, Contender, Settings
 from benchmarks.cases import CASES, GPU_CASES
 from benchmarks.page import number, page
-from benchmarks.results import load, merge, record
+from benchmarks.results import load, merge, record, say
 from benchmarks.turns import Outcome, take_turns
 from fieldwise.storage.files import write_atomically
 
@@ -56,15 +56,11 @@ def parser() -> argparse.ArgumentParser:
     runs = commands.add_parser("run", help="measure cases and merge them into the results")
     runs.add_argument("cases", nargs="+", metavar="CASE", help=f"{', '.join(EVERY)}; all (of the CPU); gpu")
     runs.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to merge into")
-    runs.add_argument(
-        "--size", choices=REPEATS, default="full", help="quick: a minute or less; tiny: only tests that it runs"
-    )
+    runs.add_argument("--size", choices=REPEATS, default="full", help="quick: a minute or less; tiny: for tests")
     runs.add_argument("--rows", type=int, help="number of rows, in cases with rows")
     runs.add_argument("--threads", type=int, default=2)
     runs.add_argument("--repeats", type=int, help="number of rounds; 7 at the full size")
-    runs.add_argument(
-        "--only", action="append", metavar="CONTENDER", help="measure only this contender; may be repeated"
-    )
+    runs.add_argument("--only", action="append", metavar="CONTENDER", help="only this contender; may be repeated")
     writes = commands.add_parser("write", help="write the page from the results")
     writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to read")
     writes.add_argument("--page", type=Path, default=PAGE)
@@ -124,10 +120,6 @@ def write(results: Path, target: Path) -> int:
     write_atomically(target, page(ordered).encode())
     say(f"{target.name} written: {len(known)} of {len(EVERY)} cases measured")
     return 0
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,11 @@ def saved_frappe(settings: Settings) -> tuple[Log, str]:
     return log, str(path)
 
 
+def ours(name: str, function: str, options: Mapping[str, Any], **more: Any) -> Contender:
+    """A contender of `benchmarks.contenders.ours`."""
+    return Contender(name=name, make=f"ours:{function}", options={**options, **more})
+
+
 def afm_epoch(settings: Settings) -> Case:
     """An epoch of AFM on Frappe: fieldwise, FuxiCTR, DeepCTR-Torch, a plain PyTorch loop."""
     log, folder = saved_frappe(settings)
@@ -87,10 +92,10 @@ def afm_epoch(settings: Settings) -> Case:
         "shuffling and batch assembly; FuxiCTR and DeepCTR-Torch get batches prepared in memory. FuxiCTR's step "
         "clips gradient norms, as its released code always does.",
         contenders=(
-            Contender(name="fieldwise", make="ours:epoch", options=own),
+            ours("fieldwise", "epoch", own),
             Contender(name=FUXICTR, make="fuxictr:epoch", options={**few, "model": "afm"}, peers=True),
             Contender(name="DeepCTR-Torch 0.3.0", make="deepctr_torch:epoch", options=few, peers=True),
-            Contender(name=PLAIN, make="ours:plain_afm_epoch", options=few),
+            ours(PLAIN, "plain_afm_epoch", few),
         ),
         targets=(
             Target("fieldwise", FUXICTR, 20),
@@ -118,17 +123,9 @@ def autoint_epoch(settings: Settings) -> Case:
         f"those of an epoch's training steps over {len(log.y):,} rows; timings of fewer rows are scaled to an epoch. "
         "FuxiCTR gets batches prepared in memory.",
         contenders=(
-            Contender(name="fieldwise", make="ours:epoch", options=own),
-            Contender(
-                name="fieldwise, bfloat16",
-                make="ours:epoch",
-                options={**own, "training": BFLOAT16},
-            ),
-            Contender(
-                name="fieldwise, plain ops",
-                make="ours:epoch",
-                options={**own, "ops": "plain", "steps": few["steps"]},
-            ),
+            ours("fieldwise", "epoch", own),
+            ours("fieldwise, bfloat16", "epoch", own, training=BFLOAT16),
+            ours("fieldwise, plain ops", "epoch", own, ops="plain", steps=few["steps"]),
             Contender(name=FUXICTR, make="fuxictr:epoch", options={**few, "model": "autoint"}, peers=True),
         ),
         targets=(
@@ -153,7 +150,7 @@ def parquet_scoring(settings: Settings) -> Case:
     frame.with_columns(pl.col(names).cast(pl.String)).write_parquet(raw)
     pl.DataFrame({**{n: c.astype("int64") + 1 for n, c in columns.items()}, "y": log.y}).write_parquet(encoded)
     save_bundle(raw, settings.folder / "bundle", log)
-    own = {"bundle": str(settings.folder / "bundle"), "data": str(raw), "rows": rows}
+    own = {"folder": str(settings.folder), "rows": rows}
     theirs = {
         "log": str(settings.folder / "log.npz"),
         "data": str(encoded),
@@ -170,21 +167,9 @@ def parquet_scoring(settings: Settings) -> Case:
         "writes its scores.",
         measures=("seconds", "rows per second"),
         contenders=(
-            Contender(
-                name="fieldwise",
-                make="ours:parquet",
-                options={**own, "ops": "auto", "out": str(settings.folder / "scores.parquet")},
-            ),
-            Contender(
-                name="fieldwise, bfloat16",
-                make="ours:parquet",
-                options={**own, "ops": "auto", "precision": "bfloat16", "out": str(settings.folder / "half.parquet")},
-            ),
-            Contender(
-                name="fieldwise, plain ops",
-                make="ours:parquet",
-                options={**own, "ops": "plain", "out": str(settings.folder / "plain-scores.parquet")},
-            ),
+            ours("fieldwise", "parquet", own, out="scores.parquet"),
+            ours("fieldwise, bfloat16", "parquet", own, out="half.parquet", precision="bfloat16"),
+            ours("fieldwise, plain ops", "parquet", own, out="plain-scores.parquet", ops="plain"),
             Contender(name=FUXICTR, make="fuxictr:predict", options=theirs, peers=True),
         ),
         targets=(Target("fieldwise", FUXICTR, 10),),
@@ -209,10 +194,6 @@ def preparing(settings: Settings) -> Case:
         for k, block in enumerate(blocks(rows)):
             block.drop(TIME).write_csv(file, include_header=k == 0)
     options = {"path": str(path), "rows": rows}
-    own = [
-        Contender(name=name, make="ours:encoding", options={**options, "by": name})
-        for name in ("fieldwise", "scikit-learn")
-    ]
     # One run of a slow contestant takes minutes at the full size, so all contestants get the same few rounds.
     return Case(
         title=f"Encoding {rows:,} rows of 39 columns from a CSV file",
@@ -220,7 +201,8 @@ def preparing(settings: Settings) -> Case:
         "and encoded to disk. FuxiCTR 2.3.10 runs on Polars 1, since its CSV reader uses an argument that Polars 2 "
         "removed; its numbers are scaled by its `StandardScaler`, missing ones filled with 0.",
         contenders=(
-            *own,
+            ours("fieldwise", "encoding", options, by="fieldwise"),
+            ours("scikit-learn", "encoding", options, by="scikit-learn"),
             Contender(name=FUXICTR, make="fuxictr:preprocess", options=options, peers=True),
         ),
         targets=(

@@ -46,18 +46,9 @@ def number(value: float) -> str:
     >>> number(1234567.0), number(12.345), number(0.0123456), number(5.0)
     ('1,234,567', '12.3', '0.0123', '5')
     """
-    if value == 0:
-        return "0"
     if abs(value) >= 100:
         return f"{value:,.0f}"
-    if abs(value) < 1e-4:
-        return f"{value:.2e}"
-    digits = 3 - len(str(int(abs(value)))) if abs(value) >= 1 else 2 - _exponent(abs(value))
-    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
-
-
-def _exponent(value: float) -> int:
-    return int(f"{value:e}".split("e")[1])
+    return f"{value:.2e}" if 0 < abs(value) < 1e-4 else f"{value:.3g}"
 
 
 def page(results: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from fieldwise.runs.environment import commit, machine
 from fieldwise.runs.records import RunRecord
 from fieldwise.storage.files import write_atomically
 
-__all__ = ["FORMAT", "environments", "judge", "load", "merge", "record", "summarize"]
+__all__ = ["FORMAT", "environments", "judge", "load", "merge", "record", "say", "summarize"]
 
 FORMAT = 1
 
@@ -95,3 +96,8 @@ def merge(path: Path, name: str, found: dict[str, Any], part: str = "cases") -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     text = f'{{"format": {FORMAT}, {json.dumps(part)}: {{\n' + ",\n".join(lines) + "\n}}\n"
     write_atomically(path, text.encode())
+
+
+def say(sentence: str) -> None:
+    """Tell about progress, on standard error."""
+    print(sentence, file=sys.stderr, flush=True)

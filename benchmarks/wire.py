@@ -1,11 +1,19 @@
-"""Clients of a server by HTTP/1.1 written by hand: requests as bytes, and answers read no further than is needed."""
+"""Clients of a server by HTTP/1.1 written by hand: requests as bytes, and answers read no further than is needed.
+
+`python -m benchmarks.wire PORT CLIENTS SECONDS BODIES` posts the bodies of a JSON file (a list) to `/v1/recommend`, one
+after the other on each connection, and prints requests per second, percentiles of the latency in milliseconds and
+counts of statuses.
+"""
 
 import asyncio
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,3 +95,16 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
     headers = {name.strip().lower(): value.strip() for name, _, value in fields}
     body = await reader.readexactly(int(headers.get(b"content-length", b"0")))
     return Answer(int(first.split()[1]), headers, body)
+
+
+async def load(port: int, clients: int, seconds: float, bodies: list[dict[str, Any]]) -> dict[str, object]:
+    """Ask for recommendations for some seconds."""
+    found, requests, began = Seen(), cycle([recommend(body) for body in bodies]), time.perf_counter()
+    await asyncio.gather(*(found.ask(port, requests, began + seconds) for _ in range(clients)))
+    rate = len(found.seconds) / (time.perf_counter() - began)
+    return {"rate": rate, **found.percentiles(), "statuses": dict(found.statuses)}
+
+
+if __name__ == "__main__":
+    asked = json.loads(Path(sys.argv[4]).read_text("utf-8"))
+    print(json.dumps(asyncio.run(load(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), asked))))

@@ -49,11 +49,10 @@ ATTACKS: dict[str, Attack] = {
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    found = campaign(options.only or ATTACKS, Size(min(1.0, options.minutes / MINUTES), options.seed))
+    found = campaign(options.only or ATTACKS, Size(options.minutes / MINUTES, options.seed))
     print(table(found))
     about = {
         "command": " ".join(["python -m benchmarks.chaos", *(sys.argv[1:] if arguments is None else arguments)]),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cores": len(CORES),
         "environment": environment(),
         "outcomes": [asdict(one) for one in found],
@@ -81,12 +80,9 @@ def campaign(names: Iterable[str], size: Size) -> list[Outcome]:
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
-    found.add_argument("--minutes", type=float, default=MINUTES, help=f"about how long; everything takes {MINUTES:g}")
-    found.add_argument("--quick", dest="minutes", action="store_const", const=0.2, help="the least of everything")
+    found.add_argument("--minutes", type=float, default=MINUTES, help=f"of {MINUTES:g} for all; more ask for more")
     found.add_argument("--seed", type=int, default=0)
-    found.add_argument(
-        "--only", nargs="+", choices=ATTACKS, metavar="ATTACK", help="these attacks alone: " + ", ".join(ATTACKS)
-    )
+    found.add_argument("--only", nargs="+", choices=ATTACKS, metavar="ATTACK", help=f"of {', '.join(ATTACKS)} these")
     found.add_argument("--json", type=Path, help="a file for all figures")
     return found
 

@@ -1,12 +1,13 @@
 """Stores that lie, hang and die under the server: one user's row is that user's alone, and all is well afterwards."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from serving.commands import Running
 from serving.servers import Server, postgres_server, redis_server
 from serving.test_store_rows import UNREADABLE_ROWS
 
@@ -83,11 +84,9 @@ def outage(folder: Path, name: str, store: Server, seconds: float) -> Outcome:
     return one
 
 
-@contextmanager
-def over(folder: Path, url: str, *more: object) -> Iterator[Any]:
+def over(folder: Path, url: str, *more: object) -> AbstractContextManager[Running]:
     """The cascade with users of a store."""
-    with served(folder, "ranker", "--prerank", "tower", "--index", "ix", "--users", url, *USERS, *more) as server:
-        yield server
+    return served(folder, "ranker", "--prerank", "tower", "--index", "ix", "--users", url, *USERS, *map(str, more))
 
 
 def lie_in_redis(store: Any) -> str:

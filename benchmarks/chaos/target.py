@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,8 @@ def prepare(folder: Path) -> None:
     tower.save(folder / "tower")
     make(AFM(embedding_dim=4, attention_dim=3), seed=5).save(folder / "ranker")
     build_index(tower, catalogue(ITEMS), folder / "ix")
-    users().write_parquet(folder / "users.parquet")
-
-
-def users() -> pl.DataFrame:
-    """The known users."""
-    history = [f"i{k % 29}|i{k % 7}" for k in range(USERS)]
-    return pl.DataFrame({"user": [f"u{k}" for k in range(USERS)], "history": history})
+    users = [{"user": f"u{k}", "history": f"i{k % 29}|i{k % 7}"} for k in range(USERS)]
+    pl.DataFrame(users).write_parquet(folder / "users.parquet")
 
 
 @contextmanager
@@ -47,15 +42,11 @@ def served(folder: Path, *arguments: str, **environment: str) -> Iterator[Runnin
         yield running
 
 
-def pin(cores: set[int]) -> Callable[[], None] | None:
-    """Calls that restrict the current process to some cores; None where the system has no such call."""
-    return (lambda: os.sched_setaffinity(0, cores)) if hasattr(os, "sched_setaffinity") else None
-
-
 def start(module: str, *arguments: object) -> "subprocess.Popen[str]":
     """A module of this package as a process on the other cores; its standard output is JSON."""
     command = [sys.executable, "-m", f"benchmarks.chaos.{module}", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=pin(OTHER_CORES))
+    pinned = (lambda: os.sched_setaffinity(0, OTHER_CORES)) if hasattr(os, "sched_setaffinity") else None
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=pinned)
 
 
 def result(process: "subprocess.Popen[str]", seconds: float) -> dict[str, Any]:

@@ -63,14 +63,14 @@ def trainings(folder: Path, rounds: int) -> Outcome:
     one, left = Outcome(name="train --out twice at once", tried=rounds), Counter[str]()
     alone = {seed: folder / f"alone{seed}" for seed in SEEDS}
     for seed, place in alone.items():
-        ((status, said),) = together([fit(seed, place)])
+        ((status, said),) = together([seed], place)
         if status:
             one.broken.append(said)
             return one
     expected = {seed: Bundle.load(place) for seed, place in alone.items()}
     for number in range(rounds):
         place = folder / f"trained{number}"
-        ends = together([fit(seed, place) for seed in SEEDS])
+        ends = together(SEEDS, place)
         try:
             seeds = [seed for seed, bundle in expected.items() if same_weights(Bundle.load(place), bundle)]
         except FieldwiseError as e:
@@ -80,11 +80,6 @@ def trainings(folder: Path, rounds: int) -> Outcome:
         left[", ".join(seeds) or "neither"] += 1
     one.figures |= {"seed_left": dict(left)}
     return one
-
-
-def fit(seed: str, place: Path) -> list[str]:
-    """The words of a small training."""
-    return ["train", "simulated/fm", "--seed", seed, "--out", str(place), *FITS]
 
 
 def training_faults(ends: Mapping[str, tuple[int, str]], left: Sequence[str]) -> list[str]:
@@ -110,17 +105,11 @@ def same_weights(one: Bundle, other: Bundle) -> bool:
     return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
 
 
-def together(commands: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
-    """Exit statuses and outputs of commands of fieldwise that start at once."""
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-m", "fieldwise", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for words in commands
-    ]
+def together(seeds: Sequence[str], place: Path) -> list[tuple[int, str]]:
+    """Exit statuses and outputs of small trainings into one folder that start at once."""
+    command = [sys.executable, "-m", "fieldwise", "train", "simulated/fm", "--out", str(place), *FITS, "--seed"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    children = [subprocess.Popen([*command, seed], text=True, **pipes) for seed in seeds]
     said = [child.communicate(timeout=300)[0] for child in children]
     return [(child.returncode, text[-500:]) for child, text in zip(children, said, strict=True)]
 

@@ -2,8 +2,6 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -12,23 +10,11 @@ import torch
 from benchmarks.case import Timed, steps_to_time
 from benchmarks.log import Log
 
+sys.modules["requests"] = ModuleType("requests")  # with the real one the package asks a registry for its newest version
+from deepctr_torch.inputs import SparseFeat  # noqa: E402
+from deepctr_torch.models import AFM  # noqa: E402
 
-@contextmanager
-def without_requests() -> Iterator[None]:
-    """On import the package asks a registry for its newest version; a replaced `requests` prevents this."""
-    before = sys.modules.get("requests")
-    sys.modules["requests"] = ModuleType("requests")
-    try:
-        yield
-    finally:
-        del sys.modules["requests"]
-        if before is not None:
-            sys.modules["requests"] = before
-
-
-with without_requests():
-    from deepctr_torch.inputs import SparseFeat
-    from deepctr_torch.models import AFM
+del sys.modules["requests"]
 
 
 def build(log: Log, settings: dict[str, Any]) -> AFM:

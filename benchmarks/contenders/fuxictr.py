@@ -167,11 +167,8 @@ def epoch(options: dict[str, Any]) -> Timed:
 
 def predict(options: dict[str, Any]) -> Timed:
     """From a Parquet file of encoded rows, by its own loader, to a Parquet file of scores."""
-    model, data, rows = (
-        build(Log.open(options["log"]), "autoint", options["settings"]),
-        options["data"],
-        options["rows"],
-    )
+    data, rows = options["data"], options["rows"]
+    model = build(Log.open(options["log"]), "autoint", options["settings"])
 
     def turn() -> dict[str, float]:
         began = time.perf_counter()

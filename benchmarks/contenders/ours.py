@@ -3,6 +3,7 @@
 import itertools
 import tempfile
 import time
+import timeit
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -97,15 +98,15 @@ def watched(turn: Callable[[], dict[str, float]], device: torch.device) -> Calla
 
 def parquet(options: dict[str, Any]) -> Timed:
     """`fieldwise predict`: a bundle and a Parquet file of raw values to a Parquet file of keys and scores."""
-    bundle, data, out = (Path(options[name]) for name in ("bundle", "data", "out"))
-    precision = options.get("precision", "float32")
+    folder, precision = Path(options["folder"]), options.get("precision", "float32")
+    bundle, data, out = folder / "bundle", folder / "raw.parquet", folder / options["out"]
     wanted = predict.PredictOptions(bundle=bundle, data=data, out=out, reading=Reading(), precision=precision)
 
     def turn() -> dict[str, float]:
         out.unlink(missing_ok=True)
         torch.set_num_threads(options["threads"])
         began = time.perf_counter()
-        with use_ops(options["ops"]):
+        with use_ops(options.get("ops", "auto")):
             predict.run(wanted)
         seconds = time.perf_counter() - began
         if pl.scan_parquet(out).select(pl.len()).collect().item() != options["rows"]:
@@ -219,13 +220,8 @@ def rates(_: dict[str, Any]) -> Timed:
     low_a, low_b, low_out = (x[:SMALL, :SMALL].bfloat16().contiguous() for x in (a, b, out))
     source, target = torch.randn(2**24), torch.empty(2**24)
 
-    def best(work: Callable[[], object], times: int = 5) -> float:
-        found = []
-        for _ in range(times):
-            began = time.perf_counter()
-            work()
-            found.append(time.perf_counter() - began)
-        return min(found)
+    def best(work: Callable[[], object]) -> float:
+        return min(timeit.repeat(work, number=1, repeat=5))
 
     def turn() -> dict[str, float]:
         return {

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from benchmarks.defaults.baselines import BASELINE_FITS
 from benchmarks.defaults.page import body, page
-from benchmarks.defaults.runs import MODELS, Rows, applies, kept_run, rows_of
-from benchmarks.defaults.summary import summary
+from benchmarks.defaults.runs import MODELS, Rows, applies, kept_run, rows_of, summary
 from benchmarks.defaults.tables import TABLES
-from benchmarks.results import load, merge
+from benchmarks.results import load, merge, say
 from fieldwise.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[2]
@@ -28,11 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(options)
         return 0
     if options.command == "show":
-        names = [*options.tables, *(f"{name}@{options.max_rows}" for name in options.tables if options.max_rows)]
-        found = {name: summary(options.store, options.tag, name) for name in names}
+        found = {name: summary(options.store, options.tag, name) for name in options.tables}
         print(body({name: one for name, one in found.items() if one is not None}))
         return 0
-    _note(f"tables: {', '.join(options.tables)}")
+    say(f"tables: {', '.join(options.tables)}")
     for name in options.tables:
         _run_table(name, options)
     return 0
@@ -49,12 +47,10 @@ def _parser() -> argparse.ArgumentParser:
         default = None if command is writes else "now"
         command.add_argument("--tag", default=default, help="the name under which runs are stored")
         command.add_argument("--store", type=Path, default=STORE)
-    for command in (runs, shows):
-        command.add_argument("--max-rows", type=int, help="maximum rows of each table, sampled at random")
     known = {**MODELS, **BASELINE_FITS}
     runs.add_argument("--models", type=names_of(known), default=list(known), help=", ".join(known))
     runs.add_argument("--seeds", type=int, default=3)
-    runs.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
+    runs.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE", help="a setting, in TOML")
     runs.add_argument("--data-dir", type=Path, default=Path(os.environ.get("FIELDWISE_DATA", "data")))
     runs.add_argument("--threads", type=int, default=1)
     runs.add_argument("--again", action="store_true", help="repeat runs that are in the store")
@@ -81,13 +77,13 @@ def _run_table(name: str, options: argparse.Namespace) -> None:
     rows: Rows | None = None
     for seed in range(options.seeds):
         if rows is None or TABLES[name].by_seed:
-            rows = rows_of(TABLES[name], seed, options.data_dir, options.max_rows)
+            rows = rows_of(TABLES[name], seed, options.data_dir)
         for model in options.models:
             found = kept_run(rows, model, seed, **words) if applies(model, rows.schema) else None
             if found is not None:
                 test = found["test"]
-                _note(
-                    f"{rows.name} {model} seed {seed}: AUC {test['auc']:.4f}, logloss {test['logloss']:.4f}, "
+                say(
+                    f"{name} {model} seed {seed}: AUC {test['auc']:.4f}, logloss {test['logloss']:.4f}, "
                     f"ECE {test['ece']:.4f}, {found['seconds']:.1f} s"
                 )
 
@@ -96,14 +92,10 @@ def _write(options: argparse.Namespace) -> None:
     for name in options.tables if options.tag else ():
         found = summary(options.store, options.tag, name)
         if found is None:
-            _note(f"{name}: no runs of {options.tag}")
+            say(f"{name}: no runs of {options.tag}")
         else:
             merge(options.json, name, found, PART)
     write_atomically(options.page, page(load(options.json, PART)).encode())
-
-
-def _note(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One run: a model with default settings, or a baseline, on a table with a seed."""
+"""One run: a model with default settings, or a baseline, on a table with a seed; and the figures of a tag's runs."""
 
 import dataclasses
 import hashlib
@@ -13,7 +13,9 @@ import numpy as np
 import torch
 
 from benchmarks.defaults.baselines import BASELINE_FITS, Fit
-from benchmarks.defaults.tables import DevTable, corrected
+from benchmarks.defaults.tables import TABLES, DevTable, corrected
+from benchmarks.defaults.targets import judge, mean_of
+from benchmarks.results import environments
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, sigmoid
@@ -21,15 +23,16 @@ from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.environment import environment
 from fieldwise.runs.pipeline import fit_recipe
-from fieldwise.runs.recipe import Recipe, setting_path
+from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import RunRecord, Store
 from fieldwise.schema import Schema
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.result import result_to_plain
 
-__all__ = ["MODELS", "Rows", "applies", "kept_run", "key_of", "recipe_for", "rows_of", "store_of"]
+__all__ = ["MODELS", "Rows", "applies", "kept_run", "recipe_for", "rows_of", "summary"]
 
 MODELS = {name: name for name in ("lr", "fm", "afm", "autoint", "inttower")} | {"autoint-plus": "autoint+"}
+SEEDS = range(100)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,26 +40,19 @@ class Rows:
     """A table that is read, corrected, split and encoded."""
 
     table: DevTable
-    name: str
     schema: Schema
     prepared: Prepared
     digest: str
 
 
-def rows_of(table: DevTable, seed: int, data_dir: Path, max_rows: int | None = None) -> Rows:
-    """The table's rows for a seed, at most `max_rows` of its raw ones, sampled at random.
-
-    Tables that are not resampled for each seed use the rows of seed 0.
-    """
+def rows_of(table: DevTable, seed: int, data_dir: Path) -> Rows:
+    """The table's rows for a seed; tables that are not resampled for each seed use the rows of seed 0."""
     data_seed = seed if table.by_seed else 0
-    frame, name = table.read(data_dir, data_seed), table.name
-    if max_rows is not None and frame.height > max_rows:
-        some = np.random.default_rng(0).choice(frame.height, max_rows, replace=False)
-        frame, name = frame[np.sort(some)], f"{name}@{max_rows}"
+    frame = table.read(data_dir, data_seed)
     schema = corrected(frame, table)
     recipe = dataclasses.replace(_recipe(table, schema, "lr", {}), data_seed=data_seed)
     prepared = prepare_recipe(recipe, data_dir, frame)
-    return Rows(table=table, name=name, schema=schema, prepared=prepared, digest=data_digest(prepared))
+    return Rows(table=table, schema=schema, prepared=prepared, digest=data_digest(prepared))
 
 
 def data_digest(prepared: Prepared) -> str:
@@ -76,11 +72,8 @@ def applies(model: str, schema: Schema) -> bool:
 
 
 def recipe_for(rows: Rows, model: str, seed: int, sets: Sequence[str] = ()) -> Recipe:
-    """A minimal recipe: data, schema, split, and the model's name; and settings as KEY=VALUE, to try rules."""
-    over: dict[str, Any] = {}
-    for text in sets:
-        _set(over, text)
-    recipe = _recipe(rows.table, rows.schema, MODELS[model], over)
+    """A minimal recipe: data, schema, split, and the model's name; and settings as lines of TOML, to try rules."""
+    recipe = _recipe(rows.table, rows.schema, MODELS[model], tomllib.loads("\n".join(sets)))
     return dataclasses.replace(recipe, seed=seed, data_seed=seed if rows.table.by_seed else 0)
 
 
@@ -89,17 +82,6 @@ def _recipe(table: DevTable, schema: Schema, model: str, over: dict[str, Any]) -
     plain["model"] = {"name": model, **over.get("model", {})}
     recipe = Recipe.from_dict(plain, f"defaults/{table.name}/{model}")
     return dataclasses.replace(recipe, split=table.split, negatives=table.negatives)
-
-
-def _set(over: dict[str, Any], text: str) -> None:
-    key, _, value = text.partition("=")
-    *path, last = setting_path(key)
-    for part in path:
-        over = over.setdefault(part, {})
-    try:
-        over[last] = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        over[last] = value
 
 
 def store_of(folder: Path, tag: str, model: str) -> Store:
@@ -117,12 +99,12 @@ def kept_run(
 ) -> RunRecord | None:
     """Train, score once and store the run; None if it is in the store and not wanted again."""
     store = store_of(folder, tag, model)
-    key = key_of(rows.name, model, rows.digest if model in BASELINE_FITS else seed)
+    key = key_of(rows.table.name, model, rows.digest if model in BASELINE_FITS else seed)
     if not again and store.get(key) is not None:
         return None
     torch.set_num_threads(threads)
     prepared = rows.prepared
-    about: dict[str, Any] = {"table": rows.name, "model": model, "seed": seed, "data": rows.digest}
+    about: dict[str, Any] = {"table": rows.table.name, "model": model, "seed": seed, "data": rows.digest}
     if model in BASELINE_FITS:
         fit = BASELINE_FITS[model](prepared, rows.schema, threads)
         about |= {"seconds": fit.seconds, "chosen": fit.about}
@@ -174,3 +156,57 @@ def _figures(y: np.ndarray, logit: np.ndarray) -> dict[str, float]:
         "logloss": logloss_from_logits(y, logit),
         "ece": calibration_error(y, sigmoid(logit)),
     }
+
+
+def load_runs(folder: Path, tag: str, table: str) -> dict[str, list[RunRecord]]:
+    """The runs of a tag on a table by model, ordered by seed, and the baselines of the same rows."""
+    runs: dict[str, list[RunRecord]] = {}
+    for model in MODELS:
+        kept = (store_of(folder, tag, model).get(key_of(table, model, seed)) for seed in SEEDS)
+        found = [run for run in kept if run is not None]
+        if found:
+            runs[model] = found
+    most = max(runs.values(), key=len, default=[])
+    digests = list(dict.fromkeys(run["data"] for run in most))
+    for name in BASELINE_FITS:
+        kept = (store_of(folder, tag, name).get(key_of(table, name, digest)) for digest in digests)
+        found = [run for run in kept if run is not None]
+        if found and len(found) == len(digests):
+            runs[name] = found
+    return runs
+
+
+def summary(folder: Path, tag: str, table: str) -> dict[str, Any] | None:
+    """A table's figures of a tag, with the targets; None without a run."""
+    runs = load_runs(folder, tag, table)
+    ours = [run for name in MODELS for run in runs.get(name, [])]
+    if not ours:
+        return None
+    first = ours[0].about
+    return {
+        "about": TABLES[table].about,
+        "counts": {part: first["counts"][f"{part}_rows"] for part in ("train", "valid", "test")},
+        "dropped": first["counts"]["dropped_by_label"],
+        "fields": first["fields"],
+        "values": first["embedding_rows"],
+        "base_rate": first["base_rate"],
+        "models": {name: _means(found) for name, found in runs.items()},
+        "verdicts": list(judge(runs, first["rows"])),
+        "environment": environments(ours),
+    }
+
+
+def _means(runs: Sequence[RunRecord]) -> dict[str, Any]:
+    found = {metric: mean_of(runs, "test", metric) for metric in ("auc", "logloss", "ece")}
+    spread = float(np.std([run["test"]["logloss"] for run in runs], ddof=1)) if len(runs) > 1 else None
+    found |= {"seeds": len(runs), "logloss_deviation": spread, "seconds": _mean(runs, "seconds")}
+    for name in ("cpu_seconds", "epochs", "parameters"):
+        if name in runs[0].about:
+            found[name] = _mean(runs, name)
+    if "chosen" in runs[0].about:
+        found["chosen"] = runs[0].about["chosen"]
+    return found
+
+
+def _mean(runs: Sequence[RunRecord], name: str) -> float:
+    return float(np.mean([run.about[name] for run in runs]))

@@ -157,13 +157,11 @@ def _simulated(name: str, rows: int, more: int) -> DevTable:
 
 
 def _movies(name: str, rows: int, more: int, *, by_time: bool) -> DevTable:
-    if by_time:
-        about = f"{rows:,} consecutive ratings, and the next {more:,} as test rows"
-    else:
-        about = f"{rows:,} ratings sampled at random, and {more:,} others as test rows"
+    of_time = f"{rows:,} consecutive ratings, and the next {more:,} as test rows"
+    at_random = f"{rows:,} ratings sampled at random, and {more:,} others as test rows"
     return DevTable(
         name=name,
-        about=f"MovieLens-1M with ids: {about}",
+        about=f"MovieLens-1M with ids: {of_time if by_time else at_random}",
         read=(_by_time if by_time else _at_random)(rows, more),
         label=Label("rating", positive_above=3, drop_values=(3,)),
         leave_out=("title", "user_order", "split", "part"),

@@ -3,24 +3,30 @@
 A table is a line `name: trade, language, rows x users x items, rate, file` and a line of `header = side.form` or
 `header = time how` or `header = label how`. `~.1` empties a tenth of a column's cells, `!2` breaks two of them. `as ID`
 marks a column that may be taken as the id of its side. `+label` is a second label, which is known too late for a field.
+`judged` is what `infer_schema` makes of a table, against what its columns mean.
 """
 
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from benchmarks.inference.worlds import OMITTED, Column, World, labels, made, times
+from fieldwise.data.infer.schema import Inference, infer_schema
+from fieldwise.errors import FieldwiseError
+from fieldwise.schema import Label
 
-__all__ = ["Table", "planted"]
+__all__ = ["Table", "judged", "planted"]
 
 ROLES = {"user", "item", "context"}
 IDS = {"int", "seq", "hex", "uuid", "prefixed", "handle", "email", "isbn", "name"}
 
 TABLES = Path(__file__).with_name("tables.txt")
+KINDS = {"categorical": "category", "numeric": "number", "bag": "bag", "sequence": "bag"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,3 +118,64 @@ def _damaged(w: World, cells: pl.Series, gaps: float, broken: int) -> pl.Series:
         return cells.set(pl.Series(w.rng.random(w.rows) < gaps), None)
     at = w.rng.choice(w.rows, broken, replace=False)
     return cells.cast(pl.String).scatter(at, ["#REF!", "approx. 300", "??"][:broken])
+
+
+def judged(table: Table) -> dict[str, Any]:
+    """How a table is read without options, or where it is not, with its label given.
+
+    `unread` is why it was not read without options, `wrong` says by column what is wrong, and `ids` by side whether the
+    right column was found, for those sides that have one.
+    """
+    unread, guess = "", None
+    for label in (None, *table.named("label")):
+        try:
+            guess = infer_schema(table.path, label=label)
+            break
+        except FieldwiseError as e:
+            unread = unread or str(e)
+    sides = {side: table.ids(side) for side in ("user", "item")}
+    return {
+        "name": table.path.stem,
+        "columns": len(table.columns),
+        "unread": unread,
+        "wrong": dict.fromkeys(table.columns, "not read") if guess is None else dict(_wrong(table, guess)),
+        "ids": {s: guess is not None and getattr(guess.schema, s) in right for s, right in sides.items() if right},
+    }
+
+
+def _wrong(table: Table, guess: Inference) -> Iterator[tuple[str, str]]:
+    """Columns that are not read as they are meant, each with what it was read as."""
+    schema = guess.schema
+    fields = {f.column: f for f in schema.fields}
+    for name, column in table.columns.items():
+        kind = KINDS[fields[name].kind] if name in fields else "omitted"
+        kind = "time" if name == schema.time else kind
+        kind = "label" if name == schema.label.column and not guess.only_positives else kind
+        if column.check:
+            if name not in guess.doubts:
+                yield name, f"{kind} without CHECK"
+        elif kind not in column.kinds:
+            yield name, f"{kind} instead of {' or '.join(sorted(column.kinds))}"
+        elif kind == "label" and (fault := _rule_fault(schema.label, column)):
+            yield name, fault
+        elif name in fields and fields[name].role not in column.roles:
+            yield name, f"role {fields[name].role} instead of {' or '.join(sorted(column.roles))}"
+
+
+def _rule_fault(label: Label, column: Column) -> str:
+    """What is wrong with a label's rule: cells that it must take for positive or negative, and does not."""
+    if not column.positive:
+        return "" if label.task == "regression" else "binary instead of regression"
+    if label.task == "regression":
+        return "regression instead of binary"
+    for cells, positive in ((column.positive, True), (column.negative, False)):
+        for cell in cells:
+            if cell in label.drop_values or _is_positive(label, cell) != positive:
+                return f"rule {label.rule}: {cell} is not {'positive' if positive else 'negative'}"
+    return ""
+
+
+def _is_positive(label: Label, cell: object) -> bool:
+    if label.positive_above is not None:
+        return isinstance(cell, (int, float)) and cell > label.positive_above
+    return cell in (label.positive_values or (1,))

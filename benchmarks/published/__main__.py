@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.published.page import page
 from benchmarks.published.tables import Table, read_tables
 from benchmarks.published.trees import tree_runs
-from benchmarks.results import environments, load, merge
+from benchmarks.results import environments, load, merge, say
 from fieldwise.runs.fits import RunContext, recorded_runs
 from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.recipe import Recipe
@@ -47,20 +47,12 @@ def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
     runs.add_argument("tables", nargs="+", metavar="TABLE", help=", ".join(tables))
     runs.add_argument("--data-dir", type=Path, required=True)
     runs.add_argument("--store", type=Path, default=Path("runs/results"))
-    runs.add_argument("--seeds", type=positive, help="number of seeds instead of the table's")
+    runs.add_argument("--seeds", type=int, help="number of seeds instead of the table's")
     writes = commands.add_parser("write", help="write the page from the results")
     writes.add_argument("--page", type=Path, default=PAGE)
     for command in (runs, writes):
         command.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="the results file")
     return found
-
-
-def positive(text: str) -> int:
-    """A whole number from 1, for argparse."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, found {number}")
-    return number
 
 
 def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
@@ -69,7 +61,7 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
     context = RunContext(
         data_dir=options.data_dir,
         cache=default_cache(),
-        note=note,
+        note=say,
         callbacks=lambda title: [progress_for(title, quiet=not sys.stderr.isatty())],
     )
     given = {"store": Store(options.store), "context": context}
@@ -100,10 +92,6 @@ def drawn_runs(recipe: Recipe, seeds: Sequence[int], given: Mapping[str, Any]) -
     """Runs of a recipe with every seed, for every sample of its negatives."""
     drawn = [dataclasses.replace(recipe, data_seed=draw) for draw in range(DRAWS)]
     return [recorded_runs([one], seeds, **given)[recipe.name] for one in drawn]
-
-
-def note(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

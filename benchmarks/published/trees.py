@@ -1,9 +1,9 @@
 """LightGBM on a recipe's rows, the standard baseline for tabular data.
 
 It uses the same training, validation and test rows as the recipe, and the same fields, in the form in which `auto`
-gives them to LightGBM. Settings are
-chosen from `CHOICES` by validation AUC of the first seed, on at most `CHOICE_ROWS` training rows sampled at random; the
-number of trees by early stopping on validation AUC, for every seed. Test rows are scored once.
+gives them to LightGBM. Settings are chosen from `CHOICES` by validation AUC of the first seed, on at most `CHOICE_ROWS`
+training rows sampled at random; the number of trees by early stopping on validation AUC, for every seed. Test rows are
+scored once.
 """
 
 import hashlib
@@ -65,11 +65,7 @@ def _parts(prepared: Prepared, schema: Schema) -> tuple[dict[str, Rows], list[in
 
 
 def fit_trees(
-    train: Rows,
-    valid: Rows,
-    categories: list[int],
-    settings: dict[str, float],
-    seed: int,
+    train: Rows, valid: Rows, categories: list[int], settings: dict[str, float], seed: int
 ) -> lightgbm.Booster:
     """Trees up to the best validation AUC."""
     own = {"num_threads": torch.get_num_threads(), "seed": seed}
@@ -83,14 +79,7 @@ def fit_trees(
     )
 
 
-def tree_runs(
-    recipe: Recipe,
-    seeds: Sequence[int],
-    *,
-    name: str,
-    store: Store,
-    context: RunContext,
-) -> list[RunRecord]:
+def tree_runs(recipe: Recipe, seeds: Sequence[int], *, name: str, store: Store, context: RunContext) -> list[RunRecord]:
     """Runs of LightGBM on the recipe's rows with every seed; runs in the store are not repeated.
 
     A run takes seconds: two processes that share a store may make the same run, and the later one is kept.

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import socket
@@ -15,21 +16,23 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+import polars as pl
 import psutil
 
-from benchmarks.serving.prepare import prepare
+from fieldwise import Recommender, simulate
 from fieldwise.runs.environment import environment
+from fieldwise.runs.recipe import load_recipe
+from fieldwise.serving import build_index
 from fieldwise.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[2]
-FIGURES = ("rate", "p50", "p95", "p99", "server_ms", "kernel_ms", "client_ms", "idle")
+FIGURES = ("rate", "p50", "p95", "p99", "server_ms")
 NEAR = 1e-5  # smaller differences of predictions are rounding
-
-
-def main() -> None:
-    options = parser().parse_args()
-    prepare(options.folder)
-    compare(options)
+ROWS, ITEMS, USERS, BODIES = 1_500_000, 100_000, 5_000, 2_000
+DECADE = "1970s"  # of a tenth of the items
+USER_COLUMNS = ("user_id", "age_group", "gender", "city", "history")
+ITEM_COLUMNS = ("item_id", "title", "genres", "release_decade", "length")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,26 +49,52 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-def compare(options: argparse.Namespace) -> None:
-    """The server against the reference server."""
+def prepare(folder: Path) -> None:
+    """Write `inttower`, `autoint`, `index`, `users.parquet` and `bodies.json` into a folder, if they are missing.
+
+    Training takes one epoch: the speed of requests does not depend on the weights.
+    """
+    if (folder / "bodies.json").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    log = simulate(ROWS, users=USERS, items=ITEMS + ITEMS // 50, seed=0)
+    catalogue = log.unique("item_id", keep="first", maintain_order=True).select(ITEM_COLUMNS).head(ITEMS)
+    users = log.unique("user_id", keep="last", maintain_order=True).select(USER_COLUMNS)
+    users.write_parquet(folder / "users.parquet")
+    for name in ("inttower", "autoint"):
+        recipe = load_recipe(f"simulated/{name}")
+        settings = dataclasses.replace(recipe.training, epochs=1)
+        recommender = Recommender(recipe.schema, recipe.model, training=settings).fit(log.head(ROWS // 10))
+        recommender.save(folder / name)
+        if name == "inttower":
+            build_index(recommender.bundle_, catalogue, folder / "index")
+    rng = np.random.default_rng(0)
+    names = users["user_id"].to_list()
+    contexts = log.select("hour", "weekday", "device").sample(BODIES, seed=0).to_dicts()
+    same = {"k": 20, "prerank": 200, "where": {"release_decade": [DECADE]}}
+    bodies = [{"user": names[rng.integers(len(names))], "context": context, **same} for context in contexts]
+    (folder / "bodies.json").write_text(json.dumps(bodies), "utf-8")
+    share = catalogue.filter(pl.col("release_decade") == DECADE).height
+    print(f"{catalogue.height:,} items, {share:,} of the {DECADE}, which each request pre-ranks")
+
+
+def main() -> None:
+    options = parser().parse_args()
+    prepare(options.folder)
     with contextlib.ExitStack() as stack:
         ports = {name: stack.enter_context(serving(name, options)) for name in ("fieldwise", "plain")}
         first = {name: answer(port, options.folder) for name, port in ports.items()}
         same = "yes" if same_answers(first["fieldwise"], first["plain"]) else "NO"
         print(f"same items in the same order in the first responses, apart from equal predictions: {same}")
-        store(options, {"rows": in_turns(ports, options)})
+        store(options, in_turns(ports, options))
 
 
-def store(options: argparse.Namespace, found: dict[str, Any]) -> None:
-    about = {
-        "command": " ".join(["python -m benchmarks.serving", *sys.argv[1:]]),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "environment": environment(),
-        **found,
-    }
+def store(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    """Write the results file, one line of it for a number of clients."""
+    about = {"command": " ".join(["python -m benchmarks.serving", *sys.argv[1:]]), "environment": environment()}
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    rows = ",\n".join(map(json.dumps, about.pop("rows")))  # one line a number of clients
-    write_atomically(options.json, f'{json.dumps(about)[:-1]}, "rows": [\n{rows}\n]}}\n'.encode())
+    lines = ",\n".join(map(json.dumps, rows))
+    write_atomically(options.json, f'{json.dumps(about)[:-1]}, "rows": [\n{lines}\n]}}\n'.encode())
 
 
 def in_turns(ports: dict[str, int], options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -79,19 +108,12 @@ def in_turns(ports: dict[str, int], options: argparse.Namespace) -> list[dict[st
             for name in ports if number % 2 else reversed(ports):
                 turns[name][clients].append(load(ports[name], clients, options.seconds, options.folder))
     rows = [row(clients, {name: turns[name][clients] for name in ports}) for clients in options.clients]
-    print(f"\n{'':>18} {'':>10} {'latency in ms':>26} {'processor ms of a request':>30} {'cores':>6}")
-    print(
-        f"{'clients':>7} {'':>10} {'requests/s':>10} {'p50':>8} {'p95':>8} {'p99':>8} "
-        f"{'server':>10} {'kernel':>9} {'client':>9} {'idle':>6}"
-    )
+    print(f"\n{'clients':>7} {'':>10} {'requests/s':>10} {'p50, ms':>8} {'p95':>8} {'p99':>8} {'processor ms':>12}")
     for found in rows:
         for name in ports:
-            own = found[name]
-            print(
-                f"{found['clients']:>7} {name:>10} {own['rate']:>10.0f} {own['p50']:>8.1f} {own['p95']:>8.1f} "
-                f"{own['p99']:>8.1f} {own['server_ms']:>10.2f} {own['kernel_ms']:>9.2f} {own['client_ms']:>9.2f} "
-                f"{own['idle']:>6.2f}"
-            )
+            rate, *times, processor_ms = (found[name][figure] for figure in FIGURES)
+            shown = " ".join(f"{one:>8.1f}" for one in times)
+            print(f"{found['clients']:>7} {name:>10} {rate:>10.0f} {shown} {processor_ms:>12.2f}")
         low, high = min(found["ratios"]), max(found["ratios"])
         print(f"{'':>7} {'ratio':>10} {statistics.median(found['ratios']):>10.2f}   ({low:.2f} to {high:.2f})")
     return rows
@@ -113,15 +135,14 @@ def serving(name: str, options: argparse.Namespace) -> Iterator[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    folder = options.folder.resolve()
-    command = [sys.executable, "-m", "benchmarks.serving.plain", str(folder), str(port), str(options.threads)]
+    at = options.folder.resolve()
+    words = ["benchmarks.serving.plain", at, port, options.threads]
     if name == "fieldwise":
-        own = ["autoint", "--prerank", "inttower", "--index", "index", "--users", "users.parquet"]
-        own += ["--port", str(port), *options.serve]
-        command = [sys.executable, "-m", "fieldwise", "serve", *own]
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environ = {**os.environ, "PYTHONPATH": paths, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(options.threads)}
-    with subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.DEVNULL) as process:
+        words = ["fieldwise", "serve", at / "autoint", "--prerank", at / "inttower", "--index", at / "index"]
+        words += ["--users", at / "users.parquet", "--port", port, *options.serve]
+    command = [sys.executable, "-m", *map(str, words)]
+    environ = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(options.threads)}
+    with subprocess.Popen(command, cwd=ROOT, env=environ, stderr=subprocess.DEVNULL) as process:
         try:
             for _ in range(600):
                 with contextlib.suppress(httpx.TransportError):
@@ -140,24 +161,19 @@ PROCESSES: dict[int, int] = {}
 
 
 def load(port: int, clients: int, seconds: float, folder: Path) -> dict[str, Any]:
-    """What the clients found, with the processor milliseconds of a request and the mean number of idle cores."""
-    before, idle, began = processor(PROCESSES[port]), psutil.cpu_times().idle, time.perf_counter()
-    arguments = [str(port), str(clients), str(seconds), str(folder / "bodies.json")]
-    command = [sys.executable, "-m", "benchmarks.serving.client", *arguments]
+    """What the clients found, with the server's processor milliseconds of a request."""
+    before, arguments = processor(PROCESSES[port]), [str(port), str(clients), str(seconds), str(folder / "bodies.json")]
+    command = [sys.executable, "-m", "benchmarks.wire", *arguments]
     found: dict[str, Any] = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
-    took, after = time.perf_counter() - began, processor(PROCESSES[port])
     answers = max(1, sum(found["statuses"].values()))
-    found["server_ms"], found["kernel_ms"] = (1000 * (b - a) / answers for a, b in zip(before, after, strict=True))
-    found["client_ms"] = 1000 * found.pop("cpu") / answers
-    found["idle"] = (psutil.cpu_times().idle - idle) / took
-    return found
+    return {**found, "server_ms": 1000 * (processor(PROCESSES[port]) - before) / answers}
 
 
-def processor(pid: int) -> tuple[float, float]:
-    """Processor seconds of a process and its children, in programs and in the kernel."""
+def processor(pid: int) -> float:
+    """Processor seconds of a process and its children."""
     process = psutil.Process(pid)
     times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
-    return sum(one.user for one in times), sum(one.system for one in times)
+    return sum(one.user + one.system for one in times)
 
 
 def answer(port: int, folder: Path) -> list[tuple[str, float]]:

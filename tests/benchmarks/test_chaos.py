@@ -1,14 +1,23 @@
 """The campaign against server and artifacts: its least size, and that it notices what is broken."""
 
+import threading
+import time
+
 import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 pytest.importorskip("schemathesis", reason="schemathesis is absent: pip install schemathesis")
 
+import fastapi
+import requests
+import uvicorn
+from benchmarks.chaos import documents
 from benchmarks.chaos.__main__ import Size, campaign, main
 from benchmarks.chaos.outcome import Outcome, judge, table
 from benchmarks.chaos.writers import training_faults
 from benchmarks.wire import Answer
+from schemathesis import GenerationMode
+from schemathesis.core.transport import Response
 
 ERROR = b'{"error": {"message": "m", "field": null}}'
 
@@ -27,7 +36,7 @@ def test_the_least_of_an_attack_on_a_server_finds_nothing_broken():
 def test_a_broken_promise_is_a_status(monkeypatch, capsys, broken, late, status):
     found = [Outcome(name="one", tried=2, broken=broken, late=late, figures={"rate": 2.25, "kinds": {"a": 1}})]
     monkeypatch.setattr("benchmarks.chaos.__main__.campaign", lambda *_: found)
-    assert main(["--quick"]) == status
+    assert main(["--minutes", "0.2"]) == status
     said = capsys.readouterr().out
     assert "rate 2.2, kinds 1 x a" in said
     assert ("BROKEN" in said) == bool(status)
@@ -79,3 +88,34 @@ def test_the_seed_that_won_is_told(subtests):
             found = training_faults(dict(zip("12", ends, strict=True)), left)
             assert bool(found) == (fault is not None)
             assert fault is None or any(fault in one for one in found)
+
+
+def test_a_wrong_answer_to_a_generated_request_is_one_line_and_uvicorns_to_a_huge_url_none(monkeypatch):
+    app = fastapi.FastAPI()
+
+    @app.get("/things/{name}")
+    def thing(name: str) -> str:
+        raise ValueError(name)
+
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        monkeypatch.setattr(documents, "PAIRS", [("GET", "/things/{name}", GenerationMode.POSITIVE)])
+        found = documents.ask(port, 3, 0, 60)
+        assert found["requests"] == len(found["faults"]) == 3
+        for fault in found["faults"]:
+            assert fault.startswith("GET /things/{name}: ")
+            assert "Server error" in fault
+            assert "\n" not in fault
+            assert len(fault) <= 300
+        for length, known in ((65_535, False), (65_536, True)):
+            answer = requests.get(f"http://127.0.0.1:{port}/{'x' * (length - 1)}", timeout=60)
+            assert documents.is_too_long(Response.from_any(answer)) == known
+    finally:
+        server.should_exit = True
+        thread.join(60)

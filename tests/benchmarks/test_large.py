@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from benchmarks.criteo import SIZES, TIME, blocks
-from benchmarks.large.__main__ import main
-from benchmarks.large.run import MODELS, Watched, anonymous, watched, write_recipe
+from benchmarks.large import MODELS, Watched, anonymous, main, watched, write_recipe
 from benchmarks.log import CATEGORIES
 from sklearn.metrics import roc_auc_score
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from benchmarks.inference.judge import judged
-from benchmarks.inference.tables import planted
+from benchmarks.inference.tables import judged, planted
 from polars.testing import assert_series_equal
 from sklearn import datasets
 

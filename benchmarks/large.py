@@ -1,4 +1,9 @@
-"""`run`: train on a log with the command line, and measure its memory and the seconds of its phases.
+"""`python -m benchmarks.large`: training on more rows than memory, on a generated log of any size.
+
+In a minute, on a small log:
+
+    python -m benchmarks.large make --rows 200000 --files 4 --out build/large/log
+    python -m benchmarks.large run --data build/large/log --memory 500MB
 
 Memory is that of a process and its descendants, what only they can give back (not pages of mapped files), five times a
 second.
@@ -24,16 +29,73 @@ from typing import Any
 import polars as pl
 import psutil
 import tomli_w
+from pyarrow.parquet import ParquetWriter
 
-from benchmarks.criteo import LABEL, TIME
+from benchmarks.criteo import LABEL, TIME, blocks
 from benchmarks.log import CATEGORIES, NUMBERS
 from fieldwise.runs.environment import environment
-from fieldwise.storage.files import write_atomically
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
+BUILD = Path("build/large")
 MODELS = ("fm", "autoint", "inttower")
 MIN_COUNT = 4  # categories with fewer training rows share a row
 ITEM = 13  # the first so many categories are the item's, for models with two towers
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    status: int = options.run(options)
+    return status
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands."""
+    found = argparse.ArgumentParser(
+        prog="python -m benchmarks.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = found.add_subparsers(dest="command", required=True)
+    made = commands.add_parser("make", help="write a generated log")
+    made.add_argument("--rows", type=int, required=True)
+    made.add_argument("--out", type=Path, required=True, metavar="DIR")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--files", type=int, default=1, metavar="K")
+    made.set_defaults(run=make)
+
+    runs = commands.add_parser("run", help="train with the command line and all defaults, and measure")
+    runs.add_argument("--data", type=Path, required=True, metavar="DIR", help="what `make` wrote")
+    runs.add_argument("--memory", metavar="SIZE", help="such as 2GB: `data.memory`")
+    runs.add_argument("--model", choices=MODELS, default="fm")
+    runs.add_argument("--threads", type=int, default=2)
+    runs.add_argument("--processes", type=int, default=1, help="that share the training, and the threads")
+    runs.add_argument("--set", action="append", metavar="KEY=VALUE", help="a setting of `train`; may be repeated")
+    runs.add_argument("--work", type=Path, default=BUILD / "work", metavar="DIR", help="for all that is written")
+    runs.add_argument("--json", type=Path, default=BUILD / "results.jsonl", metavar="FILE", help="added to")
+    runs.set_defaults(run=run)
+    return found
+
+
+def make(options: argparse.Namespace) -> int:
+    """The command `make`: a new folder of files part-000.parquet and so on, of nearly equal numbers of rows."""
+    rows, files = options.rows, options.files
+    if not 0 < files <= rows:
+        sys.exit(f"each file needs a row: found {rows} rows and {files} files")
+    options.out.mkdir(parents=True)
+    ends = [rows * (k + 1) // files for k in range(files)]
+    writer, done = None, 0
+    for block in blocks(rows, options.seed):
+        while block.height:
+            piece = block.head(ends[0] - done).to_arrow(compat_level=pl.CompatLevel.oldest())
+            if writer is None:
+                path = options.out / f"part-{files - len(ends):03}.parquet"
+                writer = ParquetWriter(path, piece.schema, store_schema=False)
+            writer.write_table(piece)
+            block, done = block.slice(piece.num_rows), done + piece.num_rows
+            if done == ends[0]:
+                writer.close()
+                writer, ends = None, ends[1:]
+    size = sum(path.stat().st_size for path in options.out.iterdir())
+    print(f"{rows:,} rows in {files} files, {size / 1e6:,.0f} MB, written to {options.out}")
+    return 0
 
 
 @dataclass(frozen=True)
@@ -126,7 +188,7 @@ def write_recipe(path: Path, data: Path, model: str, memory: str | None = None) 
         "model": {"name": model},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, tomli_w.dumps(recipe).encode())
+    path.write_text(tomli_w.dumps(recipe), "utf-8")
     return path
 
 
@@ -135,25 +197,14 @@ def run(options: argparse.Namespace) -> int:
     work = options.work.absolute() / "run"
     shutil.rmtree(work, ignore_errors=True)
     recipe = write_recipe(work / "recipe.toml", options.data, options.model, options.memory)
-    words = [
-        sys.executable,
-        "-m",
-        "fieldwise",
-        "train",
-        recipe,
-        "--out",
-        work / "bundle",
-        "--progress",
-        "json",
-        "--json",
-    ]
+    words = ["train", recipe, "--out", work / "bundle", "--progress", "json", "--json"]
     words += [word for setting in options.set or () for word in ("--set", setting)]
     words += ["--processes", options.processes] if options.processes > 1 else []
     threads = str(max(1, options.threads // options.processes))
     (work / "tmp").mkdir()
     env = {**os.environ, "XDG_CACHE_HOME": str(work / "cache"), "TMPDIR": str(work / "tmp")}
     env |= {"POLARS_MAX_THREADS": threads, "OMP_NUM_THREADS": threads}
-    done = watched(list(map(str, words)), env).checked()
+    done = watched([sys.executable, "-m", "fieldwise", *map(str, words)], env).checked()
     record = json.loads(done.out)
     rows = pl.scan_parquet(options.data / "*.parquet").select(pl.len()).collect().item()
     counted = sum(record["counts"][f"{part}_rows"] for part in ("train", "valid", "test"))
@@ -162,7 +213,7 @@ def run(options: argparse.Namespace) -> int:
     found = {"rows": rows} | measures(done, record)
     found["bytes"]["disk"] = sum(one.stat().st_size for one in work.rglob("*") if one.is_file())
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    about = {"command": " ".join(["python -m benchmarks.large", *options.words]), "environment": environment()}
+    about = {"command": " ".join(["python -m benchmarks.large", *sys.argv[1:]]), "environment": environment()}
     with options.json.open("a", encoding="utf-8") as file:
         file.write(json.dumps({**about, **found}) + "\n")
     print(f"{rows:,} rows")
@@ -203,3 +254,8 @@ def _cpu() -> float:
     """Processor seconds of all children that have ended."""
     found = resource.getrusage(resource.RUSAGE_CHILDREN)
     return found.ru_utime + found.ru_stime
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended too
+    sys.exit(main())
