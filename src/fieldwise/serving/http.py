@@ -43,8 +43,7 @@ from fieldwise.serving.middleware import RequestMiddleware, ServerSettings, erro
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.rows import RequestError, values_of
 from fieldwise.serving.service import Service, explanations, measures_pairs, tried
-from fieldwise.serving.stores import StoreError, Stores
-from fieldwise.serving.stores.lookup import WHY, Missing, StoreRefusedError
+from fieldwise.serving.stores import WHY, Missing, StoreError, StoreRefusedError, Stores
 from fieldwise.version import __version__
 
 __all__ = ["ServerSettings", "create_app"]
@@ -91,11 +90,8 @@ def create_app(
 
     @asynccontextmanager
     async def until_stopped(_: FastAPI) -> AsyncIterator[None]:
-        await features.open()
-        try:
+        async with features.opened():
             yield
-        finally:
-            await features.close()
 
     app = FastAPI(
         title="fieldwise",
