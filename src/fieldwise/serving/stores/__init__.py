@@ -317,11 +317,6 @@ class Lookup:
         self._waiting: dict[str, None] = {}  # ids of the next query
         self._next: asyncio.Task[Rows] | None = None
 
-    @property
-    def columns(self) -> Sequence[str]:
-        """The columns of the store's rows."""
-        return self.store.columns
-
     async def get(self, ids: Sequence[str], columns: Iterable[str] = ()) -> list[Row | None]:
         """The store's rows of some ids, with at least the given columns; None for an unknown id.
 
@@ -492,10 +487,10 @@ class Stores:
         if self.users is None:
             raise RequestError("this server has no users: give their fields as context", "user")
         row = {**context, self.users.column: user}
-        (values,), missing = await self._stored("users", self.users, [row], fields, "user")
+        (values,), missing = await self._stored(self.users, [row], fields, "user")
         return {self.users.column: user, **values, **context}, missing
 
-    async def rows(self, rows: Sequence[Given], fields: Sequence[Field], items: FeatureStore | None = None) -> Enriched:
+    async def rows(self, rows: Sequence[Given], fields: Sequence[Field], items: Lookup | None = None) -> Enriched:
         """Rows with the stored values of their users and items; no store is asked for a complete row.
 
         Args:
@@ -506,20 +501,18 @@ class Stores:
         Errors:
             RequestError: as for `context`.
         """
-        both = {"users": self.users, "items": self.items or items}
-        added = await asyncio.gather(
-            *(self._stored(name, store, rows, fields) for name, store in both.items() if store is not None)
-        )
+        both = filter(None, (self.users, self.items or items))
+        added = await asyncio.gather(*(self._stored(one, rows, fields) for one in both))
         whole = [dict(row) for row in rows]
         for values, _ in added:
             whole = [row | more | row for row, more in zip(whole, values, strict=True)]
         return whole, [one for _, missing in added for one in missing]
 
     async def _stored(
-        self, name: str, store: Lookup | FeatureStore, rows: Sequence[Given], fields: Iterable[Field], place: str = ""
+        self, lookup: Lookup, rows: Sequence[Given], fields: Iterable[Field], place: str = ""
     ) -> Enriched:
-        """The values that one store adds to each row; `place` is the part of the request with a single row's id."""
-        held = set(store.columns) - {store.column}
+        """The values that a store adds to each row; `place` is the part of the request with a single row's id."""
+        name, held = lookup.name, set(lookup.store.columns) - {lookup.column}
         needed = [f for f in fields if f.column in held and (f.role == "item") == (name == "items")]
         columns = {field.column for field in needed}
         ids: list[str | None] = [None] * len(rows)
@@ -527,15 +520,15 @@ class Stores:
         lacking: set[str] = set()
         for number, given in enumerate(rows):
             with suppress(TypeError, ValueError):  # the error is raised when the row is read
-                if (place or not columns <= given.keys()) and (one := text_of(given.get(store.column))):
+                if (place or not columns <= given.keys()) and (one := text_of(given.get(lookup.column))):
                     ids[number] = one
-                    places.setdefault(one, place or f"rows[{number}].{store.column}")
+                    places.setdefault(one, place or f"rows[{number}].{lookup.column}")
                     lacking |= columns - given.keys()
         values: dict[str | None, dict[str, Any]] = {None: {}}
         lost: dict[tuple[str, ...], list[str]] = {}  # ids by the columns that they lack
         reason: Reason = "damaged"
         try:
-            found = await store.get(list(places), columns) if places else []
+            found = await lookup.get(list(places), columns) if places else []
         except StoreError as e:
             found, reason = [UNREADABLE] * len(places), e.reason
         for (one, where), row in zip(places.items(), found, strict=True):

@@ -61,7 +61,7 @@ class PostgresStore(RemoteStore):
 
     async def connect(self) -> list[str] | None:
         """As in the base class; ConfigError if the ids have another type, or no usable index."""
-        table = sql.Identifier(*self.table.rsplit(".", 1))
+        table, where = sql.Identifier(*self.table.rsplit(".", 1)), self.shown
         try:
             async with await psycopg.AsyncConnection.connect(self.url, connect_timeout=START_S) as connection:
                 encoding = connection.info.parameter_status("server_encoding")
@@ -73,19 +73,17 @@ class PostgresStore(RemoteStore):
             return None
         if encoding != "UTF8":
             raise ConfigError(
-                f"{self.shown} must be in a database with encoding UTF8, found {encoding}: move the table to another "
-                "one"
+                f"{where} must be in a database with encoding UTF8, found {encoding}: move the table to another one"
             )
         self._id_type = ID_TYPES.get(types.get(self.column, 0), "")
         if self.column in types and not self._id_type:
             raise ConfigError(
-                f"the ids of {self.shown} must be integers, text or UUIDs, found column {self.column!r} of another "
-                "type: give a view that casts it to text"
+                f"the ids of {where} must be integers, text or UUIDs, found column {self.column!r} of another type: "
+                "give a view that casts it to text"
             )
         if self.column in types and not is_unique:
             raise ConfigError(
-                f"the ids of {self.shown} must be unique and indexed, found no unique index on {self.column!r}: "
-                "create one"
+                f"the ids of {where} must be unique and indexed, found no unique index on {self.column!r}: create one"
             )
         options = f"{OPTIONS} {conninfo_to_dict(self.url).get('options') or ''}"
         # No statement is prepared: a table that replaces this one may have other columns.
@@ -189,8 +187,3 @@ def _type(kind: Any) -> str:
     if kind.is_integer():
         return "numeric" if kind in (pl.UInt64, pl.Int128) else "bigint"
     return "double precision" if kind.is_float() else "boolean" if kind == pl.Boolean else "text"
-
-
-def _name(*parts: str) -> sql.Identifier:
-    """An identifier in a query with parameters."""
-    return sql.Identifier(*(part.replace("%", "%%") for part in parts))
