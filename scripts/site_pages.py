@@ -63,7 +63,6 @@ ROOMS = {
             "fieldwise.serving.service",
             "fieldwise.serving.bodies",
             "fieldwise.serving.http",
-            "fieldwise.serving.middleware",
             "fieldwise.scoring.candidates",
             "fieldwise.bundle.export",
             "fieldwise.bundle.score_file",

@@ -15,7 +15,7 @@ from benchmarks.chaos.outcome import Outcome, judge
 from benchmarks.chaos.target import result, served, start
 from benchmarks.chaos.witness import BAD_USERS
 from fieldwise.data.read.chunked_table import SlicedTable
-from fieldwise.serving.stores import StoreURL, load_table
+from fieldwise.serving.stores import load_table, open_store
 
 PATIENT = 2.0  # seconds
 ATTACKERS = 50  # connections of a hostile client
@@ -43,7 +43,7 @@ def lies(folder: Path, name: str, store: Server, lie: Callable[[Server], str], s
     The store has two seconds to answer, not the default 100 ms: a busy machine exceeds these whatever the rows are, and
     a lookup that is late is no sign that one row's fault reached another.
     """
-    load_table(SlicedTable(folder / "users.parquet"), StoreURL.parse(store.url("users")), "user")
+    load_table(SlicedTable(folder / "users.parquet"), open_store(store.url("users"), "user"))
     url = lie(store)
     with over(folder, url, "--store-timeout", PATIENT) as server:
         result(start("witness", server.port, 1), 60)
@@ -72,7 +72,7 @@ def outage(folder: Path, name: str, store: Server, seconds: float) -> Outcome:
         store.kill()
         time.sleep(seconds / 4)
         store.start()
-        load_table(SlicedTable(folder / "users.parquet"), StoreURL.parse(store.url("users")), "user")
+        load_table(SlicedTable(folder / "users.parquet"), open_store(store.url("users"), "user"))
         witness = result(watching, 60 + seconds)
         one = Outcome(name=f"{name} hangs and dies", tried=1)
         judge(one, witness, allowed=("200", "503"))

@@ -237,6 +237,7 @@ RECOMMEND = [
     ({"context": CONTEXT, "candidates": ["i1", "i99"]}, 422, "candidates[1]"),
     ({"context": CONTEXT, "where": {"genre": ["g1"]}}, 422, "where.genre"),
     ({"context": {**CONTEXT, "user": {}}}, 422, "context.user"),
+    ({"context": {**CONTEXT, "histroy": []}}, 422, "context.histroy"),
 ]
 
 

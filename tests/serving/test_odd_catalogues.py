@@ -12,10 +12,9 @@ from serving.asgi import client
 from serving.conftest import catalogue
 
 from fieldwise.errors import ConfigError
-from fieldwise.serving import Ranker, build_index
+from fieldwise.serving import Ranker, build_index, stores
 from fieldwise.serving.plain_values import plain_table
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import feature_store
 
 INF, NAN = float("inf"), float("nan")
 DAY, LONG = date(2026, 1, 2), timedelta(hours=3)
@@ -85,7 +84,7 @@ def test_ids_name_items_whatever_else_the_catalogue_holds(server, ranker):
 
 def test_items_are_made_plain_once_an_index(service, monkeypatch):
     made = []
-    monkeypatch.setattr(feature_store, "plain_table", lambda frame: made.append(frame.columns) or plain_table(frame))
+    monkeypatch.setattr(stores, "plain_table", lambda frame: made.append(frame.columns) or plain_table(frame))
     again = Service(service.bundle, service.cascade)
     again.warm_up()
     for _ in range(2):

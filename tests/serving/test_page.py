@@ -118,9 +118,9 @@ def test_about_a_tower_alone(tower, cascade):
 
 
 def test_users_by_the_beginning_of_their_ids(server):
-    assert server.get("/v1/users").json() == {"users": ["u1", "u2", "U10"], "count": 3}
-    assert server.get("/v1/users?search=U1").json() == {"users": ["u1", "U10"], "count": 2}
-    assert server.get("/v1/users?search=u1&offset=1").json() == {"users": ["U10"], "count": 2}
+    assert server.get("/v1/users").json() == {"users": ["U10", "u1", "u2"], "count": 3}, "sorted"
+    assert server.get("/v1/users?search=U1").json() == {"users": ["U10", "u1"], "count": 2}
+    assert server.get("/v1/users?search=u1&offset=1").json() == {"users": ["u1"], "count": 2}
     assert server.get("/v1/users?limit=1&offset=9").json() == {"users": [], "count": 3}
     assert server.get("/v1/users?search=.").json()["count"] == 0
 
@@ -128,7 +128,7 @@ def test_users_by_the_beginning_of_their_ids(server):
 def test_a_user_has_its_fields_as_requests_give_them(server):
     found = server.get("/v1/users/u1").json()
     fields = {"user": "u1", "history": ["i1", "i2"]}
-    assert found == {"id": "u1", "fields": fields, "context": {}, "seen": None, "position": 0, "degraded": []}
+    assert found == {"id": "u1", "fields": fields, "context": {}, "seen": None, "position": 1, "degraded": []}
     assert server.get("/v1/users/u2").json()["fields"]["history"] is None
     answer = server.get("/v1/users/nobody")
     assert (answer.status_code, answer.json()["error"]["field"]) == (404, "user")

@@ -17,7 +17,7 @@ from serving.servers import PASSWORD, QUOTED, postgres_server, redis_server
 from fieldwise.data.read.chunked_table import SlicedTable
 from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import Lookup, StoreError, Stores, StoreURL, TableStore, load_table, open_store
+from fieldwise.serving.stores import Lookup, StoreError, Stores, TableStore, load_table, open_store
 
 TIMEOUT = 0.3  # of a lookup: long enough for a machine that does other work too
 HANGS = 30  # seconds after which an answer that waits for a hanging store is given up: it would never come
@@ -44,7 +44,7 @@ def users(tmp_path_factory):
 def server(request, users):
     """Each server in turn, running, with the users."""
     running = request.getfixturevalue(request.param)
-    load_table(SlicedTable(users), StoreURL.parse(running.url("users")), "user")
+    load_table(SlicedTable(users), open_store(running.url("users"), "user"))
     yield running
     if running.process.poll() is None:
         running.resume()
@@ -132,7 +132,7 @@ def test_a_store_that_fails_and_comes_back(server, users, service, fault):
                     server.resume()
                 else:
                     server.start()
-                    load_table(SlicedTable(users), StoreURL.parse(url), "user")
+                    load_table(SlicedTable(users), open_store(url, "user"))
                 for client in (degrades, refuses):
                     assert same(await until_whole(client), whole)
                     many = await asyncio.gather(*(until_whole(client) for _ in range(50)))
@@ -153,7 +153,7 @@ def test_a_store_that_fails_and_comes_back(server, users, service, fault):
 
 def test_no_lookup_waits_while_a_store_is_left_alone(server, monkeypatch):
     """Of 20 lookups in a row, three wait for the limit; the others are not even asked until the pause is over."""
-    monkeypatch.setattr("fieldwise.serving.stores.lookup.PAUSE_S", 600.0)
+    monkeypatch.setattr("fieldwise.serving.stores.PAUSE_S", 600.0)
 
     async def run():
         lookup = Lookup("users", open_store(server.url("users"), "user", "users"), timeout=TIMEOUT)
@@ -242,8 +242,8 @@ def test_a_reader_never_sees_half_a_table(server, tmp_path):
     for value in (7, 8):
         more = {"more": [0] * 300} if value == 8 else {}
         pl.DataFrame({"user": ids, **more, "n": [value] * 300}).write_parquet(tmp_path / f"{value}.parquet")
-    address = StoreURL.parse(server.url("halves"))
-    load_table(SlicedTable(tmp_path / "7.parquet"), address, "user")
+    halves = open_store(server.url("halves"), "user")
+    load_table(SlicedTable(tmp_path / "7.parquet"), halves)
 
     async def run():
         store = open_store(server.url("halves"), "user", "halves")
@@ -252,7 +252,7 @@ def test_a_reader_never_sees_half_a_table(server, tmp_path):
         async def write():
             for number in range(6):
                 table = SlicedTable(tmp_path / f"{8 - number % 2}.parquet")
-                await asyncio.to_thread(load_table, table, address, "user")
+                await asyncio.to_thread(load_table, table, halves)
 
         writing = asyncio.create_task(write())
         seen = []

@@ -18,8 +18,7 @@ from fieldwise.data.read.chunked_table import SlicedTable
 from fieldwise.errors import ConfigError
 from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import Lookup, StoreError, Stores, StoreURL, TableStore, load_table, open_store
-from fieldwise.serving.stores.feature_store import UNREADABLE
+from fieldwise.serving.stores import UNREADABLE, Lookup, StoreError, Stores, TableStore, load_table, open_store
 
 own_redis = pytest.fixture(scope="module")(redis_server)
 own_postgres = pytest.fixture(scope="module")(postgres_server)
@@ -156,7 +155,7 @@ def test_ids_whose_rows_fail_are_not_asked_for_with_others_again(own_postgres, m
         client.execute("CREATE TABLE people AS SELECT 'u' || n AS \"user\", n FROM generate_series(0, 27) n")
         client.execute('CREATE VIEW divided AS SELECT "user", 1 / greatest(n - 19, 0) AS part FROM people')
     ids, queries = [f"u{n}" for n in range(28)], []
-    monkeypatch.setattr("fieldwise.serving.stores.lookup.QUARANTINE_S", 600.0)
+    monkeypatch.setattr("fieldwise.serving.stores.QUARANTINE_S", 600.0)
 
     async def run():
         store = open_store(own_postgres.url("divided"), "user", "people")
@@ -210,7 +209,7 @@ def rows_in_redis(own_redis, tmp_path):
     """Ten users in Redis; `write(user, text)` puts another text in the place of one's row."""
     frame = pl.DataFrame({"user": [f"u{n}" for n in range(10)], "paid": [1.0] * 10, "since": ["x"] * 10})
     frame.write_parquet(tmp_path / "users.parquet")
-    load_table(SlicedTable(tmp_path / "users.parquet"), StoreURL.parse(own_redis.url("users")), "user")
+    load_table(SlicedTable(tmp_path / "users.parquet"), open_store(own_redis.url("users"), "user"))
     return lambda user, text: own_redis.client().hset("users", user, text)
 
 

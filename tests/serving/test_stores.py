@@ -11,8 +11,7 @@ from serving.servers import PASSWORD, QUOTED
 
 from fieldwise.data.read.chunked_table import SlicedTable
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.serving.stores import Lookup, StoreURL, TableStore, load_table, open_store
-from fieldwise.serving.stores.feature_store import UNREADABLE
+from fieldwise.serving.stores import UNREADABLE, Lookup, TableStore, load_table, open_store
 
 NAMES = ["u1", "07", "ü ñ 漢", "x'; DROP TABLE users; --", 'a"b', "100%", "{}", "*", "u1:rows", "\\n"]
 ROWS = pl.DataFrame(
@@ -46,7 +45,7 @@ def write(tmp_path):
     def call(frame, url, column="user"):
         path = tmp_path / "rows.parquet"
         frame.write_parquet(path)
-        return load_table(SlicedTable(path), StoreURL.parse(url), column)
+        return load_table(SlicedTable(path), open_store(url, column))
 
     return call
 
@@ -81,7 +80,7 @@ def refused(url, *parts, column="user"):
 
 def test_rows_are_equal_in_every_store(server, write):
     loaded = write(ROWS, server.url("equal"))
-    assert (loaded.rows, loaded.before, loaded.columns) == (10, None, ROWS.columns)
+    assert loaded == {"rows": 10, "before": None, "columns": ROWS.columns}
     memory = asyncio.run(TableStore("user", ROWS).get([*NAMES, "nobody"]))
     (found,) = ask(server.url("equal"), [*NAMES, "nobody"])
     assert found == memory
@@ -145,9 +144,9 @@ def test_what_is_no_address():
         ("redis://h/0", "must name the table, as in redis://HOST"),
     ):
         with pytest.raises(ConfigError, match=part) as caught:
-            StoreURL.parse(text)
+            open_store(text, "user")
         assert "secret" not in str(caught.value)
-    address = StoreURL.parse(f"rediss://me:{QUOTED}@h:1/0?ssl_ca_certs=/x", "users")
+    address = open_store(f"rediss://me:{QUOTED}@h:1/0?ssl_ca_certs=/x", "user", "users")
     assert (address.kind, address.table, address.shown) == ("redis", "users", "rediss://h:1/0#users")
     assert "p%40" not in repr(address)
     assert address.redacted(ValueError(f"bad {PASSWORD} and {QUOTED}\nmore")) == "bad *** and ***"
@@ -173,7 +172,7 @@ def test_keys_of_other_programs_are_left_alone(redis, write):
     refused(redis.url("text"), "must answer", "WRONGTYPE")
     refused(redis.url("hash"), "holds no table of this name")
     for name in ("text", "hash"):
-        with pytest.raises(ConfigError, match=f"#{name} is a key that fieldwise did not write"):
+        with pytest.raises(ConfigError, match=f"#{name} is something that fieldwise store load did not write"):
             write(ROWS, redis.url(name))
     assert (client.get("text"), client.hgetall("hash")) == ("hello", {"user": "x"})
 
@@ -249,10 +248,10 @@ def test_tables_of_other_programs_in_postgresql(postgres, write):
         write(ROWS, postgres.url("shop.people"))
     reader = postgres.url("readable").replace(f"tester:{QUOTED}", "reader:reads")
     write(ROWS, postgres.url("readable"))
-    refused(reader, "must give its user permission to read")
+    refused(reader, "let its user read: permission denied")
     with postgres.client() as client:
         client.execute("GRANT SELECT ON readable TO reader")
-    assert write(ROWS.head(3), postgres.url("readable")).before == 10
+    assert write(ROWS.head(3), postgres.url("readable"))["before"] == 10
     assert ask(reader, ["u1", NAMES[5]])[0][1] is None, "the new table, with the old one's grants"
     with pytest.raises(ConfigError, match=r"was not written: permission denied"):
         write(ROWS, reader)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from uvicorn import Config
 
-    from fieldwise.serving.middleware import ServerSettings
+    from fieldwise.serving.http import ServerSettings
 
 __all__ = ["ServeOptions", "run"]
 
@@ -201,7 +201,7 @@ class ServeOptions:
 
     def server_settings(self) -> "ServerSettings":
         """Limits, token and allowed host names for the server."""
-        from fieldwise.serving.middleware import ServerSettings
+        from fieldwise.serving.http import ServerSettings
 
         own = self.host.lower()
         hosts = (

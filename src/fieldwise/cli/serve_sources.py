@@ -27,8 +27,7 @@ from fieldwise.scoring.items import ItemIndex, checked_ids, item_table
 from fieldwise.scoring.ranker import Ranker
 from fieldwise.serving.index import INDEX, build_index, open_index
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import FeatureStore, Lookup, Stores, TableStore, open_store
-from fieldwise.serving.stores.lookup import OnFailure
+from fieldwise.serving.stores import FeatureStore, Lookup, OnFailure, Stores, TableStore, open_store
 from fieldwise.serving.user_log import Seen, UserLog, tables_of_log
 from fieldwise.storage.folders import one_writer, scratch_folder
 from fieldwise.storage.shared import SharedArrays
@@ -125,10 +124,8 @@ class Loader:
         stores = Stores(**found, on_failure=cast(OnFailure, on_failure))
 
         async def check() -> None:
-            try:
-                await stores.open()
-            finally:
-                await stores.close()
+            async with stores.opened():
+                pass
 
         asyncio.run(check())
         logging.getLogger("psycopg").setLevel(logging.ERROR)  # lookups report failures of a store themselves

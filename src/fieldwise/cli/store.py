@@ -35,17 +35,17 @@ class LoadOptions:
 def run_load(options: LoadOptions) -> None:
     """Write a table into a store. Replaces a table of this name; servers read the old one until the new is complete."""
     from fieldwise.data.read.chunked_table import SlicedTable
-    from fieldwise.serving.stores import StoreURL, load_table
+    from fieldwise.serving.stores import load_table, open_store
 
-    address = StoreURL.parse(options.to)
+    store = open_store(options.to, options.id_column)
     began = time.perf_counter()
-    loaded = load_table(SlicedTable(options.table, options.reading.text), address, options.id_column)
+    loaded = load_table(SlicedTable(options.table, options.reading.text), store)
     seconds = time.perf_counter() - began
     if options.json:
-        print_json({"store": address.shown, **loaded._asdict(), "seconds": seconds})
+        print_json({"store": store.shown, **loaded, "seconds": seconds})
         return
-    before = "" if loaded.before is None else f", replacing {loaded.before:,}"
-    print(f"{loaded.rows:,} rows in {address.shown}{before}: {', '.join(loaded.columns)}; {seconds:.1f} s")
+    before = "" if loaded["before"] is None else f", replacing {loaded['before']:,}"
+    print(f"{loaded['rows']:,} rows in {store.shown}{before}: {', '.join(loaded['columns'])}; {seconds:.1f} s")
 
 
 app = typer.Typer(

@@ -101,6 +101,12 @@ class Schema:
         return tuple(dict.fromkeys(f.column for f in self.fields))
 
     @property
+    def named(self) -> set[str]:
+        """All columns that the schema names: of fields, labels, times, ids, groups and keys."""
+        others = (self.time, self.user, self.item, self.group, *self.keys)
+        return {*self.columns, *(label.column for label in self.labels), *(c for c in others if c is not None)}
+
+    @property
     def grouping(self) -> str | None:
         """The column of groups for group AUC: `group`, else `user`."""
         return self.user if self.group is None else self.group

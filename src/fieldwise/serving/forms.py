@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from fieldwise.serving.stores.lookup import Missing
+from fieldwise.serving.stores import Missing
 
 __all__ = [
     "ERRORS",

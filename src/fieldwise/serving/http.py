@@ -4,10 +4,16 @@ Every error is `{"error": {"message": ..., "field": ...}}`: the rule, the value 
 concerned. Responses and errors are both in the published OpenAPI document.
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import asyncio
+import contextlib
+import hmac
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -20,12 +26,23 @@ from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fieldwise.errors import FieldwiseError
+from fieldwise.config import nearest
+from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.explain.effects import shown_fields, widest_first
 from fieldwise.scoring.items import ItemIndex
-from fieldwise.serving.batching import Batcher, ChunkQueue
-from fieldwise.serving.bodies import REQUESTS, ExplainRequest, PredictRequest, RecommendRequest, check_most, read_body
+from fieldwise.serving.batching import MAX_BATCH, MAX_WAITING, Batcher, ChunkQueue
+from fieldwise.serving.bodies import (
+    BODY,
+    REQUESTS,
+    ExplainRequest,
+    PredictRequest,
+    RecommendRequest,
+    check_most,
+    read_body,
+)
 from fieldwise.serving.browser import filled
 from fieldwise.serving.forms import (
     ERRORS,
@@ -39,12 +56,10 @@ from fieldwise.serving.forms import (
     UsersResponse,
 )
 from fieldwise.serving.metrics import Metrics
-from fieldwise.serving.middleware import RequestMiddleware, ServerSettings, error_answer
 from fieldwise.serving.replacement import Live
-from fieldwise.serving.rows import RequestError, values_of
+from fieldwise.serving.rows import FAULTS, RequestError, values_of
 from fieldwise.serving.service import Service, explanations, measures_pairs, tried
-from fieldwise.serving.stores import StoreError, Stores
-from fieldwise.serving.stores.lookup import WHY, Missing, StoreRefusedError
+from fieldwise.serving.stores import WHY, Missing, StoreError, StoreRefusedError, Stores
 from fieldwise.version import __version__
 
 __all__ = ["ServerSettings", "create_app"]
@@ -67,11 +82,70 @@ BATCH_ROWS = 10_000  # maximum rows to rank in a batch of requests
 SCORED_ROWS = 1_000  # maximum rows to score in a batch of requests: other requests wait until they are done
 UNTOLD = "the newest files were rejected: use the token for details, or see the server's log"  # paths are private
 
+FAULT = "internal error of the server; see its log"
+PORT = re.compile(r":[0-9]*$")
+GONE = 499  # as nginx counts a client that has left
+HEALTH = "/healthz"
+OPEN = (HEALTH, "/readyz", "/openapi.json", "/", "/docs")  # without a token, and then without what is private
+OPEN_FILES = "/page/"
+CLOSED = {"Connection": "close"}
+LINGER_SECONDS, LINGER_BODIES = 1.0, 4  # how much of a refused request is read: seconds, and bodies of max_body
+ERROR_HEADERS = {  # of errors, by status
+    401: {"WWW-Authenticate": "Bearer", **CLOSED},
+    408: CLOSED,
+    413: CLOSED,
+    421: CLOSED,
+    503: {"Retry-After": "1"},
+}
 MOST = 100  # maximum users or items of a response
 Search = Annotated[str, Query(max_length=200)]
 Offset = Annotated[int, Query(ge=0, le=2**31)]
 Limit = Annotated[int, Query(ge=1, le=MOST)]
 AnyId = Annotated[str, Path(max_length=1000)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Limits of a server.
+
+    Args:
+        token: required token in `Authorization: Bearer`; None allows access without a token.
+        allow_hosts: allowed values of the header `Host`, lower case, without port; None for any. This protects against
+            DNS rebinding.
+        max_body: maximum bytes of a request.
+        max_rows: maximum rows of a prediction.
+        max_ids: maximum ids of a list, and values of all filters.
+        max_prerank: maximum items for the ranking bundle.
+        max_explained: maximum rows of an explanation.
+        max_k: maximum items of a response.
+        timeout: maximum seconds for a response.
+        max_batch: maximum requests in a batch.
+        max_waiting: maximum number of waiting requests; further ones get 503 and `Retry-After` at once.
+
+    Errors:
+        ConfigError: an empty token.
+    """
+
+    token: str | None = None
+    allow_hosts: frozenset[str] | None = None
+    max_body: int = 1 << 20
+    max_rows: int = 1000
+    max_ids: int = 100_000
+    max_prerank: int = 10_000
+    max_explained: int = 50
+    max_k: int = 1000
+    timeout: float = 10.0
+    max_batch: int = MAX_BATCH
+    max_waiting: int = MAX_WAITING
+
+    def __post_init__(self) -> None:
+        if self.token is not None and not self.token.strip():
+            raise ConfigError("a token must not be empty: give None to allow access without one")
+
+    def bears_token(self, authorization: bytes) -> bool:
+        """Whether a header `Authorization` has the token, or none is required."""
+        scheme, _, given = authorization.partition(b" ")
+        return self.token is None or (scheme.lower() == b"bearer" and hmac.compare_digest(given, self.token.encode()))
 
 
 def create_app(
@@ -89,13 +163,10 @@ def create_app(
     live = service if isinstance(service, Live) else Live(service)
     state = AppState(live, settings or ServerSettings(), features)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def until_stopped(_: FastAPI) -> AsyncIterator[None]:
-        await features.open()
-        try:
+        async with features.opened():
             yield
-        finally:
-            await features.close()
 
     app = FastAPI(
         title="fieldwise",
@@ -129,18 +200,23 @@ class AppState:
         queue: Callable[..., Batcher[Any, Any]] = partial(Batcher, worker, most=limits.max_batch, waiting=waiting)
 
         # the service is read once a batch: it can be replaced
-        self.predictions = queue(lambda asked: self.service.predict_all(asked), budget=SCORED_ROWS, cost=len)
+        self.predictions = queue(lambda asked: live.service.predict_all(asked), budget=SCORED_ROWS, cost=len)
         self.recommendations = queue(
-            lambda asked: self.service.recommend_all(asked), budget=BATCH_ROWS, cost=lambda one: self.service.cost(one)
+            lambda asked: live.service.recommend_all(asked),
+            budget=BATCH_ROWS,
+            cost=lambda one: live.service.cost(one),
         )
         self.calls = queue(lambda asked: [tried(lambda call: call(), one) for one in asked])
         others = (self.predictions, self.recommendations)
         self.explanations = ChunkQueue(worker, waiting, lambda: any(one.at_work for one in others))
 
-    @property
-    def service(self) -> Service:
-        """The current service; read once per request, so that it can be replaced."""
-        return self.live.service
+    def check_context(self, context: Mapping[str, Any]) -> None:
+        """Check that a context has no column that nothing here has: it may be a wrong spelling."""
+        known = self.live.service.known_columns
+        known = known.union(*({one.column, *one.store.columns} for one in self.stores.lookups))
+        for name in context.keys() - known:
+            what = f"a context must have columns that the server knows, found {name[:60]!r}: {nearest(name, known)}"
+            raise RequestError(what, f"context.{name[:60]}")
 
     def is_trusted(self, request: Request) -> bool:
         """Whether a request has the token, or none is required."""
@@ -151,6 +227,123 @@ class AppState:
         for store, reason in {(one.store, one.reason) for one in degraded}:
             self.metrics.degraded.labels(store, reason).inc()
         return Response(to_json(content | {"degraded": degraded}, inf_nan_mode="null"), media_type="application/json")
+
+
+class RequestMiddleware:
+    """Middleware that checks the host and the token, reads the body in time, and counts requests and their time.
+
+    Args:
+        app: the application.
+        limits: limits and token.
+        metrics: where requests are counted.
+    """
+
+    def __init__(self, app: ASGIApp, limits: ServerSettings, metrics: Metrics) -> None:
+        self.app, self.limits, self.metrics = app, limits, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request, or another ASGI event."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), GONE
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if not limit.expired():
+                    limit.reschedule(None)  # a client may take its time to read
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self.limits.timeout) as limit:
+                try:
+                    await self._pass(scope, receive, counted)
+                except FAULTS:
+                    logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
+                    if status != GONE:
+                        raise
+                    await error_answer(500, FAULT, "server")(scope, receive, counted)
+        except TimeoutError:
+            if status != GONE:
+                raise
+            late = f"an answer may take {self.limits.timeout:g} s, and this one took longer"
+            answer = error_answer(503, late, "server")
+            if BODY not in scope:
+                late = f"a body must arrive within {self.limits.timeout:g} s, and this one did not"
+                answer = error_answer(408, late, "body")
+            await answer(scope, receive, counted)
+        finally:
+            route = scope.get("route")
+            path = getattr(route, "path_format", getattr(route, "path", "other"))
+            self.metrics.requests.labels(scope["method"], path, str(status)).inc()
+            self.metrics.seconds.labels(path).observe(time.perf_counter() - began)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check the request, read its body, and call the application."""
+        headers = dict(scope["headers"])
+        ended = False
+
+        async def part() -> Message:
+            nonlocal ended
+            message = await receive()
+            ended = not message.get("more_body", False)
+            return message
+
+        try:
+            self._check_access(scope, headers)
+            scope[BODY] = await self._read(part, headers)
+        except RequestError as e:
+            size = 0  # closing a connection with unread bytes would lose the answer on its way
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS):
+                    while not ended and b"expect" not in headers and size < LINGER_BODIES * self.limits.max_body:
+                        size += len((await part()).get("body", b""))
+            await error_answer(e.status, str(e), e.field)(scope, receive, send)
+        except ClientDisconnect:
+            pass
+        else:
+            await self.app(scope, receive, send)
+
+    def _check_access(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))  # within another application
+        host, known = headers.get(b"host", b"").decode("latin-1"), self.limits.allow_hosts
+        if known is not None and PORT.sub("", host.lower()) not in known and path != HEALTH:
+            names = ", ".join(sorted(known))
+            what = (
+                f"the host must be {names}, found {host[:100]!r}: start the server with --allow-host for another name"
+            )
+            raise RequestError(what, "host", 421)
+        is_open = path in OPEN or path.startswith(OPEN_FILES)
+        if not is_open and not self.limits.bears_token(headers.get(b"authorization", b"")):
+            raise RequestError("a request needs the header Authorization: Bearer TOKEN", "authorization", 401)
+
+    async def _read(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
+        """The body; a RequestError if it is too large, as soon as that is known."""
+        length, most = headers.get(b"content-length", b"0"), self.limits.max_body
+        parts: list[bytes] = []
+        size, more = 0, True
+        too_large = length.isdigit() and int(length) > most
+        while more and not too_large:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            more, too_large = message.get("more_body", False), size > most
+        if too_large:
+            raise RequestError(f"a body must have at most {most:,} bytes, and this one has more", "body", 413)
+        return b"".join(parts)
+
+
+def error_answer(status: int, message: str, field: str | None, headers: dict[str, str] | None = None) -> JSONResponse:
+    """An error as a response, of the form `ErrorResponse`; `field` is the part of the request concerned."""
+    # Text of a request is not always encodable as UTF-8.
+    message = message.encode(errors="replace").decode()
+    field = None if field is None else field.encode(errors="replace").decode()
+    error = {"error": {"message": message, "field": field}}
+    return JSONResponse(error, status, (headers or {}) | ERROR_HEADERS.get(status, {}))
 
 
 class BodyRoute(APIRoute):
@@ -173,7 +366,7 @@ def _bodies(state: AppState) -> APIRouter:
     read = partial(read_body, max_rows=limits.max_rows, max_ids=limits.max_ids)
 
     async def completed(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Missing]]:
-        now = state.service
+        now = state.live.service
         return await stores.rows(rows, now.bundle.schema.fields, now.item_rows if now.cascade else None)
 
     @routes.post("/v1/predict", response_model=PredictResponse, openapi_extra=_body("PredictRequest"))
@@ -189,7 +382,8 @@ def _bodies(state: AppState) -> APIRouter:
         body = await read(request, RecommendRequest)
         check_most(limits.max_k, body.k or 1, "k")
         check_most(limits.max_prerank, body.prerank, "prerank")
-        body.context, degraded = await stores.context(body.user, body.context, state.service.context_fields)
+        state.check_context(body.context)
+        body.context, degraded = await stores.context(body.user, body.context, state.live.service.context_fields)
         result = await state.recommendations.ask(body)
         state.metrics.recommended.labels(result["ranked"]).inc()
         state.metrics.seen.inc(result["seen"])
@@ -207,8 +401,9 @@ def _bodies(state: AppState) -> APIRouter:
             name = "context" if body.context else "user"
             raise RequestError(f"{name} is only for items: rows must have all values themselves", name)
         check_most(limits.max_explained, len(body.rows or body.items), "rows" if body.rows else "items")
+        state.check_context(body.context)
         body.rows, degraded = await completed(body.rows)
-        now = state.service
+        now = state.live.service
         if body.items:
             body.context, degraded = await stores.context(body.user, body.context, now.explained_fields)
         step = 1 if body.pairs and measures_pairs(now.bundle) else CHUNK_ROWS
@@ -230,7 +425,7 @@ def _queries(state: AppState) -> APIRouter:
     @routes.get("/v1/effects", response_model=EffectsResponse)
     async def effects() -> Any:
         """The main label's mean prediction by value of each field, over the bundle's sample rows; computed once."""
-        now = state.service
+        now = state.live.service
         calls = [partial(now.effect, field) for field in shown_fields(now.bundle.schema)]
         return {"effects": widest_first(await state.explanations.run(lambda: calls))}
 
@@ -241,7 +436,7 @@ def _queries(state: AppState) -> APIRouter:
     ) -> Any:
         """The items nearest to an item."""
         check_most(most, k, "k")
-        return {"items": await state.calls.ask(lambda: state.service.similar(id, k))}
+        return {"items": await state.calls.ask(lambda: state.live.service.similar(id, k))}
 
     @routes.get("/v1/about")
     async def about() -> dict[str, Any]:
@@ -250,7 +445,7 @@ def _queries(state: AppState) -> APIRouter:
         `items` also says whether the server has a log of users' rows (`seen`), the rule of a positive row in words
         (`positive`), and which items of a user's rows are excluded by default (`exclude_seen`, as in a request).
         """
-        now, limits = state.service, state.limits
+        now, limits = state.live.service, state.limits
         found = now.browser.about
         if found["items"] is not None:
             positive = now.log and now.log.positive
@@ -269,7 +464,7 @@ def _queries(state: AppState) -> APIRouter:
         limit: Limit = 10,
     ) -> Any:
         """Items by id (unknown ids are skipped), or items whose id starts with a text or whose title contains it."""
-        now = state.service
+        now = state.live.service
         found = now.browser.items(search, id)
         return {"items": now.items(found[offset : offset + limit]), "count": len(found)}
 
@@ -298,8 +493,8 @@ def _users(state: AppState) -> APIRouter:
         """A user's values of the models' fields."""
         if users is None:
             raise RequestError("this server has no users: give their fields as context", "user", 404)
-        now = state.service
-        fields, held = now.browser.user_fields, {*users.columns, users.column}
+        now = state.live.service
+        fields, held = now.browser.user_fields, {*users.store.columns, users.column}
         values, degraded = await state.stores.context(id, {}, [field for field in fields if field.column in held])
         values = {column: filled(value) for column, value in values.items()}
         answer = {"id": id, "fields": values, "position": users.store.position(id), "degraded": degraded}
@@ -323,7 +518,7 @@ def _status(state: AppState) -> APIRouter:
 
     @routes.get("/readyz")
     async def ready(request: Request) -> dict[str, Any]:
-        now, live = state.service, state.live
+        now, live = state.live.service, state.live
         trusted = state.is_trusted(request)
         index = now.cascade.index if now.cascade else None
         tower = now.cascade.prerank if now.cascade else None
@@ -413,7 +608,7 @@ def _files(state: AppState) -> APIRouter:
         found, root = request.app.openapi(), request.scope.get("root_path", "").rstrip("/")
         if state.is_trusted(request):
             found = deepcopy(found)
-            for path, example in state.service.examples(min(2, state.limits.max_rows)).items():
+            for path, example in state.live.service.examples(min(2, state.limits.max_rows)).items():
                 found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"] = example
         return JSONResponse(found | ({"servers": [{"url": root}]} if root else {}))
 

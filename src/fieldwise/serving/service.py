@@ -22,7 +22,7 @@ from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
 from fieldwise.serving.browser import Browser
 from fieldwise.serving.plain_values import plain_value, shown_table
 from fieldwise.serving.rows import FAULTS, NO_ITEMS, RequestError, frame_of, text_of, values_of
-from fieldwise.serving.stores import TableStore
+from fieldwise.serving.stores import Lookup, TableStore
 from fieldwise.serving.user_log import Seen, UserLog
 
 __all__ = ["Service", "explanations", "measures_pairs", "tried"]
@@ -256,7 +256,7 @@ class Service:
         ]
 
     @cached_property
-    def item_rows(self) -> TableStore:
+    def item_rows(self) -> Lookup:
         """The bundle's item fields of the index's items, by id.
 
         Errors:
@@ -267,7 +267,7 @@ class Service:
         read = {field.column for field in self.bundle.schema.with_role("item")} - {index.id_column}
         columns = [items.get_column(name) for name in items.columns if name in read]
         rows = pl.DataFrame([index.texts.alias(index.id_column), *columns])
-        return TableStore(index.id_column, rows, index.places)
+        return Lookup("items", TableStore(index.id_column, rows, index.places))
 
     def _cascade(self) -> Ranker[Bundle]:
         if self.cascade is None:
@@ -297,6 +297,12 @@ class Service:
         """
         bundles = reversed(self._bundles)
         return list({f.column: f for bundle in bundles for f in _outside_items(bundle)}.values())
+
+    @cached_property
+    def known_columns(self) -> set[str]:
+        """The columns that a context may have: those that the bundles' schemas name, and of the log's users."""
+        bundles = self._bundles if self.cascade else [self.bundle]
+        return {*([self.log.column] if self.log else [])}.union(*(one.schema.named for one in bundles))
 
     @cached_property
     def explained_fields(self) -> list[Field]:

@@ -120,10 +120,8 @@ def tables_of_log(
     for column in (item, user, *role):
         if column not in log.columns:
             raise DataError(f"the log must have the column {column!r}: {nearest(column, log.columns)}")
-    named = {label.column for schema in schemas for label in schema.labels}
-    for schema in schemas:
-        named |= {c for c in (schema.time, schema.user, schema.item, schema.group, *schema.keys) if c is not None}
-    extra = [column for column in log.columns if column not in {item, user, *role, *named}]
+    named = {item, user}.union(*(schema.named for schema in schemas))
+    extra = [column for column in log.columns if column not in named]
     cells = log.select(item, *extra).drop_nulls(item).group_by(item)
     values = cells.agg(pl.col(extra).drop_nulls().n_unique())
     constant = [column for column in extra if values.select(pl.col(column).max() <= 1).item()]  # of each item
