@@ -28,7 +28,7 @@ def executed(notebook: Path, folder: Path) -> list[dict[str, Any]]:
     at_home = {"HOME": folder, "TMPDIR": folder, "IPYTHONDIR": folder, "JUPYTER_RUNTIME_DIR": folder / "run"}
     environment = {**os.environ, **{name: str(path) for name, path in at_home.items()}, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", RUN, str(notebook), str(folder / "work"), str(folder / "out.ipynb")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert not list((folder / "work").iterdir()), "a notebook writes to its temporary folder alone"
     cells = json.loads((folder / "out.ipynb").read_text("utf-8"))["cells"]

@@ -235,7 +235,7 @@ def test_the_memory_of_a_mapped_table_is_that_of_two_windows(tmp_path):
         [sys.executable, "-c", MEMORY, str(tmp_path / "t"), str(window)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         env={**os.environ, "MALLOC_ARENA_MAX": "1"},  # those of threads keep freed memory
     )
     assert done.returncode == 0, done.stderr

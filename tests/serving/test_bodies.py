@@ -161,7 +161,7 @@ def test_the_server_is_healthy_whatever_is_sent(server):
     headers = {"Content-Type": "application/json"}
 
     def send(number):
-        with httpx.Client(base_url=server.place, timeout=30) as client:
+        with httpx.Client(base_url=server.place, timeout=120) as client:
             bodies = [*LARGE_BODIES.values()]
             while not done.is_set():
                 path, text = bodies[number % len(bodies)]
@@ -171,7 +171,7 @@ def test_the_server_is_healthy_whatever_is_sent(server):
     senders = [threading.Thread(target=send, args=(3 * number,)) for number in range(6)]
     for one in senders:
         one.start()
-    with httpx.Client(base_url=server.place, timeout=30) as client:
+    with httpx.Client(base_url=server.place, timeout=120) as client:
         try:
             while healthy < 50 or (not statuses and any(one.is_alive() for one in senders)):
                 assert client.get("/healthz").status_code == 200

@@ -16,8 +16,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from serving.asgi import patient_app
 
-from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 
@@ -40,7 +40,7 @@ NOTHING_TAKEN = ("/v1/about", "/v1/effects")  # so nothing could be wrong; bench
 @pytest.fixture(scope="module")
 def document(ranker, cascade):
     stores = Stores(users=Lookup("users", TableStore("user", USERS)))
-    return schemathesis.openapi.from_asgi("/openapi.json", create_app(Service(ranker, cascade), stores=stores))
+    return schemathesis.openapi.from_asgi("/openapi.json", patient_app(Service(ranker, cascade), stores))
 
 
 @pytest.mark.parametrize(

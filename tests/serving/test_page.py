@@ -444,7 +444,7 @@ def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, rank
         assert server.get("/").status_code == 200
         assert list((tmp_path / "tmp").glob("*fieldwise-*")) == []
         ask = {"user": "u1", "context": {"device": "tv"}, "k": 2}
-        answer = httpx.post(f"{server.place}/v1/recommend", json=ask, timeout=30).json()
+        answer = httpx.post(f"{server.place}/v1/recommend", json=ask, timeout=120).json()
         assert len(answer["items"]) == 2
         used = set(rows.filter(pl.col("user") == "u1", pl.col("click") == 1)["item"])
         assert answer["seen"] == len(used)

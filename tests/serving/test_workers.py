@@ -51,7 +51,7 @@ def is_read(connection):
 
 
 def gone(processes):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while any(map(is_running, processes)):
         assert time.monotonic() < deadline, processes
         time.sleep(0.02)
@@ -66,7 +66,7 @@ def test_a_server_with_two_workers(tmp_path, ranker):
 
         def scores():
             with httpx.Client() as client:  # a connection of its own
-                answer = client.post(f"{server.place}/v1/predict", json={"rows": rows.to_dicts()}, timeout=60)
+                answer = client.post(f"{server.place}/v1/predict", json={"rows": rows.to_dicts()}, timeout=120)
             assert answer.status_code == 200, answer.text
             return pytest.approx([one["score"] for one in answer.json()["predictions"]], abs=1e-6)
 
@@ -76,19 +76,19 @@ def test_a_server_with_two_workers(tmp_path, ranker):
             return sum(float(n) for n in re.findall(r"^fieldwise_requests_total\{.*predict.*\} (\S+)$", text, re.M))
 
         def until(happened):
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while not happened():
                 assert time.monotonic() < deadline, server.log
                 time.sleep(0.05)
 
         for _ in range(12):
             assert scores() == ranker.score(rows).tolist()
-        assert counted() == 12  # whichever worker is asked
+        until(lambda: counted() == 12)  # whichever worker is asked; counted after the answer
         newer.save(tmp_path / "ranker")
         until(lambda: "fieldwise_replacements 1.0" in server.get("/metrics").text)  # the least of all workers
         for _ in range(6):
             assert scores() == newer.score(rows).tolist()
-        assert counted() == 18
+        until(lambda: counted() == 18)
 
         # Workers that are started again while the bundle is damaged are tried again, and serve the next good one.
         (tmp_path / "ranker" / "bundle.json").write_text("{}")
@@ -108,7 +108,7 @@ def test_a_server_with_two_workers(tmp_path, ranker):
             time.sleep(1)
             one.sendall(body[20:])
             assert one.makefile("rb").readline().split()[1] == b"200"
-        assert server.process.wait(60) == 0
+        assert server.process.wait() == 0
         assert "Traceback" not in server.log
 
 
@@ -123,6 +123,7 @@ def test_workers_end_with_the_first_process(tmp_path, ranker, monkeypatch, when)
         while len(workers) < 3:  # two, and multiprocessing's tracker of resources
             assert server.process.poll() is None
             workers = children(server.process.pid)
+            time.sleep(0.01)
         os.kill(server.process.pid, signal.SIGKILL)
         gone(workers)
 
@@ -131,7 +132,7 @@ def test_what_cannot_be_served_is_said_once(tmp_path, ranker):
     ranker.save(tmp_path / "ranker")
     (tmp_path / "ranker" / "bundle.json").write_text("{}")
     command = Command("serve", "ranker", "--workers", "2", "--port", "0", folder=tmp_path)
-    assert command.wait(90) == 2
+    assert command.wait() == 2
     assert command.errors.count("is damaged") == 1
     assert "Traceback" not in command.errors
 
