@@ -4,6 +4,11 @@ import asyncio
 from types import SimpleNamespace
 
 import httpx
+import pytest
+
+pytest.importorskip(
+    "fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'"
+)  # skips the tests that import this
 
 from fieldwise.serving.http import ServerSettings, create_app
 

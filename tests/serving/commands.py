@@ -4,7 +4,12 @@ import time
 from contextlib import contextmanager
 
 import httpx
+import pytest
 from forked import Command
+
+pytest.importorskip(
+    "fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'"
+)  # skips the tests that import this
 
 
 class Running:

@@ -5,9 +5,6 @@ from datetime import date, timedelta
 
 import polars as pl
 import pytest
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from serving.asgi import client
 from serving.conftest import catalogue
 

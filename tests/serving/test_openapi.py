@@ -2,7 +2,6 @@
 
 import pytest
 
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 pytest.importorskip("schemathesis", reason="schemathesis is absent: pip install schemathesis")
 
 import polars as pl

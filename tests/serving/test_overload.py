@@ -3,14 +3,10 @@
 import asyncio
 import json
 import threading
-
-import pytest
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import pytest
 from serving.asgi import client, patient_app, post
 from serving.conftest import log, make
 from serving.hostile import ROW

@@ -40,12 +40,7 @@ ARGUMENTS = (
     "--disable-sync",
     "--no-first-run",
 )
-USERS = pl.DataFrame(
-    {
-        "user": [f"u{k}" for k in range(6)],
-        "history": ["i1|i2", None, "i3", "i4|i5|i6|i7", "i8", "i1"],
-    }
-)
+USERS = pl.DataFrame({"user": [f"u{k}" for k in range(6)], "history": ["i1|i2", None, "i3", "i4|i5|i6|i7", "i8", "i1"]})
 ROW = "#list > li"
 SETTLED = "() => document.querySelector('#list').getAttribute('aria-busy') === 'false'"
 

@@ -16,9 +16,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from serving.commands import serving
 from serving.hostile import ROW
 from serving.servers import free_port

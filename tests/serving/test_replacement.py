@@ -10,9 +10,6 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from serving.asgi import client
 from serving.commands import serving
 from serving.conftest import catalogue

@@ -8,9 +8,6 @@ from contextlib import asynccontextmanager
 
 import polars as pl
 import pytest
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from serving.asgi import patient_app, talking
 from serving.servers import PASSWORD, QUOTED, postgres_server, redis_server
 

@@ -7,9 +7,6 @@ from decimal import Decimal
 
 import polars as pl
 import pytest
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from serving.asgi import patient_app, talking
 from serving.servers import postgres_server, redis_server
 
@@ -226,12 +223,7 @@ def test_a_row_that_cannot_be_read_is_its_users_alone(service, own_redis, rows_i
 
 @pytest.mark.parametrize(
     "manifest",
-    [
-        '{"format": 1, "column": "user", "columns": []}',
-        '{"format": 2, "column": "user", "columns": 5}',
-        DEEP,
-        "[]",
-    ],
+    ['{"format": 1, "column": "user", "columns": []}', '{"format": 2, "column": "user", "columns": 5}', DEEP, "[]"],
 )
 def test_a_manifest_that_cannot_be_read_is_a_503_and_no_pause(service, own_redis, rows_in_redis, manifest):
     async def run():

@@ -6,9 +6,6 @@ import httpx
 import numpy as np
 import polars as pl
 import pytest
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from serving.asgi import client
 from serving.commands import serving
 from serving.conftest import catalogue, log, make

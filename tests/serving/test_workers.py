@@ -12,9 +12,6 @@ import httpx
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from forked import Command
 from serving.commands import serving
 from serving.conftest import log, make
