@@ -99,12 +99,8 @@ def test_a_signal_ends_a_process_that_waits_for_the_others_to_meet(number):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         place = {
-            "RANK": "1",
-            "LOCAL_RANK": "1",
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": f"{port}",
-        }
+            "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}",
+        }  # fmt: skip
         command = [sys.executable, "-m", "fieldwise", "train", *SMALL, "--out", "never", "--quiet"]
         with subprocess.Popen(command, env={**os.environ, **place}, stderr=subprocess.DEVNULL) as process:
             try:

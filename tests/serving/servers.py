@@ -115,13 +115,9 @@ class PostgresServer(Server):
         (folder / "password").chmod(0o644)
         make = ["-A", "scram-sha-256", "-U", "tester", f"--pwfile={folder}/password", "-E", "UTF8", "--locale=C", "-N"]
         done = subprocess.run(
-            [programs / "initdb", "-D", self.data, *make],
-            capture_output=True,
-            text=True,
-            user=self.user(),
-            group=self.user(),
-            cwd=folder,
-        )
+            [programs / "initdb", "-D", self.data, *make], capture_output=True, text=True, user=self.user(),
+            group=self.user(), cwd=folder,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
 
     def user(self):

@@ -86,19 +86,10 @@ def test_rows_are_equal_in_every_store(server, write):
     (found,) = ask(server.url("equal"), [*NAMES, "nobody"])
     assert found == memory
     assert found[0] == {
-        "user": "u1",
-        "whole": 1,
-        "real": 0.1,
-        "yes": True,
-        "text": "a",
-        "tags": ["a", "b,c"],
-        "counts": [1, 2],
-        "day": "2026-01-02",
-        "moment": "2026-01-02 03:04:05.000000",
-        "paid": "1.5",
-        "took": 90,
+        "user": "u1", "whole": 1, "real": 0.1, "yes": True, "text": "a", "tags": ["a", "b,c"], "counts": [1, 2],
+        "day": "2026-01-02", "moment": "2026-01-02 03:04:05.000000", "paid": "1.5", "took": 90,
         'odd "name\'s" %s {} ü': "x",
-    }
+    }  # fmt: skip
     assert found[1]["real"] is None
     assert found[-1] is None
 
@@ -226,16 +217,9 @@ def test_tables_of_other_programs_in_postgresql(postgres, write):
     ids = ["7", "8", "07", "7.0", str(2**70), "-7"]
     (rows,) = ask(postgres.url("shop.people"), ids, column="id")
     assert rows[0] == {
-        "id": "7",
-        "name": "Eve",
-        "paid": "1.5",
-        "born": "2000-01-02",
-        "seen": "2026-01-02 01:04:05.000000+00:00",
-        "tags": ["a", None],
-        "about": {"a": 1},
-        "took": 90,
-        "x": None,
-    }
+        "id": "7", "name": "Eve", "paid": "1.5", "born": "2000-01-02", "seen": "2026-01-02 01:04:05.000000+00:00",
+        "tags": ["a", None], "about": {"a": 1}, "took": 90, "x": None,
+    }  # fmt: skip
     assert rows[1] == {"id": "8", **dict.fromkeys(list(rows[0])[1:])}
     assert rows[2:] == [None] * 4
     key = "00000000-0000-0000-0000-00000000000a"
