@@ -217,7 +217,7 @@ class PageRunner:
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
         rest = [word.replace(ADDRESS, self.address) for word in rest]
-        return subprocess.run([program, *rest], check=True, capture_output=True, text=True, timeout=60).stdout
+        return subprocess.run([program, *rest], check=True, capture_output=True, text=True, timeout=300).stdout
 
     def _fieldwise(self, words: list[str], place: str) -> str:
         command, params = parse(words)

@@ -87,7 +87,7 @@ def _factory() -> socket.socket:
 
     def stop() -> None:
         here.close()
-        process.wait(30)
+        process.wait(300)
 
     atexit.register(stop)
     return here
@@ -137,7 +137,7 @@ class Command:
             self._said[place] = os.pread(number, os.fstat(number).st_size, 0).decode()
         return self._said[place]
 
-    def heard(self, pattern: str, seconds: float = 90) -> re.Match[str]:
+    def heard(self, pattern: str, seconds: float = 300) -> re.Match[str]:
         """The pattern's first match in standard error, once it is there."""
         until = time.monotonic() + seconds
         while not (found := re.search(pattern, said := self.errors)):
@@ -155,7 +155,7 @@ class Command:
                 os.close(number)
         return self.returncode
 
-    def wait(self, seconds: float = 30) -> int:
+    def wait(self, seconds: float = 300) -> int:
         """The exit code, once it has ended."""
         if self.returncode is None and not select.select([self._report], [], [], seconds)[0]:
             raise subprocess.TimeoutExpired("fieldwise", seconds)
@@ -172,7 +172,7 @@ class Command:
         """Send SIGTERM, unless it has ended."""
         self.send_signal(signal.SIGTERM)
 
-    def end(self, seconds: float = 30) -> None:
+    def end(self, seconds: float = 120) -> None:
         """Terminate it, wait, and kill what is still there."""
         self.terminate()
         try:

@@ -27,13 +27,8 @@ def cluster() -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ray.init(
-            address="local",
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            object_store_memory=200_000_000,
-            runtime_env={"env_vars": WORKERS},
-        )
+            address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
+            object_store_memory=200_000_000, runtime_env={"env_vars": WORKERS},
+        )  # fmt: skip
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()

@@ -55,17 +55,9 @@ class Outer:
 
 
 FULL = Outer(
-    "a",
-    rate=0.25,
-    mode="slow",
-    inner=Inner(steps=3, verbose=True),
-    limit=9,
-    shape=Circle(1.5),
-    shapes=(Square(2.0), Circle(0.5)),
-    betas=(0.1, 0.2),
-    weights={"x": 1.0},
-    values=(True, 1, 1.5, "1"),
-)
+    "a", rate=0.25, mode="slow", inner=Inner(steps=3, verbose=True), limit=9, shape=Circle(1.5),
+    shapes=(Square(2.0), Circle(0.5)), betas=(0.1, 0.2), weights={"x": 1.0}, values=(True, 1, 1.5, "1"),
+)  # fmt: skip
 
 
 def plain(settings):
@@ -76,18 +68,11 @@ def plain(settings):
 
 def test_plain_values_are_those_of_toml_and_json():
     assert plain(FULL) == {
-        "name": "a",
-        "rate": 0.25,
-        "mode": "slow",
-        "inner": {"steps": 3, "verbose": True},
-        "limit": 9,
+        "name": "a", "rate": 0.25, "mode": "slow", "inner": {"steps": 3, "verbose": True}, "limit": 9,
         "shape": {"radius": 1.5, "kind": "circle"},
         "shapes": [{"side": 2.0, "corners": 4, "kind": "square"}, {"radius": 0.5, "kind": "circle"}],
-        "betas": [0.1, 0.2],
-        "weights": {"x": 1.0},
-        "values": [True, 1, 1.5, "1"],
-        "count": 0,
-    }
+        "betas": [0.1, 0.2], "weights": {"x": 1.0}, "values": [True, 1, 1.5, "1"], "count": 0,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("settings", [FULL, Outer("b")])

@@ -28,7 +28,7 @@ def executed(notebook: Path, folder: Path) -> list[dict[str, Any]]:
     at_home = {"HOME": folder, "TMPDIR": folder, "IPYTHONDIR": folder, "JUPYTER_RUNTIME_DIR": folder / "run"}
     environment = {**os.environ, **{name: str(path) for name, path in at_home.items()}, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", RUN, str(notebook), str(folder / "work"), str(folder / "out.ipynb")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert not list((folder / "work").iterdir()), "a notebook writes to its temporary folder alone"
     cells = json.loads((folder / "out.ipynb").read_text("utf-8"))["cells"]
@@ -55,8 +55,7 @@ def test_own_table(tmp_path: Path) -> None:
     cells = executed(EXAMPLES / "own_table.ipynb", tmp_path)
     shown = [kinds(cell) for cell in cells]
     assert text_of(cells).count("prefers-color-scheme") == 2, "two charts"
-    assert sum("text/html" in found for found in shown) >= 7
-    assert sum("text/html" in found for found in shown) >= 5  # tables of pandas, the schema, the run, the bundle
+    assert sum("text/html" in found for found in shown) >= 7  # tables of pandas, the schema, the run, the bundle
     training = next(cell for cell in cells if "recommender.fit" in "".join(cell["source"]))
     assert training["outputs"][0]["output_type"] == "display_data", "the bar is one output of the cell"
     assert "FM epoch 6/6: train loss" in "".join(training["outputs"][0]["data"]["text/plain"])

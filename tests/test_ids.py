@@ -43,10 +43,7 @@ def test_keys_are_read_and_written_at_the_top():
 
 def test_keys_that_cannot_be(subtests):
     for changes, sentence in [
-        (
-            {"user": "film_no"},
-            "user must not be a column of the other side: the field 'film_no' reads 'film_no' with",
-        ),
+        ({"user": "film_no"}, "user must not be a column of the other side: the field 'film_no' reads 'film_no' with"),
         ({"item": "gender"}, "item must not be a column of the other side: the field 'gender' reads 'gender' with"),
         ({"user": "member", "item": "member"}, "user and item must be two different columns, found 'member' for both"),
         ({"user": "click"}, "user must not be the label's column 'click'"),

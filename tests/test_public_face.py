@@ -7,78 +7,23 @@ import pytest
 
 import fieldwise
 
-PUBLIC = [
-    "AFM",
-    "AutoInt",
-    "AutoIntPlus",
-    "Bag",
-    "Batch",
-    "Bundle",
-    "BundleError",
-    "COLD",
-    "Callback",
-    "Catalogue",
-    "Categorical",
-    "ColumnSplit",
-    "ConfigError",
-    "DAT",
-    "DCN",
-    "DCNv2",
-    "DIN",
-    "DSSM",
-    "DataError",
-    "DeepCrossing",
-    "DeepFM",
-    "Encoder",
-    "FFM",
-    "FM",
-    "FiBiNET",
-    "FieldwiseError",
-    "FinalMLP",
-    "FinalNet",
-    "FwFM",
-    "HOFM",
-    "IntTower",
-    "LR",
-    "Label",
-    "Layout",
-    "LeaveLastOutSplit",
-    "MissingExtraError",
-    "NFM",
-    "NegativeSampling",
-    "Numeric",
-    "RandomSplit",
-    "Recipe",
-    "Recommender",
-    "Schema",
-    "SchemaError",
-    "Sequence",
-    "TimeSplit",
-    "TrainingError",
-    "TrainingSettings",
-    "WideDeep",
-    "XDeepFM",
-    "__version__",
-    "as_table",
-    "auto",
-    "infer_schema",
-    "load_recipe",
-    "prepare_recipe",
-    "recipe_names",
-    "register_model",
-    "settings_of",
-    "simulate",
-    "train_recipe",
-]
+PUBLIC = """
+    AFM AutoInt AutoIntPlus Bag Batch Bundle BundleError COLD Callback Catalogue Categorical ColumnSplit
+    ConfigError DAT DCN DCNv2 DIN DSSM DataError DeepCrossing DeepFM Encoder FFM FM FiBiNET FieldwiseError
+    FinalMLP FinalNet FwFM HOFM IntTower LR Label Layout LeaveLastOutSplit MissingExtraError NFM NegativeSampling
+    Numeric RandomSplit Recipe Recommender Schema SchemaError Sequence TimeSplit TrainingError TrainingSettings
+    WideDeep XDeepFM __version__ as_table auto infer_schema load_recipe prepare_recipe recipe_names register_model
+    settings_of simulate train_recipe
+"""
 
 
 def test_the_public_names_are_pinned() -> None:
-    assert sorted(fieldwise.__all__) == sorted(PUBLIC)
-    assert set(PUBLIC) <= set(dir(fieldwise))
+    assert sorted(fieldwise.__all__) == sorted(PUBLIC.split())
+    assert set(PUBLIC.split()) <= set(dir(fieldwise))
 
 
 def test_every_name_is_there_and_called_so() -> None:
-    for name in set(PUBLIC) - {"__version__"}:
+    for name in set(PUBLIC.split()) - {"__version__"}:
         assert getattr(fieldwise, name).__name__ == name
 
 

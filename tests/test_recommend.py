@@ -27,10 +27,7 @@ SCHEMA = Schema(
 CATALOGUE = Catalogue(user="user", item="item", title="title")
 
 
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [((), "found no log"), (("rows", "u1"), "found the catalogue 'u1'")],
-)
+@pytest.mark.parametrize(("given", "found"), [((), "found no log"), (("rows", "u1"), "found the catalogue 'u1'")])
 def test_a_log_is_asked_for(bundle, given, found):
     with pytest.raises(ConfigError, match=rf"need a log, .*{found}: use recommend\(log, user="):
         recommend(bundle, *given)

@@ -136,6 +136,6 @@ def test_pages_are_quiet_and_fit_in_chromium(site, pages, width, scheme):
         page.goto((site / "index.html").as_uri())
         page.keyboard.press("/")
         page.keyboard.type("faithfulness")
-        page.wait_for_selector(".md-search-result__item a[href*='explaining.html']", timeout=20_000)
+        page.wait_for_selector(".md-search-result__item a[href*='explaining.html']", timeout=120_000)
         browser.close()
     assert wrong == []

@@ -366,7 +366,7 @@ def test_without_time_for_it_the_bundle_is_of_the_training_rows(log, monkeypatch
     monkeypatch.setattr("fieldwise.automatic.trials.seconds_on_all", lambda one: 1e6 if one.title == "LR" else 0.0)
     monkeypatch.setattr("fieldwise.automatic.trials.Trials.chosen", property(lambda tried: tried.trials[1]))
     said: list[str] = []
-    result = run_auto(log, AutoSettings(label="liked", minutes=1), said.append)
+    result = run_auto(log, AutoSettings(label="liked", minutes=MINUTES), said.append)
     assert result.chosen is result.judged
     assert "refit" not in result.best.about["run"]
     assert not result.recipe.training.refit

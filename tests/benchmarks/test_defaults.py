@@ -142,7 +142,7 @@ def run(tmp_path, monkeypatch, capsys):
 def test_runs_are_kept_by_tag_and_baselines_for_all_tags(run, tmp_path, capsys):
     words = ("--models", "lr,constant,sklearn-lr", "--seeds", "2", "--set", "training.epochs=2")
     assert [line.split(":")[0] for line in run(*words, "--tag", "one")] == [
-        *("toy lr seed 0", "toy constant seed 0", "toy sklearn-lr seed 0", "toy lr seed 1"),
+        *("toy lr seed 0", "toy constant seed 0", "toy sklearn-lr seed 0", "toy lr seed 1")
     ]
     assert run(*words, "--tag", "one") == []
     shutil.rmtree(tmp_path / "one" / "toy-lr-1")

@@ -15,11 +15,7 @@ CASE = Case(
     about="How it is done.",
     contenders=(OURS, PEER),
     measures=("seconds", "GFLOP/s"),
-    targets=(
-        Target("ours", "peer", 3),
-        Target("peer", "ours", 1),
-        Target("ours", "nobody", 2),
-    ),
+    targets=(Target("ours", "peer", 3), Target("peer", "ours", 1), Target("ours", "nobody", 2)),
 )
 OUTCOMES = [
     Outcome(OURS, {"rows": 1200}, {"seconds": [1.0, 2.0, 1.5], "GFLOP/s": [30.0, 40.0, 50.0]}),

@@ -90,6 +90,8 @@ def test_a_removed_option_is_answered_with_what_to_use_instead(fieldwise):
         "recommend b -n 5": "-n was removed; leave it out: --k is the number of items for each user",
         "report b --user who": "--user was removed; leave it out: set user = COLUMN in the schema",
         "train r --threads=2": "--threads was removed; leave it out: the environment variable OMP_NUM_THREADS",
+        "train simulated/fm --set training.tables=sharded": "--set training.tables=sharded: training.tables was "
+        "removed; leave it out: every process holds all tables; make a table that is too large smaller by hash_buckets",
     }.items():
         refused(fieldwise(*words.split()), f"fieldwise: {instead}")
     assert "No such option: --seed" in fieldwise("compare", "r", "--seed", "2")[2], "of other commands"
@@ -132,16 +134,11 @@ def test_version_and_recipes(fieldwise):
 
 
 def test_the_shell_completes_commands_and_options():
-    asked = {"_FIELDWISE_COMPLETE": "complete_bash", "COMP_WORDS": "fieldwise predict --lo", "COMP_CWORD": "2"}
-    done = subprocess.run(
-        [sys.executable, "-m", "fieldwise"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
-    )
-    assert (done.stdout.split(), done.stderr) == (["--logit"], "")
-    asked |= {"COMP_WORDS": "fieldwise eval", "COMP_CWORD": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "fieldwise"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.split() == ["evaluate", "evaluate-cascade"]
+    for words, place, offered in (("predict --lo", 2, ["--logit"]), ("eval", 1, ["evaluate", "evaluate-cascade"])):
+        asked = {"_FIELDWISE_COMPLETE": "complete_bash", "COMP_WORDS": f"fieldwise {words}", "COMP_CWORD": str(place)}
+        command = [sys.executable, "-m", "fieldwise"]
+        done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+        assert (done.stdout.split(), done.stderr) == (offered, "")
 
 
 def test_train_prints_one_json_object_and_saves_a_bundle(done, recipe, log):
@@ -172,14 +169,6 @@ def test_train_prints_a_table_for_people_and_chooses_a_folder(fieldwise, recipe)
     total, preparing, training = map(int, seconds.groups())
     assert total == preparing + training, "rounded first, so that they add up"
     Bundle.load(Path("runs/mine-seed0"))
-
-
-def test_a_removed_setting_is_answered_with_what_to_use_instead(fieldwise, recipe):
-    sentence = "training.tables was removed; leave it out: every process holds all tables; make a table that is too "
-    code, _, err = fieldwise("train", recipe, "--set", "training.tables=sharded")
-    assert code == 2
-    assert err.startswith(f"fieldwise: --set training.tables=sharded: {sentence}large smaller by hash_buckets")
-    assert err.count("\n") == 1
 
 
 def test_train_of_a_packaged_recipe_on_a_users_file(fieldwise, done):

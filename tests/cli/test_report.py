@@ -12,18 +12,9 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.runs.records import Store
 
 SECTIONS = [
-    "In plain words",
-    "Compared with the popularity baseline",
-    "Metrics",
-    "Training",
-    "ROC and precision-recall",
-    "Calibration",
-    "Slices",
-    "Cold start",
-    "Explanation",
-    "Data",
-    "Recipe and machine",
-]
+    "In plain words", "Compared with the popularity baseline", "Metrics", "Training", "ROC and precision-recall",
+    "Calibration", "Slices", "Cold start", "Explanation", "Data", "Recipe and machine",
+]  # fmt: skip
 
 
 def sections(text):

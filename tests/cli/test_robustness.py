@@ -86,7 +86,7 @@ def test_one_writer_waits_for_the_other(tmp_path):
     held, asked = threading.Event(), threading.Event()
 
     def second():
-        assert held.wait(60)
+        assert held.wait(300)
         asked.set()
         with one_writer(tmp_path / "place"):
             order.append("second")
@@ -95,7 +95,7 @@ def test_one_writer_waits_for_the_other(tmp_path):
     thread.start()
     with one_writer(tmp_path / "place"):
         held.set()
-        assert asked.wait(60)
+        assert asked.wait(300)
         thread.join(0.2)
         order.append("first")
     thread.join(60)

@@ -3,12 +3,11 @@
 import json
 import re
 import signal
-import time
 
 import polars as pl
 import pytest
 from cli.test_bad_input import refused
-from forked import Command
+from serving.commands import serving
 from serving.servers import PASSWORD, QUOTED
 
 httpx = pytest.importorskip("httpx", reason="httpx is absent: pip install 'fieldwise[dev]'")
@@ -82,25 +81,17 @@ def test_the_command_serves_from_stores(fieldwise, bundle, users, items, redis, 
     addresses = {"FIELDWISE_USERS": redis.url("users"), "FIELDWISE_ITEMS": postgres.url("items")}
     for file, url, column in zip(("users.csv", "items.parquet"), addresses.values(), ("user", "item"), strict=True):
         assert fieldwise("store", "load", file, "--to", url, "--id", column)[0] == 0
-    options = ["--user-id", "user", "--item-id", "item", "--store-timeout", "30", "--port", "0"]
-    started = Command("serve", bundle, *options, **addresses)
-    try:
-        place = started.heard(r"http://\S+")
-        rows = [{"user": "u1", "item": item} for item in items["item"]]
-        for _ in range(5000):
-            try:
-                answer = httpx.post(f"{place[0]}/v1/predict", json={"rows": rows}, timeout=90)
-                break
-            except httpx.ConnectError:
-                time.sleep(0.02)
-        whole = [{**row, "user": "u1"} for row in items.to_dicts()]
-        assert answer.json() == httpx.post(f"{place[0]}/v1/predict", json={"rows": whole}).json()
-        assert answer.json()["degraded"] == []
-        states = httpx.get(f"{place[0]}/readyz").json()["stores"]
+    options = ["--user-id", "user", "--item-id", "item", "--store-timeout", "120"]
+    with serving(".", bundle, *options, **addresses) as server:
+
+        def predicted(rows):
+            return httpx.post(f"{server.place}/v1/predict", json={"rows": rows}, timeout=120).json()
+
+        found = predicted([{"user": "u1", "item": item} for item in items["item"]])
+        assert found == predicted([{**row, "user": "u1"} for row in items.to_dicts()])
+        assert found["degraded"] == []
+        states = server.get("/readyz").json()["stores"]
         assert states == {"users": {"kind": "redis", "state": "ok"}, "items": {"kind": "postgresql", "state": "ok"}}
-    finally:
-        started.end()
-    assert started.returncode in (0, -signal.SIGTERM)
-    assert "Traceback" not in started.errors
-    assert QUOTED not in started.errors
-    assert PASSWORD not in started.errors
+    assert server.process.returncode in (0, -signal.SIGTERM)
+    for word in ("Traceback", QUOTED, PASSWORD):
+        assert word not in server.log

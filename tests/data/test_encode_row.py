@@ -89,18 +89,9 @@ def test_a_row_is_what_its_table_is(row):
 
 def test_plain_rows_need_no_table(subtests):
     for change in [
-        {},
-        {"user": None},
-        {"user": True},
-        {"user": 2.0},
-        {"user": 2.5},
-        {"user": math.nan},
-        {"user": 2**70},
-        {"history": []},
-        {"tags": None},
-        {"tags": [1, 2]},
-        {"tags": ["\u00a0t1", "t2\x1f"]},
-    ]:
+        {}, {"user": None}, {"user": True}, {"user": 2.0}, {"user": 2.5}, {"user": math.nan}, {"user": 2**70},
+        {"history": []}, {"tags": None}, {"tags": [1, 2]}, {"tags": ["\u00a0t1", "t2\x1f"]},
+    ]:  # fmt: skip
         with subtests.test(change=change):
             row = PLAIN | change
             found = encode_row(ENCODER, ENCODER.layout, row)

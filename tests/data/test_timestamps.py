@@ -30,34 +30,16 @@ DAY, MINUTE = stamp(2026, 1, 31), stamp(2026, 1, 31, 17, 5)
 
 def test_a_date_as_it_is_written(subtests):
     for text, expected in [
-        ("2026-01-31", DAY),
-        ("2026/01/31", DAY),
-        ("2026.01.31", DAY),
-        ("2026/1/31", DAY),
-        ("20260131 17:05", MINUTE),
-        ("2026-01-31 17:05", MINUTE),
-        ("2026-01-31T17:05:09", MOMENT),
-        ("2026-01-31T17:05:09Z", MOMENT),
-        ("2026-01-31 17:05:09 UTC", MOMENT),
-        ("2026-01-31T17:05:09.25", MOMENT + 250_000),
-        ("2026-01-31T18:05:09+01:00", MOMENT),
-        ("2026-01-31 12:05:09 -0500", MOMENT),
-        ("31 Jan 2026", DAY),
-        ("31-Jan-2026", DAY),
-        ("31-JAN-26", DAY),
-        ("Jan 31, 2026", DAY),
-        ("January 31, 2026 5:05 PM", MINUTE),
-        ("31 January 2026 17:05:09", MOMENT),
-        ("Sat, 31 Jan 2026 17:05:09 +0000", MOMENT),
-        ("Sat Jan 31 17:05:09 +0000 2026", MOMENT),
-        ("Saturday, January 31, 2026", DAY),
-        ("31/01/2026", DAY),
-        ("31.01.2026 17:05", MINUTE),
-        ("31-01-26", DAY),
-        ("01/31/2026", DAY),
-        ("1/31/26 5:05pm", MINUTE),
-        ("31/Jan/2026:17:05:09 +0000", MOMENT),
-    ]:
+        ("2026-01-31", DAY), ("2026/01/31", DAY), ("2026.01.31", DAY), ("2026/1/31", DAY),
+        ("20260131 17:05", MINUTE), ("2026-01-31 17:05", MINUTE), ("2026-01-31T17:05:09", MOMENT),
+        ("2026-01-31T17:05:09Z", MOMENT), ("2026-01-31 17:05:09 UTC", MOMENT),
+        ("2026-01-31T17:05:09.25", MOMENT + 250_000), ("2026-01-31T18:05:09+01:00", MOMENT),
+        ("2026-01-31 12:05:09 -0500", MOMENT), ("31 Jan 2026", DAY), ("31-Jan-2026", DAY), ("31-JAN-26", DAY),
+        ("Jan 31, 2026", DAY), ("January 31, 2026 5:05 PM", MINUTE), ("31 January 2026 17:05:09", MOMENT),
+        ("Sat, 31 Jan 2026 17:05:09 +0000", MOMENT), ("Sat Jan 31 17:05:09 +0000 2026", MOMENT),
+        ("Saturday, January 31, 2026", DAY), ("31/01/2026", DAY), ("31.01.2026 17:05", MINUTE), ("31-01-26", DAY),
+        ("01/31/2026", DAY), ("1/31/26 5:05pm", MINUTE), ("31/Jan/2026:17:05:09 +0000", MOMENT),
+    ]:  # fmt: skip
         with subtests.test(text=text, expected=expected):
             assert parse_timestamps(pl.Series([text, None, f" {text} "])).values.to_list() == [expected, None, expected]
 

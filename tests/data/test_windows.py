@@ -171,7 +171,7 @@ def test_at_most_two_windows_are_in_memory(monkeypatch):
     for _ in ShuffledRows(table=table_of(500), size=16, window=50, seed=1).epoch(1, 0, torch.Generator()):
         time.sleep(0.002)  # lets the thread read
     assert len(most) >= 10
-    assert max(most) == 2
+    assert max(most) <= 2
 
 
 def test_an_error_of_the_thread_reaches_the_caller_and_no_thread_stays(monkeypatch):
@@ -181,14 +181,14 @@ def test_an_error_of_the_thread_reaches_the_caller_and_no_thread_stays(monkeypat
             raise OSError("the disk is gone")
         return read_spans(table, spans)
 
-    before = threading.active_count()
+    before = set(threading.enumerate())
     monkeypatch.setattr(windows, "read_spans", read)
     with pytest.raises(OSError, match="the disk is gone"):
         epoch(table_of(500), 16, 50)
     batches = ShuffledRows(table=table_of(500), size=16, window=50, seed=1).epoch(1, 0, torch.Generator())
     next(batches)
     batches.close()
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_spans_of_a_table_without_bags():
@@ -235,7 +235,7 @@ def test_the_memory_of_a_mapped_table_is_that_of_two_windows(tmp_path):
         [sys.executable, "-c", MEMORY, str(tmp_path / "t"), str(window)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         env={**os.environ, "MALLOC_ARENA_MAX": "1"},  # those of threads keep freed memory
     )
     assert done.returncode == 0, done.stderr

@@ -45,8 +45,8 @@ def test_the_next_batch_is_read_while_the_present_one_computes(device):
 
     batches = prefetch(told(), device)
     next(batches)
-    assert read.acquire(timeout=20)
-    assert read.acquire(timeout=20), "the second was not read before it was asked for"
+    assert read.acquire(timeout=120)
+    assert read.acquire(timeout=120), "the second was not read before it was asked for"
 
 
 def test_what_is_left_is_closed(device):

@@ -99,20 +99,16 @@ def test_a_signal_ends_a_process_that_waits_for_the_others_to_meet(number):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         place = {
-            "RANK": "1",
-            "LOCAL_RANK": "1",
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": f"{port}",
-        }
+            "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}",
+        }  # fmt: skip
         command = [sys.executable, "-m", "fieldwise", "train", *SMALL, "--out", "never", "--quiet"]
         with subprocess.Popen(command, env={**os.environ, **place}, stderr=subprocess.DEVNULL) as process:
             try:
-                listening.settimeout(120)
+                listening.settimeout(300)
                 connection, _ = listening.accept()  # it has begun to meet, and nobody answers
                 with connection:
                     process.send_signal(number)
-                    assert process.wait(30) == -number
+                    assert process.wait(120) == -number
             finally:
                 process.kill()
 
@@ -161,7 +157,7 @@ def broken_off(out: str, number: int, seconds: float, whom: int | None, epochs: 
         ranks = ranks_of(parent.pid)
         if parent.poll() is None:
             os.kill(parent.pid if whom is None else ranks.get(whom, parent.pid), number)
-        _, errors = parent.communicate(timeout=120)
+        _, errors = parent.communicate(timeout=300)
     assert not [pid for pid in ranks.values() if Path(f"/proc/{pid}").exists()]
     return parent.returncode, errors
 

@@ -119,12 +119,7 @@ def test_float32_logits_are_summed_in_float64():
     assert ours.binary_metrics(y, logit)["logloss"] == pytest.approx(exact, rel=1e-13)
 
 
-BINARY = [
-    ours.auc,
-    ours.logloss_from_logits,
-    ours.normalized_entropy_from_logits,
-    ours.binary_metrics,
-]
+BINARY = [ours.auc, ours.logloss_from_logits, ours.normalized_entropy_from_logits, ours.binary_metrics]
 REGRESSION = [ours.rmse, ours.mae, ours.regression_metrics]
 
 

@@ -28,17 +28,9 @@ def kept(tmp_path):
         else:
             test = {"rmse": float(np.sqrt(np.mean((y - score) ** 2)))}
         about = {
-            "seed": seed,
-            "test_digest": "rows",
-            "test": test,
-            "task": task,
-            "benchmark": "noise",
-            "protocol": protocol,
-            "parameters": 7,
-            "epochs": 2,
-            "seconds": 1.0,
-            "seconds_per_epoch": 0.5,
-        }
+            "seed": seed, "test_digest": "rows", "test": test, "task": task, "benchmark": "noise",
+            "protocol": protocol, "parameters": 7, "epochs": 2, "seconds": 1.0, "seconds_per_epoch": 0.5,
+        }  # fmt: skip
         return store.put(f"{name}{seed}", about, np.asarray(y, dtype=float), np.asarray(score, dtype=float))
 
     return put

@@ -208,7 +208,7 @@ def test_processes_share_the_work(folder):
     processes = [context.Process(target=_one_process, args=(folder, results)) for _ in range(2)]
     for process in processes:
         process.start()
-    (made_a, auc_a), (made_b, auc_b) = (results.get(timeout=120) for _ in processes)
+    (made_a, auc_a), (made_b, auc_b) = (results.get(timeout=600) for _ in processes)
     for process in processes:
         process.join()
     assert auc_a == auc_b

@@ -172,7 +172,7 @@ def test_processes_share_a_study(recipe, folder):
     processes = [context.Process(target=_one_process, args=(folder, results)) for _ in range(2)]
     for process in processes:
         process.start()
-    counts = [results.get(timeout=120) for _ in processes]
+    counts = [results.get(timeout=600) for _ in processes]
     for process in processes:
         process.join()
     assert all(10 <= count <= 12 for count in counts)  # a trial that runs while the tenth ends is kept
@@ -183,7 +183,7 @@ def test_trials_of_a_killed_process_end(recipe, folder):
     results = context.Queue()
     process = context.Process(target=_killed, args=(folder, results))
     process.start()
-    process.join(timeout=120)
+    process.join(timeout=600)
     assert process.exitcode == 9
     found = search(recipe, trials=3)
     assert found.trials["fail"] == 1

@@ -12,15 +12,10 @@ from fieldwise.testing import rows_of
 def lab():
     """The helpers of `parity.lab`, under short names."""
     return SimpleNamespace(
-        layouts=laboratory.LAYOUTS,
-        batch=laboratory.random_batch,
-        take=rows_of,
-        reorder=laboratory.reorder,
-        fields=laboratory.field_vectors,
-        first_order=laboratory.first_order,
-        randomized=laboratory.randomized,
+        layouts=laboratory.LAYOUTS, batch=laboratory.random_batch, take=rows_of, reorder=laboratory.reorder,
+        fields=laboratory.field_vectors, first_order=laboratory.first_order, randomized=laboratory.randomized,
         weights=laboratory.weights,
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture

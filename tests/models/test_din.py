@@ -178,14 +178,9 @@ def test_the_published_count_of_a_run_on_amazon_electronics():
         offset += rows
     unit = {"inputs": "difference_product", "activation": "dice", "softmax": True}
     ours = DIN(
-        variant="fuxictr",
-        embedding_dim=64,
-        attention_hidden=(512, 256),
-        softmax=True,
-        hidden=(1024, 512, 256),
-        activation="dice",
-        batch_norm=True,
-    ).build(Layout(tuple(fields)))
+        variant="fuxictr", embedding_dim=64, attention_hidden=(512, 256), softmax=True, hidden=(1024, 512, 256),
+        activation="dice", batch_norm=True,
+    ).build(Layout(tuple(fields)))  # fmt: skip
     own, joined = (parameter_count(ActivationUnit(dim, (512, 256), **unit)) for dim in (64, 128))
     assert parameter_count(ours) - 2 * own + joined + 1 == 5_403_522
 

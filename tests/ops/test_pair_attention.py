@@ -74,16 +74,9 @@ def test_native_and_plain_give_the_same_numbers(subtests):
                         grad = torch.randn(shape[0], shape[2], dtype=dtype)
                         with use_ops(mode):
                             pooled = pair_attention_pool(
-                                x,
-                                left,
-                                right,
-                                W,
-                                b,
-                                h,
-                                pair_dropout=drops[0],
-                                attention_dropout=drops[1],
+                                x, left, right, W, b, h, pair_dropout=drops[0], attention_dropout=drops[1],
                                 training=True,
-                            )
+                            )  # fmt: skip
                         pooled.backward(grad)
                         results.append([pooled.detach(), x.grad, W.grad, b.grad, h.grad])
                     for plain, native in zip(*results, strict=True):

@@ -4,6 +4,11 @@ import asyncio
 from types import SimpleNamespace
 
 import httpx
+import pytest
+
+pytest.importorskip(
+    "fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'"
+)  # skips the tests that import this
 
 from fieldwise.serving.http import ServerSettings, create_app
 
@@ -12,7 +17,12 @@ HEADERS = [(b"host", b"server"), (b"content-type", b"application/json")]
 
 def client(service, stores=None, **settings):
     """Ask the application of a service in this process, as `client_of` does."""
-    return client_of(create_app(service, ServerSettings(**settings), stores))
+    return client_of(patient_app(service, stores, **settings))
+
+
+def patient_app(service, stores=None, **settings):
+    """The application of a service, whose answers may take long: a busy machine is no failure."""
+    return create_app(service, ServerSettings(**{"timeout": 120, **settings}), stores)
 
 
 def client_of(app):
@@ -36,7 +46,7 @@ def client_of(app):
 def talking(app):
     """An asynchronous client of an application in this process."""
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://server", timeout=60)
+    return httpx.AsyncClient(transport=transport, base_url="http://server", timeout=120)
 
 
 async def post(app, path, content, *, client=("a", 1), whole=True):

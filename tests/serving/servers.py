@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -17,9 +18,12 @@ QUOTED = "p%40ss%2Fw%23rd%3A100%25%3F"
 
 
 def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    """A port at which nobody listens, below those that the system gives to connections of others meanwhile."""
+    while True:
+        port = 10_000 + secrets.randbelow(6_000)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 class Server:
@@ -33,7 +37,7 @@ class Server:
         self.process = subprocess.Popen(
             self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=self.user(), group=self.user()
         )
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while not self.answers():
             assert self.process.poll() is None, "the server ended"
             assert time.monotonic() < deadline, "the server does not answer"
@@ -111,13 +115,9 @@ class PostgresServer(Server):
         (folder / "password").chmod(0o644)
         make = ["-A", "scram-sha-256", "-U", "tester", f"--pwfile={folder}/password", "-E", "UTF8", "--locale=C", "-N"]
         done = subprocess.run(
-            [programs / "initdb", "-D", self.data, *make],
-            capture_output=True,
-            text=True,
-            user=self.user(),
-            group=self.user(),
-            cwd=folder,
-        )
+            [programs / "initdb", "-D", self.data, *make], capture_output=True, text=True, user=self.user(),
+            group=self.user(), cwd=folder,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
 
     def user(self):
@@ -143,7 +143,7 @@ class PostgresServer(Server):
     def client(self):
         import psycopg
 
-        return psycopg.connect(self.url("").partition("#")[0], autocommit=True, connect_timeout=30)
+        return psycopg.connect(self.url("").partition("#")[0], autocommit=True, connect_timeout=120)
 
     def url(self, name):
         return f"postgresql://tester:{QUOTED}@127.0.0.1:{self.port}/postgres#{name}"

@@ -1,9 +1,6 @@
 """Whom a server lets in: tokens that are none, addresses that others reach, names that lead here; and a real proxy."""
 
 import pytest
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from serving.asgi import client
 from serving.commands import serving
 from serving.test_http import refused

@@ -65,30 +65,31 @@ def test_what_came_meanwhile_is_the_next_batch():
 @pytest.fixture
 def patient(monkeypatch):
     """A moment is long enough for a machine that does other work."""
-    monkeypatch.setattr("fieldwise.serving.batching.GAP", 0.5)
-    monkeypatch.setattr("fieldwise.serving.batching.PART", 20)
+    monkeypatch.setattr("fieldwise.serving.batching.GAP", 60)
+    monkeypatch.setattr("fieldwise.serving.batching.PART", 6000)
 
 
 @pytest.mark.usefixtures("patient")
 def test_those_who_were_just_answered_are_awaited_for_a_moment():
-    """Three ask again, two of them a little later: a lone request would take as long as all of them."""
+    """Four ask again, two of them a little later: a lone request would take as long as all of them."""
 
     async def scenario(batcher, recorder):
-        async def ask(first, late):
-            await batcher.ask(first)
-            for _ in range(late):
-                await asyncio.sleep(0)
-            await batcher.ask(first + 10)
+        async def ask(first, late, times=2):
+            for number in range(times):
+                await batcher.ask(first + 10 * number)
+                for _ in range(late):
+                    await asyncio.sleep(0)
 
         recorder.go.clear()
-        first = asyncio.create_task(batcher.ask(0))
+        first = asyncio.create_task(ask(0, 0, times=3))
         await begun(recorder)
         tasks = [asyncio.create_task(ask(*one)) for one in ((2, 0), (4, 2), (6, 2))]
         await asyncio.sleep(0.02)
         recorder.go.set()
         await asyncio.gather(first, *tasks)
 
-    assert run(scenario) == [[0], [2, 4, 6], [12, 14, 16]]
+    batches = run(scenario)
+    assert [sorted(batch) for batch in batches] == [[0], [2, 4, 6, 10], [12, 14, 16, 20]]
 
 
 @pytest.mark.usefixtures("patient")
@@ -106,21 +107,21 @@ def test_those_who_take_turns_become_one_batch():
             for _ in range(20):
                 await asyncio.sleep(0)
 
-        async def ask(first):
-            for number in range(3):
+        async def ask(first, times):
+            for number in range(times):
                 await batcher.ask(first + 10 * number)
                 await turns()
 
         recorder.go.clear()
-        early = asyncio.create_task(ask(0))
+        early = asyncio.create_task(ask(0, 4))
         await begun(recorder)
-        others = [asyncio.create_task(ask(one)) for one in (2, 4, 6)]
+        others = [asyncio.create_task(ask(one, 3)) for one in (2, 4, 6)]
         await turns()
         recorder.go.set()
         await asyncio.gather(early, *others)
 
     batches = run(scenario)
-    assert [sorted(batch) for batch in batches] == [[0], [2, 4, 6, 10], [12, 14, 16, 20], [22, 24, 26]]
+    assert [sorted(batch) for batch in batches] == [[0], [2, 4, 6, 10], [12, 14, 16, 20], [22, 24, 26, 30]]
 
 
 def test_who_waits_is_answered_though_nobody_asks_again():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
 from fastapi import FastAPI
-from serving.asgi import client, client_of, talking
+from serving.asgi import client, client_of, patient_app, talking
 from serving.commands import serving
 from serving.conftest import SCHEMA, catalogue, log
 from serving.hostile import BODIES, CELLS, ROW
@@ -25,7 +25,7 @@ from fieldwise import Label
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain import effects, explain
 from fieldwise.models import FM
-from fieldwise.serving import Ranker, build_index
+from fieldwise.serving import Ranker, build_index, http
 from fieldwise.serving.http import ServerSettings, create_app
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore
@@ -340,22 +340,28 @@ def test_a_body_that_does_not_arrive_is_given_up(ranker):
     refused(slow.ask("POST", "/v1/predict", content=body()), 408, "must arrive within 0.05 s", field="body")
 
 
-def test_only_so_many_explanations_wait(ranker):
-    app = create_app(Service(ranker), ServerSettings(max_waiting=2))
+def test_only_so_many_explanations_wait(ranker, monkeypatch):
+    app, go = patient_app(Service(ranker), max_waiting=2), threading.Event()
+    whole = http.explanations
+    monkeypatch.setattr(http, "explanations", lambda *given, **more: go.wait(120) and whole(*given, **more))
 
     async def ask():
+        found = []
         async with talking(app) as asking:
-            body = {"rows": [ROW]}
-            found = await asyncio.gather(*(asking.post("/v1/explain", json=body) for _ in range(12)))
-            return [(one.status_code, one.headers.get("retry-after")) for one in found]
+            for one in asyncio.as_completed([asking.post("/v1/explain", json={"rows": [ROW]}) for _ in range(12)]):
+                answer = await one
+                found.append((answer.status_code, answer.headers.get("retry-after")))
+                if len(found) == 10:
+                    go.set()
+        return found
 
     assert sorted(asyncio.run(ask())) == [(200, None)] * 2 + [(503, "1")] * 10
 
 
 def test_an_answer_that_takes_too_long_is_given_up(ranker):
     slow, refuse = Service(ranker), threading.Event()
-    slow.predict_all = lambda _: refuse.wait(60)
-    refused(client(slow, timeout=0.05).post("/v1/predict", {"rows": [ROW]}), 503, "may take 0.05 s")
+    slow.predict_all = lambda _: refuse.wait(120)
+    refused(client(slow, timeout=1).post("/v1/predict", {"rows": [ROW]}), 503, "may take 1 s")
     refuse.set()
 
 
@@ -462,7 +468,7 @@ def test_the_command_serves_and_stops(tmp_path, tower, ranker):
     with serving(tmp_path, *arguments, FIELDWISE_TOKEN="t") as server:
         ask = {"user": "u1", "context": {"device": "tv"}, "k": 2}
         headers = {"Authorization": "Bearer t"}
-        answer = httpx.post(f"{server.place}/v1/recommend", json=ask, headers=headers, timeout=90)
+        answer = httpx.post(f"{server.place}/v1/recommend", json=ask, headers=headers, timeout=120)
         assert answer.status_code == 200, answer.text
         assert len(answer.json()["items"]) == 2
         assert server.get("/v1/items/i1/similar").status_code == 401

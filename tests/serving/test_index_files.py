@@ -44,7 +44,7 @@ def test_heads_are_mapped_and_checked(folder):
 
 
 def test_a_server_goes_on_when_another_index_is_copied_over_its_own(tmp_path, tower, ranker):
-    pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
+
     import httpx
     from serving.commands import serving
 
@@ -54,7 +54,7 @@ def test_a_server_goes_on_when_another_index_is_copied_over_its_own(tmp_path, to
     with serving(tmp_path, "ranker", "--prerank", "tower", "--index", "ix", "--watch", 0.2) as server:
 
         def ask():
-            answer = httpx.post(f"{server.place}/v1/recommend", json={"context": CONTEXT, "k": 5}, timeout=20)
+            answer = httpx.post(f"{server.place}/v1/recommend", json={"context": CONTEXT, "k": 5}, timeout=120)
             assert answer.status_code == 200, answer.text
             return [(item["id"], item["prediction"]) for item in answer.json()["items"]]
 

@@ -5,9 +5,6 @@ from datetime import date, timedelta
 
 import polars as pl
 import pytest
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from serving.asgi import client
 from serving.conftest import catalogue
 
@@ -19,15 +16,11 @@ from fieldwise.serving.service import Service
 INF, NAN = float("inf"), float("nan")
 DAY, LONG = date(2026, 1, 2), timedelta(hours=3)
 SHOWN = {
-    "since": (DAY, "2026-01-02"),
-    "length": (LONG, "3:00:00"),
-    "rate": (INF, None),
-    "rates": ([0.5, NAN, INF, None], [0.5, None, None, None]),
-    "days": ([DAY], ["2026-01-02"]),
-    "lengths": ([LONG], ["3:00:00"]),
-    "fixed": (pl.Series([[1, 2]], dtype=pl.Array(pl.Int64, 2)), [1, 2]),
+    "since": (DAY, "2026-01-02"), "length": (LONG, "3:00:00"), "rate": (INF, None),
+    "rates": ([0.5, NAN, INF, None], [0.5, None, None, None]), "days": ([DAY], ["2026-01-02"]),
+    "lengths": ([LONG], ["3:00:00"]), "fixed": (pl.Series([[1, 2]], dtype=pl.Array(pl.Int64, 2)), [1, 2]),
     "prizes": (pl.Series([["gold"]], dtype=pl.List(pl.Categorical)), ["gold"]),
-}
+}  # fmt: skip
 LEFT_OUT = {"embedding": [[0.1, 0.2], [0.3, 0.4]], "made": {"by": "x"}, "bytes": b"\xff\x00", "parts": [{"a": 1}]}
 
 

@@ -33,19 +33,10 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this ma
 
 ATTACK = "<img src=x onerror=\"document.title='taken'\"><b>bold</b>"
 ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
-USERS = pl.DataFrame(
-    {
-        "user": [f"u{k}" for k in range(6)],
-        "history": ["i1|i2", None, "i3", "i4|i5|i6|i7", "i8", "i1"],
-    }
-)
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run",
+)  # fmt: skip
+USERS = pl.DataFrame({"user": [f"u{k}" for k in range(6)], "history": ["i1|i2", None, "i3", "i4|i5|i6|i7", "i8", "i1"]})
 ROW = "#list > li"
 SETTLED = "() => document.querySelector('#list').getAttribute('aria-busy') === 'false'"
 
@@ -68,7 +59,7 @@ def serve(tmp_path_factory):
     def start(service, stores=None, **limits):
         app = create_app(service, ServerSettings(**{"timeout": 120, **limits}), stores)
         listening = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_keep_alive=600))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
         thread.start()
         running.append((server, thread))
@@ -77,7 +68,7 @@ def serve(tmp_path_factory):
     yield start
     for server, thread in running:
         server.should_exit = True
-        thread.join(20)
+        thread.join(120)
 
 
 @pytest.fixture(scope="module")
@@ -158,8 +149,17 @@ def percents(found):
     return [f"{100 * item['prediction']:.1f}\u00a0%" for item in found]
 
 
+SHOWN = f"""wanted => JSON.stringify(wanted) === JSON.stringify([
+    [...document.querySelectorAll('{ROW}')].map((one) => one.dataset.id),
+    [...document.querySelectorAll('{ROW} .score .number')].map((one) => one.innerText)])"""
+
+
 def check(page, found):
-    assert shown(page) == ([item["id"] for item in found], percents(found))
+    """The list shows what was found, or will soon: a change may be asked about a moment later."""
+    wanted = [item["id"] for item in found], percents(found)
+    with contextlib.suppress(playwright.TimeoutError):
+        page.wait_for_function(SHOWN, arg=list(wanted))
+    assert shown(page) == wanted
 
 
 def asked_of(address, user, **changed):
@@ -358,7 +358,7 @@ def test_stale_answers_are_dropped(visit, places):
     check(page, found)
 
 
-@pytest.mark.parametrize("model", ["afm", "autoint", "tower"])
+@pytest.mark.parametrize("model", ["afm", pytest.param("autoint", marks=pytest.mark.slow), "tower"])
 def test_why_has_the_pairs_of_explain(visit, places, model):
     address = places[model]
     page = visit(f"{address}/?user=u3")
@@ -370,7 +370,7 @@ def test_why_has_the_pairs_of_explain(visit, places, model):
     assert button.get_attribute("aria-expanded") == "true"
     body = asked_of(address, "u3")
     ask = {"user": "u3", "context": body["context"], "items": [first.get_attribute("data-id")], "pairs": True}
-    why = httpx.post(f"{address}/v1/explain", json=ask, timeout=20).json()["explanations"][0]
+    why = httpx.post(f"{address}/v1/explain", json=ask, timeout=120).json()["explanations"][0]
     titles = dict(zip(items()["item"], items()["title"], strict=True))
 
     def value(name, text):
@@ -429,7 +429,7 @@ def test_directions_are_those_of_the_api_on_one_scale(visit, places):
     first = page.locator(f"{ROW} >> nth=0")
     first.get_by_role("button").first.click()
     page.wait_for_selector(".directions:not([hidden])")
-    effects = httpx.get(f"{address}/v1/effects", timeout=20).json()["effects"]
+    effects = httpx.get(f"{address}/v1/effects", timeout=120).json()["effects"]
     assert first.locator("figcaption").all_inner_texts() == [one["field"] for one in effects]
     every = [prediction for one in effects for prediction in one["predictions"]]
     for one, figure in zip(effects, first.locator("figure").all(), strict=True):
@@ -536,7 +536,7 @@ def test_similar_items_are_those_of_the_api(visit, places):
     first.get_by_role("button").first.click()
     first.get_by_role("button", name="Similar items").click()
     page.wait_for_selector(".similar li")
-    near = httpx.get(f"{address}/v1/items/{first.get_attribute('data-id')}/similar?k=5", timeout=20).json()["items"]
+    near = httpx.get(f"{address}/v1/items/{first.get_attribute('data-id')}/similar?k=5", timeout=120).json()["items"]
     assert first.locator(".similar .number").all_inner_texts() == [f"{item['similarity']:.2f}" for item in near]
     assert first.locator(".similar .title").all_inner_texts() == [item["fields"]["title"] for item in near]
 
@@ -570,7 +570,7 @@ def test_no_item_passes(visit, places):
     page.wait_for_selector(ROW)
 
 
-BROKEN = {"context=x": 10, "where=7&context=[]": 10, "k=-1": 10, "k=1e9": 28, "why=none": 10}
+BROKEN = {"context=x&k=-1&why=none": 10, "where=7&context=[]&k=1e9": 28}
 
 
 def test_an_address_that_somebody_broke(visit, places):
@@ -619,7 +619,7 @@ def test_one_row_by_hand_where_there_is_no_catalogue(visit, places, ranker):
     row = {field["column"]: field["usual"] for field in about["fields"]}
 
     def prediction():
-        answer = httpx.post(f"{places['bare']}/v1/predict", json={"rows": [row]}, timeout=20).json()
+        answer = httpx.post(f"{places['bare']}/v1/predict", json={"rows": [row]}, timeout=120).json()
         return answer["predictions"][0]["prediction"]
 
     usual = prediction()
@@ -659,7 +659,7 @@ def test_a_token_is_asked_for_and_kept_for_the_tab_alone(visit, serve, ranker):
 
 def test_swagger_shows_the_api_with_files_of_this_server_alone(visit, places):
     page = visit(f"{places['afm']}/docs", wait=".opblock")
-    document = httpx.get(f"{places['afm']}/openapi.json", timeout=20).json()
+    document = httpx.get(f"{places['afm']}/openapi.json", timeout=120).json()
     assert page.locator(".opblock").count() == sum(map(len, document["paths"].values()))
 
 
@@ -673,7 +673,7 @@ def test_a_server_that_is_gone_is_told_with_a_way_on(visit, serve, cascades):
     page.unroute("**/v1/recommend")
     page.get_by_role("button", name="Try again").click()
     page.wait_for_selector(".was:not([hidden])")
-    assert page.inner_text("#trouble") == ""
+    page.wait_for_selector("#trouble:empty", state="attached")
 
 
 class Gone(FeatureStore):
@@ -701,7 +701,7 @@ def test_an_answer_without_some_fields_says_so(visit, serve, cascades):
     assert page.locator(ROW).count() == 10
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_a_phone_has_everything_without_scrolling_sideways(visit, places, scheme):
     page = visit(f"{places['autoint']}/?user=u3&why=i0", width=390, color_scheme=scheme, has_touch=True)
     page.get_by_text("Fields and filters").click()

@@ -7,9 +7,6 @@ import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from serving.asgi import client
 from serving.conftest import catalogue
 from torch import nn

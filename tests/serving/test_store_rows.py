@@ -7,16 +7,12 @@ from decimal import Decimal
 
 import polars as pl
 import pytest
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
-from serving.asgi import talking
+from serving.asgi import patient_app, talking
 from serving.servers import postgres_server, redis_server
 
 from fieldwise import FM, Categorical, Label, Numeric, Schema
 from fieldwise.data.read.chunked_table import SlicedTable
 from fieldwise.errors import ConfigError
-from fieldwise.serving.http import create_app
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import UNREADABLE, Lookup, StoreError, Stores, TableStore, load_table, open_store
 
@@ -46,12 +42,12 @@ def service():
     return Service(Bundle(SCHEMA, encoder, settings, network, rows.drop("click"), {}))
 
 
-def answers(service, url, asks, policy="refuse", timeout=30):
+def answers(service, url, asks, policy="refuse", timeout=120):
     """The answers to many requests at once, each a list of rows, then the store's state and what was counted."""
 
     async def run():
         users = Lookup("users", open_store(url, "user", "users"), timeout=timeout)
-        app = create_app(service, stores=Stores(users=users, on_failure=policy))
+        app = patient_app(service, Stores(users=users, on_failure=policy))
         async with app.router.lifespan_context(app), talking(app) as client:
             calls = (client.post("/v1/predict", json={"rows": rows}) for rows in asks)
             found = await asyncio.gather(*calls)
@@ -137,7 +133,7 @@ def test_a_row_that_the_server_itself_fails_at_is_its_users_alone(service, own_p
 
 @pytest.mark.parametrize(
     ("paid", "since"),
-    [("CASE WHEN paid = 3 THEN length(pg_sleep(60)::text) ELSE paid END", "since"), ("paid", LONG), ("paid", LONGER)],
+    [("CASE WHEN paid = 3 THEN length(pg_sleep(600)::text) ELSE paid END", "since"), ("paid", LONG), ("paid", LONGER)],
 )
 def test_a_row_that_takes_long_or_is_long_is_its_users_alone(service, own_postgres, paid, since):
     with own_postgres.client() as client:
@@ -161,7 +157,7 @@ def test_ids_whose_rows_fail_are_not_asked_for_with_others_again(own_postgres, m
         store = open_store(own_postgres.url("divided"), "user", "people")
         asked = store.get
         monkeypatch.setattr(store, "get", lambda *given: queries.append(given[0]) or asked(*given))
-        users = Lookup("users", store, timeout=30)
+        users = Lookup("users", store, timeout=120)
         await store.open()
 
         async def told():
@@ -226,17 +222,12 @@ def test_a_row_that_cannot_be_read_is_its_users_alone(service, own_redis, rows_i
 
 @pytest.mark.parametrize(
     "manifest",
-    [
-        '{"format": 1, "column": "user", "columns": []}',
-        '{"format": 2, "column": "user", "columns": 5}',
-        DEEP,
-        "[]",
-    ],
+    ['{"format": 1, "column": "user", "columns": []}', '{"format": 2, "column": "user", "columns": 5}', DEEP, "[]"],
 )
 def test_a_manifest_that_cannot_be_read_is_a_503_and_no_pause(service, own_redis, rows_in_redis, manifest):
     async def run():
         store = open_store(own_redis.url("users"), "user", "users")
-        users = Lookup("users", store, timeout=30)
+        users = Lookup("users", store, timeout=120)
         await store.open()
         whole = own_redis.client().hget("users", "")
         rows_in_redis("", manifest)
@@ -271,7 +262,7 @@ def test_whatever_a_store_raises_is_no_outage(fault):
             return fault() if "u3" in ids else await super().get(ids, columns)
 
     async def run():
-        users = Lookup("users", Lying("user", pl.DataFrame({"user": ["u1"], "paid": [1]})), timeout=30)
+        users = Lookup("users", Lying("user", pl.DataFrame({"user": ["u1"], "paid": [1]})), timeout=120)
         for _ in range(5):
             assert await users.get(["u3"], ["paid"]) == [UNREADABLE]
         assert await users.get(["u1"]) == [{"user": "u1", "paid": 1}]
@@ -292,7 +283,7 @@ def test_whatever_is_raised_is_an_answer_in_the_one_form_and_the_requests_beside
 
     service.predict_all = predict_all
     try:
-        app = create_app(service)
+        app = patient_app(service)
 
         async def run():
             async with talking(app) as client:

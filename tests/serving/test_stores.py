@@ -85,19 +85,10 @@ def test_rows_are_equal_in_every_store(server, write):
     (found,) = ask(server.url("equal"), [*NAMES, "nobody"])
     assert found == memory
     assert found[0] == {
-        "user": "u1",
-        "whole": 1,
-        "real": 0.1,
-        "yes": True,
-        "text": "a",
-        "tags": ["a", "b,c"],
-        "counts": [1, 2],
-        "day": "2026-01-02",
-        "moment": "2026-01-02 03:04:05.000000",
-        "paid": "1.5",
-        "took": 90,
+        "user": "u1", "whole": 1, "real": 0.1, "yes": True, "text": "a", "tags": ["a", "b,c"], "counts": [1, 2],
+        "day": "2026-01-02", "moment": "2026-01-02 03:04:05.000000", "paid": "1.5", "took": 90,
         'odd "name\'s" %s {} ü': "x",
-    }
+    }  # fmt: skip
     assert found[1]["real"] is None
     assert found[-1] is None
 
@@ -196,7 +187,7 @@ def test_what_a_load_that_did_not_end_left_is_removed(redis, write, monkeypatch)
     monkeypatch.setattr("fieldwise.serving.stores.redis.EXPIRY_S", 1)
     with pytest.raises(DataError, match="finite"):
         write(pl.concat([ROWS] * 2).with_columns(user=pl.int_range(20), real=float("inf")), redis.url("left"))
-    client, deadline = redis.client(), time.monotonic() + 90
+    client, deadline = redis.client(), time.monotonic() + 300
     while len(list(client.scan_iter("left*"))) > 1:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -225,16 +216,9 @@ def test_tables_of_other_programs_in_postgresql(postgres, write):
     ids = ["7", "8", "07", "7.0", str(2**70), "-7"]
     (rows,) = ask(postgres.url("shop.people"), ids, column="id")
     assert rows[0] == {
-        "id": "7",
-        "name": "Eve",
-        "paid": "1.5",
-        "born": "2000-01-02",
-        "seen": "2026-01-02 01:04:05.000000+00:00",
-        "tags": ["a", None],
-        "about": {"a": 1},
-        "took": 90,
-        "x": None,
-    }
+        "id": "7", "name": "Eve", "paid": "1.5", "born": "2000-01-02", "seen": "2026-01-02 01:04:05.000000+00:00",
+        "tags": ["a", None], "about": {"a": 1}, "took": 90, "x": None,
+    }  # fmt: skip
     assert rows[1] == {"id": "8", **dict.fromkeys(list(rows[0])[1:])}
     assert rows[2:] == [None] * 4
     key = "00000000-0000-0000-0000-00000000000a"
@@ -262,7 +246,7 @@ def test_a_query_that_was_given_up_ends_and_harms_nobody(postgres):
     with postgres.client() as client:
         client.execute("CREATE TABLE quick (id text PRIMARY KEY)")
         client.execute("INSERT INTO quick VALUES ('a')")
-        client.execute("CREATE VIEW slow AS SELECT id, pg_sleep(90)::text AS s FROM quick")
+        client.execute("CREATE VIEW slow AS SELECT id, pg_sleep(600)::text AS s FROM quick")
 
         async def run():
             lookup = Lookup("users", open_store(postgres.url("slow"), "id", "users"), timeout=1)
@@ -274,7 +258,7 @@ def test_a_query_that_was_given_up_ends_and_harms_nobody(postgres):
 
         asyncio.run(run())
         asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
-        deadline = time.monotonic() + 80  # less than the query itself takes
+        deadline = time.monotonic() + 300  # less than the query itself takes
         while client.execute(asleep).fetchone() != (0,):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -331,7 +315,7 @@ def test_users_are_found_by_the_beginning_of_their_ids(server, write):
     write(pl.DataFrame({"user": ["b", "a%", "a", "ab", "B", "a_b", "ü"]}), server.url("found"))
 
     async def run():
-        lookup = Lookup("users", open_store(server.url("found"), "user", "users"), timeout=30)
+        lookup = Lookup("users", open_store(server.url("found"), "user", "users"), timeout=120)
         await lookup.store.open()
         try:
             return [(await lookup.search(prefix, 0, 2))[0] for prefix in ("", "a", "a%", "ü", "zz")]

@@ -6,9 +6,6 @@ import httpx
 import numpy as np
 import polars as pl
 import pytest
-
-pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
-
 from serving.asgi import client
 from serving.commands import serving
 from serving.conftest import catalogue, log, make
@@ -226,7 +223,7 @@ def test_one_bundle_and_its_log_recommend(tmp_path, ranker):
         assert "items of a user's rows where “click” is 1 are excluded" in heard
         context = server.get("/v1/users/u2").json()["context"]
         asked = {"user": "u2", "context": context, "k": 5, "exclude_seen": True}
-        found = httpx.post(f"{server.place}/v1/recommend", json=asked, timeout=30).json()
+        found = httpx.post(f"{server.place}/v1/recommend", json=asked, timeout=120).json()
     rows = pl.read_csv(tmp_path / "log.txt", separator=";", has_header=False, new_columns=LOG.columns)
     expected = recommend(Bundle.load(tmp_path / "ranker"), rows, NAMES, "u2", n=5)
     assert found["ranked"] == "all"
@@ -244,5 +241,5 @@ def test_more_items_than_one_bundle_may_rank(tmp_path, ranker):
         assert "30 items exceed --max-items 29" in heard
         assert "--prerank, with its --index" in heard
         assert server.get("/v1/about").json()["items"] is None
-        answers = httpx.post(f"{server.place}/v1/predict", json={"rows": [row, whole]}, timeout=30).json()
+        answers = httpx.post(f"{server.place}/v1/predict", json={"rows": [row, whole]}, timeout=120).json()
     assert answers["predictions"][0] == pytest.approx(answers["predictions"][1])

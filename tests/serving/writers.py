@@ -31,7 +31,7 @@ def writers(*places) -> Iterator:
         begun = context.Event()
         children.append(context.Process(target=write, args=(*map(str, places), times, begun)))
         children[-1].start()
-        assert begun.wait(60)
+        assert begun.wait(300)
         return children[-1]
 
     try:

@@ -14,14 +14,7 @@ from storage.faults import pictures, steps
 
 from fieldwise.errors import DataError
 from fieldwise.storage import folders
-from fieldwise.storage.folders import (
-    LOCK,
-    one_writer,
-    remove_scratch,
-    scratch_folder,
-    try_lock,
-    whole_folder,
-)
+from fieldwise.storage.folders import LOCK, one_writer, remove_scratch, scratch_folder, try_lock, whole_folder
 
 
 class WithoutExchange:

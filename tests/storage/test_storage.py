@@ -94,7 +94,7 @@ def test_one_item_is_made_ahead_in_another_thread() -> None:
             yield k
 
     for k in ahead(numbers()):
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 120
         while len(made) < min(k + 2, 5) and time.monotonic() < limit:
             time.sleep(0.001)
         assert made == list(range(min(k + 2, 5)))
@@ -109,11 +109,11 @@ def test_an_error_comes_after_the_items_before_it() -> None:
 
 
 def test_no_thread_is_left_when_the_rest_is_not_wanted() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     items = ahead(iter(range(100)))
     assert next(items) == 0
     items.close()  # type: ignore[attr-defined]
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_amounts_are_parsed():

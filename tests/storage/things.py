@@ -6,15 +6,9 @@ from fieldwise.errors import DataError
 from fieldwise.storage.artifact import Kind, writing
 
 THING = Kind(
-    name="thing",
-    manifest="thing.json",
-    format=3,
-    oldest=2,
-    parts={"left": "txt", "right": "bin"},
-    damage=DataError,
-    remedy="make it again",
-    origin="give a folder of things",
-)
+    name="thing", manifest="thing.json", format=3, oldest=2, parts={"left": "txt", "right": "bin"},
+    damage=DataError, remedy="make it again", origin="give a folder of things",
+)  # fmt: skip
 
 
 def save_thing(folder: Path, number: int) -> None:

@@ -6,7 +6,8 @@ A module a model (`autoint+` is `autoint_plus`), each with
     logit(settings, layout, batch, w)
                         [B] in evaluation mode; w holds the network's state by name, as NumPy arrays
     permuted(settings, layout, order, w)
-                        what of the state changes where the k-th field is the former field order[k]: name -> array
+                        what of the state changes where the k-th field is the former field order[k]: name -> array;
+                        left out where no parameter depends on the order of fields
     LAYOUTS             names of the laboratory's layouts that the model can be built on; all of them where left out
     ORDER_MATTERS       why no state of the network makes up for another order of the fields, for a model of which
                         that is true; `permuted` then has to hold for states that are alike in that respect, made by

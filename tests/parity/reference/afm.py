@@ -30,8 +30,3 @@ def logit(settings, layout, batch, w):
     return out + np.array(
         [w["p"] @ sum(a_ij * q_ij for a_ij, q_ij in zip(*row, strict=True)) for row in zip(a, q, strict=True)]
     )
-
-
-def permuted(settings, layout, order, w):
-    """The pairs change places, and the sum over them does not notice."""
-    return {}

@@ -11,8 +11,3 @@ def logit(settings, layout, batch, w):
     x = field_vectors(layout, batch, w["embedding.weight"])
     out = first_order(layout, batch, w["first_order.embedding.weight"], w["first_order.bias"])
     return out + sum((x[:, i] * x[:, j]).sum(1) for i, j in pairs(layout.num_fields))
-
-
-def permuted(settings, layout, order, w):
-    """No parameter of FM depends on the order of fields."""
-    return {}

@@ -24,8 +24,3 @@ def logit(settings, layout, batch, w):
         for subset in itertools.combinations(range(layout.num_fields), t):
             out = out + np.prod([x[:, f] for f in subset], axis=0) @ theta
     return out
-
-
-def permuted(settings, layout, order, w):
-    """No parameter of HOFM depends on the order of fields."""
-    return {}

@@ -9,8 +9,3 @@ CASES = {"plain": LR()}
 
 def logit(settings, layout, batch, w):
     return first_order(layout, batch, w["first_order.embedding.weight"], w["first_order.bias"])
-
-
-def permuted(settings, layout, order, w):
-    """No parameter of LR depends on the order of fields."""
-    return {}

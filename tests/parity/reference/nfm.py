@@ -19,8 +19,3 @@ def logit(settings, layout, batch, w):
         z = batch_norm(z, w, "pooled_norm")
     z = mlp(z, w, "mlp.")
     return first_order(layout, batch, w["first_order.embedding.weight"], w["first_order.bias"]) + z @ w["h"]
-
-
-def permuted(settings, layout, order, w):
-    """No parameter of NFM depends on the order of fields: the pooled vector is a sum over pairs."""
-    return {}
