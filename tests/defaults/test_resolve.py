@@ -261,10 +261,10 @@ def test_a_warm_start_and_a_maximum_over_a_bag_are_trained_by_steps(tmp_path):
     first = Recommender(SCHEMA, LR()).fit(frame)
     first.save(tmp_path / "first")
     again = Recommender(SCHEMA, LR(), warm_start=tmp_path / "first").fit(frame)
-    assert first.result_.stopped == "converged"
-    assert again.result_.stopped != "converged"
+    assert first.history_.stopped == "converged"
+    assert again.history_.stopped != "converged"
     bags = Schema(fields=(Categorical("user_id"), Bag("genres", pooling="max")), label=Label("liked"))
-    assert Recommender(bags, LR()).fit(frame).result_.stopped != "converged"
+    assert Recommender(bags, LR()).fit(frame).history_.stopped != "converged"
 
 
 def test_new_users_do_not_make_fm_worse_than_lr():

@@ -94,8 +94,8 @@ def forge(folder, change):
 
 def facts(result):
     """All of a result but durations."""
-    evaluations = [dataclasses.replace(one, seconds=0.0) for one in result.history]
-    return evaluations, result.history.index(result.best), result.epochs, result.stopped
+    evaluations = [dataclasses.replace(one, seconds=0.0) for one in result.evaluations]
+    return evaluations, result.evaluations.index(result.best), result.epochs, result.stopped
 
 
 def assert_equal(found, expected):

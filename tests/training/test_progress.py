@@ -10,8 +10,8 @@ from rich.console import Console
 
 from fieldwise.training import progress as module
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
+from fieldwise.training.history import Evaluation
 from fieldwise.training.progress import Bar, Lines, progress_for
-from fieldwise.training.result import Evaluation
 
 EVALUATION = Evaluation(
     epoch=1.5, train_loss=0.5, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75, "logloss": 0.6, "rows": 5}

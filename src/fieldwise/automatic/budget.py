@@ -7,7 +7,7 @@ import numpy as np
 
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep
-from fieldwise.training.result import Evaluation
+from fieldwise.training.history import Evaluation
 
 __all__ = ["ENOUGH", "Clock", "Deadline", "Probe", "PrunedTrial", "TrialDeadline", "admitted", "allotted", "kept"]
 

@@ -41,14 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainOptions", "below_baseline", "run"]
 
-STOPPED = {
-    "patience": "no improvement since",
-    "epochs": "all epochs completed",
-    "interrupted": "interrupted",
-    "time": "time limit reached",
-    "converged": "solved exactly",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
@@ -117,7 +109,7 @@ def _share(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup") -> No
     with group.active():
         done = train_recipe(recipe, prepared, unfinished=Unfinished.beside(options.folder(recipe)))
     group.wait_for_main_process()
-    if done.result.stopped == "interrupted":
+    if done.history.stopped == "interrupted":
         raise KeyboardInterrupt
 
 
@@ -140,17 +132,17 @@ def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | No
     with unfinished.claimed():
         done, prepared, preparing = _trained(options, recipe, unfinished, group)
         folder, unsaved = save_or_keep(done.bundle, folder)
-        if interrupted := done.result.stopped == "interrupted":
-            best = f"the best model so far (after epoch {done.result.best.epoch:.4g})"
+        if interrupted := done.history.stopped == "interrupted":
+            best = f"the best model so far (after epoch {done.history.best.epoch:.4g})"
             more = "; the same command resumes it" if unfinished.exists() else ""
-            say(f"interrupted in epoch {done.result.epochs}: {best} is in {folder}{more}")
+            say(f"interrupted in epoch {done.history.epochs}: {best} is in {folder}{more}")
         elif unsaved is None:
             unfinished.remove()
         if options.json:
             print_json({**done.record(), "seconds_preparing": round(preparing, 3), "bundle": str(folder)})
         else:
             _show_run(done, folder, round(preparing))
-        if not options.quiet and (check := limit_reached(done.chosen, done.result)):
+        if not options.quiet and (check := limit_reached(done.chosen, done.history)):
             say(check)
         if done.chosen and not options.quiet and not interrupted:
             _tell_baseline(done, prepared)
@@ -222,7 +214,7 @@ def _tell_baseline(done: "TrainingResult", prepared: "Prepared") -> None:
 
     if isinstance(done.recipe.model, LR):
         return
-    rows, every = baseline_rows(prepared, done.result.epochs), len(prepared.train.table)
+    rows, every = baseline_rows(prepared, done.history.epochs), len(prepared.train.table)
     if rows < every:
         say(f"baseline: {_regression(done)} on a sample of {rows:,} of the {every:,} training rows")
     valid = fit_baseline(done.recipe, prepared, rows)
@@ -255,6 +247,8 @@ def _regression(done: "TrainingResult") -> str:
 
 def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
     """Print the metrics of a finished run."""
+    from fieldwise.training.history import STOPPED
+
     out = console()
     columns = {"valid": done.valid, "test": done.test}
     if done.best_possible is not None:
@@ -262,13 +256,13 @@ def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
     show_metrics(columns, remarks_on=("valid", "test"))
     if done.refit is not None:
         out.print(
-            f"The model was trained again for {done.refit.epochs:.4g} epochs on all {done.refit.rows:,} training and "
-            "validation rows. The validation metrics are those of the first training."
+            f"The model was trained again for {done.refit.best.epoch:.4g} epochs on all {done.refit.rows:,} training "
+            "and validation rows. The validation metrics are those of the first training."
         )
-    epoch = f"{done.result.seconds_per_epoch:.1f} s per epoch, " if done.result.seconds_per_epoch else ""
+    epoch = f"{done.history.seconds_per_epoch:.1f} s per epoch, " if done.history.seconds_per_epoch else ""
     training = round(done.seconds)
     out.print(
-        f"{done.parameters:,} parameters, best after epoch {done.result.best.epoch:.4g} of {done.result.epochs} "
-        f"({STOPPED[done.result.stopped]}), {epoch}{preparing + training} s in total "
+        f"{done.parameters:,} parameters, best after epoch {done.history.best.epoch:.4g} of {done.history.epochs} "
+        f"({STOPPED[done.history.stopped]}), {epoch}{preparing + training} s in total "
         f"({preparing} s to read and prepare, {training} s to train and evaluate). Bundle: {folder}"
     )

@@ -31,7 +31,7 @@ from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
 from fieldwise.report.page import Block, Figure, Note, Section, Words, count, measured, percent
 from fieldwise.report.runs import Scored
 from fieldwise.schema.label import Label
-from fieldwise.training.result import learning_curves
+from fieldwise.training.history import STOPPED, learning_curves
 
 __all__ = [
     "calibration_section",
@@ -178,18 +178,11 @@ def learning_section(
         ]
         table = Table(columns=["epoch", *curves], rows=rows)
         blocks.append(Figure(title=title[0].upper() + title[1:], drawing=drawing, table=table))
-    ended = {
-        "patience": "no further improvement",
-        "epochs": "all epochs completed",
-        "interrupted": "interrupted",
-        "time": "time limit reached",
-        "converged": "solved exactly",
-    }
     if best_epoch is not None:
         text = (
             f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best "
             f"{shown_name(monitor)} on the validation rows. Training ended after epoch {epochs[-1]:.4g}: "
-            f"{ended.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, including "
+            f"{STOPPED.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, including "
             "dropout, so it is not directly comparable with the validation loss."
         )
         blocks.append(Note(text=text))

@@ -37,16 +37,15 @@ from fieldwise.schema import Schema
 from fieldwise.training.callbacks import Callback, OutOfTime
 from fieldwise.training.checkpoint import Checkpoints
 from fieldwise.training.fit import Training
+from fieldwise.training.history import History
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.parallel import check_same_on_all_ranks
 from fieldwise.training.progress import Reported
-from fieldwise.training.result import FitResult, result_to_plain
 from fieldwise.training.settings import LBFGS
 from fieldwise.training.unfinished import Unfinished
 from fieldwise.version import __version__
 
 __all__ = [
-    "Refit",
     "TrainingResult",
     "best_possible",
     "evaluate_on_test",
@@ -61,21 +60,6 @@ PROBABILITY = "true_probability"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refit:
-    """The second training of a network, on training and validation rows together (`training.refit`).
-
-    Args:
-        rows: number of rows.
-        epochs: passes over them: as many as the first training took to its best evaluation.
-        seconds: its duration.
-    """
-
-    rows: int
-    epochs: float
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class TrainingResult:
     """The result of a training.
 
@@ -83,11 +67,12 @@ class TrainingResult:
         recipe: the recipe with complete settings.
         bundle: the network with the best weights on the validation rows; after a second training, with that one's. It
             has no sample rows before the test rows are evaluated, so that a trial does not read raw rows.
-        result: the training with early stopping on validation rows.
+        history: of the training with early stopping on validation rows.
         chosen: settings chosen from the data, which are also in `recipe`.
         start: the bundle of the warm start, if there was one.
         warm_start: the report of the warm start.
-        refit: the second training, on training and validation rows, if there was one.
+        refit: the history of the second training, on training and validation rows together (`training.refit`), if
+            there was one.
         counts: numbers of rows, as of `Prepared`.
         test: metrics of the test rows; empty until they are evaluated.
         best_possible: metrics of the main label's true probabilities on the test rows, if the data have them.
@@ -96,11 +81,11 @@ class TrainingResult:
 
     recipe: Recipe
     bundle: Bundle
-    result: FitResult
+    history: History
     chosen: tuple[Chosen, ...] = ()
     start: Bundle | None = None
     warm_start: WarmStart | None = None
-    refit: Refit | None = None
+    refit: History | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     test: Mapping[str, float] = field(default_factory=dict)
     best_possible: Mapping[str, float] | None = None
@@ -109,12 +94,19 @@ class TrainingResult:
     @property
     def valid(self) -> Mapping[str, float]:
         """Metrics of the validation rows, at the best evaluation of the first training."""
-        return self.result.best.metrics
+        return self.history.best.metrics
 
     @property
     def parameters(self) -> int:
         """The number of parameters of the network."""
         return parameter_count(self.bundle.network)
+
+    @property
+    def refit_facts(self) -> dict[str, float] | None:
+        """Rows, epochs and seconds of the second training, if there was one."""
+        if self.refit is None:
+            return None
+        return {"rows": self.refit.rows, "epochs": self.refit.best.epoch, "seconds": round(self.refit.seconds, 3)}
 
     def record(self) -> dict[str, Any]:
         """Plain values for JSON: recipe, parameters, epochs, seconds, validation and test metrics, settings."""
@@ -125,18 +117,18 @@ class TrainingResult:
             "model": model_to_dict(self.recipe.model),
             "training": to_plain(self.recipe.training),
             "parameters": self.parameters,
-            "epochs": self.result.epochs,
-            "best_epoch": self.result.best.epoch,
-            "stopped": self.result.stopped,
+            "epochs": self.history.epochs,
+            "best_epoch": self.history.best.epoch,
+            "stopped": self.history.stopped,
             "seconds": round(self.seconds, 3),
-            "seconds_per_epoch": self.result.seconds_per_epoch,
+            "seconds_per_epoch": self.history.seconds_per_epoch,
             "counts": dict(self.counts),
             "valid": dict(self.valid),
             "test": dict(self.test),
         }
         if self.warm_start is not None:
             record["warm_start"] = {"bundle": self.recipe.warm_start, **to_plain(self.warm_start)}
-        more = {"defaults": self.chosen or None, "refit": self.refit, "best_possible": self.best_possible}
+        more = {"defaults": self.chosen or None, "refit": self.refit_facts, "best_possible": self.best_possible}
         return record | {name: to_plain(facts) for name, facts in more.items() if facts is not None}
 
 
@@ -157,7 +149,7 @@ def train_recipe(
         trained = fit_again(trained, prepared.train, prepared.valid, callbacks, unfinished)
     here = time.perf_counter() - began  # of a resumed run only the part in this process
     reporter = next((one for one in callbacks if isinstance(one, Reported)), None)
-    return evaluate_on_test(trained, prepared, spent=max(here, trained.result.seconds), reporter=reporter)
+    return evaluate_on_test(trained, prepared, spent=max(here, trained.history.seconds), reporter=reporter)
 
 
 def resolve_defaults(recipe: Recipe, train: Part, start: Bundle | None = None) -> tuple[Recipe, tuple[Chosen, ...]]:
@@ -237,9 +229,9 @@ def fit_parts(
             same_test_rows=_held_out(start, "test", test, recipe.schema),
             same_valid_rows=_held_out(start, "valid", valid, recipe.schema),
         )
-    result = _fit(network, train.table, valid.table, recipe, callbacks, unfinished, facts, group=valid.group)
+    history = _fit(network, train.table, valid.table, recipe, callbacks, unfinished, facts, group=valid.group)
     bundle = Bundle(recipe.schema, encoder, recipe.model, network, pl.DataFrame())
-    return TrainingResult(recipe=recipe, bundle=bundle, result=result, chosen=chosen, start=start, warm_start=started)
+    return TrainingResult(recipe=recipe, bundle=bundle, history=history, chosen=chosen, start=start, warm_start=started)
 
 
 def fit_again(
@@ -266,7 +258,7 @@ def fit_again(
         DataError: a column has other types of values in the two parts.
         TrainingError: the loss is not finite.
     """
-    recipe, first = trained.recipe, trained.result
+    recipe, first = trained.recipe, trained.history
     if first.stopped == "interrupted":
         return trained
     encoder, table = encoded_together(train, valid, recipe.schema)
@@ -276,11 +268,11 @@ def fit_again(
         again = _fit(network, table, first, recipe, callbacks, unfinished, facts)
     except (KeyboardInterrupt, OutOfTime) as e:
         stopped: Literal["interrupted", "time"] = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
-        return dataclasses.replace(trained, result=dataclasses.replace(first, stopped=stopped))
+        return dataclasses.replace(trained, history=dataclasses.replace(first, stopped=stopped))
     return dataclasses.replace(
         trained,
         bundle=dataclasses.replace(trained.bundle, encoder=encoder, network=network),
-        refit=Refit(rows=len(table), epochs=again.best.epoch, seconds=round(again.seconds, 3)),
+        refit=again,
     )
 
 
@@ -314,7 +306,7 @@ def evaluate_on_test(
     about = {
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
         "run": {**done.record(), **digests},
-        "history": result_to_plain(done.result)["history"],
+        "history": to_plain(done.history.evaluations),
         "environment": environment(device_of(bundle.network)),
         TRAINED_ROWS: trained_rows(
             recipe.schema, prepared.train.frame, prepared.valid.frame, refit=done.refit is not None
@@ -347,16 +339,16 @@ def _network(recipe: Recipe, encoder: Encoder, start: Bundle | None) -> tuple[nn
 def _fit(
     network: nn.Module,
     train: EncodedTable,
-    valid: EncodedTable | FitResult,
+    valid: EncodedTable | History,
     recipe: Recipe,
     callbacks: Sequence[Callback],
     unfinished: Unfinished | None,
     facts: Callable[[], Mapping[str, Any]],
     *,
     group: np.ndarray | None = None,
-) -> FitResult:
+) -> History:
     """A training; with the first one's result in place of validation rows, the second. Process 0 writes checkpoints."""
-    second, world, checkpoints = isinstance(valid, FitResult), current_group(), None
+    second, world, checkpoints = isinstance(valid, History), current_group(), None
     if unfinished is not None and (world is None or world.is_main_process):
         checkpoints = Checkpoints(
             place=unfinished,
@@ -380,7 +372,7 @@ def _fit(
 
 
 def _run_facts(
-    recipe: Recipe, start: Bundle | None, train: Part, valid: Part, first: FitResult | None = None
+    recipe: Recipe, start: Bundle | None, train: Part, valid: Part, first: History | None = None
 ) -> dict[str, Any]:
     """What processes that resume a training, or share it, must have in common: settings, rows and versions.
 
@@ -409,7 +401,7 @@ def _run_facts(
     if start is not None:
         facts["warm_start"] = start.digest
     if first is not None:
-        facts["first training"] = [[e.epoch, e.learning_rate] for e in first.history]
+        facts["first training"] = [[e.epoch, e.learning_rate] for e in first.evaluations]
     return facts
 
 

@@ -34,9 +34,9 @@ from fieldwise.runs.search_space import Bounds, Choices, stored
 from fieldwise.storage.files import write_atomically
 from fieldwise.storage.folders import one_writer
 from fieldwise.training.callbacks import Callback
+from fieldwise.training.history import Evaluation
 from fieldwise.training.objective import Objective, monitored
 from fieldwise.training.penalty import l2_strengths
-from fieldwise.training.result import Evaluation
 from fieldwise.training.unfinished import Unfinished
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class _Search:
     def _value(self, one: Recipe, trial: "Trial", unfinished: Unfinished) -> float:
         callbacks = [*self.callbacks(f"{self.recipe.name} trial {trial.number}"), _Pruning(trial, self, one)]
         try:
-            result = fit_recipe(one, self.prepared, callbacks, unfinished).result
+            result = fit_recipe(one, self.prepared, callbacks, unfinished).history
         except (ConfigError, TrainingError) as e:  # incompatible settings, or divergence: the search continues
             self.failures.append(str(e))
             trial.set_user_attr("failed", str(e))

@@ -29,8 +29,8 @@ from fieldwise.errors import ConfigError, DataError, FieldwiseError, first_line
 from fieldwise.ops.devices import CPU, device_of, get_rng_state, set_rng_state
 from fieldwise.storage.arrays import read_tensors, write_tensors
 from fieldwise.storage.artifact import Artifact, writing
+from fieldwise.training.history import Evaluation
 from fieldwise.training.optimizers import RunOptimizer
-from fieldwise.training.result import Evaluation
 from fieldwise.training.unfinished import CHECKPOINT, Unfinished, open_checkpoint
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fieldwise.data.reports import Reports
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
-from fieldwise.training.result import Evaluation, FitResult
+from fieldwise.training.history import Evaluation, History
 
 __all__ = ["Bar", "Cell", "Lines", "Reported", "duration", "progress_for"]
 
@@ -124,7 +124,7 @@ class Bar(Lines):
             loss = f"{step.loss.item():.4f}"
             self._bar.update(self._task, completed=self.rows, rate=self.rate(), loss=loss, left=self.left())
 
-    def on_end(self, result: FitResult | None) -> None:
+    def on_end(self, result: History | None) -> None:
         """Called at the end of the run; a further run starts the bar again."""
         self._bar.stop()
         if self._task is not None:
@@ -170,7 +170,7 @@ class Cell(Lines):
         )
         self._update()
 
-    def on_end(self, result: FitResult | None) -> None:
+    def on_end(self, result: History | None) -> None:
         """Called at the end of the run: its evaluations stay visible."""
         self._line = ""
         self._update()
@@ -219,7 +219,7 @@ class Reported(Lines):
             seconds=round(evaluation.seconds, 1),
         )
 
-    def on_end(self, result: FitResult | None) -> None:
+    def on_end(self, result: History | None) -> None:
         """Called at the end of the run."""
         self._reports.begin("evaluation", run=self.title)
 

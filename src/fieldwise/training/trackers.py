@@ -17,7 +17,7 @@ from typing import Any
 
 from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
-from fieldwise.training.result import Evaluation, FitResult
+from fieldwise.training.history import Evaluation, History
 
 __all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "WandB", "check_tracker"]
 
@@ -56,7 +56,7 @@ class Tracker(Callback, ABC):
             values["train/mean_loss"] = evaluation.train_loss
         self._log(values, self.step)
 
-    def on_end(self, result: FitResult | None) -> None:
+    def on_end(self, result: History | None) -> None:
         """Write the best evaluation, and close the run: as failed without a result."""
         if not self.is_open:
             return

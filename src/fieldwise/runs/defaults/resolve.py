@@ -15,7 +15,7 @@ from fieldwise.runs.defaults.facts import Facts
 from fieldwise.runs.defaults.rules import Rule, label_scale, model_rules, training_rules
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
-from fieldwise.training.result import FitResult
+from fieldwise.training.history import History
 from fieldwise.training.settings import TrainingSettings
 
 __all__ = ["Chosen", "Resolved", "limit_reached", "resolve", "scaled_labels", "sentence_of"]
@@ -126,12 +126,12 @@ def sentence_of(chosen: Iterable[Chosen]) -> str:
     return "; ".join(str(one) if any(map(str.isdigit, one.reason)) else f"{one.words} {one.shown}" for one in chosen)
 
 
-def limit_reached(chosen: Iterable[Chosen], result: FitResult) -> str | None:
+def limit_reached(chosen: Iterable[Chosen], result: History) -> str | None:
     """A sentence about a training that a limit of epochs ended which nobody has set; None about any other.
 
-    >>> from fieldwise.training.result import Evaluation
+    >>> from fieldwise.training.history import Evaluation
     >>> best = Evaluation(epoch=99.0, learning_rate=0.1, seconds=1.0, metrics={})
-    >>> ended = FitResult(epochs=100, best=best, history=(best,), seconds=1.0, monitor="auc", stopped="epochs")
+    >>> ended = History(epochs=100, best=best, history=(best,), seconds=1.0, monitor="auc", stopped="epochs")
     >>> limit_reached([Chosen("training.epochs", 100, "early stopping ends the run")], ended)
     'CHECK training.epochs: 100 epochs ended the training, the best was epoch 99: more epochs may be better'
     """
