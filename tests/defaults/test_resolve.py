@@ -247,6 +247,9 @@ def test_lr_is_solved_exactly_where_its_rows_fit_and_no_setting_of_steps_is_give
         "optimizer lbfgs: solved exactly, 9,731 rows",
         "monitor logloss: a binary label",
     ]
+    by_steps = TrainingSettings(epochs=5, monitor="auc")
+    chosen = resolve(LR(), by_steps, dataclasses.replace(facts(), exact=True)).chosen
+    assert "optimizer adam: not solved exactly on 9,731 rows, because of the given epochs" in map(str, chosen)
 
 
 def test_fm_and_afm_start_from_lr_where_it_can_be_solved():

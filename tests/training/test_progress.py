@@ -47,6 +47,23 @@ def test_plain_lines_where_standard_error_is_no_terminal(capsys):
     assert "\x1b" not in err
 
 
+def test_the_regression_that_training_starts_from_has_a_line_and_no_part_in_rate_and_time_left(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+    lines = Lines("afm")
+    lines.on_start(START)
+    for _ in range(20):
+        clock[0] += 1
+        lines.on_step(TrainingStep(0, 1, 0, torch.tensor(0.7)))
+    for step in steps():
+        clock[0] += 1
+        lines.on_step(step)
+    lines.on_evaluation(EVALUATION, True)
+    first, evaluation = capsys.readouterr().err.splitlines()
+    assert first == "afm: first a regression is solved, from which training starts (linear_start)"
+    assert ", 50 rows/s, 3 s, at most 6 s left" in evaluation
+
+
 def test_quiet_says_nothing(capsys):
     progress = progress_for("x", quiet=True)
     assert type(progress) is Callback

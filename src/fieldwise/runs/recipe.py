@@ -140,7 +140,7 @@ _Tables: Any = make_dataclass("_Tables", [(f.name, _RAW.get(f.name, f.type), cop
 
 def _checked(data: Mapping[str, Any], name: str) -> tuple[Any, Schema, dict[str, Bounds | Literal[False]]]:
     """A recipe without its model's settings, which need PyTorch."""
-    top = parse(_Tables, data, f"recipe {name}")
+    top = parse(_Tables, data, f"recipe {name}:")
     check_seed(top.seed)
     check_seed(top.seed if top.data_seed is None else top.data_seed, "data_seed")
     schema = Schema.from_dict(top.schema, f"recipe {name}: schema")

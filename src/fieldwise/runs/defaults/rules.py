@@ -149,6 +149,9 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
         "unknown_share": (0.0 if model == "lr" else UNKNOWN_SHARE, "rare values represent unseen ones"),
         "plateau_factor": (0.3, "when the validation metric stops improving"),
     }
+    if model == "lr" and facts.exact and "optimizer" not in fixed:
+        steps_of = ", ".join(sorted(fixed.keys() - NO_STEPS))
+        rules["optimizer"] = ("adam", f"not solved exactly on {rows}, because of the given {steps_of}")
     if model in LINEAR_START and facts.exact:
         rules["linear_start"] = (True, "starts from LR, and ends as their best mean")
     optimizer = fixed.get("optimizer", "adam")
