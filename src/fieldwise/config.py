@@ -18,6 +18,7 @@ __all__ = [
     "REMOVED",
     "Settings",
     "changed",
+    "flat",
     "given",
     "given_plain",
     "nearest",
@@ -178,6 +179,18 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_plain(v) for v in value]
     return value
+
+
+def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested plain values by dotted path; lists and empty tables are values.
+
+    >>> flat({"training": {"epochs": 3}, "seed": 0})
+    {'training.epochs': 3, 'seed': 0}
+    """
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else {f"{above}{key}": value}
+    return found
 
 
 def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> Any:

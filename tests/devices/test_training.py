@@ -14,12 +14,11 @@ from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
 from fieldwise.testing import small_log
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.checkpoint import Checkpoints, Unfinished
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.step import Forward, Step
-from fieldwise.training.unfinished import Unfinished
 
 COMMON = {"batch_size": 16, "epochs": 1, "evaluations_per_epoch": 3, "patience": 9, "monitor": "logloss"}
 CASES = {

@@ -18,12 +18,11 @@ from fieldwise.models import FM, AutoInt, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.storage.arrays import read_tensors, write_tensors
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.checkpoint import CHECKPOINT, Checkpoints, Unfinished
 from fieldwise.training.fit import Training
 from fieldwise.training.interrupts import Signals, WholeSteps
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.unfinished import CHECKPOINT, Unfinished
 
 ALWAYS = 1e-9  # minutes: every step is due
 COMMON = {"batch_size": 16, "epochs": 4, "evaluations_per_epoch": 3, "patience": 12, "monitor": "logloss"}

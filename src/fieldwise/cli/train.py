@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fieldwise.distributed.process_group import ProcessGroup
     from fieldwise.runs.pipeline import TrainingResult
     from fieldwise.runs.recipe import Recipe
-    from fieldwise.training.unfinished import Unfinished
+    from fieldwise.training.checkpoint import Unfinished
 
 __all__ = ["TrainOptions", "below_baseline", "run"]
 
@@ -102,7 +102,7 @@ def _share(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup") -> No
     """Train in this process with process 0, which prints and writes."""
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
-    from fieldwise.training.unfinished import Unfinished
+    from fieldwise.training.checkpoint import Unfinished
 
     with group.local_main_first("preparation"):
         prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for(quiet=True))
@@ -118,7 +118,7 @@ def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | No
     from fieldwise.bundle.files import MANIFEST, stopped_by
     from fieldwise.cli.saving import check_out, save_or_keep
     from fieldwise.runs.defaults import limit_reached
-    from fieldwise.training.unfinished import Unfinished
+    from fieldwise.training.checkpoint import Unfinished
 
     folder = options.folder(recipe)
     check_out(folder)

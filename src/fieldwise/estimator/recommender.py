@@ -45,10 +45,10 @@ from fieldwise.runs.recipe import IN_MEMORY, Recipe
 from fieldwise.schema import Label, Schema
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.training.callbacks import Callback
+from fieldwise.training.checkpoint import Unfinished
 from fieldwise.training.history import History
 from fieldwise.training.progress import progress_for
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.unfinished import Unfinished
 
 __all__ = ["Recommender"]
 

@@ -12,6 +12,7 @@ import tomli_w
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.files import MANIFEST, bundle_origin
+from fieldwise.config import flat
 from fieldwise.data.encode.fitted_fields import Vocabulary
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.prepared import Prepared, encoded_by, group_codes
@@ -223,7 +224,7 @@ def recipe_section(run: ReportedRun) -> Section:
     settings = run.recipe.to_dict()
     rows: list[list[str]] = []
     for part in ("model", "training", "split"):
-        rows += [[f"{part}.{name}", value] for name, value in _flat(settings.get(part, {})).items()]
+        rows += [[name, str(value)] for name, value in flat(settings.get(part, {}), f"{part}.").items() if value != {}]
     rows += [["seed", str(run.recipe.seed)], ["data_seed", str(run.recipe.rows_seed)]]
     blocks: list[Block] = [Table(columns=["fact", "value"], rows=_facts(run), words=(1,))]
     blocks.append(
@@ -261,13 +262,3 @@ def _facts(run: ReportedRun) -> list[list[str]]:
     }
     unknown = "not recorded: trained by an older version"
     return [[k, v or unknown] for k, v in facts.items() if v or k in ("machine", "commit")]
-
-
-def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{above}{name}.")
-        else:
-            found[f"{above}{name}"] = str(value)
-    return found

@@ -23,7 +23,7 @@ from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import keep_elsewhere
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.unfinished import Unfinished
+from fieldwise.training.checkpoint import Unfinished
 
 __all__ = ["RunContext", "recorded_runs", "with_seed", "with_words"]
 

@@ -35,14 +35,13 @@ from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.training.callbacks import Callback, OutOfTime
-from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.checkpoint import Checkpoints, Unfinished
 from fieldwise.training.fit import Training
 from fieldwise.training.history import History
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.parallel import check_same_on_all_ranks
 from fieldwise.training.progress import Reported
 from fieldwise.training.settings import LBFGS
-from fieldwise.training.unfinished import Unfinished
 from fieldwise.version import __version__
 
 __all__ = [

@@ -34,10 +34,10 @@ from fieldwise.runs.search_space import Bounds, Choices, stored
 from fieldwise.storage.files import write_atomically
 from fieldwise.storage.folders import one_writer
 from fieldwise.training.callbacks import Callback
+from fieldwise.training.checkpoint import Unfinished
 from fieldwise.training.history import Evaluation
 from fieldwise.training.objective import Objective, monitored
 from fieldwise.training.penalty import l2_strengths
-from fieldwise.training.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

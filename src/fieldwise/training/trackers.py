@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fieldwise.config import flat
 from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation, History
@@ -39,7 +40,7 @@ class Tracker(Callback, ABC):
     def on_start(self, start: TrainingStart) -> None:
         """Open the run and write its settings."""
         self.step = start.steps_done
-        self._open(f"{self.name} (all rows)" if start.refit else self.name, _flat(start.settings))
+        self._open(f"{self.name} (all rows)" if start.refit else self.name, flat(start.settings))
         self.is_open = True
 
     def on_step(self, step: TrainingStep) -> None:
@@ -182,15 +183,3 @@ def _library(name: str) -> Any:
         raise MissingExtraError(
             f"tracking with {name} needs {e.name}, which is not installed: pip install 'fieldwise[{name}]'"
         ) from None
-
-
-def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested settings by path: `training.epochs`.
-
-    >>> _flat({"training": {"epochs": 3}, "seed": 0})
-    {'training.epochs': 3, 'seed': 0}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else {f"{above}{key}": value}
-    return flat
