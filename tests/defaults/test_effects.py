@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.table import EncodedTable
-from fieldwise.runs.defaults import LEAST_VARIANCE, MOST_VARIANCE, effect_variance
+from fieldwise.runs.default_settings import LEAST_VARIANCE, MOST_VARIANCE, effect_variance
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema
 
 
@@ -78,7 +78,7 @@ def test_numbers_bags_and_weights_count_as_the_formula_has_them():
 
 
 def test_a_large_table_is_read_at_even_places(monkeypatch):
-    monkeypatch.setattr("fieldwise.runs.defaults.EFFECT_ROWS", 1_000)
+    monkeypatch.setattr("fieldwise.runs.default_settings.EFFECT_ROWS", 1_000)
     rng = np.random.default_rng(5)
     value = rng.integers(20, size=3_000)
     y = rng.random(3_000) < (value % 5 + 1) / 7

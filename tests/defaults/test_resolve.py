@@ -21,7 +21,7 @@ from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, IntTower
 from fieldwise.models.build import model_to_dict
 from fieldwise.runs.baseline import fit_baseline
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.defaults import UNKNOWN_SHARE, Facts, resolve, training_rules
+from fieldwise.runs.default_settings import UNKNOWN_SHARE, Facts, resolve, training_rules
 from fieldwise.runs.pipeline import fit_recipe, resolve_defaults, train_recipe
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.schema import Bag, Categorical, Label, Schema
@@ -294,7 +294,7 @@ def test_a_run_that_the_chosen_limit_of_epochs_ended_says_so(monkeypatch):
         rules = plain(*given)
         return rules | {name: (2, "few") for name in ("epochs",) if name in rules}
 
-    monkeypatch.setattr(sys.modules["fieldwise.runs.defaults"], "training_rules", few)
+    monkeypatch.setattr(sys.modules["fieldwise.runs.default_settings"], "training_rules", few)
     with pytest.warns(UserWarning, match="CHECK training.epochs: 2 epochs ended the training"):
         Recommender(SCHEMA, AutoInt()).fit(frame)
     with warnings.catch_warnings():

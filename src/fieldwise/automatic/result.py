@@ -279,15 +279,7 @@ def _replicates(rows: int) -> int:
 def build_leaderboard(
     trials: Sequence[Trial], chosen: Trial, test: Part, *, binary: bool, seed: int
 ) -> tuple[Line, ...]:
-    """The lines of trials, including the baselines, on the test rows, best first.
-
-    Args:
-        trials: the trials.
-        chosen: the trial in the bundle.
-        test: the test rows.
-        binary: whether the label is binary.
-        seed: seed of the bootstrap.
-    """
+    """The lines of trials, including the baselines, on the test rows, best first; `chosen` is in the bundle."""
     scores = [one.score(test) for one in trials]
     y = np.asarray(test.main, dtype=np.float64)
     metric: MetricName = "logloss" if binary else "rmse"

@@ -181,14 +181,7 @@ class Trials:
 
 
 def try_models(task: AutoTask, stem: str, clock: Clock, *, reserve: float, note: Callable[[str], None]) -> Trials:
-    """The trials that could be trained within the time; Ctrl-C ends the training with those trained so far.
-
-    Args:
-        task: the learning task.
-        stem: prefix of the recipes' names.
-        clock: clock of the whole run.
-        reserve: seconds to keep at the end.
-        note: receives a sentence about each step.
+    """The trials that could be trained until `reserve` seconds before the end; Ctrl-C ends it with those so far.
 
     Errors:
         KeyboardInterrupt: Ctrl-C before the first model.

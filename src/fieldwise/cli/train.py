@@ -117,7 +117,7 @@ def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | No
     """Train in this process, which prints and writes, and in others, if there are any."""
     from fieldwise.bundle.files import MANIFEST, stopped_by
     from fieldwise.cli.saving import check_out, save_or_keep
-    from fieldwise.runs.defaults import limit_reached
+    from fieldwise.runs.default_settings import limit_reached
     from fieldwise.training.checkpoint import Unfinished
 
     folder = options.folder(recipe)
@@ -161,7 +161,7 @@ def _trained(
 ) -> "tuple[TrainingResult, Prepared, float]":
     """Prepare the rows and train; returns also the rows, and the seconds that they took."""
     from fieldwise.runs.data import prepare_recipe
-    from fieldwise.runs.defaults import sentence_of
+    from fieldwise.runs.default_settings import sentence_of
     from fieldwise.runs.pipeline import resolve_defaults, train_recipe
     from fieldwise.training.progress import Reported
 

@@ -39,7 +39,7 @@ from fieldwise.models import AutoIntPlus, ModelSettings
 from fieldwise.models.own import as_settings
 from fieldwise.ops.devices import open_device
 from fieldwise.runs.data_settings import DataSettings, check_seed
-from fieldwise.runs.defaults import limit_reached
+from fieldwise.runs.default_settings import limit_reached
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_parts
 from fieldwise.runs.recipe import IN_MEMORY, Recipe
 from fieldwise.schema import Label, Schema
@@ -94,7 +94,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             or a class: a `torch.nn.Module` of your own whose constructor takes the layout; or a name, such as `fm`, for
             a model's default settings; AutoInt+ if omitted, as in `fieldwise init`.
         training: settings of the training run. Settings that are not given, here or in `model`, are chosen from the
-            rows (`fieldwise.runs.defaults`); see `bundle_.settings` and `bundle_.about["defaults"]`.
+            rows (`fieldwise.runs.default_settings`); see `bundle_.settings` and `bundle_.about["defaults"]`.
         valid_share: share of the rows that `fit` holds out, within (0, 1); ignored if `fit` gets `valid`.
         valid_by: `random` samples them (a binary label keeps its rate), `time` takes the latest by the schema's time
             column, since most recommenders score future rows.

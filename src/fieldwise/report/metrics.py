@@ -326,17 +326,7 @@ def reliability_figure(
     word: Callable[[float], str] = number,
     note: str = "",
 ) -> Figure:
-    """A reliability diagram with its numbers.
-
-    Args:
-        bins: what it shows.
-        title: text above.
-        name: text for the drawing's title.
-        edge: end of both axes.
-        colour: number of the page's colour.
-        word: writes a share.
-        note: text below.
-    """
+    """A reliability diagram with its numbers; `edge` ends both axes, `word` writes a share."""
     table = Table(
         columns=["mean prediction", "positive rate", "95 % interval", "rows"],
         rows=[

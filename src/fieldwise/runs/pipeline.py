@@ -29,7 +29,7 @@ from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.models.own import source_digest
 from fieldwise.ops.devices import device_of, open_device
 from fieldwise.ops.threads import use_passive_openmp_wait
-from fieldwise.runs.defaults import Chosen, Facts, resolve, scaled_labels
+from fieldwise.runs.default_settings import Chosen, Facts, resolve, scaled_labels
 from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.recipe import Recipe
@@ -154,12 +154,7 @@ def train_recipe(
 def resolve_defaults(recipe: Recipe, train: Part, start: Bundle | None = None) -> tuple[Recipe, tuple[Chosen, ...]]:
     """The recipe with complete settings, and those of them that were chosen from the training rows.
 
-    Settings with `of_schema` take the fields of user and item ids from the schema.
-
-    Args:
-        recipe: the recipe.
-        train: the training rows.
-        start: the bundle of a warm start.
+    Settings with `of_schema` take the fields of user and item ids from the schema. `start` is a warm start's bundle.
     """
     model = recipe.model.of_schema(recipe.schema) if hasattr(recipe.model, "of_schema") else recipe.model
     if recipe.defaults == "fixed":
@@ -244,14 +239,8 @@ def fit_again(
 
     Its encoder is fitted on both. It takes as many epochs as the first training to its best evaluation, with the same
     learning rates; nothing is evaluated. After Ctrl-C, or `OutOfTime` of a callback, the first network is returned,
-    and the result's `stopped` says so. A first training that was interrupted is returned as it is.
-
-    Args:
-        trained: the first training.
-        train: its training rows.
-        valid: its validation rows.
-        callbacks: as in `fit_parts`.
-        unfinished: as in `fit_parts`.
+    and the result's `stopped` says so. A first training that was interrupted is returned as it is. Callbacks
+    and checkpoints are as in `fit_parts`.
 
     Errors:
         DataError: a column has other types of values in the two parts.
@@ -375,12 +364,7 @@ def _run_facts(
 ) -> dict[str, Any]:
     """What processes that resume a training, or share it, must have in common: settings, rows and versions.
 
-    Args:
-        recipe: with complete settings.
-        start: the bundle of a warm start.
-        train: the training rows.
-        valid: the validation rows.
-        first: the first training's result, for the second.
+    For a second training, also the course of the first.
     """
     training: dict[str, Any] = to_plain(recipe.training)
     del training["checkpoint_minutes"]

@@ -288,12 +288,7 @@ def _short(recipe: Recipe) -> str:
 
 
 def _open_study(file: Path, *, maximize: bool, first: Mapping[str, Any]) -> "Study":
-    """Open or create the study of a file; trials of dead processes are ended.
-
-    Args:
-        file: the journal.
-        maximize: whether a higher value is better.
-        first: values of the first trial of a new study.
+    """Open or create the study of a file, whose first trial has the values `first`; trials of dead processes are ended.
 
     Errors:
         DataError: the file is damaged. ConfigError: Optuna is missing.

@@ -165,12 +165,7 @@ class Unfinished:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What a run has reached between two steps.
-
-    Args:
-        facts: plain values for JSON.
-        tensors: on the CPU, by name.
-    """
+    """What a run has reached between two steps: plain values for JSON, and tensors on the CPU by name."""
 
     facts: Mapping[str, Any]
     tensors: Mapping[str, Tensor]

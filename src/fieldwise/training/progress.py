@@ -160,12 +160,7 @@ class Bar(Lines):
 
 
 class Cell(Lines):
-    """A bar in the output of a notebook cell, updated in place, above the latest evaluations.
-
-    Args:
-        title: title of the run.
-        display: `IPython.display.display`.
-    """
+    """A bar in the output of a notebook cell, updated in place, above the latest evaluations."""
 
     def __init__(self, title: str, display: Callable[..., Any]) -> None:
         super().__init__(title)
@@ -203,12 +198,7 @@ class Cell(Lines):
 
 
 class Reported(Lines):
-    """Tells reports the rows of each epoch and the metrics of each evaluation.
-
-    Args:
-        reports: where they are shown.
-        title: name of the run in them.
-    """
+    """Tells reports the rows of each epoch and the metrics of each evaluation."""
 
     def __init__(self, reports: Reports, title: str) -> None:
         super().__init__(title)

@@ -114,9 +114,6 @@ class TensorBoard(Tracker):
 class MLflow(Tracker):
     """Writes a run of MLflow, where `MLFLOW_TRACKING_URI` and `MLFLOW_EXPERIMENT_NAME` say; below a run that is active.
 
-    Args:
-        name: name of the run.
-
     Errors:
         MissingExtraError: MLflow is not installed.
     """
@@ -138,9 +135,6 @@ class MLflow(Tracker):
 
 class WandB(Tracker):
     """Writes a run of Weights & Biases, as `WANDB_PROJECT`, `WANDB_MODE` and its other variables say.
-
-    Args:
-        name: name of the run.
 
     Errors:
         MissingExtraError: wandb is not installed.

@@ -313,12 +313,7 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
 
 
 def model_rules(model: str, facts: Facts) -> dict[str, Rule]:
-    """Rules for a model's settings; none for your own model.
-
-    Args:
-        model: its name in `fieldwise.models.MODELS`; "" for your own model.
-        facts: facts about the training rows.
-    """
+    """Rules for a model's settings by its name; none for your own model, whose name is ""."""
     if model in ("", "lr"):
         return {}
     plan = PLANS.get(model, DEEP)
