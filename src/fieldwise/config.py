@@ -64,9 +64,9 @@ LONG_KEY = re.compile(rf"(?<![\w-])(?:{KEY}){{{MOST_LEVELS}}}")  # the time to p
 class Settings:
     """Base class of settings that remember which values were given.
 
-    A recipe or an estimator chooses the others from the data before training (`fieldwise.runs.default_settings`). Until then
-    they have the class's defaults, which a network built directly from the settings uses. Settings with equal values
-    are equal, whichever were given.
+    A recipe or an estimator chooses the others from the data before training (`fieldwise.runs.default_settings`). Until
+    then they have the class's defaults, which a network built directly from the settings uses. Settings with equal
+    values are equal, whichever were given.
     """
 
     def __new__(cls, **settings: Any) -> "Settings":
