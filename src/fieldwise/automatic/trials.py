@@ -120,12 +120,6 @@ class Trial:
 class Trials:
     """The models trained so far.
 
-    Args:
-        task: the learning task.
-        clock: clock of the whole run.
-        reserve: seconds to keep at the end.
-        note: receives a sentence about each step.
-
     After `try_models`:
         trials: the constant first, then the others in the order of training.
         skipped: for each model that was not trained, by its title, the reason.
@@ -424,11 +418,6 @@ def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, 
     difference. Otherwise the logits are returned unchanged, with None, and so they are with fewer than 2,000 rows: in
     a split by time these are the rows of few users, and on 658 rows of ML-1M by time a scaling that passed this test
     raised the test logloss of LR, FM, AFM and AutoInt+ by .013 to .019.
-
-    Args:
-        y: labels of validation rows, [N].
-        z: logits of these rows, [N].
-        seed: seed of the folds.
     """
     if len(y) < FEWEST_TO_CALIBRATE:
         return z, None

@@ -23,10 +23,6 @@ def baseline_rows(prepared: Prepared, epochs: int) -> int:
     """The number of training rows of the baseline: its epochs read at most a tenth of what the training has read.
 
     Tables of at most 50,000 training rows are read whole.
-
-    Args:
-        prepared: the training's rows.
-        epochs: of the training.
     """
     rows = len(prepared.train.table)
     return min(rows, max(LEAST_ROWS, int(WORK * epochs * rows / EPOCHS)))
@@ -35,13 +31,7 @@ def baseline_rows(prepared: Prepared, epochs: int) -> int:
 def fit_baseline(recipe: Recipe, prepared: Prepared, rows: int) -> Mapping[str, float]:
     """The metrics on all validation rows of the baseline, with default settings and the main label's task.
 
-    The test rows are not used.
-
-    Args:
-        recipe: the schema and the seed are used.
-        prepared: its rows.
-        rows: number of training rows, at most; a sample of all, if there are more. Early stopping then uses a sample
-            of as many validation rows.
+    The test rows are not used. With more than `rows` training rows it trains and stops early on samples of as many.
     """
     baseline = Recipe(
         name="baseline",

@@ -398,12 +398,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> Resolved:
-    """Complete settings: those that were not given are chosen by the rules.
-
-    Args:
-        model: settings of a model; those of your own model are not changed.
-        training: settings of the run.
-        facts: facts about the training rows.
+    """Complete settings: those that were not given are chosen by the rules, but for your own model's.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FM

@@ -267,13 +267,9 @@ def fit_again(
 def evaluate_on_test(
     trained: TrainingResult, prepared: Prepared, *, spent: float, reporter: Reported | None = None
 ) -> TrainingResult:
-    """The result of a training with metrics of the test rows, which are evaluated once, and its bundle with all facts.
+    """The result of a training with metrics of the test rows, evaluated once, and its bundle with all facts.
 
-    Args:
-        trained: the training.
-        prepared: its rows.
-        spent: its duration in seconds, with the part before an interruption.
-        reporter: told the test rows that are scored.
+    `spent` are the seconds of the training, with the part before an interruption; `reporter` is told the rows scored.
     """
     began, recipe, bundle = time.perf_counter(), trained.recipe, trained.bundle
     parts = {"test": prepared.test, "valid": prepared.valid}
