@@ -19,10 +19,9 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, IntTower
 from fieldwise.models.build import model_to_dict
-from fieldwise.runs.baseline import fit_baseline
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.default_settings import UNKNOWN_SHARE, Facts, resolve, training_rules
-from fieldwise.runs.pipeline import fit_recipe, resolve_defaults, train_recipe
+from fieldwise.runs.pipeline import fit_baseline, fit_recipe, resolve_defaults, train_recipe
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.schema import Bag, Categorical, Label, Schema
 from fieldwise.training.settings import TrainingSettings

@@ -210,7 +210,7 @@ def _suggest_next(done: "TrainingResult", folder: Path) -> None:
 def _tell_baseline(done: "TrainingResult", prepared: "Prepared") -> None:
     """Train the baseline of a run whose recipe leaves settings to be chosen, and say so if it is the better model."""
     from fieldwise.models import LR
-    from fieldwise.runs.baseline import baseline_rows, fit_baseline
+    from fieldwise.runs.pipeline import baseline_rows, fit_baseline
 
     if isinstance(done.recipe.model, LR):
         return

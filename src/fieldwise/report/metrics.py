@@ -11,7 +11,7 @@ from fieldwise.charts import Axis, Line, line_chart, wider
 from fieldwise.display import Table, number
 from fieldwise.errors import DataError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, mae, rmse, sigmoid
-from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_gauc
+from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import (
     BINS,
     METHODS,
@@ -92,15 +92,16 @@ def replicates_for(y: np.ndarray) -> int:
     return max(least, min(most, DRAWS // len(y)))
 
 
-def _drawn(rows: Scored, metric: MetricName, value: float, seed: int) -> Estimate:
-    return estimate(
-        [value],
-        resampled(rows.y, rows.score[None], metric, replicates=replicates_for(rows.y), seed=seed)[:, 0],
-        least=0.0,
-    )
-
-
 _Row = tuple[str, str, str, tuple[float, float] | None]
+
+
+def _with_intervals(rows: Scored, metrics: Sequence[tuple[str, MetricName, float]], seed: int) -> list[_Row]:
+    out: list[_Row] = []
+    for words, name, value in metrics:
+        draws = resampled(rows.y, rows.score[None], name, replicates=replicates_for(rows.y), seed=seed)
+        found = estimate([value], draws[:, 0], least=0.0)
+        out.append((words, name, number(value), (found.low, found.high)))
+    return out
 
 
 def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[list[_Row], str]:
@@ -115,10 +116,7 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[lis
         ("Brier score", "brier", brier(y, sigmoid(z))),
         ("expected calibration error", "ece", found["ece"]),
     ]
-    out: list[_Row] = []
-    for words, name, value in drawn:
-        of = _drawn(rows, name, value, seed)
-        out.append((words, name, number(value), (of.low, of.high)))
+    out = _with_intervals(rows, drawn, seed)
     if group is not None and "gauc" in found:
         of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=replicates_for(y), seed=seed))
         words = f"group AUC ({count(found['gauc_groups'])} groups)"
@@ -145,21 +143,13 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[lis
 
 
 def _regression_rows(rows: Scored, seed: int) -> list[_Row]:
-    out: list[_Row] = []
-    drawn: list[tuple[str, MetricName, float]] = [
-        ("RMSE", "rmse", rmse(rows.y, rows.score)),
-        ("MAE", "mae", mae(rows.y, rows.score)),
-    ]
-    for words, name, value in drawn:
-        of = _drawn(rows, name, value, seed)
-        out.append((words, name, number(value), (of.low, of.high)))
-    spread = float(np.var(rows.y))
-    if spread > 0:
-        out.append(("R²", "r2", number(1 - float(np.mean((rows.y - rows.score) ** 2)) / spread), None))
-    out.append(("mean target", "mean_target", number(float(rows.y.mean())), None))
-    out.append(("mean prediction", "mean_prediction", number(float(rows.score.mean())), None))
-    out.append(("rows", "rows", count(len(rows.y)), None))
-    return out
+    y, score = rows.y, rows.score
+    out = _with_intervals(rows, [("RMSE", "rmse", rmse(y, score)), ("MAE", "mae", mae(y, score))], seed)
+    if (spread := float(np.var(y))) > 0:
+        out.append(("R²", "r2", number(1 - float(np.mean((y - score) ** 2)) / spread), None))
+    out.append(("mean target", "mean_target", number(float(y.mean())), None))
+    out.append(("mean prediction", "mean_prediction", number(float(score.mean())), None))
+    return [*out, ("rows", "rows", count(len(y)), None)]
 
 
 def learning_section(

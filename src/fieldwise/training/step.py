@@ -42,8 +42,8 @@ class HasAuxiliaryLoss(Protocol):
 class Forward:
     """Computes a batch's scores and the network's auxiliary loss, both float32.
 
-    Compilation does not change the network: a separate function is compiled, so that the weights keep their names. Of the
-    settings `precision` and `compile` are used.
+    Compilation does not change the network: a separate function is compiled, so that the weights keep their names. Of
+    the settings `precision` and `compile` are used.
 
     Shape:
         call: Batch of B rows, labels [B, T] -> scores [B, T], or [B] of one label, and a scalar or [T]; None without an
