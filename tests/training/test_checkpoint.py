@@ -151,7 +151,7 @@ def test_ctrl_c_writes_a_checkpoint_and_keeps_the_best_so_far(tables, tmp_path, 
     broken = trained(tables, kept=checkpoints(tmp_path, minutes=99), progress=Kills(step=step, how=KeyboardInterrupt))
     assert broken[1].stopped == "interrupted"
     if step == 1:
-        assert len(broken[1].history) == 1, "evaluated for the bundle, but not part of what is resumed"
+        assert len(broken[1].evaluations) == 1, "evaluated for the bundle, but not part of what is resumed"
     assert (tmp_path / "first-training").is_dir()
     assert_equal(trained(tables, kept=checkpoints(tmp_path)), trained(tables))
 
