@@ -353,13 +353,8 @@ def numbers_section(test: Scored) -> Section:
             for one, a, b in zip(found, x, y, strict=True)
         ],
     )
-    drawing = line_chart(
-        [line],
-        Axis("mean prediction of a bin", span=span),
-        Axis("mean target", span=span),
-        title="Mean target by mean prediction",
-        diagonal=True,
-    )
+    axes = Axis("mean prediction of a bin", span=span), Axis("mean target", span=span)
+    drawing = line_chart([line], *axes, title="Mean target by mean prediction", diagonal=True)
     figure = Figure(title="Targets by prediction", drawing=drawing, table=table, note=f"{BINS} bins of equal count.")
     return Section(title="Calibration", blocks=[figure, Note(text=left_out)])
 

@@ -226,17 +226,12 @@ def recipe_section(run: ReportedRun) -> Section:
     for part in ("model", "training", "split"):
         rows += [[name, str(value)] for name, value in flat(settings.get(part, {}), f"{part}.").items() if value != {}]
     rows += [["seed", str(run.recipe.seed)], ["data_seed", str(run.recipe.rows_seed)]]
-    blocks: list[Block] = [Table(columns=["fact", "value"], rows=_facts(run), words=(1,))]
-    blocks.append(
-        Table(
-            title="Settings of model, training and split",
-            folded=True,
-            columns=["setting", "value"],
-            rows=rows,
-            words=(1,),
-        )
-    )
-    blocks.append(Code(title="The whole recipe, as TOML", text=tomli_w.dumps(settings)))
+    title = "Settings of model, training and split"
+    blocks: list[Block] = [
+        Table(columns=["fact", "value"], rows=_facts(run), words=(1,)),
+        Table(title=title, folded=True, columns=["setting", "value"], rows=rows, words=(1,)),
+        Code(title="The whole recipe, as TOML", text=tomli_w.dumps(settings)),
+    ]
     return Section(title="Recipe and machine", blocks=blocks)
 
 

@@ -176,8 +176,8 @@ def fit_recipe(
     recipe: Recipe, prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: Unfinished | None = None
 ) -> TrainingResult:
     """Train a recipe's model on its training rows, as `fit_parts` does; the test rows are not evaluated."""
-    parts = prepared.train, prepared.valid
-    return fit_parts(recipe, prepared.encoder, *parts, callbacks, unfinished, test=prepared.test)
+    encoder, train, valid = prepared.encoder, prepared.train, prepared.valid
+    return fit_parts(recipe, encoder, train, valid, callbacks, unfinished, test=prepared.test)
 
 
 def fit_parts(
