@@ -35,7 +35,7 @@ from fieldwise.cli.app import app
 from fieldwise.runs.recipe import SECTIONS, Recipe, load_recipe, recipe_names
 from fieldwise.schema import Schema
 from fieldwise.training.fit import Training
-from fieldwise.training.result import FitResult
+from fieldwise.training.history import History
 
 LOG = {"rows": 4000, "users": 320, "items": 320}
 SMALL_LOG = [word for name, count in LOG.items() for word in ("--set", f"data.{name}={count}")]
@@ -59,7 +59,7 @@ def one_epoch() -> Iterator[None]:
     """Every training takes one epoch in batches of at least 128 rows, whatever its settings are."""
     whole = Training.run
 
-    def short(self: Training) -> FitResult:
+    def short(self: Training) -> History:
         size = max(128, self.settings.batch_size)
         self.settings = dataclasses.replace(self.settings, epochs=1, batch_size=size)
         return whole(self)

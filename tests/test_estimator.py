@@ -135,7 +135,7 @@ def test_fitted_attributes(fitted: Recommender) -> None:
     assert fitted.feature_names_in_.tolist() == ["user_id", "age_group", "item_id", "genres", "length", "device"]
     assert fitted.n_features_in_ == 6
     assert fitted.classes_.tolist() == [0, 1]
-    assert fitted.result_.epochs == 2
+    assert fitted.history_.epochs == 2
     assert fitted.bundle_.about["counts"] == {"dropped_by_label": 0, "train_rows": 2160, "valid_rows": 240}
 
 
@@ -235,7 +235,7 @@ def test_validation_rows_choose_the_epoch_and_teach_nothing() -> None:
         assert "only in validation" not in recommender.bundle_.encoder.fitted[0].values
     np.testing.assert_array_equal(by_time.decision_function(FUTURE), given.decision_function(FUTURE))
     random = clone(by_time).set_params(valid_by="random", valid_share=0.25).fit(PAST)
-    rate = random.result_.best.metrics["positive_rate"]
+    rate = random.history_.best.metrics["positive_rate"]
     assert rate == pytest.approx(PAST["liked"].mean(), abs=2 / 600)
 
 
@@ -269,7 +269,7 @@ def test_save_and_load(fitted: Recommender, regressor: Recommender, tmp_path: Pa
         assert again.schema == recommender.bundle_.schema
         assert again.model == recommender.bundle_.settings  # with the numbers that followed from the rows
         assert given(again.training) >= {"learning_rate", "l2", "monitor"}
-        assert again.result_ == recommender.result_
+        assert again.history_ == recommender.history_
         assert again.n_features_in_ == 6
     loaded = Recommender.load(tmp_path / "binary")
     np.testing.assert_array_equal(loaded.predict_proba(FUTURE), fitted.predict_proba(FUTURE))
@@ -318,10 +318,10 @@ def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.Monk
     recommender = Recommender(SCHEMA, MODEL, training=QUICK)
     with pytest.raises(KeyboardInterrupt):
         recommender.fit(PAST)
-    assert recommender.result_.stopped == "interrupted"
+    assert recommender.history_.stopped == "interrupted"
     recommender.save(tmp_path / "best")
     again = Recommender.load(tmp_path / "best")
-    assert again.result_.stopped == "interrupted"
+    assert again.history_.stopped == "interrupted"
     np.testing.assert_array_equal(again.predict_proba(FUTURE), recommender.predict_proba(FUTURE))
 
 
@@ -386,7 +386,7 @@ def test_metrics_of_several_labels_and_the_main_one_is_the_score(two_yes: Recomm
     rmse = metrics.root_mean_squared_error(FUTURE["true_probability"], predicted[:, 1])
     assert mixed.evaluate(FUTURE)["true_probability.rmse"] == pytest.approx(rmse, rel=1e-6)
     assert not any(hasattr(mixed, name) for name in ("predict_proba", "decision_function", "classes_"))
-    assert (mixed.result_.monitor, is_classifier(mixed)) == ("loss", True)
+    assert (mixed.history_.monitor, is_classifier(mixed)) == ("loss", True)
 
 
 def test_a_regression_may_be_the_main_one_of_several() -> None:
@@ -402,7 +402,7 @@ def test_a_regression_may_be_the_main_one_of_several() -> None:
 def test_two_labels_are_saved_and_cloned(mixed: Recommender, tmp_path: Path) -> None:
     mixed.save(tmp_path / "b")
     again = Recommender.load(tmp_path / "b")
-    assert (_as_given(again), again.result_) == (_as_given(mixed), mixed.result_)
+    assert (_as_given(again), again.history_) == (_as_given(mixed), mixed.history_)
     np.testing.assert_array_equal(again.predict(FUTURE), mixed.predict(FUTURE))
     assert clone(mixed).schema == MIXED
 

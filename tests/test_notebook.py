@@ -98,7 +98,7 @@ def test_a_schema() -> None:
 
 
 def test_a_training() -> None:
-    result = FITTED.result_
+    result = FITTED.history_
     texts = shown(result)
     assert texts.count("yes") == 1
     assert any(f"{result.monitor} {result.best.metrics[result.monitor]:.4g}" in text for text in texts), (
@@ -106,15 +106,15 @@ def test_a_training() -> None:
     )
     frame = result.to_pandas()
     assert isinstance(frame, pd.DataFrame)
-    assert frame["epoch"].tolist() == [one.epoch for one in result.history]
-    assert frame["valid_auc"].tolist() == [one.metrics["auc"] for one in result.history]
+    assert frame["epoch"].tolist() == [one.epoch for one in result.evaluations]
+    assert frame["valid_auc"].tolist() == [one.metrics["auc"] for one in result.evaluations]
     assert frame.loc[frame["kept"], "epoch"].tolist() == [result.best.epoch]
 
 
 def test_a_bundle() -> None:
     texts = shown(FITTED.bundle_)
     assert {"fm", "user_id, genres, device", "liked", "none", FITTED.bundle_.digest[:12]} <= set(texts)
-    assert any(f"auc {FITTED.result_.best.metrics['auc']:.4f}" in text for text in texts)
+    assert any(f"auc {FITTED.history_.best.metrics['auc']:.4f}" in text for text in texts)
 
 
 def test_a_bundle_of_a_recipe_shows_both_parts_metrics(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_learning_curves(monitor: str) -> None:
     fitted = Recommender(SCHEMA, FM(embedding_dim=2), training=training).fit(LOG)
     chart = fitted.plot()
     assert {"training loss", "validation logloss", "validation AUC"} <= set(words(chart))
-    history = fitted.result_.history
+    history = fitted.history_.evaluations
     rows = len(history)
     for at, name in (
         (places(chart, "circle", "dot c1", "cx", "cy")[:rows], "logloss"),
@@ -260,6 +260,6 @@ def _absent(frame: pl.DataFrame) -> None:
 
 def test_without_the_extra_it_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pl.DataFrame, "to_pandas", _absent)
-    for convert in (FITTED.result_.to_pandas, board().to_pandas, FITTED.explain(LOG.head(2)).to_pandas):
+    for convert in (FITTED.history_.to_pandas, board().to_pandas, FITTED.explain(LOG.head(2)).to_pandas):
         with pytest.raises(MissingExtraError, match=r"pip install 'fieldwise\[pandas\]'"):
             convert()

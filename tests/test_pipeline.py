@@ -146,7 +146,7 @@ def test_metrics_of_the_validation_rows_are_those_of_the_best_epoch():
     logit = run.bundle.score(prepared.valid.frame)
     expected = binary_metrics(prepared.valid.main.astype(np.float64), logit, group=prepared.valid.group)
     assert dict(run.valid) == pytest.approx(expected, abs=1e-6)
-    assert dict(run.valid) == run.result.best.metrics
+    assert dict(run.valid) == run.history.best.metrics
     assert sigmoid(logit) == pytest.approx(run.bundle.predict(prepared.valid.frame))
 
 

@@ -159,7 +159,7 @@ def test_a_wrong_file_is_one_sentence(subtests, file):
         ('extends = "gone"\n', ConfigError, r"gone\.toml cannot be read: No such file"),
         (SMALL + "colour = 1\n", ConfigError, "model has no setting 'colour'"),
         (SMALL.replace("seed = 3", "sead = 3"), ConfigError, "has no setting 'sead': did you mean 'seed'"),
-        (SMALL.replace("seed = 3", "seed = 'x'"), ConfigError, "seed must be of type int, found 'x'"),
+        (SMALL.replace("seed = 3", "seed = 'x'"), ConfigError, r"mine\.toml: seed must be of type int, found 'x'"),
         (SMALL.replace("[model]", "[modell]"), ConfigError, "no setting 'modell': did you mean 'model'"),
         (SMALL.replace('"afm"', '"afmm"'), ConfigError, "toml: model.name must be a known model.* mean 'afm'"),
         (SMALL.replace("attention_dim", "atention_dim"), ConfigError, "did you mean 'attention_dim'"),

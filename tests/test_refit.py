@@ -56,8 +56,8 @@ def by_hand(first, prepared) -> torch.nn.Module:
     network = build_network(first.recipe.model, encoder.layout, first.recipe.seed, labels=1)
     optimizer = torch.optim.Adam(network.parameters())
     order = torch.Generator().manual_seed(first.recipe.seed)
-    rates = [one.learning_rate for one in first.result.history]
-    steps, done, wanted = table.num_batches(64), 0, first.result.history.index(first.result.best) + 1
+    rates = [one.learning_rate for one in first.history.evaluations]
+    steps, done, wanted = table.num_batches(64), 0, first.history.evaluations.index(first.history.best) + 1
     torch.manual_seed(first.recipe.seed)
     for _ in itertools.count():
         permutation = torch.randperm(len(table), generator=order)
@@ -74,13 +74,16 @@ def by_hand(first, prepared) -> torch.nn.Module:
 
 def test_the_second_training_repeats_epochs_and_learning_rates_on_both_parts(prepared):
     first = fit_recipe(recipe(), prepared)
-    rates = [one.learning_rate for one in first.result.history[: first.result.history.index(first.result.best) + 1]]
+    rates = [
+        one.learning_rate
+        for one in first.history.evaluations[: first.history.evaluations.index(first.history.best) + 1]
+    ]
     assert len(set(rates)) > 1, "the case has a drop before its best evaluation"
     again = fit_again(first, prepared.train, prepared.valid)
     assert again.refit is not None
     assert again.refit.rows == len(prepared.train.table) + len(prepared.valid.table)
-    assert again.refit.epochs == pytest.approx(first.result.best.epoch, abs=0.05)
-    assert again.result == first.result
+    assert again.refit.best.epoch == pytest.approx(first.history.best.epoch, abs=0.05)
+    assert again.history == first.history
     for name, weights in by_hand(first, prepared).state_dict().items():
         torch.testing.assert_close(again.bundle.network.state_dict()[name], weights, rtol=1e-4, atol=1e-5)
 
@@ -173,8 +176,8 @@ def test_a_broken_off_second_training_leaves_the_first_network(prepared, how, st
     kept = fit_again(first, prepared.train, prepared.valid, [_Stops(how)])
     assert kept.bundle is first.bundle
     assert kept.refit is None
-    assert kept.result.stopped == stopped
-    interrupted = dataclasses.replace(first, result=dataclasses.replace(first.result, stopped="interrupted"))
+    assert kept.history.stopped == stopped
+    interrupted = dataclasses.replace(first, history=dataclasses.replace(first.history, stopped="interrupted"))
     assert fit_again(interrupted, prepared.train, prepared.valid) == interrupted
 
 
@@ -198,7 +201,7 @@ def test_a_recommender_trains_again_and_says_so():
     both.fit(X, y)
     assert both.bundle_.about["refit"]["rows"] == len(FRAME)
     assert "refit" not in plain.bundle_.about
-    assert both.result_.best.metrics == plain.result_.best.metrics
+    assert both.history_.best.metrics == plain.history_.best.metrics
     assert not np.array_equal(both.decision_function(X), plain.decision_function(X))
     assert len(both.bundle_.encoder.layout.fields) == len(plain.bundle_.encoder.layout.fields)
     assert both.bundle_.encoder.layout.num_rows >= plain.bundle_.encoder.layout.num_rows

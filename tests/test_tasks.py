@@ -94,7 +94,7 @@ def test_the_monitor_of_all_labels_is_among_the_test_metrics():
     prepared = prepare_recipe(recipe, Path(), two_labels())
     run = train_recipe(recipe, prepared)
     squared = float(np.mean((run.bundle.score(prepared.test.frame)[:, 2] - prepared.test.y[:, 2]) ** 2))
-    assert run.result.monitor == "loss"
+    assert run.history.monitor == "loss"
     expected = run.test["logloss"] + 0.5 * run.test["bought.logloss"] + squared
     assert run.test["loss"] == pytest.approx(expected, rel=1e-5)
     assert "loss" in run.valid

@@ -27,7 +27,6 @@ from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import RunRecord, Store
 from fieldwise.schema import Schema
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
-from fieldwise.training.result import result_to_plain
 
 __all__ = ["MODELS", "Rows", "applies", "kept_run", "recipe_for", "rows_of", "summary"]
 
@@ -131,7 +130,7 @@ def _network(recipe: Recipe, prepared: Prepared) -> tuple[Fit, dict[str, Any]]:
     began = time.process_time()  # processor time, which other work on the machine does not increase
     fitted = fit_recipe(recipe, prepared)
     cpu = time.process_time() - began
-    result = fitted.result
+    result = fitted.history
     valid, test = (
         score_batches(fitted.bundle.network, part.table.batches(SCORING_BATCH))
         for part in (prepared.valid, prepared.test)
@@ -142,7 +141,7 @@ def _network(recipe: Recipe, prepared: Prepared) -> tuple[Fit, dict[str, Any]]:
         "epochs": result.epochs,
         "best_epoch": result.best.epoch,
         "parameters": fitted.parameters,
-        "history": result_to_plain(result)["history"],
+        "history": to_plain(result.evaluations),
         "recipe": fitted.recipe.to_dict(),
         "chosen_by_rule": to_plain(fitted.chosen),
     }

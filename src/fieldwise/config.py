@@ -18,6 +18,7 @@ __all__ = [
     "REMOVED",
     "Settings",
     "changed",
+    "flat",
     "given",
     "given_plain",
     "nearest",
@@ -63,9 +64,9 @@ LONG_KEY = re.compile(rf"(?<![\w-])(?:{KEY}){{{MOST_LEVELS}}}")  # the time to p
 class Settings:
     """Base class of settings that remember which values were given.
 
-    A recipe or an estimator chooses the others from the data before training (`fieldwise.runs.defaults`). Until then
-    they have the class's defaults, which a network built directly from the settings uses. Settings with equal values
-    are equal, whichever were given.
+    A recipe or an estimator chooses the others from the data before training (`fieldwise.runs.default_settings`). Until
+    then they have the class's defaults, which a network built directly from the settings uses. Settings with equal
+    values are equal, whichever were given.
     """
 
     def __new__(cls, **settings: Any) -> "Settings":
@@ -127,10 +128,16 @@ def unknown_setting(where: str, key: str, known: Iterable[str]) -> str:
     >>> unknown_setting("training", "momentum", ["optimizer"])
     'training.momentum was removed; leave it out: optimizer = "adam" or "adagrad" takes its place'
     """
+    path = _below(where, key)
     for name, instead in REMOVED.items():
-        if f"{where}.{key}".endswith(name):
-            return f"{where}.{key} was removed; leave it out: {instead}"
-    return f"{where} has no setting {key!r}: {nearest(key, known)}"
+        if path.endswith(name):
+            return f"{path} was removed; leave it out: {instead}"
+    return f"{where.removesuffix(':')} has no setting {key!r}: {nearest(key, known)}"
+
+
+def _below(where: str, key: str) -> str:
+    """The path of a setting below another, or below a whole: `recipe a.toml: training`."""
+    return f"{where} {key}" if where.endswith(":") else f"{where}.{key}"
 
 
 def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[FieldwiseError] = ConfigError) -> T:
@@ -140,11 +147,12 @@ def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[Fieldwi
         cls: a dataclass whose annotations use bool, int, float, str, Literal, tuple, dict, unions with None,
             other dataclasses, and unions of dataclasses distinguished by a `kind` field.
         data: the mapping, as read from TOML or JSON.
-        where: the path that errors name, such as `training.l2`.
+        where: the path that errors name, such as `training.l2`, or the whole, with a colon, such as `recipe a.toml:`.
         error: the class of errors raised.
     """
+    whole = where.removesuffix(":")
     if not isinstance(data, Mapping):
-        raise error(f"{where} must be a table of settings, found {data!r}")
+        raise error(f"{whole} must be a table of settings, found {data!r}")
     hints = _hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     for key in data:
@@ -153,12 +161,12 @@ def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[Fieldwi
     for name, f in fields.items():
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         if required and name not in data:
-            raise error(f"{where} needs the setting {name!r}, which is missing")
-    values = {key: _convert(value, hints[key], f"{where}.{key}", error) for key, value in data.items()}
+            raise error(f"{whole} needs the setting {name!r}, which is missing")
+    values = {key: _convert(value, hints[key], _below(where, key), error) for key, value in data.items()}
     try:
         return cls(**values)
     except FieldwiseError as e:
-        raise error(f"{where}: {e}") from None
+        raise error(f"{whole}: {e}") from None
 
 
 def to_plain(value: Any) -> Any:
@@ -171,6 +179,18 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_plain(v) for v in value]
     return value
+
+
+def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested plain values by dotted path; lists and empty tables are values.
+
+    >>> flat({"training": {"epochs": 3}, "seed": 0})
+    {'training.epochs': 3, 'seed': 0}
+    """
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else {f"{above}{key}": value}
+    return found
 
 
 def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> Any:

@@ -6,7 +6,7 @@ import torch
 from fieldwise.automatic import budget
 from fieldwise.automatic.budget import Clock, Deadline, Probe, PrunedTrial, TrialDeadline, admitted, allotted
 from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep
-from fieldwise.training.result import Evaluation
+from fieldwise.training.history import Evaluation
 
 STEP = TrainingStep(1, 1, 100, torch.tensor(0.5))
 

@@ -10,8 +10,8 @@ import torch
 from fieldwise.data import reports as module
 from fieldwise.data.reports import JsonReports, LineReports, Reports, memory_mib
 from fieldwise.training.callbacks import TrainingStart, TrainingStep
+from fieldwise.training.history import Evaluation
 from fieldwise.training.progress import Reported
-from fieldwise.training.result import Evaluation
 
 
 class Clock:

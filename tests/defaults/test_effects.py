@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.table import EncodedTable
-from fieldwise.runs.defaults.facts import LARGEST, SMALLEST, effect_variance
+from fieldwise.runs.default_settings import LEAST_VARIANCE, MOST_VARIANCE, effect_variance
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema
 
 
@@ -31,7 +31,7 @@ def test_labels_that_nothing_moves_give_the_smallest_and_one_label_gives_1():
     rng = np.random.default_rng(0)
     frame = pl.DataFrame({"a": rng.integers(50, size=5_000).astype(str), "y": rng.integers(2, size=5_000)})
     table = encoded(frame, [Categorical("a")])
-    assert effect_variance(table, frame["y"].to_numpy()) == pytest.approx(SMALLEST)
+    assert effect_variance(table, frame["y"].to_numpy()) == pytest.approx(LEAST_VARIANCE)
     assert effect_variance(table, np.ones(5_000)) == 1.0
 
 
@@ -62,7 +62,7 @@ def test_numbers_bags_and_weights_count_as_the_formula_has_them():
             design[i, one] += 1 / len(bag)
     w = w / w.mean()
     p = np.average(y, weights=w)
-    candidates = np.geomspace(SMALLEST, LARGEST, 31)
+    candidates = np.geomspace(LEAST_VARIANCE, MOST_VARIANCE, 31)
     shares = {}
     for j in range(design.shape[1]):  # occurrences of one value in a bag count apart, as the ids stand
         for i in np.flatnonzero(design[:, j]):
@@ -73,12 +73,12 @@ def test_numbers_bags_and_weights_count_as_the_formula_has_them():
             shares[j] = (g + times * x * w[i] * (y[i] - p), h + times * x * x * w[i] * p * (1 - p))
     g, h = np.array(list(shares.values())).T
     likelihood = [norm.logpdf(g, scale=np.sqrt(h + h * h * t)).sum() for t in candidates]
-    assert SMALLEST < candidates[np.argmax(likelihood)] < LARGEST
+    assert LEAST_VARIANCE < candidates[np.argmax(likelihood)] < MOST_VARIANCE
     assert effect_variance(table, y) == pytest.approx(candidates[np.argmax(likelihood)])
 
 
 def test_a_large_table_is_read_at_even_places(monkeypatch):
-    monkeypatch.setattr("fieldwise.runs.defaults.facts.ROWS", 1_000)
+    monkeypatch.setattr("fieldwise.runs.default_settings.EFFECT_ROWS", 1_000)
     rng = np.random.default_rng(5)
     value = rng.integers(20, size=3_000)
     y = rng.random(3_000) < (value % 5 + 1) / 7

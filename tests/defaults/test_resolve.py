@@ -19,11 +19,9 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, IntTower
 from fieldwise.models.build import model_to_dict
-from fieldwise.runs.baseline import fit_baseline
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.defaults import Facts, resolve
-from fieldwise.runs.defaults.rules import UNKNOWN_SHARE, training_rules
-from fieldwise.runs.pipeline import fit_recipe, resolve_defaults, train_recipe
+from fieldwise.runs.default_settings import UNKNOWN_SHARE, Facts, resolve, training_rules
+from fieldwise.runs.pipeline import fit_baseline, fit_recipe, resolve_defaults, train_recipe
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.schema import Bag, Categorical, Label, Schema
 from fieldwise.training.settings import TrainingSettings
@@ -247,6 +245,9 @@ def test_lr_is_solved_exactly_where_its_rows_fit_and_no_setting_of_steps_is_give
         "optimizer lbfgs: solved exactly, 9,731 rows",
         "monitor logloss: a binary label",
     ]
+    by_steps = TrainingSettings(epochs=5, monitor="auc")
+    chosen = resolve(LR(), by_steps, dataclasses.replace(facts(), exact=True)).chosen
+    assert "optimizer adam: not solved exactly on 9,731 rows, because of the given epochs" in map(str, chosen)
 
 
 def test_fm_and_afm_start_from_lr_where_it_can_be_solved():
@@ -261,10 +262,10 @@ def test_a_warm_start_and_a_maximum_over_a_bag_are_trained_by_steps(tmp_path):
     first = Recommender(SCHEMA, LR()).fit(frame)
     first.save(tmp_path / "first")
     again = Recommender(SCHEMA, LR(), warm_start=tmp_path / "first").fit(frame)
-    assert first.result_.stopped == "converged"
-    assert again.result_.stopped != "converged"
+    assert first.history_.stopped == "converged"
+    assert again.history_.stopped != "converged"
     bags = Schema(fields=(Categorical("user_id"), Bag("genres", pooling="max")), label=Label("liked"))
-    assert Recommender(bags, LR()).fit(frame).result_.stopped != "converged"
+    assert Recommender(bags, LR()).fit(frame).history_.stopped != "converged"
 
 
 def test_new_users_do_not_make_fm_worse_than_lr():
@@ -292,7 +293,7 @@ def test_a_run_that_the_chosen_limit_of_epochs_ended_says_so(monkeypatch):
         rules = plain(*given)
         return rules | {name: (2, "few") for name in ("epochs",) if name in rules}
 
-    monkeypatch.setattr(sys.modules["fieldwise.runs.defaults.resolve"], "training_rules", few)
+    monkeypatch.setattr(sys.modules["fieldwise.runs.default_settings"], "training_rules", few)
     with pytest.warns(UserWarning, match="CHECK training.epochs: 2 epochs ended the training"):
         Recommender(SCHEMA, AutoInt()).fit(frame)
     with warnings.catch_warnings():

@@ -14,12 +14,11 @@ from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
 from fieldwise.testing import small_log
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.checkpoint import Checkpoints, Unfinished
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.step import Forward, Step
-from fieldwise.training.unfinished import Unfinished
 
 COMMON = {"batch_size": 16, "epochs": 1, "evaluations_per_epoch": 3, "patience": 9, "monitor": "logloss"}
 CASES = {
@@ -88,7 +87,7 @@ def test_a_training_equals_the_cpus_and_goes_on_from_its_checkpoint(rows, case, 
     assert torch.equal(torch.get_rng_state(), before)
     assert {p.device for p in there.parameters()} == {device}
     if case != "unknown":  # drawn on the device
-        for one, other in zip(found.history, expected.history, strict=True):
+        for one, other in zip(found.evaluations, expected.evaluations, strict=True):
             assert one.train_loss == pytest.approx(other.train_loss, rel=1e-4)
             assert one.metrics["logloss"] == pytest.approx(other.metrics["logloss"], rel=1e-3)
         scores = [score_batches(network, rows[1].batches(7)) for network in (there, here)]
@@ -102,8 +101,8 @@ def test_a_training_equals_the_cpus_and_goes_on_from_its_checkpoint(rows, case, 
         trained(rows, case, name, kept(), KillsAt(4))
     resumed, again = trained(rows, case, name, kept())
     off = 0.0 if device.type == "second" else 1e-4  # some sums on a GPU have no fixed order
-    assert [one.train_loss for one in again.history] == pytest.approx(
-        [one.train_loss for one in found.history], rel=off
+    assert [one.train_loss for one in again.evaluations] == pytest.approx(
+        [one.train_loss for one in found.evaluations], rel=off
     )
     for key, value in there.state_dict().items():
         torch.testing.assert_close(resumed.state_dict()[key], value, rtol=off, atol=off, msg=key)

@@ -13,9 +13,9 @@ from fieldwise.layers.batch_norm import GlobalBatchNorm, normalize_over_processe
 from fieldwise.models import FM
 from fieldwise.training.callbacks import Callback, TrainingStep
 from fieldwise.training.fit import Training
+from fieldwise.training.history import Evaluation
 from fieldwise.training.objective import Objective
 from fieldwise.training.parallel import check_same_on_all_ranks
-from fieldwise.training.result import Evaluation
 from fieldwise.training.settings import TrainingSettings
 
 

@@ -19,11 +19,10 @@ from fieldwise.models import AFM, DAT, FM, AutoIntPlus, DeepFM, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.training import checkpoint
 from fieldwise.training.callbacks import Callback, TrainingStep
-from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.checkpoint import Checkpoints, Unfinished
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.unfinished import Unfinished
 
 ROWS, TRAINED = 422, 322  # in batches of 40: the last has two rows, and one of three processes none
 EVEN = 46  # seven batches of equal size: batch normalization over two rows would amplify the rounding of float32

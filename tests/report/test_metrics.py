@@ -21,7 +21,7 @@ from fieldwise.report.metrics import (
     words_section,
 )
 from fieldwise.report.runs import Scored
-from fieldwise.training.result import learning_curves
+from fieldwise.training.history import learning_curves
 
 
 def scored(n=1500, seed=0, slope=0.5):
@@ -104,7 +104,7 @@ def test_learning_curves_show_what_was_kept():
     assert loss.table.rows == [["1", "", "0.6000"], ["2", "0.6000", "0.5000"], ["3", "0.6000", "0.4000"]]
     assert auc.table.rows == [["1", "0.6000"], ["2", "0.7000"], ["3", "0.8000"]]
     assert "marks epoch 2" in text.text
-    assert "no further improvement" in text.text
+    assert "no improvement since" in text.text
     assert "run it again" in learning_section([], None, "", "auc").blocks[0].text
 
 

@@ -48,22 +48,22 @@ def weights(model):
 def test_counts_are_those_of_the_run_and_its_weights_the_same_to_the_bit():
     one, other = Recording(), Recording()
     model = fitted(one, other, evaluations_per_epoch=2)
-    assert one.of("evaluation") == list(model.result_.history)
+    assert one.of("evaluation") == list(model.history_.evaluations)
     better = [told[2] for told in one.told if told[0] == "evaluation"]
-    assert one.of("evaluation")[np.flatnonzero(better)[-1]] == model.result_.best
+    assert one.of("evaluation")[np.flatnonzero(better)[-1]] == model.history_.best
     (start,) = one.of("start")
     steps = one.of("step")
-    assert (start.epochs, start.rows, start.steps, start.monitor) == (3, 900, 15, model.result_.monitor)
+    assert (start.epochs, start.rows, start.steps, start.monitor) == (3, 900, 15, model.history_.monitor)
     assert [step.number for step in steps] == list(range(1, 46))
     assert [step.epoch for step in steps] == [1] * 15 + [2] * 15 + [3] * 15
     assert sum(step.rows for step in steps) == 3 * 900
     assert start.settings["model"]["name"] == "deepfm"
     assert start.settings["training"]["batch_size"] == 64
-    means = [one.train_loss for one in model.result_.history]
+    means = [one.train_loss for one in model.history_.evaluations]
     parts = np.split(np.array([step.loss for step in steps]), [8, 15, 23, 30, 38])  # two evaluations in 15 steps
     np.testing.assert_allclose([part.mean() for part in parts], means, rtol=1e-6)
     assert one.told[0][0] == "start"
-    assert one.told[-1] == ("end", model.result_)
+    assert one.told[-1] == ("end", model.history_)
     assert other.told == one.told
     alone = weights(fitted(evaluations_per_epoch=2))
     for name, value in weights(model).items():
@@ -73,9 +73,9 @@ def test_counts_are_those_of_the_run_and_its_weights_the_same_to_the_bit():
 def test_a_callback_ends_a_run_with_the_best_weights_so_far():
     ending = Recording(stop=20)
     model = fitted(ending)
-    assert model.result_.stopped == "time"
+    assert model.history_.stopped == "time"
     assert len(ending.of("step")) == 20
-    assert ending.of("end") == [model.result_]
+    assert ending.of("end") == [model.history_]
 
 
 def test_a_second_training_is_told_as_one():

@@ -18,12 +18,11 @@ from fieldwise.models import FM, AutoInt, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.storage.arrays import read_tensors, write_tensors
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.checkpoint import CHECKPOINT, Checkpoints, Unfinished
 from fieldwise.training.fit import Training
 from fieldwise.training.interrupts import Signals, WholeSteps
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.unfinished import CHECKPOINT, Unfinished
 
 ALWAYS = 1e-9  # minutes: every step is due
 COMMON = {"batch_size": 16, "epochs": 4, "evaluations_per_epoch": 3, "patience": 12, "monitor": "logloss"}
@@ -94,8 +93,8 @@ def forge(folder, change):
 
 def facts(result):
     """All of a result but durations."""
-    evaluations = [dataclasses.replace(one, seconds=0.0) for one in result.history]
-    return evaluations, result.history.index(result.best), result.epochs, result.stopped
+    evaluations = [dataclasses.replace(one, seconds=0.0) for one in result.evaluations]
+    return evaluations, result.evaluations.index(result.best), result.epochs, result.stopped
 
 
 def assert_equal(found, expected):
@@ -152,7 +151,7 @@ def test_ctrl_c_writes_a_checkpoint_and_keeps_the_best_so_far(tables, tmp_path, 
     broken = trained(tables, kept=checkpoints(tmp_path, minutes=99), progress=Kills(step=step, how=KeyboardInterrupt))
     assert broken[1].stopped == "interrupted"
     if step == 1:
-        assert len(broken[1].history) == 1, "evaluated for the bundle, but not part of what is resumed"
+        assert len(broken[1].evaluations) == 1, "evaluated for the bundle, but not part of what is resumed"
     assert (tmp_path / "first-training").is_dir()
     assert_equal(trained(tables, kept=checkpoints(tmp_path)), trained(tables))
 

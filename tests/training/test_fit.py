@@ -140,7 +140,7 @@ def test_early_stopping_restores_the_weights_of_the_best_evaluation(tables, monk
     seen = scripted(monkeypatch, network, [0.6, 0.8, 0.7, 0.8, 0.79, 0.9])
     _, result = run(tables, network, epochs=9, patience=3)
     assert result.stopped == "patience"
-    assert (result.epochs, result.best.epoch, len(result.history)) == (5, 2.0, 5)
+    assert (result.epochs, result.best.epoch, len(result.evaluations)) == (5, 2.0, 5)
     assert_equal_weights(weights(network), seen[1])
     assert not network.training
     assert any(not np.array_equal(seen[1][n], seen[4][n]) for n in seen[1])
@@ -150,15 +150,15 @@ def test_the_learning_rate_drops_on_a_plateau(tables, monkeypatch):
     network = build_network(LR(), tables.layout, 0)
     scripted(monkeypatch, network, [0.6, 0.5, 0.5, 0.5, 0.5, 0.7, 0.5, 0.5])
     _, result = run(tables, network, epochs=8, patience=9, plateau_patience=2, plateau_factor=0.5)
-    rates = [one.learning_rate for one in result.history]
+    rates = [one.learning_rate for one in result.evaluations]
     assert rates == pytest.approx([0.1, 0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.025])
 
 
 def test_evaluations_are_spaced_evenly_within_an_epoch(tables):
     _, result = run(tables, epochs=2, batch_size=15, evaluations_per_epoch=4, patience=99)  # 120 rows: 8 steps
-    assert [one.epoch for one in result.history] == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
+    assert [one.epoch for one in result.evaluations] == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
     _, result = run(tables, batch_size=60, evaluations_per_epoch=5)  # more than there are steps
-    assert [one.epoch for one in result.history] == [0.5, 1.0]
+    assert [one.epoch for one in result.evaluations] == [0.5, 1.0]
 
 
 def test_train_mode_in_every_step_and_evaluation_mode_in_every_evaluation(tables):
@@ -260,7 +260,7 @@ def test_ctrl_c_before_the_first_evaluation_evaluates_what_there_is(tables):
 
 def test_ctrl_c_during_an_evaluation_counts_that_evaluation(tables):
     _, result = run(tables, progress=Ends(evaluation=1), epochs=9)
-    assert (result.stopped, result.epochs, len(result.history)) == ("interrupted", 1, 1)
+    assert (result.stopped, result.epochs, len(result.evaluations)) == ("interrupted", 1, 1)
 
 
 @pytest.mark.parametrize(

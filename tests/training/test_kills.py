@@ -16,11 +16,10 @@ import torch._dynamo  # the first optimizer loads it, which would take each chil
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models import FM, AutoInt, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.checkpoint import Checkpoints, Unfinished
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.unfinished import Unfinished
 from fieldwise import Categorical, Label, Schema, simulate
 
 torch.set_num_threads(1)

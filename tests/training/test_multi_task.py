@@ -157,7 +157,7 @@ def test_the_auxiliary_losses_of_all_heads_are_trained_on_by_weight(tables):
     for (name, p), g in zip(fresh.named_parameters(), gradient, strict=True):
         step = torch.zeros_like(p) if g is None else -0.01 * g
         torch.testing.assert_close(p.detach() - before[name], step, rtol=1e-3, atol=1e-6, msg=name)
-    assert result.history[0].train_loss == pytest.approx(labels.loss(logit, y).item(), rel=1e-5)
+    assert result.evaluations[0].train_loss == pytest.approx(labels.loss(logit, y).item(), rel=1e-5)
 
 
 # How the epoch is chosen
@@ -167,7 +167,7 @@ def test_the_loss_of_all_labels_can_decide(tables):
     both = two(tables)
     network = build_network(FM(embedding_dim=4), both.layout, 0, labels=2)
     result = run(network, both.train, both.valid, BOTH, epochs=12, patience=12, learning_rate=0.3, monitor="loss")
-    losses = [one.metrics["loss"] for one in result.history]
+    losses = [one.metrics["loss"] for one in result.evaluations]
     assert result.monitor == "loss"
     assert result.best.metrics["loss"] == min(losses)
     scores, y = score_batches(network, both.valid.batches(100)), both.valid.y.astype(np.float64)
@@ -180,10 +180,10 @@ def test_the_loss_of_all_labels_can_decide(tables):
 def test_with_one_label_the_loss_is_its_own(tables, label, metric):
     network = build_network(LR(), tables.layout, 0)
     result = run(network, tables.train, tables.valid, Objective.of(label), monitor="loss", epochs=3, patience=9)
-    for evaluation in result.history:
+    for evaluation in result.evaluations:
         value = evaluation.metrics[metric]
         assert evaluation.metrics["loss"] == pytest.approx(value if metric == "logloss" else value**2, rel=1e-9)
-    assert result.best.metrics["loss"] == min(one.metrics["loss"] for one in result.history)
+    assert result.best.metrics["loss"] == min(one.metrics["loss"] for one in result.evaluations)
 
 
 def test_the_main_label_decides_and_a_lower_loss_is_better(tables, monkeypatch):

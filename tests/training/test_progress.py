@@ -10,8 +10,8 @@ from rich.console import Console
 
 from fieldwise.training import progress as module
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
+from fieldwise.training.history import Evaluation
 from fieldwise.training.progress import Bar, Lines, progress_for
-from fieldwise.training.result import Evaluation
 
 EVALUATION = Evaluation(
     epoch=1.5, train_loss=0.5, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75, "logloss": 0.6, "rows": 5}
@@ -45,6 +45,23 @@ def test_plain_lines_where_standard_error_is_no_terminal(capsys):
     assert re.search(r" rows/s, 3 s, at most \d+ s left \*\n$", err)
     assert err.count("\n") == 1
     assert "\x1b" not in err
+
+
+def test_the_regression_that_training_starts_from_has_a_line_and_no_part_in_rate_and_time_left(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+    lines = Lines("afm")
+    lines.on_start(START)
+    for _ in range(20):
+        clock[0] += 1
+        lines.on_step(TrainingStep(0, 1, 0, torch.tensor(0.7)))
+    for step in steps():
+        clock[0] += 1
+        lines.on_step(step)
+    lines.on_evaluation(EVALUATION, True)
+    first, evaluation = capsys.readouterr().err.splitlines()
+    assert first == "afm: first a regression is solved, from which training starts (linear_start)"
+    assert ", 50 rows/s, 3 s, at most 6 s left" in evaluation
 
 
 def test_quiet_says_nothing(capsys):

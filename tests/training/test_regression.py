@@ -157,7 +157,7 @@ def test_a_run_begins_before_its_regression_which_a_callback_can_end(tables, ste
         p = (table.y.sum() + 0.5) / (len(table) + 1)
         expected = float(-np.log(np.where(tables.valid.y == 1, p, 1 - p)).mean())
         assert abs(expected - np.log(2)) > 2e-3
-        assert result.history[0].metrics["logloss"] == pytest.approx(expected, abs=5e-4)
+        assert result.evaluations[0].metrics["logloss"] == pytest.approx(expected, abs=5e-4)
 
 
 @pytest.mark.parametrize("model", [FM(embedding_dim=4), AFM(embedding_dim=4, attention_dim=4)])
@@ -170,7 +170,7 @@ def test_fm_and_afm_end_as_a_mean_with_lr_that_is_no_worse_on_validation_rows(ta
     loss = evaluate(network, tables.valid, Objective())["logloss"]
     assert loss == result.best.metrics["logloss"]
     assert loss <= exact.best.metrics["logloss"] + 1e-6
-    assert loss <= min(one.metrics["logloss"] for one in result.history) + 1e-6
+    assert loss <= min(one.metrics["logloss"] for one in result.evaluations) + 1e-6
     assert result.interactions is not None
     assert 0 <= result.interactions <= 1
     assert result.priors == exact.priors

@@ -15,7 +15,7 @@ TRAINING = TrainingSettings(epochs=3, batch_size=18, patience=9)  # 900 rows: 50
 
 def trained(tracker):
     model = Recommender(SCHEMA, DeepFM(embedding_dim=4), training=TRAINING)
-    return model.fit(simulate(1000), callbacks=[tracker]).result_
+    return model.fit(simulate(1000), callbacks=[tracker]).history_
 
 
 def check(found, result):
@@ -23,9 +23,9 @@ def check(found, result):
     assert [step for step, _ in found["train/loss"]] == [50, 100, 150]
     for name in ("auc", "logloss"):
         values = [value for _, value in found[f"valid/{name}"]]
-        assert values == pytest.approx([one.metrics[name] for one in result.history], rel=1e-6)
+        assert values == pytest.approx([one.metrics[name] for one in result.evaluations], rel=1e-6)
         assert found[f"best/{name}"] == [(150, pytest.approx(result.best.metrics[name], rel=1e-6))]
-    means = [(50 * k + 50, pytest.approx(one.train_loss)) for k, one in enumerate(result.history)]
+    means = [(50 * k + 50, pytest.approx(one.train_loss)) for k, one in enumerate(result.evaluations)]
     assert found["train/mean_loss"] == means
     assert found["best/epoch"] == [(150, result.best.epoch)]
 

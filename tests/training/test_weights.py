@@ -104,7 +104,7 @@ def test_validation_rows_are_measured_by_their_weights() -> None:
     weighted = Recommender(SCHEMA, LR(), training=QUICK).fit(LOG, sample_weight=mostly_yes)
     share = LOG["liked"].mean()
     expected = 9 * share / (9 * share + 1 - share)
-    assert weighted.result_.best.metrics["positive_rate"] == pytest.approx(expected, abs=0.02)
+    assert weighted.history_.best.metrics["positive_rate"] == pytest.approx(expected, abs=0.02)
     regression = Recommender(REGRESSION, LR(), training=QUICK).fit(LOG, sample_weight=WEIGHT)
     r2 = r2_score(LOG["true_probability"], regression.predict(LOG), sample_weight=WEIGHT)
     assert regression.score(LOG, sample_weight=WEIGHT) == pytest.approx(r2, abs=1e-6)

@@ -56,14 +56,8 @@ def audit(
 
     To measure how well a column predicts the label, its values are replaced by their out-of-fold target encoding, and
     the AUC of the result is computed (R squared for a regression label). A numeric column is cut into quantile bins
-    first, and its own order is evaluated too. At most 100,000 sampled rows are used.
-
-    Args:
-        train: the training rows.
-        y: targets of the main label, [N].
-        schema: the schema whose fields are audited.
-        keep: columns that remain fields whatever the audit finds.
-        seed: seed of the row sample and of the folds.
+    first, and its own order is evaluated too. At most 100,000 sampled rows are used. Columns in
+    `keep` remain fields whatever is found.
 
     Errors:
         ConfigError: no field reads a column in `keep`.

@@ -7,7 +7,7 @@ import numpy as np
 
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep
-from fieldwise.training.result import Evaluation
+from fieldwise.training.history import Evaluation
 
 __all__ = ["ENOUGH", "Clock", "Deadline", "Probe", "PrunedTrial", "TrialDeadline", "admitted", "allotted", "kept"]
 
@@ -20,13 +20,7 @@ BEHIND = 0.01  # a trial is stopped when it is worse by this share of the other 
 
 
 class Clock:
-    """Measures the time spent and left of a budget.
-
-    Args:
-        seconds: the whole budget.
-        now: returns the time in seconds.
-        began: start time by `now`. Default: the current time.
-    """
+    """Measures the seconds spent and left of a budget, which begins with the call or at `began` by `now`."""
 
     def __init__(
         self, seconds: float, now: Callable[[], float] = time.perf_counter, began: float | None = None
@@ -66,11 +60,6 @@ class TrialDeadline(Deadline):
 
     The comparison starts at half of the other training's best epoch. From then on, the trial is stopped if its best
     value so far is more than 1 % worse than the other training's best value up to the same epoch.
-
-    Args:
-        seconds: maximum duration.
-        other: the evaluations of the training to beat.
-        metric: name of the metric compared.
     """
 
     def __init__(self, seconds: float, other: Sequence[Evaluation], metric: str) -> None:

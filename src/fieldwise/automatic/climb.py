@@ -28,10 +28,6 @@ class Climb:
     The settings and their ranges are those of `fieldwise tune`'s search space for the model. A step that helped is
     repeated. When every single step was tried, proposals change two settings at once, sampled at random.
 
-    Args:
-        recipe: the start of the search, with all settings resolved.
-        seed: seed of the order of the steps and of the sampling.
-
     >>> from fieldwise import load_recipe
     >>> climb = Climb(load_recipe("simulated/lr"), seed=0)
     >>> path, value = next(iter(climb.propose().items()))

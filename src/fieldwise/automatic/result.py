@@ -19,29 +19,15 @@ from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
 from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.delong import auc_parts, delong
 from fieldwise.evaluation.registry import shown_name
+from fieldwise.evaluation.slices import Interval
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 
-__all__ = ["AutoResult", "Interval", "Line", "build_leaderboard"]
+__all__ = ["AutoResult", "Line", "build_leaderboard"]
 
 BASES = (CONSTANT, TITLES["lr"], TREES)
 MOST_REPLICATES, LEAST_REPLICATES, DRAWS = 1000, 200, 5e7
 Z = 1.959963984540054
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interval:
-    """A metric with its 95 % confidence interval over test rows.
-
-    Args:
-        value: the metric.
-        low: lower end of the interval.
-        high: upper end of the interval.
-    """
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,15 +279,7 @@ def _replicates(rows: int) -> int:
 def build_leaderboard(
     trials: Sequence[Trial], chosen: Trial, test: Part, *, binary: bool, seed: int
 ) -> tuple[Line, ...]:
-    """The lines of trials, including the baselines, on the test rows, best first.
-
-    Args:
-        trials: the trials.
-        chosen: the trial in the bundle.
-        test: the test rows.
-        binary: whether the label is binary.
-        seed: seed of the bootstrap.
-    """
+    """The lines of trials, including the baselines, on the test rows, best first; `chosen` is in the bundle."""
     scores = [one.score(test) for one in trials]
     y = np.asarray(test.main, dtype=np.float64)
     metric: MetricName = "logloss" if binary else "rmse"
@@ -375,12 +353,8 @@ def _named(base: str) -> str:
 
 def _cell(found: Interval, sign: str = "", *, short: bool = False) -> str:
     """A value with its interval, or with half the interval's width."""
-    value = f"{found.value:{sign}.4f}"
-    return (
-        f"{value} ±{(found.high - found.low) / 2:.4f}"
-        if short
-        else (f"{value} [{found.low:{sign}.4f}, {found.high:{sign}.4f}]")
-    )
+    half, ends = (found.high - found.low) / 2, f"[{found.low:{sign}.4f}, {found.high:{sign}.4f}]"
+    return f"{found.value:{sign}.4f} {f'±{half:.4f}' if short else ends}"
 
 
 def _judged(metrics: Mapping[str, Interval], metric: str) -> str:

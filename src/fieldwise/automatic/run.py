@@ -103,13 +103,7 @@ def auto(
 
 
 def run_auto(data: Any, settings: AutoSettings, note: Callable[[str], None]) -> AutoResult:
-    """The result of `auto`, with its settings as one object.
-
-    Args:
-        data: a path, a table, or a recipe's data settings.
-        settings: the settings.
-        note: receives a sentence about each step.
-    """
+    """The result of `auto`, with its settings as one object; `data` may also be a recipe's data settings."""
     clock = Clock(settings.minutes * 60, began=settings.began)
     with contextlib.ExitStack() as stack:
         if settings.out is not None:
@@ -158,13 +152,7 @@ def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoRe
 
 
 def _bundle(task: AutoTask, chosen: Trial, first: Trial) -> Bundle:
-    """The bundle of a trial.
-
-    Args:
-        task: the rows.
-        chosen: the trial.
-        first: the trial before its second training, for the calibration's figures on validation rows.
-    """
+    """The bundle of a trial; the calibration's figures on validation rows are those of `first`, before a refit."""
     bundle = evaluate_on_test(chosen.network, task.prepared, spent=chosen.seconds).bundle
     if chosen.calibration is None:
         return bundle

@@ -82,12 +82,6 @@ def build_task(
 ) -> AutoTask:
     """The learning task of a table: infers the schema, splits the rows, audits the training rows, and encodes all.
 
-    Args:
-        frame: the table.
-        source: data settings by which recipes read it.
-        settings: label, schema, split, columns to keep and seed.
-        note: receives a sentence about each finding.
-
     Errors:
         SchemaError, DataError: the table does not fit the schema, or the audit leaves no column to learn from.
         ConfigError: no field reads a column to keep.

@@ -86,14 +86,7 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
 
 
 def fit_trees(train: Part, valid: Part, schema: Schema, *, seed: int, seconds: float = float("inf")) -> Trees:
-    """A LightGBM model with default settings, stopped when the validation loss has not improved for 50 trees.
-
-    Args:
-        train: the training rows.
-        valid: the rows for early stopping.
-        schema: schema of both; its main label is predicted.
-        seed: LightGBM's seed.
-        seconds: time after which no further tree is grown.
+    """A LightGBM model with default settings, stopped after 50 trees without a better validation loss or after a time.
 
     Errors:
         MissingExtraError: LightGBM is not installed.

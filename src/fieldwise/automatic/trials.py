@@ -31,6 +31,7 @@ from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.callbacks import Callback
+from fieldwise.training.history import STOPPED
 
 __all__ = [
     "ALL_ROWS",
@@ -66,13 +67,6 @@ TREES_SHARE = 0.25  # maximum share of the time for models with default settings
 MOST_TRIALS, PATIENCE = 40, 16
 TRIAL_TIMES = 3.0  # maximum duration of a trial of the search, relative to the training to beat
 BETTER = 1.0  # standard errors by which a trial must improve on validation rows to count as better
-ENDED = {
-    "patience": "no improvement since",
-    "epochs": "all epochs done",
-    "time": "out of time",
-    "interrupted": "interrupted",
-    "converged": "solved exactly",
-}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,12 +120,6 @@ class Trial:
 class Trials:
     """The models trained so far.
 
-    Args:
-        task: the learning task.
-        clock: clock of the whole run.
-        reserve: seconds to keep at the end.
-        note: receives a sentence about each step.
-
     After `try_models`:
         trials: the constant first, then the others in the order of training.
         skipped: for each model that was not trained, by its title, the reason.
@@ -177,7 +165,7 @@ class Trials:
         mapped = ", calibrated" if one.calibration is not None else ""
         self.note(
             f"{one.title}: validation {self.task.metric} {one.value:.4f}{mapped}, {one.epochs} {what} "
-            f"({ENDED.get(one.stopped, one.stopped)}), {one.seconds:.1f} s of at most {allowed:.1f} s"
+            f"({STOPPED.get(one.stopped, one.stopped)}), {one.seconds:.1f} s of at most {allowed:.1f} s"
         )
 
     def skip(self, title: str, why: str) -> None:
@@ -187,14 +175,7 @@ class Trials:
 
 
 def try_models(task: AutoTask, stem: str, clock: Clock, *, reserve: float, note: Callable[[str], None]) -> Trials:
-    """The trials that could be trained within the time; Ctrl-C ends the training with those trained so far.
-
-    Args:
-        task: the learning task.
-        stem: prefix of the recipes' names.
-        clock: clock of the whole run.
-        reserve: seconds to keep at the end.
-        note: receives a sentence about each step.
+    """The trials that could be trained until `reserve` seconds before the end; Ctrl-C ends it with those so far.
 
     Errors:
         KeyboardInterrupt: Ctrl-C before the first model.
@@ -335,7 +316,7 @@ def _search(tried: Trials) -> None:
 def _trial(tried: Trials, climb: Climb, values: dict[str, Any], other: Trial, left: float) -> Trial | None:
     """A trial with changed settings; None if it falls behind, or the settings contradict each other."""
     seconds = min(left, other.seconds * TRIAL_TIMES + 1)
-    deadline = TrialDeadline(seconds, other.network.result.history, tried.task.metric)
+    deadline = TrialDeadline(seconds, other.network.history.evaluations, tried.task.metric)
     try:
         return fit_one(other.title, climb.recipe(values), tried.task, deadline)
     except (PrunedTrial, FieldwiseError):
@@ -361,9 +342,9 @@ def _train_again(tried: Trials) -> None:
         tried.note(f"{said}: {e}")
         return
     if again.refit is None:
-        ended = again.result.stopped
+        ended = again.history.stopped
         tried.interrupted |= ended == "interrupted"
-        tried.note(f"{one.title} was not trained to the end on training and validation rows: {ENDED[ended]}")
+        tried.note(f"{one.title} was not trained to the end on training and validation rows: {STOPPED[ended]}")
         return
     tried.on_all = dataclasses.replace(
         one,
@@ -375,7 +356,7 @@ def _train_again(tried: Trials) -> None:
     )
     tried.note(
         f"{one.title} is chosen and trained again on all {again.refit.rows:,} training and validation rows: "
-        f"{again.refit.epochs:.4g} epochs, {again.refit.seconds:.1f} s"
+        f"{again.refit.best.epoch:.4g} epochs, {again.refit.seconds:.1f} s"
     )
 
 
@@ -392,7 +373,7 @@ def seconds_of(recipe: Recipe, task: AutoTask) -> float:
 
 def seconds_on_all(one: Trial) -> float:
     """Estimated seconds of a training on training and validation rows, from the duration of the first training."""
-    result = one.network.result
+    result = one.network.history
     share = min(1.0, result.best.epoch / result.epochs) if result.epochs else 1.0  # none: time ended before the first
     return AGAIN_TIMES * result.seconds * share + AGAIN_SECONDS
 
@@ -409,8 +390,8 @@ def fit_one(title: str, recipe: Recipe, task: AutoTask, callback: Callback) -> T
         _judged(title, partial(_network_scores, trained), task),
         trained=trained,
         seconds=time.perf_counter() - began,
-        epochs=trained.result.epochs,
-        stopped=trained.result.stopped,
+        epochs=trained.history.epochs,
+        stopped=trained.history.stopped,
         parameters=trained.parameters,
     )
 
@@ -437,11 +418,6 @@ def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, 
     difference. Otherwise the logits are returned unchanged, with None, and so they are with fewer than 2,000 rows: in
     a split by time these are the rows of few users, and on 658 rows of ML-1M by time a scaling that passed this test
     raised the test logloss of LR, FM, AFM and AutoInt+ by .013 to .019.
-
-    Args:
-        y: labels of validation rows, [N].
-        z: logits of these rows, [N].
-        seed: seed of the folds.
     """
     if len(y) < FEWEST_TO_CALIBRATE:
         return z, None

@@ -119,7 +119,7 @@ def _train(demo: Demo, data: str, out: Path, seed: int, *, quiet: bool) -> list[
         if unsaved is not None:
             raise unsaved
         runs.append(done)
-        if interrupted := done.result.stopped == "interrupted":
+        if interrupted := done.history.stopped == "interrupted":
             say("interrupted: this model and those before it are saved, the others are skipped")
             break
     _print_leaderboard(runs)
@@ -139,8 +139,8 @@ def _print_leaderboard(runs: "Sequence[TrainingResult]") -> None:
             run.recipe.name,
             *(f"{run.test[metric]:.4f}" for metric in ("auc", "logloss")),
             f"{run.parameters:,}",
-            "-" if run.result.seconds_per_epoch is None else f"{run.result.seconds_per_epoch:.1f}",
-            f"{run.result.epochs}",
+            "-" if run.history.seconds_per_epoch is None else f"{run.history.seconds_per_epoch:.1f}",
+            f"{run.history.epochs}",
             f"{run.seconds:.0f}",
         ]
         for run in runs

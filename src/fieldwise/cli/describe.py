@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fieldwise.data.prepare.prepared import Prepared
-    from fieldwise.runs.defaults import Chosen
+    from fieldwise.runs.default_settings import Chosen
     from fieldwise.runs.recipe import Recipe
 
 __all__ = ["run", "run_recipes"]

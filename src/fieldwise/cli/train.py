@@ -37,17 +37,9 @@ if TYPE_CHECKING:
     from fieldwise.distributed.process_group import ProcessGroup
     from fieldwise.runs.pipeline import TrainingResult
     from fieldwise.runs.recipe import Recipe
-    from fieldwise.training.unfinished import Unfinished
+    from fieldwise.training.checkpoint import Unfinished
 
 __all__ = ["TrainOptions", "below_baseline", "run"]
-
-STOPPED = {
-    "patience": "no improvement since",
-    "epochs": "all epochs completed",
-    "interrupted": "interrupted",
-    "time": "time limit reached",
-    "converged": "solved exactly",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,14 +104,14 @@ def _share(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup") -> No
     """Train in this process with process 0, which prints and writes."""
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
-    from fieldwise.training.unfinished import Unfinished
+    from fieldwise.training.checkpoint import Unfinished
 
     with group.first("preparation", on_machine=True):
         prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for(quiet=True))
     with group.active():
         done = train_recipe(recipe, prepared, unfinished=Unfinished.beside(options.folder(recipe)))
     with group.first("end"):
-        if done.result.stopped == "interrupted":
+        if done.history.stopped == "interrupted":
             raise KeyboardInterrupt
 
 
@@ -127,8 +119,8 @@ def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | No
     """Train in this process, which prints and writes, and in others, if there are any."""
     from fieldwise.bundle.files import MANIFEST, stopped_by
     from fieldwise.cli.saving import check_out, save_or_keep
-    from fieldwise.runs.defaults import limit_reached
-    from fieldwise.training.unfinished import Unfinished
+    from fieldwise.runs.default_settings import limit_reached
+    from fieldwise.training.checkpoint import Unfinished
 
     folder = options.folder(recipe)
     check_out(folder)
@@ -142,17 +134,17 @@ def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | No
     with unfinished.claimed():
         done, prepared, preparing = _trained(options, recipe, unfinished, group)
         folder, unsaved = save_or_keep(done.bundle, folder)
-        if interrupted := done.result.stopped == "interrupted":
-            best = f"the best model so far (after epoch {done.result.best.epoch:.4g})"
+        if interrupted := done.history.stopped == "interrupted":
+            best = f"the best model so far (after epoch {done.history.best.epoch:.4g})"
             more = "; the same command resumes it" if unfinished.exists() else ""
-            say(f"interrupted in epoch {done.result.epochs}: {best} is in {folder}{more}")
+            say(f"interrupted in epoch {done.history.epochs}: {best} is in {folder}{more}")
         elif unsaved is None:
             unfinished.remove()
         if options.json:
             print_json({**done.record(), "seconds_preparing": round(preparing, 3), "bundle": str(folder)})
         else:
             _show_run(done, folder, round(preparing))
-        if not options.quiet and (check := limit_reached(done.chosen, done.result)):
+        if not options.quiet and (check := limit_reached(done.chosen, done.history)):
             say(check)
         if done.chosen and not options.quiet and not interrupted:
             _tell_baseline(done, prepared)
@@ -172,7 +164,7 @@ def _trained(
 ) -> "tuple[TrainingResult, Prepared, float]":
     """Prepare the rows and train; returns also the rows, and the seconds that they took."""
     from fieldwise.runs.data import prepare_recipe
-    from fieldwise.runs.defaults import sentence_of
+    from fieldwise.runs.default_settings import sentence_of
     from fieldwise.runs.pipeline import resolve_defaults, train_recipe
     from fieldwise.training.progress import Reported
 
@@ -221,11 +213,11 @@ def _suggest_next(done: "TrainingResult", folder: Path) -> None:
 def _tell_baseline(done: "TrainingResult", prepared: "Prepared") -> None:
     """Train the baseline of a run whose recipe leaves settings to be chosen, and say so if it is the better model."""
     from fieldwise.models import LR
-    from fieldwise.runs.baseline import baseline_rows, fit_baseline
+    from fieldwise.runs.pipeline import baseline_rows, fit_baseline
 
     if isinstance(done.recipe.model, LR):
         return
-    rows, every = baseline_rows(prepared, done.result.epochs), len(prepared.train.table)
+    rows, every = baseline_rows(prepared, done.history.epochs), len(prepared.train.table)
     if rows < every:
         say(f"baseline: {_regression(done)} on a sample of {rows:,} of the {every:,} training rows")
     valid = fit_baseline(done.recipe, prepared, rows)
@@ -258,6 +250,8 @@ def _regression(done: "TrainingResult") -> str:
 
 def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
     """Print the metrics of a finished run."""
+    from fieldwise.training.history import STOPPED
+
     out = console()
     columns = {"valid": done.valid, "test": done.test}
     if done.best_possible is not None:
@@ -265,13 +259,13 @@ def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
     show_metrics(columns, remarks_on=("valid", "test"))
     if done.refit is not None:
         out.print(
-            f"The model was trained again for {done.refit.epochs:.4g} epochs on all {done.refit.rows:,} training and "
-            "validation rows. The validation metrics are those of the first training."
+            f"The model was trained again for {done.refit.best.epoch:.4g} epochs on all {done.refit.rows:,} training "
+            "and validation rows. The validation metrics are those of the first training."
         )
-    epoch = f"{done.result.seconds_per_epoch:.1f} s per epoch, " if done.result.seconds_per_epoch else ""
+    epoch = f"{done.history.seconds_per_epoch:.1f} s per epoch, " if done.history.seconds_per_epoch else ""
     training = round(done.seconds)
     out.print(
-        f"{done.parameters:,} parameters, best after epoch {done.result.best.epoch:.4g} of {done.result.epochs} "
-        f"({STOPPED[done.result.stopped]}), {epoch}{preparing + training} s in total "
+        f"{done.parameters:,} parameters, best after epoch {done.history.best.epoch:.4g} of {done.history.epochs} "
+        f"({STOPPED[done.history.stopped]}), {epoch}{preparing + training} s in total "
         f"({preparing} s to read and prepare, {training} s to train and evaluate). Bundle: {folder}"
     )

@@ -39,16 +39,16 @@ from fieldwise.models import AutoIntPlus, ModelSettings
 from fieldwise.models.own import as_settings
 from fieldwise.ops.devices import open_device
 from fieldwise.runs.data_settings import DataSettings, check_seed
-from fieldwise.runs.defaults import limit_reached
+from fieldwise.runs.default_settings import limit_reached
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_parts
 from fieldwise.runs.recipe import IN_MEMORY, Recipe
 from fieldwise.schema import Label, Schema
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.training.callbacks import Callback
+from fieldwise.training.checkpoint import Unfinished
+from fieldwise.training.history import History
 from fieldwise.training.progress import progress_for
-from fieldwise.training.result import result_from_plain, result_to_plain
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.unfinished import Unfinished
 
 __all__ = ["Recommender"]
 
@@ -94,7 +94,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             or a class: a `torch.nn.Module` of your own whose constructor takes the layout; or a name, such as `fm`, for
             a model's default settings; AutoInt+ if omitted, as in `fieldwise init`.
         training: settings of the training run. Settings that are not given, here or in `model`, are chosen from the
-            rows (`fieldwise.runs.defaults`); see `bundle_.settings` and `bundle_.about["defaults"]`.
+            rows (`fieldwise.runs.default_settings`); see `bundle_.settings` and `bundle_.about["defaults"]`.
         valid_share: share of the rows that `fit` holds out, within (0, 1); ignored if `fit` gets `valid`.
         valid_by: `random` samples them (a binary label keeps its rate), `time` takes the latest by the schema's time
             column, since most recommenders score future rows.
@@ -113,7 +113,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         schema_: the schema that `fit` used.
         inference_: the reasons for the inferred schema; only if `schema` was omitted.
         bundle_: after `fit`, the fitted network with everything for scoring and saving.
-        result_: the result of training: epochs, the best evaluation, the history; missing for a recipe's loaded bundle.
+        history_: the training's evaluations, the best one, what ended it; missing for a recipe's loaded bundle.
         classes_: 0 and 1, by the label's rule; a list of them with several labels (binary labels only).
         feature_names_in_: the columns that the fields read; missing for an array.
         n_features_in_: their number.
@@ -234,8 +234,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         trained = self._trained(schema, encoder, encoded["train"], encoded["valid"], callbacks)
         samples, about = sample_rows(schema, encoded["valid"].frame), self._about(trained, encoded, counts)
         self._set_fitted(dataclasses.replace(trained.bundle, samples=samples, about=about))
-        self.result_ = trained.result
-        if trained.result.stopped == "interrupted":
+        self.history_ = trained.history
+        if trained.history.stopped == "interrupted":
             raise KeyboardInterrupt
         return self
 
@@ -261,25 +261,26 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             trained = fit_parts(recipe, encoder, train, valid, callbacks, unfinished)
             if trained.recipe.training.refit:
                 trained = fit_again(trained, train, valid, callbacks, unfinished)
-            if unfinished is not None and trained.result.stopped != "interrupted":
+            if unfinished is not None and trained.history.stopped != "interrupted":
                 unfinished.remove()
-        if check := limit_reached(trained.chosen, trained.result):
+        if check := limit_reached(trained.chosen, trained.history):
             warnings.warn(check, stacklevel=3)
         return trained
 
     def _about(self, trained: TrainingResult, parts: Mapping[str, Part], counts: Mapping[str, int]) -> dict[str, Any]:
         """What the bundle keeps about its training, as plain values."""
-        again = trained.refit is not None
         saved = {name: getattr(self, name) for name in SAVED}
         saved |= {"training": trained.recipe.training, "warm_start": trained.recipe.warm_start}
         about = {
             "estimator": to_plain(_Saved(**saved)),
             "defaults": to_plain(trained.chosen),
-            "result": result_to_plain(trained.result),
+            "result": trained.history.to_plain(),
             "counts": counts,
-            TRAINED_ROWS: trained_rows(trained.recipe.schema, parts["train"].frame, parts["valid"].frame, refit=again),
+            TRAINED_ROWS: trained_rows(
+                trained.recipe.schema, parts["train"].frame, parts["valid"].frame, refit=bool(trained.refit)
+            ),
         }
-        more = {"refit": trained.refit, "warm_start": trained.warm_start}
+        more = {"refit": trained.refit_facts, "warm_start": trained.warm_start}
         return about | {name: to_plain(facts) for name, facts in more.items() if facts is not None}
 
     def _say(self, sentence: str) -> None:
@@ -400,11 +401,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         if kind not in get_args(Plot):
             raise ConfigError(f"kind must be one of {', '.join(map(repr, get_args(Plot)))}, found {kind!r}")
         if kind == "training":
-            if not hasattr(self, "result_"):
+            if not hasattr(self, "history_"):
                 raise ConfigError(
                     "learning curves are recorded by fit, but this bundle has none: plot a fitted Recommender"
                 )
-            return self.result_.plot()
+            return self.history_.plot()
         if X is None or not _is_binary(self):
             found = "none" if X is None else "a regression"
             raise ConfigError(f"a {kind} plot needs labelled rows of a binary label, found {found}: give X")
@@ -417,7 +418,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return roc_chart({f"AUC {area:.4f}": (false, true)})
 
     def save(self, folder: str | Path) -> None:
-        """Save `bundle_` and this estimator's parameters to a folder (see `fieldwise.bundle.bundle`)."""
+        """Save `bundle_` and this estimator's parameters to a folder, replacing a bundle there atomically.
+
+        Errors:
+            BundleError: the folder has files but no bundle. DataError: it cannot be written.
+        """
         self._fitted().save(Path(folder))
 
     @classmethod
@@ -445,7 +450,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         loaded = cls(bundle.schema, bundle.settings, **params)
         loaded._set_fitted(bundle)
         if "result" in about:
-            loaded.result_ = result_from_plain(about["result"])
+            loaded.history_ = History.from_plain(about["result"], "the bundle's result")
         return loaded
 
     def __sklearn_tags__(self) -> Tags:

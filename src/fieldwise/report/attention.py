@@ -109,9 +109,8 @@ def _pairs(pairs: Sequence[dict[str, Any]], table: Table, fields: Sequence[str])
     if "mean_attention" in pairs[0]:
         weights, equal = np.array([p["mean_attention"] for p in pairs]), 1 / len(pairs)
         if is_uniform(weights, equal):
-            figures.append(
-                Note(text=f"Of pairs, {uniform_text(weights, equal)}, on average over these rows. {UNDRAWN}")
-            )
+            text = f"Of pairs, {uniform_text(weights, equal)}, on average over these rows. {UNDRAWN}"
+            figures.append(Note(text=text))
         else:
             most = darkest(weights, equal)
             figures.append(_square("Attention of pairs, mean", pairs, "mean_attention", fields, most=most))
@@ -157,31 +156,16 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
                 found.append(Note(text=f"{title}: {uniform_text(own, equal)}. {UNDRAWN}"))
                 continue
             if len(fields) <= TABLED_FIELDS:
-                table = Table(
-                    columns=["field", *fields],
-                    rows=[[f, *(number(float(v)) for v in own[k])] for k, f in enumerate(fields)],
-                )
+                rows = [[f, *(number(float(v)) for v in own[k])] for k, f in enumerate(fields)]
+                table = Table(columns=["field", *fields], rows=rows)
             else:
                 best = np.argsort(-own, axis=None, kind="stable")[: 4 * PAIRS]
                 cells = [divmod(int(k), len(fields)) for k in best]
-                table = Table(
-                    columns=["query field", "key field", "weight"],
-                    rows=[[fields[i], fields[j], number(float(own[i, j]))] for i, j in cells],
-                    words=(1,),
-                )
-            found.append(
-                Figure(
-                    title=title,
-                    drawing=heat_map(
-                        own,
-                        fields,
-                        fields,
-                        title=f"{title}: weights from query fields (rows) to key fields (columns)",
-                        most=most,
-                    ),
-                    table=table,
-                )
-            )
+                rows = [[fields[i], fields[j], number(float(own[i, j]))] for i, j in cells]
+                table = Table(columns=["query field", "key field", "weight"], rows=rows, words=(1,))
+            what = f"{title}: weights from query fields (rows) to key fields (columns)"
+            drawing = heat_map(own, fields, fields, title=what, most=most)
+            found.append(Figure(title=title, drawing=drawing, table=table))
     return found
 
 

@@ -11,7 +11,7 @@ from fieldwise.charts import Axis, Line, line_chart, wider
 from fieldwise.display import Table, number
 from fieldwise.errors import DataError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, mae, rmse, sigmoid
-from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_gauc
+from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import (
     BINS,
     METHODS,
@@ -31,7 +31,7 @@ from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
 from fieldwise.report.page import Block, Figure, Note, Section, Words, count, measured, percent
 from fieldwise.report.runs import Scored
 from fieldwise.schema.label import Label
-from fieldwise.training.result import learning_curves
+from fieldwise.training.history import STOPPED, learning_curves
 
 __all__ = [
     "calibration_section",
@@ -92,15 +92,16 @@ def replicates_for(y: np.ndarray) -> int:
     return max(least, min(most, DRAWS // len(y)))
 
 
-def _drawn(rows: Scored, metric: MetricName, value: float, seed: int) -> Estimate:
-    return estimate(
-        [value],
-        resampled(rows.y, rows.score[None], metric, replicates=replicates_for(rows.y), seed=seed)[:, 0],
-        least=0.0,
-    )
-
-
 _Row = tuple[str, str, str, tuple[float, float] | None]
+
+
+def _with_intervals(rows: Scored, metrics: Sequence[tuple[str, MetricName, float]], seed: int) -> list[_Row]:
+    out: list[_Row] = []
+    for words, name, value in metrics:
+        draws = resampled(rows.y, rows.score[None], name, replicates=replicates_for(rows.y), seed=seed)
+        found = estimate([value], draws[:, 0], least=0.0)
+        out.append((words, name, number(value), (found.low, found.high)))
+    return out
 
 
 def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[list[_Row], str]:
@@ -115,10 +116,7 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[lis
         ("Brier score", "brier", brier(y, sigmoid(z))),
         ("expected calibration error", "ece", found["ece"]),
     ]
-    out: list[_Row] = []
-    for words, name, value in drawn:
-        of = _drawn(rows, name, value, seed)
-        out.append((words, name, number(value), (of.low, of.high)))
+    out = _with_intervals(rows, drawn, seed)
     if group is not None and "gauc" in found:
         of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=replicates_for(y), seed=seed))
         words = f"group AUC ({count(found['gauc_groups'])} groups)"
@@ -145,21 +143,13 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[lis
 
 
 def _regression_rows(rows: Scored, seed: int) -> list[_Row]:
-    out: list[_Row] = []
-    drawn: list[tuple[str, MetricName, float]] = [
-        ("RMSE", "rmse", rmse(rows.y, rows.score)),
-        ("MAE", "mae", mae(rows.y, rows.score)),
-    ]
-    for words, name, value in drawn:
-        of = _drawn(rows, name, value, seed)
-        out.append((words, name, number(value), (of.low, of.high)))
-    spread = float(np.var(rows.y))
-    if spread > 0:
-        out.append(("R²", "r2", number(1 - float(np.mean((rows.y - rows.score) ** 2)) / spread), None))
-    out.append(("mean target", "mean_target", number(float(rows.y.mean())), None))
-    out.append(("mean prediction", "mean_prediction", number(float(rows.score.mean())), None))
-    out.append(("rows", "rows", count(len(rows.y)), None))
-    return out
+    y, score = rows.y, rows.score
+    out = _with_intervals(rows, [("RMSE", "rmse", rmse(y, score)), ("MAE", "mae", mae(y, score))], seed)
+    if (spread := float(np.var(y))) > 0:
+        out.append(("R²", "r2", number(1 - float(np.mean((y - score) ** 2)) / spread), None))
+    out.append(("mean target", "mean_target", number(float(y.mean())), None))
+    out.append(("mean prediction", "mean_prediction", number(float(score.mean())), None))
+    return [*out, ("rows", "rows", count(len(y)), None)]
 
 
 def learning_section(
@@ -178,18 +168,11 @@ def learning_section(
         ]
         table = Table(columns=["epoch", *curves], rows=rows)
         blocks.append(Figure(title=title[0].upper() + title[1:], drawing=drawing, table=table))
-    ended = {
-        "patience": "no further improvement",
-        "epochs": "all epochs completed",
-        "interrupted": "interrupted",
-        "time": "time limit reached",
-        "converged": "solved exactly",
-    }
     if best_epoch is not None:
         text = (
             f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best "
             f"{shown_name(monitor)} on the validation rows. Training ended after epoch {epochs[-1]:.4g}: "
-            f"{ended.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, including "
+            f"{STOPPED.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, including "
             "dropout, so it is not directly comparable with the validation loss."
         )
         blocks.append(Note(text=text))
@@ -333,17 +316,7 @@ def reliability_figure(
     word: Callable[[float], str] = number,
     note: str = "",
 ) -> Figure:
-    """A reliability diagram with its numbers.
-
-    Args:
-        bins: what it shows.
-        title: text above.
-        name: text for the drawing's title.
-        edge: end of both axes.
-        colour: number of the page's colour.
-        word: writes a share.
-        note: text below.
-    """
+    """A reliability diagram with its numbers; `edge` ends both axes, `word` writes a share."""
     table = Table(
         columns=["mean prediction", "positive rate", "95 % interval", "rows"],
         rows=[
@@ -380,13 +353,8 @@ def numbers_section(test: Scored) -> Section:
             for one, a, b in zip(found, x, y, strict=True)
         ],
     )
-    drawing = line_chart(
-        [line],
-        Axis("mean prediction of a bin", span=span),
-        Axis("mean target", span=span),
-        title="Mean target by mean prediction",
-        diagonal=True,
-    )
+    axes = Axis("mean prediction of a bin", span=span), Axis("mean target", span=span)
+    drawing = line_chart([line], *axes, title="Mean target by mean prediction", diagonal=True)
     figure = Figure(title="Targets by prediction", drawing=drawing, table=table, note=f"{BINS} bins of equal count.")
     return Section(title="Calibration", blocks=[figure, Note(text=left_out)])
 

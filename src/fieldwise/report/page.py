@@ -18,14 +18,7 @@ __all__ = ["Block", "Chapter", "Code", "Figure", "Note", "Section", "Words", "co
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure with its data.
-
-    Args:
-        title: text above.
-        drawing: SVG.
-        table: the data shown.
-        note: text below.
-    """
+    """A figure with its data."""
 
     title: str
     drawing: Chart
@@ -36,11 +29,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A paragraph.
-
-    Args:
-        warns: whether it is a warning.
-    """
+    """A paragraph, which may be a warning."""
 
     text: str
     warns: bool = False

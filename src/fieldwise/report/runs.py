@@ -12,6 +12,7 @@ import tomli_w
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.files import MANIFEST, bundle_origin
+from fieldwise.config import flat
 from fieldwise.data.encode.fitted_fields import Vocabulary
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.prepared import Prepared, encoded_by, group_codes
@@ -223,19 +224,14 @@ def recipe_section(run: ReportedRun) -> Section:
     settings = run.recipe.to_dict()
     rows: list[list[str]] = []
     for part in ("model", "training", "split"):
-        rows += [[f"{part}.{name}", value] for name, value in _flat(settings.get(part, {})).items()]
+        rows += [[name, str(value)] for name, value in flat(settings.get(part, {}), f"{part}.").items() if value != {}]
     rows += [["seed", str(run.recipe.seed)], ["data_seed", str(run.recipe.rows_seed)]]
-    blocks: list[Block] = [Table(columns=["fact", "value"], rows=_facts(run), words=(1,))]
-    blocks.append(
-        Table(
-            title="Settings of model, training and split",
-            folded=True,
-            columns=["setting", "value"],
-            rows=rows,
-            words=(1,),
-        )
-    )
-    blocks.append(Code(title="The whole recipe, as TOML", text=tomli_w.dumps(settings)))
+    title = "Settings of model, training and split"
+    blocks: list[Block] = [
+        Table(columns=["fact", "value"], rows=_facts(run), words=(1,)),
+        Table(title=title, folded=True, columns=["setting", "value"], rows=rows, words=(1,)),
+        Code(title="The whole recipe, as TOML", text=tomli_w.dumps(settings)),
+    ]
     return Section(title="Recipe and machine", blocks=blocks)
 
 
@@ -261,13 +257,3 @@ def _facts(run: ReportedRun) -> list[list[str]]:
     }
     unknown = "not recorded: trained by an older version"
     return [[k, v or unknown] for k, v in facts.items() if v or k in ("machine", "commit")]
-
-
-def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{above}{name}.")
-        else:
-            found[f"{above}{name}"] = str(value)
-    return found

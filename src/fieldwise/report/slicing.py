@@ -70,9 +70,8 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
         return _by_text(column), ""
     if field is not None and field.cell == "list" and field.max_length is not None:
         lengths = as_list(column, field.separator).list.len().fill_null(0).cast(pl.Float64)
-        return by_quantile(
-            lengths.to_numpy(), word=lambda n: f"{n:,.0f}"
-        ), "By the number of values, in bins of similar size."
+        slices = by_quantile(lengths.to_numpy(), word=lambda n: f"{n:,.0f}")
+        return slices, "By the number of values, in bins of similar size."
     if (field is not None and field.cell == "list") or isinstance(column.dtype, (pl.List, pl.Array)):
         separator = field.separator if field is not None and field.cell == "list" else "|"
         return _by_member(as_list(column, separator)), "A row is in the slice of each of its values."
@@ -112,10 +111,8 @@ def slices_section(names: Sequence[str], frame: pl.DataFrame, schema: Schema, ro
     """A table for each requested field."""
     if not names:
         known = ", ".join(slice_names(frame, schema))
-        return Section(
-            title="Slices",
-            blocks=[Note(text=f"None requested: --slice FIELD evaluates by the values of a field, one of {known}.")],
-        )
+        none = f"None requested: --slice FIELD evaluates by the values of a field, one of {known}."
+        return Section(title="Slices", blocks=[Note(text=none)])
     blocks: list[Block] = []
     for name in names:
         slices, note = slices_of(name, frame, schema)
@@ -144,16 +141,10 @@ def cold_section(
         known = np.unique(as_text(test.get_column(column)).fill_null("").to_numpy()[seen == 0])
         note = f"Every {column} of the test rows is in the training rows."
         if len(known):
-            note = (
-                f"{count(int((seen == 0).sum()))} test rows have one of {count(len(known))} values of {column} that "
-                "are not "
-                "in the training rows."
-            )
-        blocks.append(
-            _table(
-                f"{role.capitalize()}s ({column}) by their training rows", "training rows", slices, rows, binary, note
-            )
-        )
+            rows_of = f"{count(int((seen == 0).sum()))} test rows"
+            note = f"{rows_of} have one of {count(len(known))} values of {column} that are not in the training rows."
+        title = f"{role.capitalize()}s ({column}) by their training rows"
+        blocks.append(_table(title, "training rows", slices, rows, binary, note))
     if len(new) == 2 and any(rows_of.any() for rows_of in new.values()):
         user, item = new["user"], new["item"]
         cases = {
@@ -164,10 +155,8 @@ def cold_section(
         }
         slices = [Slice(name, np.flatnonzero(inside)) for name, inside in cases.items()]
         blocks.append(_table("New users and items together", "rows of", slices, rows, binary, ""))
-    blocks.append(
-        Note(text="New: not in the training rows; validation rows do not count, since they are not trained on.")
-    )
-    return Section(title="Cold start", blocks=blocks)
+    text = "New: not in the training rows; validation rows do not count, since they are not trained on."
+    return Section(title="Cold start", blocks=[*blocks, Note(text=text)])
 
 
 def _seen(train: pl.DataFrame, test: pl.DataFrame, column: str) -> np.ndarray:

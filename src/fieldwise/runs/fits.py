@@ -23,8 +23,7 @@ from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import keep_elsewhere
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.result import result_to_plain
-from fieldwise.training.unfinished import Unfinished
+from fieldwise.training.checkpoint import Unfinished
 
 __all__ = ["RunContext", "recorded_runs", "with_seed", "with_words"]
 
@@ -176,7 +175,7 @@ class _Runs:
             done = train_recipe(recipe, prepared, self.context.callbacks(title), unfinished)
         except FieldwiseError as e:
             raise type(e)(f"{title}: {e}") from None
-        if done.result.stopped == "interrupted":
+        if done.history.stopped == "interrupted":
             raise KeyboardInterrupt
         if done.warm_start is not None and (caution := done.warm_start.caution()):
             note(caution)
@@ -212,7 +211,7 @@ def _stored(
         "test_digest": scored_rows_digest(prepared.test.frame, recipe),
         "finished": time.time(),
         "environment": environment(device_of(bundle.network)),
-        "history": result_to_plain(done.result)["history"],
+        "history": to_plain(done.history.evaluations),
         "settings": done.recipe.to_dict(),
     }
     ranked = None if task is None else rank_items(bundle, task)

@@ -35,12 +35,7 @@ _WORDS = {"valid": "validation", "test": "test"}
 
 
 def recipe_of(bundle: Bundle, folder: Path, instead: str) -> Recipe:
-    """The recipe of a bundle.
-
-    Args:
-        bundle: the bundle.
-        folder: its folder, for the error.
-        instead: advice if there is no recipe.
+    """The recipe of a bundle, from a folder; an error ends with the advice `instead`.
 
     Errors:
         BundleError: it was not made by a recipe.

@@ -341,15 +341,7 @@ def _board(
 def ranking_boards(
     runs: Mapping[str, Sequence[Ranked]], *, k: int = 10, base: str | None = None, replicates: int = 1000, seed: int = 0
 ) -> list[RankingBoard]:
-    """A leaderboard for each ranking task (users, items and exclusions), usually one.
-
-    Args:
-        runs: rankings by recipe name, one per seed.
-        k: the cutoff.
-        base: the baseline; the first of each table if omitted or not in it.
-        replicates: number of bootstrap replicates over users.
-        seed: seed of the bootstrap.
-    """
+    """A leaderboard for each ranking task (users, items and exclusions), usually one; `base` as for `leaderboards`."""
     tables: dict[frozenset[str], dict[str, Sequence[Ranked]]] = {}
     for name, rankings in runs.items():
         tables.setdefault(frozenset(str(one.about["digest"]) for one in rankings), {})[name] = rankings

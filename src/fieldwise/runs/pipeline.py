@@ -24,33 +24,33 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
-from fieldwise.models import parameter_count
+from fieldwise.models import LR, parameter_count
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.models.own import source_digest
 from fieldwise.ops.devices import device_of, open_device
 from fieldwise.ops.threads import use_passive_openmp_wait
-from fieldwise.runs.defaults import Chosen, Facts, resolve, scaled_labels
+from fieldwise.runs.default_settings import Chosen, Facts, resolve, scaled_labels
 from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.training.callbacks import Callback, OutOfTime
-from fieldwise.training.checkpoint import Checkpoints
+from fieldwise.training.checkpoint import Checkpoints, Unfinished
 from fieldwise.training.fit import Training
+from fieldwise.training.history import History
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.parallel import check_same_on_all_ranks
 from fieldwise.training.progress import Reported
-from fieldwise.training.result import FitResult, result_to_plain
-from fieldwise.training.settings import LBFGS
-from fieldwise.training.unfinished import Unfinished
+from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.version import __version__
 
 __all__ = [
-    "Refit",
     "TrainingResult",
+    "baseline_rows",
     "best_possible",
     "evaluate_on_test",
     "fit_again",
+    "fit_baseline",
     "fit_parts",
     "fit_recipe",
     "resolve_defaults",
@@ -58,21 +58,9 @@ __all__ = [
 ]
 
 PROBABILITY = "true_probability"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Refit:
-    """The second training of a network, on training and validation rows together (`training.refit`).
-
-    Args:
-        rows: number of rows.
-        epochs: passes over them: as many as the first training took to its best evaluation.
-        seconds: its duration.
-    """
-
-    rows: int
-    epochs: float
-    seconds: float
+BASELINE_EPOCHS = 20
+LEAST_BASELINE_ROWS = 50_000  # training rows: about a second
+BASELINE_WORK = 0.1  # of the training's, counted in rows that are trained on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +71,12 @@ class TrainingResult:
         recipe: the recipe with complete settings.
         bundle: the network with the best weights on the validation rows; after a second training, with that one's. It
             has no sample rows before the test rows are evaluated, so that a trial does not read raw rows.
-        result: the training with early stopping on validation rows.
+        history: of the training with early stopping on validation rows.
         chosen: settings chosen from the data, which are also in `recipe`.
         start: the bundle of the warm start, if there was one.
         warm_start: the report of the warm start.
-        refit: the second training, on training and validation rows, if there was one.
+        refit: the history of the second training, on training and validation rows together (`training.refit`), if
+            there was one.
         counts: numbers of rows, as of `Prepared`.
         test: metrics of the test rows; empty until they are evaluated.
         best_possible: metrics of the main label's true probabilities on the test rows, if the data have them.
@@ -96,11 +85,11 @@ class TrainingResult:
 
     recipe: Recipe
     bundle: Bundle
-    result: FitResult
+    history: History
     chosen: tuple[Chosen, ...] = ()
     start: Bundle | None = None
     warm_start: WarmStart | None = None
-    refit: Refit | None = None
+    refit: History | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     test: Mapping[str, float] = field(default_factory=dict)
     best_possible: Mapping[str, float] | None = None
@@ -109,12 +98,19 @@ class TrainingResult:
     @property
     def valid(self) -> Mapping[str, float]:
         """Metrics of the validation rows, at the best evaluation of the first training."""
-        return self.result.best.metrics
+        return self.history.best.metrics
 
     @property
     def parameters(self) -> int:
         """The number of parameters of the network."""
         return parameter_count(self.bundle.network)
+
+    @property
+    def refit_facts(self) -> dict[str, float] | None:
+        """Rows, epochs and seconds of the second training, if there was one."""
+        if self.refit is None:
+            return None
+        return {"rows": self.refit.rows, "epochs": self.refit.best.epoch, "seconds": round(self.refit.seconds, 3)}
 
     def record(self) -> dict[str, Any]:
         """Plain values for JSON: recipe, parameters, epochs, seconds, validation and test metrics, settings."""
@@ -125,18 +121,18 @@ class TrainingResult:
             "model": model_to_dict(self.recipe.model),
             "training": to_plain(self.recipe.training),
             "parameters": self.parameters,
-            "epochs": self.result.epochs,
-            "best_epoch": self.result.best.epoch,
-            "stopped": self.result.stopped,
+            "epochs": self.history.epochs,
+            "best_epoch": self.history.best.epoch,
+            "stopped": self.history.stopped,
             "seconds": round(self.seconds, 3),
-            "seconds_per_epoch": self.result.seconds_per_epoch,
+            "seconds_per_epoch": self.history.seconds_per_epoch,
             "counts": dict(self.counts),
             "valid": dict(self.valid),
             "test": dict(self.test),
         }
         if self.warm_start is not None:
             record["warm_start"] = {"bundle": self.recipe.warm_start, **to_plain(self.warm_start)}
-        more = {"defaults": self.chosen or None, "refit": self.refit, "best_possible": self.best_possible}
+        more = {"defaults": self.chosen or None, "refit": self.refit_facts, "best_possible": self.best_possible}
         return record | {name: to_plain(facts) for name, facts in more.items() if facts is not None}
 
 
@@ -157,18 +153,13 @@ def train_recipe(
         trained = fit_again(trained, prepared.train, prepared.valid, callbacks, unfinished)
     here = time.perf_counter() - began  # of a resumed run only the part in this process
     reporter = next((one for one in callbacks if isinstance(one, Reported)), None)
-    return evaluate_on_test(trained, prepared, spent=max(here, trained.result.seconds), reporter=reporter)
+    return evaluate_on_test(trained, prepared, spent=max(here, trained.history.seconds), reporter=reporter)
 
 
 def resolve_defaults(recipe: Recipe, train: Part, start: Bundle | None = None) -> tuple[Recipe, tuple[Chosen, ...]]:
     """The recipe with complete settings, and those of them that were chosen from the training rows.
 
-    Settings with `of_schema` take the fields of user and item ids from the schema.
-
-    Args:
-        recipe: the recipe.
-        train: the training rows.
-        start: the bundle of a warm start.
+    Settings with `of_schema` take the fields of user and item ids from the schema. `start` is a warm start's bundle.
     """
     model = recipe.model.of_schema(recipe.schema) if hasattr(recipe.model, "of_schema") else recipe.model
     if recipe.defaults == "fixed":
@@ -185,8 +176,8 @@ def fit_recipe(
     recipe: Recipe, prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: Unfinished | None = None
 ) -> TrainingResult:
     """Train a recipe's model on its training rows, as `fit_parts` does; the test rows are not evaluated."""
-    parts = prepared.train, prepared.valid
-    return fit_parts(recipe, prepared.encoder, *parts, callbacks, unfinished, test=prepared.test)
+    encoder, train, valid = prepared.encoder, prepared.train, prepared.valid
+    return fit_parts(recipe, encoder, train, valid, callbacks, unfinished, test=prepared.test)
 
 
 def fit_parts(
@@ -237,9 +228,9 @@ def fit_parts(
             same_test_rows=_held_out(start, "test", test, recipe.schema),
             same_valid_rows=_held_out(start, "valid", valid, recipe.schema),
         )
-    result = _fit(network, train.table, valid.table, recipe, callbacks, unfinished, facts, group=valid.group)
+    history = _fit(network, train.table, valid.table, recipe, callbacks, unfinished, facts, group=valid.group)
     bundle = Bundle(recipe.schema, encoder, recipe.model, network, pl.DataFrame())
-    return TrainingResult(recipe=recipe, bundle=bundle, result=result, chosen=chosen, start=start, warm_start=started)
+    return TrainingResult(recipe=recipe, bundle=bundle, history=history, chosen=chosen, start=start, warm_start=started)
 
 
 def fit_again(
@@ -253,20 +244,14 @@ def fit_again(
 
     Its encoder is fitted on both. It takes as many epochs as the first training to its best evaluation, with the same
     learning rates; nothing is evaluated. After Ctrl-C, or `OutOfTime` of a callback, the first network is returned,
-    and the result's `stopped` says so. A first training that was interrupted is returned as it is.
-
-    Args:
-        trained: the first training.
-        train: its training rows.
-        valid: its validation rows.
-        callbacks: as in `fit_parts`.
-        unfinished: as in `fit_parts`.
+    and the result's `stopped` says so. A first training that was interrupted is returned as it is. Callbacks
+    and checkpoints are as in `fit_parts`.
 
     Errors:
         DataError: a column has other types of values in the two parts.
         TrainingError: the loss is not finite.
     """
-    recipe, first = trained.recipe, trained.result
+    recipe, first = trained.recipe, trained.history
     if first.stopped == "interrupted":
         return trained
     encoder, table = encoded_together(train, valid, recipe.schema)
@@ -276,24 +261,20 @@ def fit_again(
         again = _fit(network, table, first, recipe, callbacks, unfinished, facts)
     except (KeyboardInterrupt, OutOfTime) as e:
         stopped: Literal["interrupted", "time"] = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
-        return dataclasses.replace(trained, result=dataclasses.replace(first, stopped=stopped))
+        return dataclasses.replace(trained, history=dataclasses.replace(first, stopped=stopped))
     return dataclasses.replace(
         trained,
         bundle=dataclasses.replace(trained.bundle, encoder=encoder, network=network),
-        refit=Refit(rows=len(table), epochs=again.best.epoch, seconds=round(again.seconds, 3)),
+        refit=again,
     )
 
 
 def evaluate_on_test(
     trained: TrainingResult, prepared: Prepared, *, spent: float, reporter: Reported | None = None
 ) -> TrainingResult:
-    """The result of a training with metrics of the test rows, which are evaluated once, and its bundle with all facts.
+    """The result of a training with metrics of the test rows, evaluated once, and its bundle with all facts.
 
-    Args:
-        trained: the training.
-        prepared: its rows.
-        spent: its duration in seconds, with the part before an interruption.
-        reporter: told the test rows that are scored.
+    `spent` are the seconds of the training, with the part before an interruption; `reporter` is told the rows scored.
     """
     began, recipe, bundle = time.perf_counter(), trained.recipe, trained.bundle
     parts = {"test": prepared.test, "valid": prepared.valid}
@@ -314,7 +295,7 @@ def evaluate_on_test(
     about = {
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
         "run": {**done.record(), **digests},
-        "history": result_to_plain(done.result)["history"],
+        "history": to_plain(done.history.evaluations),
         "environment": environment(device_of(bundle.network)),
         TRAINED_ROWS: trained_rows(
             recipe.schema, prepared.train.frame, prepared.valid.frame, refit=done.refit is not None
@@ -335,6 +316,53 @@ def best_possible(part: Part) -> dict[str, float] | None:
     return binary_metrics(part.main.astype(np.float64), np.log(p) - np.log1p(-p), group=part.group)
 
 
+def baseline_rows(prepared: Prepared, epochs: int) -> int:
+    """The number of training rows of the baseline: its epochs read at most a tenth of what the training has read.
+
+    Tables of at most 50,000 training rows are read whole.
+    """
+    rows = len(prepared.train.table)
+    return min(rows, max(LEAST_BASELINE_ROWS, int(BASELINE_WORK * epochs * rows / BASELINE_EPOCHS)))
+
+
+def fit_baseline(recipe: Recipe, prepared: Prepared, rows: int) -> Mapping[str, float]:
+    """The metrics on all validation rows of the baseline, with default settings and the main label's task.
+
+    The test rows are not used. With more than `rows` training rows it trains and stops early on samples of as many.
+    """
+    baseline = Recipe(
+        name="baseline",
+        data=recipe.data,
+        schema=recipe.schema,
+        model=LR(),
+        training=TrainingSettings(epochs=BASELINE_EPOCHS),
+        seed=recipe.seed,
+    )
+    train, valid = (_sample(part, rows, recipe.seed) for part in (prepared.train, prepared.valid))
+    trained = fit_parts(baseline, prepared.encoder, train, valid)
+    if valid is prepared.valid:
+        return trained.valid
+    objective = Objective.of(*trained.recipe.schema.labels)
+    return evaluate(trained.bundle.network, prepared.valid.table, objective, prepared.valid.group)
+
+
+def _sample(part: Part, rows: int, seed: int) -> Part:
+    """A random row of each of `rows` equal stretches of a part, and those of the least and the largest targets."""
+    every = len(part.table)
+    if every <= rows:
+        return part
+    ends = np.linspace(0, every, rows + 1).astype(np.int64)
+    drawn = np.random.default_rng(seed).integers(ends[:-1], ends[1:])
+    extremes = np.concatenate([part.y.argmin(axis=0), part.y.argmax(axis=0)])  # so that both classes are there
+    numbers = np.unique(np.concatenate([drawn, extremes]))
+    return dataclasses.replace(
+        part,
+        rows=lambda: part.frame[numbers],
+        table=part.table.take(numbers),
+        group=None if part.group is None else part.group[numbers],
+    )
+
+
 def _network(recipe: Recipe, encoder: Encoder, start: Bundle | None) -> tuple[nn.Module, WarmStart | None]:
     """A network before training, and the report of its warm start."""
     labels = recipe.schema.labels
@@ -347,16 +375,16 @@ def _network(recipe: Recipe, encoder: Encoder, start: Bundle | None) -> tuple[nn
 def _fit(
     network: nn.Module,
     train: EncodedTable,
-    valid: EncodedTable | FitResult,
+    valid: EncodedTable | History,
     recipe: Recipe,
     callbacks: Sequence[Callback],
     unfinished: Unfinished | None,
     facts: Callable[[], Mapping[str, Any]],
     *,
     group: np.ndarray | None = None,
-) -> FitResult:
+) -> History:
     """A training; with the first one's result in place of validation rows, the second. Process 0 writes checkpoints."""
-    second, world, checkpoints = isinstance(valid, FitResult), current_group(), None
+    second, world, checkpoints = isinstance(valid, History), current_group(), None
     if unfinished is not None and (world is None or world.rank == 0):
         checkpoints = Checkpoints(
             place=unfinished,
@@ -380,16 +408,11 @@ def _fit(
 
 
 def _run_facts(
-    recipe: Recipe, start: Bundle | None, train: Part, valid: Part, first: FitResult | None = None
+    recipe: Recipe, start: Bundle | None, train: Part, valid: Part, first: History | None = None
 ) -> dict[str, Any]:
     """What processes that resume a training, or share it, must have in common: settings, rows and versions.
 
-    Args:
-        recipe: with complete settings.
-        start: the bundle of a warm start.
-        train: the training rows.
-        valid: the validation rows.
-        first: the first training's result, for the second.
+    For a second training, also the course of the first.
     """
     training: dict[str, Any] = to_plain(recipe.training)
     del training["checkpoint_minutes"]
@@ -409,7 +432,7 @@ def _run_facts(
     if start is not None:
         facts["warm_start"] = start.digest
     if first is not None:
-        facts["first training"] = [[e.epoch, e.learning_rate] for e in first.history]
+        facts["first training"] = [[e.epoch, e.learning_rate] for e in first.evaluations]
     return facts
 
 

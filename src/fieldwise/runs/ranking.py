@@ -77,11 +77,6 @@ def check_ranking(schema: Schema) -> None:
 class RankingTask:
     """A ranking task for a recipe's rows: users with their test positives, and the candidate items.
 
-    Args:
-        prepared: the rows.
-        schema: their schema.
-        settings: who and what is ranked.
-
     Errors:
         ConfigError: no column of user or item ids, or the label is not binary.
         DataError: no user liked an item of the test rows.

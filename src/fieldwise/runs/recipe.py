@@ -60,7 +60,8 @@ class Recipe:
 
     Args:
         defaults: source of omitted `[model]` and `[training]` settings: `data`, rules on the training rows
-            (`fieldwise.runs.defaults`), or `fixed`, the classes' defaults, as in recipes of papers and benchmarks.
+            (`fieldwise.runs.default_settings`), or `fixed`, the classes' defaults, as in recipes of papers and
+            benchmarks.
         warm_start: folder of a bundle for a warm start (`fieldwise.bundle.warm_start`), such as a trained FM for an
             AFM. A relative path in a recipe file is relative to that file's folder.
         search: search space of `fieldwise tune`, by dotted path, merged over the built-in space of the model.
@@ -140,7 +141,7 @@ _Tables: Any = make_dataclass("_Tables", [(f.name, _RAW.get(f.name, f.type), cop
 
 def _checked(data: Mapping[str, Any], name: str) -> tuple[Any, Schema, dict[str, Bounds | Literal[False]]]:
     """A recipe without its model's settings, which need PyTorch."""
-    top = parse(_Tables, data, f"recipe {name}")
+    top = parse(_Tables, data, f"recipe {name}:")
     check_seed(top.seed)
     check_seed(top.seed if top.data_seed is None else top.data_seed, "data_seed")
     schema = Schema.from_dict(top.schema, f"recipe {name}: schema")
@@ -352,12 +353,7 @@ def _parse_override(override: str) -> dict[str, Any]:
 
 
 def _setting_names(recipe: Mapping[str, Any], *, model: bool = True) -> dict[str, set[str]]:
-    """The settings in the fixed tables of a recipe.
-
-    Args:
-        recipe: its tables, with the model's name.
-        model: whether to include the model's settings, which imports PyTorch.
-    """
+    """The settings in the fixed tables of a recipe; with `model` its model's, which imports PyTorch."""
     classes: dict[str, tuple[Any, ...]] = {
         "data": (DataSettings,),
         "split": get_args(SplitSettings),

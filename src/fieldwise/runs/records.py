@@ -22,7 +22,7 @@ from fieldwise.bundle.files import bundle_digest
 from fieldwise.errors import DataError
 from fieldwise.models.own import source_digest
 from fieldwise.runs.data import Inputs
-from fieldwise.runs.defaults import RULES
+from fieldwise.runs.default_settings import RULES
 from fieldwise.runs.ranking import Ranked
 from fieldwise.runs.recipe import Recipe
 from fieldwise.storage.artifact import Artifact, Kind, writing

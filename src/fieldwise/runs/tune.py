@@ -34,10 +34,10 @@ from fieldwise.runs.search_space import Bounds, Choices, stored
 from fieldwise.storage.files import write_atomically
 from fieldwise.storage.folders import one_writer
 from fieldwise.training.callbacks import Callback
+from fieldwise.training.checkpoint import Unfinished
+from fieldwise.training.history import Evaluation
 from fieldwise.training.objective import Objective, monitored
 from fieldwise.training.penalty import l2_strengths
-from fieldwise.training.result import Evaluation
-from fieldwise.training.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -221,7 +221,7 @@ class _Search:
     def _value(self, one: Recipe, trial: "Trial", unfinished: Unfinished) -> float:
         callbacks = [*self.callbacks(f"{self.recipe.name} trial {trial.number}"), _Pruning(trial, self, one)]
         try:
-            result = fit_recipe(one, self.prepared, callbacks, unfinished).result
+            result = fit_recipe(one, self.prepared, callbacks, unfinished).history
         except (ConfigError, TrainingError) as e:  # incompatible settings, or divergence: the search continues
             self.failures.append(str(e))
             trial.set_user_attr("failed", str(e))
@@ -288,12 +288,7 @@ def _short(recipe: Recipe) -> str:
 
 
 def _open_study(file: Path, *, maximize: bool, first: Mapping[str, Any]) -> "Study":
-    """Open or create the study of a file; trials of dead processes are ended.
-
-    Args:
-        file: the journal.
-        maximize: whether a higher value is better.
-        first: values of the first trial of a new study.
+    """Open or create the study of a file, whose first trial has the values `first`; trials of dead processes are ended.
 
     Errors:
         DataError: the file is damaged. ConfigError: Optuna is missing.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from fieldwise.training.result import Evaluation, FitResult
+from fieldwise.training.history import Evaluation, History
 
 __all__ = ["Callback", "OutOfTime", "TrainingStart", "TrainingStep", "watched"]
 
@@ -86,16 +86,16 @@ class Callback:
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after every evaluation on the validation rows; `better` if its weights are the best so far."""
 
-    def on_end(self, result: FitResult | None) -> None:
+    def on_end(self, result: History | None) -> None:
         """Called at the end of the run, with its result; None after an error."""
 
 
-def watched(callbacks: Sequence[Callback], start: TrainingStart, work: Callable[[], FitResult]) -> FitResult:
+def watched(callbacks: Sequence[Callback], start: TrainingStart, work: Callable[[], History]) -> History:
     """The result of some work, of whose start and end callbacks are told.
 
     `on_end` of all of them is called, also after an error of one of them, which is then raised.
     """
-    result: FitResult | None = None
+    result: History | None = None
 
     def end(one: Callback) -> None:
         one.on_end(result)

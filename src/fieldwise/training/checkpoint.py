@@ -24,20 +24,32 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from fieldwise.config import to_plain
+from fieldwise.config import flat, to_plain
 from fieldwise.errors import ConfigError, DataError, FieldwiseError, first_line
 from fieldwise.ops.devices import CPU, device_of, get_rng_state, set_rng_state
 from fieldwise.storage.arrays import read_tensors, write_tensors
-from fieldwise.storage.artifact import Artifact, writing
+from fieldwise.storage.artifact import Artifact, Kind, writing
+from fieldwise.storage.files import cannot_write
+from fieldwise.storage.folders import try_lock
+from fieldwise.training.history import Evaluation
 from fieldwise.training.optimizers import RunOptimizer
-from fieldwise.training.result import Evaluation
-from fieldwise.training.unfinished import CHECKPOINT, Unfinished, open_checkpoint
 
 if TYPE_CHECKING:
     from fieldwise.training.step import Step
 
-__all__ = ["Checkpoints", "Reached", "State", "captured", "copied_weights", "differences", "restore"]
+__all__ = [
+    "CHECKPOINT",
+    "Checkpoints",
+    "Reached",
+    "State",
+    "Unfinished",
+    "captured",
+    "copied_weights",
+    "differences",
+    "restore",
+]
 
+LOCK, PART = "lock", "-training"
 SLOTS = 2
 AT_EVALUATIONS = 0.1  # a checkpoint at an evaluation needs this share of the minutes since the last one
 MOST_WAITING = 0.02  # of the time, for copies
@@ -48,16 +60,112 @@ Stopped = Literal["patience", "epochs", "interrupted", "time"]
 COUNTED: dict[str, Callable[[Any], Any]] = {
     "epoch": int, "step": int, "without_gain": int, "position": float, "spent": float, "evaluated": bool
 }  # fmt: skip
+CHECKPOINT = Kind(
+    name="checkpoint",
+    manifest="checkpoint.json",
+    format=1,
+    parts={"tensors": "safetensors"},
+    damage=DataError,
+    remedy="remove its folder to train from the start",
+    origin="give the folder of an unfinished run",
+    fast=True,
+    nan=True,
+)
+
+
+def open_checkpoint(folder: Path) -> Artifact:
+    """The checkpoint in a folder; its manifest is checked, its tensors are not.
+
+    Errors:
+        DataError: there is none, or it is damaged.
+    """
+    saved = CHECKPOINT.open(folder)
+    if type(number := saved.about.get("number")) is not int:
+        raise CHECKPOINT.damaged(folder, f"its number must be a whole number, found {number!r:.60}")
+    if not all(isinstance(saved.about.get(part), dict) for part in ("about", "run")):
+        raise CHECKPOINT.damaged(folder, f"{CHECKPOINT.manifest} must describe its run")
+    return saved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfinished:
+    """The folder of a run that may be killed: its checkpoints, until its result is saved.
+
+    Args:
+        folder: made when it is needed.
+        note: called with a sentence when a run is resumed.
+    """
+
+    folder: Path
+    note: Callable[[str], None] = lambda _: None
+
+    @classmethod
+    def beside(cls, out: Path, note: Callable[[str], None] = lambda _: None) -> "Unfinished":
+        """The folder `.NAME.unfinished` beside a result's folder."""
+        out = out.absolute()
+        return cls(folder=out.with_name(f".{out.name}.unfinished"), note=note)
+
+    @property
+    def remedy(self) -> str:
+        """How to start over, at the end of an error's sentence."""
+        return f"remove {self.folder} to train from the start"
+
+    def part(self, training: str) -> Path:
+        """The folder of one of its trainings."""
+        return self.folder / f"{training}{PART}"
+
+    def exists(self) -> bool:
+        """Whether there is a checkpoint."""
+        return any(self.folder.glob(f"*{PART}/*/{CHECKPOINT.manifest}"))
+
+    def clear(self) -> None:
+        """Remove the checkpoints, to start over."""
+        for path in self.folder.glob(f"*{PART}"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove the checkpoints and the folder: the result is saved."""
+        self.clear()
+        with contextlib.suppress(OSError):
+            (self.folder / LOCK).unlink(missing_ok=True)
+            self.folder.rmdir()
+
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[None]:
+        """A context in which no other process trains here; at the end an empty folder is removed.
+
+        Errors:
+            DataError: another process does, the folder holds other files, or it cannot be created.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise cannot_write(self.folder, e) from e
+        others = sorted(p.name for p in self.folder.iterdir() if p.name != LOCK and not p.name.endswith(PART))
+        if others:
+            raise DataError(
+                f"checkpoints need a folder of their own: {self.folder} holds other files, such as {others[0]!r}; "
+                "choose another folder"
+            )
+        with contextlib.ExitStack() as held:
+            alone = True
+            with contextlib.suppress(OSError):  # a file system without locks
+                alone = held.enter_context(try_lock(self.folder / LOCK))
+            if not alone:
+                raise DataError(
+                    f"only one training at a time can use {self.folder}, and another process does: wait for its end, "
+                    "or choose another folder"
+                )
+            try:
+                yield
+            finally:
+                if not self.exists():
+                    self.remove()
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What a run has reached between two steps.
-
-    Args:
-        facts: plain values for JSON.
-        tensors: on the CPU, by name.
-    """
+    """What a run has reached between two steps: plain values for JSON, and tensors on the CPU by name."""
 
     facts: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
@@ -237,18 +345,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple
     >>> differences({"training": {"epochs": 3}}, {"training": {"epochs": 4}, "seed": 1})
     [('training.epochs', '3', '4'), ('seed', 'not set', '1')]
     """
-    old, new = dict(_leaves(before)), dict(_leaves(now))
+    old, new = ({name: value for name, value in flat(one).items() if value != {}} for one in (before, now))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return [(name, _word(old, name), _word(new, name)) for name in names]
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested plain values by path; lists are leaves."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _leaves(inner, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, value
 
 
 def _word(values: Mapping[str, Any], name: str) -> str:

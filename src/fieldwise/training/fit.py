@@ -27,6 +27,7 @@ from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.memory import keep_freed_arrays
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
 from fieldwise.training.checkpoint import Checkpoints, Reached, captured, copied_weights, restore
+from fieldwise.training.history import Evaluation, History
 from fieldwise.training.initialise import move_to_device, start_at_base_rate
 from fieldwise.training.interrupts import WholeSteps
 from fieldwise.training.objective import Objective, check_auxiliary_loss, check_batch_norm, evaluate, monitored
@@ -39,7 +40,6 @@ from fieldwise.training.regression import (
     mix_with_regression,
     set_first_order,
 )
-from fieldwise.training.result import Evaluation, FitResult
 from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.training.step import Step
 
@@ -78,7 +78,7 @@ class Training:
 
     network: nn.Module
     train: EncodedTable
-    valid: EncodedTable | FitResult
+    valid: EncodedTable | History
     _: KW_ONLY
     settings: TrainingSettings
     objective: Objective
@@ -130,7 +130,7 @@ class Training:
             if self.step.mean is not None:
                 self.step.mean.module.load_state_dict(self.network.state_dict())
 
-    def run(self) -> FitResult:
+    def run(self) -> History:
         """Train, from the last checkpoint if there is one.
 
         Errors:
@@ -158,7 +158,7 @@ class Training:
                         "training on %s rows: at most %d epochs of %d steps, from step %d",
                         f"{start.rows:,}", start.epochs, start.steps, start.steps_done,
                     )  # fmt: skip
-                    result = watched(self.callbacks, start, self._result)
+                    result = watched(self.callbacks, start, self._history)
                     LOG.info("the best of %d epochs is %.4g (%s)", result.epochs, result.best.epoch, result.stopped)
                     return result
             except TrainingError:  # the same settings would diverge again
@@ -172,17 +172,17 @@ class Training:
     def _start(self) -> TrainingStart:
         at, steps = self.reached, self.rows.steps
         return TrainingStart(
-            epochs=math.ceil(self.valid.best.epoch) if isinstance(self.valid, FitResult) else self.settings.epochs,
+            epochs=math.ceil(self.valid.best.epoch) if isinstance(self.valid, History) else self.settings.epochs,
             steps=steps,
             rows=len(self.train),
             monitor=self.monitor,
             steps_done=max(0, at.epoch - 1) * steps + at.step,
             rows_done=0 if at.step == steps else self.rows.done(at.step),
-            refit=isinstance(self.valid, FitResult),
+            refit=isinstance(self.valid, History),
             settings={**self.about, "training": to_plain(self.settings), "seed": self.seed},
         )
 
-    def _result(self) -> FitResult:
+    def _history(self) -> History:
         at = self.reached
         try:
             if self.regression is not None:
@@ -191,7 +191,7 @@ class Training:
         except (KeyboardInterrupt, OutOfTime) as e:
             if self.checkpoints is not None and self.whole_steps.whole:
                 self.checkpoints.write(partial(captured, at, self.step, copied=False), wait=True)
-            if isinstance(self.valid, FitResult):
+            if isinstance(self.valid, History):
                 raise
             at.stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
             if self.regression is not None and self.linear is None:
@@ -206,16 +206,17 @@ class Training:
         share = None
         if self.linear is not None:
             share, best = self._mixed(self.linear, best)
-        return FitResult(
+        return History(
             epochs=at.epoch,
             best=best,
-            history=tuple(at.history),
+            evaluations=tuple(at.history),
             seconds=time.perf_counter() - at.started,
             seconds_per_epoch=float(np.median(at.step_seconds)) if at.step_seconds else None,
             monitor=self.monitor,
             stopped=at.stopped,
             priors={} if self.linear is None else self.linear.priors,
             interactions=share,
+            rows=len(self.train),
         )
 
     def _mixed(self, linear: LinearStart, best: Evaluation) -> tuple[float, Evaluation]:
@@ -223,7 +224,7 @@ class Training:
 
         It is no evaluation of the history: those are of the network alone, at their steps.
         """
-        if isinstance(self.valid, FitResult):
+        if isinstance(self.valid, History):
             share = 1.0 if self.valid.interactions is None else self.valid.interactions
             return mix_with_regression(self.network, linear, share, self.objective), best
         share = mix_with_regression(self.network, linear, self.valid, self.objective)
@@ -250,8 +251,8 @@ class Training:
         """The steps of an epoch that are not done yet."""
         at, rows, steps = self.reached, self.rows, self.rows.steps
         wanted = self.settings.evaluations_per_epoch
-        if isinstance(self.valid, FitResult):  # a small table may have had fewer steps than evaluations
-            wanted = max(1, sum(one.epoch <= 1 for one in self.valid.history))
+        if isinstance(self.valid, History):  # a small table may have had fewer steps than evaluations
+            wanted = max(1, sum(one.epoch <= 1 for one in self.valid.evaluations))
         wanted = min(wanted, steps)
         due = {round(steps * (k + 1) / wanted) for k in range(wanted)}
         self.network.train()
@@ -305,10 +306,10 @@ class Training:
                 f"the training loss must stay finite, but it is {train_loss} in epoch {at.epoch}: lower "
                 f"learning_rate (now {rate:g}) or set clip_norm"
             )
-        former = self.valid if isinstance(self.valid, FitResult) else None
+        former = self.valid if isinstance(self.valid, History) else None
         metrics: dict[str, float] = {}
-        if isinstance(self.valid, FitResult):
-            better = len(at.history) == [one.epoch for one in self.valid.history].index(self.valid.best.epoch)
+        if isinstance(self.valid, History):
+            better = len(at.history) == [one.epoch for one in self.valid.evaluations].index(self.valid.best.epoch)
         else:
             metrics = evaluate(network, self.valid, self.objective, self.valid_group, loss=self.monitor == "loss")
             if self.monitor not in metrics:
@@ -330,7 +331,7 @@ class Training:
                 at.stopped = "patience" if former is not None else at.stopped
             elif former is not None:
                 for group in groups:
-                    group["lr"] = former.history[len(at.history)].learning_rate
+                    group["lr"] = former.evaluations[len(at.history)].learning_rate
             else:
                 at.without_gain += 1
                 if at.without_gain % self.settings.plateau_patience == 0:

@@ -99,12 +99,6 @@ def bytes_of_step(
 
     Steps over a few rows and over twice as many are watched, and extrapolated linearly, so that constant parts, such
     as gradients of parameters, are not counted. They train a network with at most 1,024 rows per field.
-
-    Args:
-        build: a network for a layout.
-        table: rows with targets.
-        settings: of the training.
-        objective: the loss.
     """
     if settings.optimizer == LBFGS:
         return 0

@@ -23,11 +23,6 @@ class OutOfVocabularyDropout:
     of a field with `min_count` 1 never gets a gradient, and values not seen in training are scored with its random
     initial vector.
 
-    Args:
-        train: the training rows, for counting values.
-        strength: above 0.
-        seed: random seed.
-
     >>> from fieldwise.layout import Layout
     >>> table = EncodedTable(Layout.of_sizes([3]), *(np.zeros(s) for s in ((1, 1), (1, 0), 0, 1)))
     >>> OutOfVocabularyDropout(table, 1.0, 0).probability.tolist()  # no field here has an unknown value

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fieldwise.data.reports import Reports
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
-from fieldwise.training.result import Evaluation, FitResult
+from fieldwise.training.history import Evaluation, History
 
 __all__ = ["Bar", "Cell", "Lines", "Reported", "duration", "progress_for"]
 
@@ -42,6 +42,7 @@ class Lines(Callback):
     def __init__(self, title: str) -> None:
         self.title, self.start = title, TrainingStart(epochs=0, steps=1, rows=0, monitor="")
         self.epoch, self.steps, self.rows, self.rows_before, self._shown = 0, 0, 0, 0, 0.0
+        self._solves = False  # the regression that training starts from
         self.started = self.epoch_began = self.last = time.perf_counter()
 
     def on_start(self, start: TrainingStart) -> None:
@@ -51,7 +52,15 @@ class Lines(Callback):
         self.begin_epoch(start.steps_done // start.steps + 1, start.rows_done)
 
     def on_step(self, step: TrainingStep) -> None:
-        """Called after a step."""
+        """Called after a step; those of the regression that training starts from (`linear_start`) are of no epoch."""
+        if step.rows == 0 and step.number == self.start.steps_done:
+            if not self._solves:
+                self.begin_regression()
+            self._solves, self.last = True, time.perf_counter()
+            return
+        if self._solves:
+            self._solves, self.started = False, self.last
+            self.begin_epoch(self.epoch, self.rows)
         if step.epoch != self.epoch:
             self.begin_epoch(step.epoch, 0)
         self.steps, self.rows, self.last = step.number, self.rows + step.rows, time.perf_counter()
@@ -67,6 +76,10 @@ class Lines(Callback):
     def begin_epoch(self, number: int, rows: int) -> None:
         """An epoch begins, of which `rows` rows were read before."""
         self.epoch, self.rows, self.rows_before, self.epoch_began = number, rows, rows, self.last
+
+    def begin_regression(self) -> None:
+        """The regression that training starts from begins; its time does not count for the time left."""
+        self.show(f"{self.title}: first a regression is solved, from which training starts (linear_start)")
 
     def show_step(self, step: TrainingStep) -> None:
         """Show how far the epoch is, where that is updated in place."""
@@ -124,7 +137,7 @@ class Bar(Lines):
             loss = f"{step.loss.item():.4f}"
             self._bar.update(self._task, completed=self.rows, rate=self.rate(), loss=loss, left=self.left())
 
-    def on_end(self, result: FitResult | None) -> None:
+    def on_end(self, result: History | None) -> None:
         """Called at the end of the run; a further run starts the bar again."""
         self._bar.stop()
         if self._task is not None:
@@ -147,12 +160,7 @@ class Bar(Lines):
 
 
 class Cell(Lines):
-    """A bar in the output of a notebook cell, updated in place, above the latest evaluations.
-
-    Args:
-        title: title of the run.
-        display: `IPython.display.display`.
-    """
+    """A bar in the output of a notebook cell, updated in place, above the latest evaluations."""
 
     def __init__(self, title: str, display: Callable[..., Any]) -> None:
         super().__init__(title)
@@ -170,7 +178,7 @@ class Cell(Lines):
         )
         self._update()
 
-    def on_end(self, result: FitResult | None) -> None:
+    def on_end(self, result: History | None) -> None:
         """Called at the end of the run: its evaluations stay visible."""
         self._line = ""
         self._update()
@@ -190,12 +198,7 @@ class Cell(Lines):
 
 
 class Reported(Lines):
-    """Tells reports the rows of each epoch and the metrics of each evaluation.
-
-    Args:
-        reports: where they are shown.
-        title: name of the run in them.
-    """
+    """Tells reports the rows of each epoch and the metrics of each evaluation."""
 
     def __init__(self, reports: Reports, title: str) -> None:
         super().__init__(title)
@@ -219,7 +222,7 @@ class Reported(Lines):
             seconds=round(evaluation.seconds, 1),
         )
 
-    def on_end(self, result: FitResult | None) -> None:
+    def on_end(self, result: History | None) -> None:
         """Called at the end of the run."""
         self._reports.begin("evaluation", run=self.title)
 
@@ -228,6 +231,10 @@ class Reported(Lines):
         super().begin_epoch(number, rows)
         left = self.start.rows - rows
         self._reports.begin("training", left, run=self.title, epoch=number, epochs=self.start.epochs)
+
+    def begin_regression(self) -> None:
+        """The regression that training starts from begins."""
+        self._reports.begin("regression", run=self.title)
 
     def scoring(self, rows: int) -> None:
         """Called when the test rows are scored, after the run."""

@@ -23,10 +23,10 @@ from fieldwise.layers import FirstOrder
 from fieldwise.layout import Layout
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep, watched
+from fieldwise.training.history import Evaluation, History
 from fieldwise.training.initialise import base_score, move_to_device
 from fieldwise.training.objective import Objective, evaluate, metrics_of, monitored
 from fieldwise.training.penalty import l2_strengths
-from fieldwise.training.result import Evaluation, FitResult
 
 if TYPE_CHECKING:
     from fieldwise.training.fit import Training
@@ -195,7 +195,7 @@ class Regression:
         """The training rows as a matrix."""
         return _Rows.of(self.train, self.objective)
 
-    def solve(self, valid: EncodedTable | FitResult) -> LinearStart:
+    def solve(self, valid: EncodedTable | History) -> LinearStart:
         """`fit` and `result`, which are kept for a further call on the same rows: searches make many."""
         for train, judged, objective, found in _last:
             if train() is self.train and judged() is valid and objective == self.objective:
@@ -203,24 +203,24 @@ class Regression:
         self.fit(valid)
         return self.keep(valid)
 
-    def keep(self, valid: EncodedTable | FitResult) -> LinearStart:
+    def keep(self, valid: EncodedTable | History) -> LinearStart:
         """The `result`, kept for `solve`."""
         found = self.result(valid)
         _last[:] = [(weakref.ref(self.train), weakref.ref(valid), self.objective, found)]
         return found
 
-    def result(self, valid: EncodedTable | FitResult) -> LinearStart:
+    def result(self, valid: EncodedTable | History) -> LinearStart:
         """The mean of the solutions so far, in the shares of an earlier result if that is given."""
-        shares = valid.priors if isinstance(valid, FitResult) else self.shares
+        shares = valid.priors if isinstance(valid, History) else self.shares
         return LinearStart(shares, self.mean(shares))
 
-    def fit(self, valid: EncodedTable | FitResult, each: Callable[[np.ndarray], None] = lambda _: None) -> None:
+    def fit(self, valid: EncodedTable | History, each: Callable[[np.ndarray], None] = lambda _: None) -> None:
         """Solve for the priors in turn and score the validation rows; `each` is called with their scores.
 
         Priors of one kind become weaker until the likelihood has fallen far below its maximum. Given an earlier result
         its priors are solved for.
         """
-        if isinstance(valid, FitResult):
+        if isinstance(valid, History):
             self.mean(valid.priors)
             return
         rows = _Rows.of(valid, self.objective)
@@ -308,30 +308,30 @@ class ExactFit:
         if len(list(run.network.parameters())) != len(list(self.first.parameters())):
             found = type(run.network).__name__
             raise ConfigError(f"optimizer = 'lbfgs' solves a regression, found {found}: set 'adam'")
-        self.began, self.steps, self.history = time.perf_counter(), 0, list[Evaluation]()
+        self.began, self.steps, self.evaluations = time.perf_counter(), 0, list[Evaluation]()
         self.monitor = monitored(run.settings, run.objective, grouped=run.valid_group is not None)
         l2 = l2_strengths(run.network, run.settings.l2)["first_order.embedding.weight"] if run.settings.l2 else None
         self.regression = Regression(run.train, run.objective, self._heard, l2=l2)
 
-    def run(self) -> FitResult:
+    def run(self) -> History:
         """Solve, and set the network to the mean."""
         start = TrainingStart(
             epochs=2 if self.regression.l2 is not None else len(ALIKE) + len(BY_FIELD) + 1,
             steps=1,
             rows=len(self.of.train),
             monitor=self.monitor,
-            refit=isinstance(self.of.valid, FitResult),
+            refit=isinstance(self.of.valid, History),
             settings={**self.of.about, "seed": self.of.seed, "training": to_plain(self.of.settings)},
         )
-        return watched(self.of.callbacks, start, self._result)
+        return watched(self.of.callbacks, start, self._history)
 
-    def _result(self) -> FitResult:
+    def _history(self) -> History:
         valid, regression, network = self.of.valid, self.regression, self.of.network
         stopped: Literal["converged", "interrupted", "time"] = "converged"
         try:
             regression.fit(valid, self._solved)
         except (KeyboardInterrupt, OutOfTime) as e:
-            if isinstance(valid, FitResult):
+            if isinstance(valid, History):
                 raise
             stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
         whole = regression.l2 is None and stopped == "converged"
@@ -344,20 +344,21 @@ class ExactFit:
             by_loss = self.monitor == "loss"
             metrics = evaluate(network, valid, self.of.objective, self.of.valid_group, loss=by_loss)
         best = self._judged(metrics)
-        return FitResult(
-            epochs=len(self.history) + 1,
+        return History(
+            epochs=len(self.evaluations) + 1,
             best=best,
-            history=(*self.history, best),
+            evaluations=(*self.evaluations, best),
             seconds=best.seconds,
             monitor=self.monitor,
             stopped=stopped,
             priors=found.priors,
+            rows=len(self.of.train),
         )
 
     def _heard(self, loss: float, rows: int = 0) -> None:
         self.steps, self.loss = self.steps + 1, loss
         for one in self.of.callbacks:
-            one.on_step(TrainingStep(self.steps, len(self.history) + 1, rows, torch.tensor(loss)))
+            one.on_step(TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(loss)))
 
     def _solved(self, scores: np.ndarray) -> None:
         of = self.of
@@ -365,15 +366,15 @@ class ExactFit:
         self._heard(self.loss, len(of.train))
         by_loss = self.monitor == "loss"
         found = self._judged(metrics_of(scores, of.valid, of.objective, of.valid_group, loss=by_loss))
-        self.history.append(found)
-        values = [one.metrics[self.monitor] for one in self.history]
+        self.evaluations.append(found)
+        values = [one.metrics[self.monitor] for one in self.evaluations]
         best = max(values) if METRICS[self.monitor].higher else min(values)
         for one in self.of.callbacks:
             one.on_evaluation(found, values[-1] == best)
 
     def _judged(self, metrics: dict[str, float]) -> Evaluation:
         seconds = time.perf_counter() - self.began
-        return Evaluation(epoch=len(self.history) + 1.0, learning_rate=0.0, seconds=seconds, metrics=metrics)
+        return Evaluation(epoch=len(self.evaluations) + 1.0, learning_rate=0.0, seconds=seconds, metrics=metrics)
 
 
 def mix_with_regression(

@@ -42,11 +42,8 @@ class HasAuxiliaryLoss(Protocol):
 class Forward:
     """Computes a batch's scores and the network's auxiliary loss, both float32.
 
-    Compilation does not change the network: a separate function is compiled, so that the weights keep their names.
-
-    Args:
-        network: the network to train.
-        settings: only `precision` and `compile` are used.
+    Compilation does not change the network: a separate function is compiled, so that the weights keep their names. Of
+    the settings `precision` and `compile` are used.
 
     Shape:
         call: Batch of B rows, labels [B, T] -> scores [B, T], or [B] of one label, and a scalar or [T]; None without an
@@ -126,13 +123,6 @@ def averaged(network: nn.Module, decay: float) -> AveragedModel:
 
 class Step:
     """The step of a run, with everything that it changes.
-
-    Args:
-        network: updated in place.
-        train: the training rows, for `unknown_share`.
-        settings: optimizer, penalty, precision and so on.
-        objective: the loss.
-        seed: of what `unknown_share` hides.
 
     Attributes:
         sync: with the other processes, if several share the batches.

@@ -15,9 +15,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from fieldwise.config import flat
 from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
-from fieldwise.training.result import Evaluation, FitResult
+from fieldwise.training.history import Evaluation, History
 
 __all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "WandB", "check_tracker"]
 
@@ -39,7 +40,7 @@ class Tracker(Callback, ABC):
     def on_start(self, start: TrainingStart) -> None:
         """Open the run and write its settings."""
         self.step = start.steps_done
-        self._open(f"{self.name} (all rows)" if start.refit else self.name, _flat(start.settings))
+        self._open(f"{self.name} (all rows)" if start.refit else self.name, flat(start.settings))
         self.is_open = True
 
     def on_step(self, step: TrainingStep) -> None:
@@ -56,7 +57,7 @@ class Tracker(Callback, ABC):
             values["train/mean_loss"] = evaluation.train_loss
         self._log(values, self.step)
 
-    def on_end(self, result: FitResult | None) -> None:
+    def on_end(self, result: History | None) -> None:
         """Write the best evaluation, and close the run: as failed without a result."""
         if not self.is_open:
             return
@@ -113,9 +114,6 @@ class TensorBoard(Tracker):
 class MLflow(Tracker):
     """Writes a run of MLflow, where `MLFLOW_TRACKING_URI` and `MLFLOW_EXPERIMENT_NAME` say; below a run that is active.
 
-    Args:
-        name: name of the run.
-
     Errors:
         MissingExtraError: MLflow is not installed.
     """
@@ -137,9 +135,6 @@ class MLflow(Tracker):
 
 class WandB(Tracker):
     """Writes a run of Weights & Biases, as `WANDB_PROJECT`, `WANDB_MODE` and its other variables say.
-
-    Args:
-        name: name of the run.
 
     Errors:
         MissingExtraError: wandb is not installed.
@@ -182,15 +177,3 @@ def _library(name: str) -> Any:
         raise MissingExtraError(
             f"tracking with {name} needs {e.name}, which is not installed: pip install 'fieldwise[{name}]'"
         ) from None
-
-
-def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested settings by path: `training.epochs`.
-
-    >>> _flat({"training": {"epochs": 3}, "seed": 0})
-    {'training.epochs': 3, 'seed': 0}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else {f"{above}{key}": value}
-    return flat

@@ -1,4 +1,4 @@
-"""The result of a training run: its evaluations, the best of them, and what ended it."""
+"""The history of a training: its evaluations, the best of them, and what ended it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,15 @@ from fieldwise.display import SHOWN_ROWS, Table, pandas_frame
 from fieldwise.errors import BundleError
 from fieldwise.evaluation.registry import METRICS, metric_names, shown_name
 
-__all__ = ["Evaluation", "FitResult", "learning_curves", "result_from_plain", "result_to_plain"]
+__all__ = ["STOPPED", "Evaluation", "History", "learning_curves"]
+
+STOPPED = {
+    "patience": "no improvement since",
+    "epochs": "all epochs completed",
+    "interrupted": "interrupted",
+    "time": "time limit reached",
+    "converged": "solved exactly",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +41,13 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitResult:
-    """The result of a training run; the network has the weights of `best`.
+class History:
+    """The evaluations of a training, and what ended it; the network has the weights of `best`.
 
     Args:
         epochs: number of epochs begun.
         best: the evaluation whose weights were kept.
-        history: all evaluations, in order.
+        evaluations: all evaluations, in order.
         seconds: duration of the whole run, including evaluations.
         monitor: the metric for early stopping.
         stopped: what ended the run; `time` means that a callback raised `OutOfTime`, `converged` that there is an
@@ -48,17 +56,19 @@ class FitResult:
             a whole epoch.
         priors: the share of each prior in the exact regression of `lbfgs` or `linear_start`.
         interactions: with `linear_start`, the share of the trained network in its mean with the regression.
+        rows: number of training rows.
     """
 
     epochs: int
     best: Evaluation
-    history: tuple[Evaluation, ...]
+    evaluations: tuple[Evaluation, ...]
     seconds: float
     monitor: str
     stopped: Literal["patience", "epochs", "interrupted", "time", "converged"]
     seconds_per_epoch: float | None = None
     priors: Mapping[str, float] = field(default_factory=dict)
     interactions: float | None = None
+    rows: int = 0
 
     def to_pandas(self) -> Any:
         """The evaluations as a pandas frame: epoch, learning_rate, seconds, train_loss, valid_METRIC, kept."""
@@ -66,23 +76,38 @@ class FitResult:
             {"epoch": e.epoch, "learning_rate": e.learning_rate, "seconds": e.seconds, "train_loss": e.train_loss}
             | {f"valid_{name}": float(value) for name, value in e.metrics.items()}
             | {"kept": e.epoch == self.best.epoch}
-            for e in self.history
+            for e in self.evaluations
         ]
         return pandas_frame(rows, {"train_loss": float})
 
     def plot(self) -> Chart:
         """A chart of losses and metrics by epoch; a dashed line marks the epoch that was kept."""
-        charts = [chart for chart, _ in learning_curves(result_to_plain(self)["history"], self.best.epoch).values()]
+        charts = [chart for chart, _ in learning_curves(to_plain(self.evaluations), self.best.epoch).values()]
         return stacked(charts, f"Learning curves; the dashed line marks the best valid {self.monitor}")
+
+    def to_plain(self) -> dict[str, Any]:
+        """The history as plain values for JSON, without unknown ones; the evaluations are named `history`."""
+        plain: dict[str, Any] = to_plain(self)
+        return {**plain, "history": plain.pop("evaluations")}
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any], where: str) -> "History":
+        """The inverse of `to_plain`.
+
+        Errors:
+            BundleError: invalid values, named below `where`.
+        """
+        named = {"evaluations" if name == "history" else name: value for name, value in data.items()}
+        return parse(cls, named, where, BundleError)
 
     def _repr_html_(self) -> str:
         """The evaluations, with the best one marked."""
         names = list(dict.fromkeys(m for m in (self.monitor, "auc", "logloss", "rmse") if m in self.best.metrics))
         rows = [
             [e.epoch, e.train_loss, *(e.metrics[m] for m in names), e.learning_rate, e.epoch == self.best.epoch]
-            for e in self.history[-SHOWN_ROWS:]
+            for e in self.evaluations[-SHOWN_ROWS:]
         ]
-        before = len(self.history) - len(rows)
+        before = len(self.evaluations) - len(rows)
         notes = [f"stopped by {self.stopped} after {self.epochs} epochs, {self.seconds:.1f} s"]
         if self.interactions is not None:
             value = self.best.metrics[self.monitor]
@@ -127,18 +152,3 @@ def learning_curves(
         axis = Axis("epoch", span=(0.0, max(epochs) * 1.03 if max(epochs) > 0 else 1.0), mark=best_epoch)
         found[title] = line_chart(lines, axis, Axis(title), title=f"{title} by epoch"), curves
     return found
-
-
-def result_to_plain(result: FitResult) -> dict[str, Any]:
-    """A result as plain values for JSON, without unknown ones."""
-    plain: dict[str, Any] = to_plain(result)
-    return plain
-
-
-def result_from_plain(data: Mapping[str, Any], where: str = "the bundle's result") -> FitResult:
-    """The inverse of `result_to_plain`.
-
-    Errors:
-        BundleError: invalid values, named below `where`.
-    """
-    return parse(FitResult, data, where, BundleError)

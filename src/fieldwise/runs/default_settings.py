@@ -1,0 +1,506 @@
+"""Defaults chosen from the training rows for settings that were not given, each with its reason.
+
+`resolve` fills in missing settings of a model and its training by the rules of `training_rules` and `model_rules`;
+given settings are not changed. docs/defaults.md explains each rule, with measurements and rejected alternatives. L2
+strengths are `c / rows`: with the mean loss over rows they are Gaussian priors of variance `1 / c` on each weight,
+independent of the table's size (`c` = 1 is the strength of scikit-learn's `LogisticRegression(C=1)`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fieldwise.config import given, parse, to_plain
+from fieldwise.data.table import EncodedTable, deviations, mean_target
+from fieldwise.layers import FieldEmbedding
+from fieldwise.layout import Layout
+from fieldwise.models import MODELS, ModelSettings
+from fieldwise.models.build import build_network, model_name
+from fieldwise.schema import Schema
+from fieldwise.schema.label import Label, Task
+from fieldwise.training.history import History
+from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
+
+__all__ = [
+    "RULES",
+    "Chosen",
+    "Facts",
+    "Resolved",
+    "effect_variance",
+    "limit_reached",
+    "resolve",
+    "scaled_labels",
+    "sentence_of",
+    "training_rules",
+]
+
+RULES = 6  # increased when a rule changes, so that stored runs with other rules are run again
+
+STEPS_AN_EPOCH = 50
+SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
+LARGE_VOCABULARY = 2**18  # minimum rows of the shared table for lazy updates
+MANY_ROWS = 100_000  # minimum rows for several evaluations per epoch
+STEPS_PER_EVALUATION = 100
+LEAST_DEVIATION, MOST_DEVIATION = 0.5, 2.0  # of regression labels that need no scale, such as ratings
+MOST_CELLS = 2**24  # the matrix of a regression has 20 bytes for each
+LEAST_VARIANCE, MOST_VARIANCE = 0.1, 3.0  # variances of first-order weights
+VARIANCES = 31  # candidates between them, evenly spaced in the logarithm
+EFFECT_ROWS = 200_000  # maximum number of rows read for the variance, evenly spaced
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Initialisation, regularisation and learning rate of a kind of model.
+
+    Args:
+        std: standard deviation of the embeddings' initial values.
+        prior: `c` of the embeddings' L2 strength `c / rows`.
+        rate: Adam's learning rate.
+        few: number of training rows below which `slow` is the learning rate.
+        slow: see `few`.
+        of_pairs: whether `prior` is divided by the number of pairs of fields, because of AFM's mean over pairs.
+    """
+
+    std: float
+    prior: float
+    rate: float = 0.003
+    few: int = 0
+    slow: float = 0.003
+    of_pairs: bool = False
+
+
+FACTORIZED = Plan(std=0.05, prior=30.0)
+DEEP = Plan(std=0.2, prior=300.0, few=5_000, slow=0.002)
+PLANS: Mapping[str, Plan] = {
+    "lr": Plan(std=0.0, prior=0.0, rate=0.01, few=20_000, slow=0.003),
+    "fm": FACTORIZED,
+    "hofm": FACTORIZED,
+    "fwfm": FACTORIZED,
+    "ffm": FACTORIZED,
+    "afm": Plan(std=0.2, prior=120.0, rate=0.015, few=20_000, slow=0.006, of_pairs=True),
+    "inttower": Plan(std=0.3, prior=300.0, few=5_000, slow=0.002),
+}
+UNKNOWN_SHARE = 0.3
+NO_STEPS = {"monitor", "refit", "device", "checkpoint_minutes"}  # settings that mean the same for an exact solution
+LINEAR_START = ("fm", "afm")
+
+DROPOUT, WIDTH = 0.2, 128
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "afm": {"variant": "pooled", "dropout": DROPOUT},
+    "nfm": {"embedding_dim": 16, "hidden": (WIDTH,), "pooled_dropout": DROPOUT, "batch_norm": False},
+    "widedeep": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "deepcrossing": {"embedding_dim": 16, "hidden": (WIDTH,), "unit_dropout": DROPOUT},
+    "deepfm": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "dcn": {"embedding_dim": 16, "layers": 2, "hidden": (WIDTH,), "mlp_dropout": DROPOUT, "batch_norm": False},
+    "dcnv2": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "xdeepfm": {"embedding_dim": 16, "cin_layers": (32, 32), "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "fibinet": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "autoint": {"layers": 2, "attention_dim": 64, "embedding_dropout": 0.1},
+    "autoint+": {
+        "layers": 1,
+        "attention_dim": 32,
+        "embedding_dropout": 0.1,
+        "hidden": (WIDTH,),
+        "mlp_dropout": DROPOUT,
+        "wide": True,
+    },
+    "finalmlp": {
+        "embedding_dim": 16,
+        "stream1_hidden": (WIDTH,),
+        "stream2_hidden": (WIDTH,),
+        "stream1_dropout": DROPOUT,
+        "stream2_dropout": DROPOUT,
+    },
+    "finalnet": {"embedding_dim": 16, "block1_hidden": (WIDTH,), "block2_hidden": (WIDTH,), "batch_norm": False},
+    "din": {"mlp_dropout": DROPOUT},
+    "dssm": {"hidden": (WIDTH,), "output_dim": 32, "mlp_dropout": DROPOUT},
+    "dat": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "cold": {"hidden": (WIDTH,), "mlp_dropout": DROPOUT},
+    "ffm": {"first_order": True},
+    "inttower": {
+        "embedding_dim": 16,
+        "hidden": (WIDTH,),
+        "dropout": 0.3,
+        "batch_norm": False,
+        "user_heads": 2,
+        "item_heads": 2,
+        "head_dim": 16,
+        "output_bias": True,
+        "cir_weight": 0.0,
+    },
+}
+
+NORMALIZED = ("autoint+",)  # batch normalization in the MLP, with many rows
+ROWS_A_VALUE = 4.0  # minimum training rows per row of the embedding table for it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Facts about the training rows; validation and test rows are not used.
+
+    Args:
+        layout: the encoded fields.
+        rows: number of training rows.
+        task: task of the main label.
+        mean: mean of the main label's targets: the positive rate for a binary label.
+        labels: number of labels.
+        deviations: the standard deviation of each label's targets, the main one's first.
+        effects: the variance of first-order weights (`effect_variance`); 1 for a regression.
+        exact: whether a regression on the rows can be solved exactly: one label, no bag with pooling `max`, at most
+            16,777,216 cells, and no warm start.
+
+    >>> Facts(layout=Layout.of_sizes([3, 4]), rows=100, task="binary", mean=0.25).pairs
+    1
+    """
+
+    layout: Layout
+    rows: int
+    task: Task = "binary"
+    mean: float = 0.5
+    labels: int = 1
+    deviations: tuple[float, ...] = (1.0,)
+    effects: float = 1.0
+    exact: bool = False
+
+    @classmethod
+    def of(cls, train: EncodedTable, labels: Sequence[Label], *, warm: bool = False) -> "Facts":
+        """Facts about encoded training rows with targets; of a `warm` start or not. The main label comes first."""
+        assert train.y is not None, "training rows have targets"
+        main = train.y[:, 0]
+        return cls(
+            layout=train.layout,
+            rows=len(train),
+            task=labels[0].task,
+            mean=mean_target(main, train.weight),
+            labels=len(labels),
+            deviations=deviations(train.y),
+            effects=effect_variance(train, main) if labels[0].task == "binary" else 1.0,
+            exact=len(labels) == 1
+            and not warm
+            and train.ids.size + train.bag_ids.size <= MOST_CELLS
+            and not any(f.kind == "bag" and f.pooling == "max" for f in train.layout.fields),
+        )
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of rows of the shared embedding table."""
+        return self.layout.num_rows
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs of fields, at least 1."""
+        fields = self.layout.num_fields
+        return max(1, fields * (fields - 1) // 2)
+
+
+def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
+    """The maximum-likelihood variance of a Gaussian prior on first-order weights.
+
+    Empirical Bayes with one Newton step: around the base rate p, a value of a field whose rows have the summed
+    residual g and the information i = p (1 - p) sum of x^2 has a log-odds weight of about g / i. With a prior of
+    variance t, g is Gaussian with variance i + i^2 t; the t of maximum likelihood over all values is returned.
+    Values are treated independently, so correlated fields count twice; one step underestimates large weights, so a
+    variance of 2 is found as about 1.2.
+
+    Args:
+        train: encoded training rows, with weights relative to their mean; at most 200,000 of them are read, evenly
+            spaced.
+        y: the binary targets [N] of all rows.
+
+    Returns:
+        A variance between 0.1 and 3; 1.0, scikit-learn's default, if all targets are equal.
+    """
+    rows = np.arange(0, len(train), -(-len(train) // EFFECT_ROWS))
+    weight = np.asarray(train.weight[rows], np.float64) if train.weight is not None else np.ones(len(rows))
+    target = np.asarray(y[rows], np.float64)
+    weight = weight / weight.mean()
+    rate = float(np.average(target, weights=weight))
+    if not 0.0 < rate < 1.0:
+        return 1.0
+    residual, certain = weight * (target - rate), weight * rate * (1 - rate)
+    score, information = (np.zeros(train.layout.num_rows) for _ in range(2))
+    for ids, x, at in _occurrences(train, rows):
+        score += np.bincount(ids, x * residual[at], minlength=len(score))
+        information += np.bincount(ids, x * x * certain[at], minlength=len(score))
+    seen = information > 0
+    return _most_likely(score[seen], information[seen])
+
+
+def _occurrences(train: EncodedTable, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For each field the embedding rows, their factors, and the index in `rows` of each."""
+    places = np.arange(len(rows))
+    row_ids, values = train.ids[rows], train.values[rows]  # one pass over a table that may be on disk
+    singles = [f for f in train.layout.fields if f.kind != "bag"]
+    numbers = iter(range(train.values.shape[1]))
+    for s, field in enumerate(singles):
+        x = values[:, next(numbers)] if field.kind == "value" else np.ones(len(rows))
+        yield row_ids[:, s], x.astype(np.float64), places
+    bags = [f for f in train.layout.fields if f.kind == "bag"]
+    for g, field in enumerate(bags):
+        bag = train.bags.take(torch.from_numpy(rows * len(bags) + g))
+        at = bag.segments.numpy()
+        share = (1 / bag.lengths.numpy().clip(1))[at] if field.pooling == "mean" else np.ones(len(at))
+        yield bag.ids.numpy(), share, at
+
+
+def _most_likely(score: np.ndarray, information: np.ndarray) -> float:
+    def likelihood(variance: float) -> float:
+        spread = information + information**2 * variance
+        return float(-np.sum(np.log(spread) + score**2 / spread))
+
+    candidates = np.geomspace(LEAST_VARIANCE, MOST_VARIANCE, VARIANCES)
+    return float(max(candidates, key=likelihood))
+
+
+Rule = tuple[Any, str]
+"""A value with its reason from the data."""
+
+
+def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any]) -> dict[str, Rule]:
+    """Rules for training settings.
+
+    Args:
+        model: its name in `fieldwise.models.MODELS`; "" for your own model.
+        facts: facts about the training rows.
+        tables: the width of each embedding table by parameter name; width 1 for first-order weights.
+        fixed: the training settings that are given, on which others depend.
+    """
+    rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
+    monitor: Rule = ("logloss" if binary else "rmse", f"a {facts.task} label")
+    if fixed.get("optimizer") == LBFGS:
+        return {"monitor": monitor}
+    if model == "lr" and facts.exact and fixed.keys() <= NO_STEPS:
+        return {"optimizer": (LBFGS, f"solved exactly, {rows}"), "monitor": monitor}
+    batch = fixed.get("batch_size", batch_size(facts.rows))
+    steps = math.ceil(facts.rows / batch)
+    evaluations = min(4, max(1, steps // STEPS_PER_EVALUATION)) if facts.rows >= MANY_ROWS else 1
+    evaluations = fixed.get("evaluations_per_epoch", evaluations)
+    rules: dict[str, Rule] = {
+        "batch_size": (batch, rows),
+        "l2": (_strengths(model, facts, tables), f"Gaussian priors, divided by {rows}"),
+        "start_at_base_rate": (True, f"{facts.mean:.1%} positive" if binary else f"the mean label is {facts.mean:.4g}"),
+        "monitor": monitor,
+        "epochs": (100, "early stopping ends the run"),
+        "evaluations_per_epoch": (evaluations, f"{steps:,} steps per epoch"),
+        "patience": (5 * evaluations, "five epochs"),
+        "plateau_patience": (2 * evaluations, "two epochs"),
+        "unknown_share": (0.0 if model == "lr" else UNKNOWN_SHARE, "rare values represent unseen ones"),
+        "plateau_factor": (0.3, "when the validation metric stops improving"),
+    }
+    if model == "lr" and facts.exact and "optimizer" not in fixed:
+        steps_of = ", ".join(sorted(fixed.keys() - NO_STEPS))
+        rules["optimizer"] = ("adam", f"not solved exactly on {rows}, because of the given {steps_of}")
+    if model in LINEAR_START and facts.exact:
+        rules["linear_start"] = (True, "starts from LR, and ends as their best mean")
+    optimizer = fixed.get("optimizer", "adam")
+    if optimizer == "adam":  # other optimizers need other rates
+        rules["learning_rate"] = _rate(PLANS.get(model, DEEP), facts, model or "a model")
+    if OPTIMIZERS[optimizer].rows_only:
+        rules["l2_rows"] = ("touched", f"{optimizer} updates only the rows of a batch")
+    if facts.vocabulary < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
+        return rules | {"average": (0.99, "average of the latest steps' weights")}
+    large = f"{facts.vocabulary:,} rows of the embedding table"
+    return rules | {
+        "embedding_update": ("lazy", large),
+        "l2_rows": ("touched", large),
+        "average": (0.0, f"none for {large}"),
+    }
+
+
+def model_rules(model: str, facts: Facts) -> dict[str, Rule]:
+    """Rules for a model's settings by its name; none for your own model, whose name is ""."""
+    if model in ("", "lr"):
+        return {}
+    plan = PLANS.get(model, DEEP)
+    found: dict[str, Rule] = {"embedding_std": (plan.std, f"for {model}")}
+    found |= {name: (value, f"of {model} by default") for name, value in SIZES.get(model, {}).items()}
+    if model in NORMALIZED:
+        share = facts.rows / facts.vocabulary
+        found["batch_norm"] = (share >= ROWS_A_VALUE, f"{share:.3g} rows per value")
+    return found
+
+
+def batch_size(rows: int) -> int:
+    """The largest power of 2 with at least 50 steps per epoch, between 32 and 2,048.
+
+    >>> [batch_size(rows) for rows in (100, 9_731, 10_000_000)]
+    [32, 128, 2048]
+    """
+    wanted = max(1, rows // STEPS_AN_EPOCH)
+    return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << (wanted.bit_length() - 1)))
+
+
+def label_scale(deviation: float) -> Rule | None:
+    """The scale of a regression label's targets; None if their standard deviation is about 1.
+
+    >>> label_scale(96_431.0), label_scale(1.12)
+    ((96000.0, "the label's standard deviation is 9.643e+04"), None)
+    """
+    if not deviation or LEAST_DEVIATION <= deviation <= MOST_DEVIATION:
+        return None
+    return (float(f"{deviation:.2g}"), f"the label's standard deviation is {deviation:.4g}")
+
+
+def _rate(plan: Plan, facts: Facts, model: str) -> Rule:
+    few = facts.rows < plan.few
+    rows = f", {facts.rows:,} rows" if plan.few else ""
+    return (plan.slow if few else plan.rate, f"Adam's, for {model}{rows}")
+
+
+def _strengths(model: str, facts: Facts, tables: Mapping[str, int]) -> dict[str, float]:
+    plan = PLANS.get(model, DEEP)
+    prior = plan.prior / facts.pairs if plan.of_pairs else plan.prior
+    return {
+        name: float(f"{(1 / facts.effects if width == 1 else prior) / facts.rows:.4g}")
+        for name, width in tables.items()
+    }
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A setting chosen from the data.
+
+    Args:
+        setting: its path in a recipe, such as `training.batch_size`.
+        value: the value, as a plain value.
+        reason: the rule's reason, with the number that it used: `9,731 rows`.
+    """
+
+    setting: str
+    value: Any
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.words} {self.shown}: {self.reason}"
+
+    @property
+    def words(self) -> str:
+        """The setting's name for display."""
+        return self.setting.partition(".")[2].replace("_", " ").replace(".", " ")
+
+    @property
+    def shown(self) -> str:
+        """The value for display."""
+        return _shown(self.value)
+
+
+class Resolved(NamedTuple):
+    """Complete settings, and those of them that were chosen from the data."""
+
+    model: ModelSettings
+    training: TrainingSettings
+    chosen: tuple[Chosen, ...]
+
+
+def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> Resolved:
+    """Complete settings: those that were not given are chosen by the rules, but for your own model's.
+
+    >>> from fieldwise.layout import Layout
+    >>> from fieldwise.models import FM
+    >>> facts = Facts(layout=Layout.of_sizes([500, 300]), rows=9_731, mean=0.93)
+    >>> found = resolve(FM(embedding_dim=8), TrainingSettings(epochs=3), facts)
+    >>> found.model.embedding_dim, found.training.epochs, found.training.batch_size
+    (8, 3, 128)
+    >>> str(found.chosen[1])
+    'batch size 128: 9,731 rows'
+    """
+    name = model_name(model) if type(model) in MODELS.values() else ""
+    resolved, by_model = _fill(model, model_rules(name, facts), "model")
+    tables = _embeddings(resolved, facts)
+    trained, by_training = _fill(
+        training, training_rules(name, facts, tables, {n: getattr(training, n) for n in given(training)}), "training"
+    )
+    return Resolved(resolved, trained, (*by_model, *by_training))
+
+
+def scaled_labels(schema: Schema, facts: Facts, before: Mapping[str, Label]) -> tuple[Schema, tuple[Chosen, ...]]:
+    """The schema with a scale for each regression label that needs one and has none.
+
+    Args:
+        schema: the schema.
+        facts: facts about the training rows.
+        before: the labels of the warm start's bundle, by name, whose scales are kept.
+
+    >>> from fieldwise.layout import Layout
+    >>> from fieldwise.schema import Categorical
+    >>> schema = Schema(fields=(Categorical("city"),), label=Label("price", task="regression"))
+    >>> facts = Facts(layout=Layout.of_sizes([3]), rows=9, task="regression", deviations=(81_234.0,))
+    >>> scaled, chosen = scaled_labels(schema, facts, {})
+    >>> scaled.label.scale, str(chosen[0])
+    (81000.0, "label scale 81000: the label's standard deviation is 8.123e+04")
+    """
+    labels, chosen = [], []
+    for number, (label, deviation) in enumerate(zip(schema.labels, facts.deviations, strict=True)):
+        if label.task != "regression" or label.scale is not None:
+            labels.append(label)
+            continue
+        rule = label_scale(deviation)
+        if label.name in before:
+            kept = before[label.name].scale
+            rule = None if kept is None else (kept, "of the bundle that training starts from")
+        if rule is None:
+            labels.append(label)
+            continue
+        labels.append(dataclasses.replace(label, scale=rule[0]))
+        where = "label" if number == 0 else f"more_labels.{number - 1}"
+        chosen.append(Chosen(f"schema.{where}.scale", *rule))
+    return dataclasses.replace(schema, label=labels[0], more_labels=tuple(labels[1:])), tuple(chosen)
+
+
+def sentence_of(chosen: Iterable[Chosen]) -> str:
+    """Choices on one line, with reasons that are numbers from the data.
+
+    >>> sentence_of([Chosen("training.batch_size", 128, "9,731 rows"), Chosen("model.layers", 1, "of this model")])
+    'batch size 128: 9,731 rows; layers 1'
+    """
+    return "; ".join(str(one) if any(map(str.isdigit, one.reason)) else f"{one.words} {one.shown}" for one in chosen)
+
+
+def limit_reached(chosen: Iterable[Chosen], result: History) -> str | None:
+    """A sentence about a training that a limit of epochs ended which nobody has set; None about any other.
+
+    >>> from fieldwise.training.history import Evaluation
+    >>> best = Evaluation(epoch=99.0, learning_rate=0.1, seconds=1.0, metrics={})
+    >>> ended = History(epochs=100, best=best, evaluations=(best,), seconds=1.0, monitor="auc", stopped="epochs")
+    >>> limit_reached([Chosen("training.epochs", 100, "early stopping ends the run")], ended)
+    'CHECK training.epochs: 100 epochs ended the training, the best was epoch 99: more epochs may be better'
+    """
+    if result.stopped != "epochs" or not any(one.setting == "training.epochs" for one in chosen):
+        return None
+    return (
+        f"CHECK training.epochs: {result.epochs} epochs ended the training, the best was epoch "
+        f"{result.best.epoch:.4g}: more epochs may be better"
+    )
+
+
+def _fill(settings: Any, rules: Mapping[str, Rule], where: str) -> tuple[Any, list[Chosen]]:
+    fixed = given(settings)
+    chosen = {name: rule for name, rule in rules.items() if name not in fixed}
+    if not chosen:
+        return settings, []
+    values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.init}
+    filled = parse(type(settings), values | {name: value for name, (value, _) in chosen.items()}, where)
+    return filled, [Chosen(f"{where}.{name}", to_plain(value), reason) for name, (value, reason) in chosen.items()]
+
+
+def _embeddings(model: ModelSettings, facts: Facts) -> dict[str, int]:
+    """The width of every embedding table of the model, by parameter name, without allocating memory."""
+    with torch.device("meta"):
+        network = build_network(model, facts.layout, 0, labels=facts.labels)
+    modules = network.named_modules()
+    tables = {f"{path}.weight": m.weight.shape[1] for path, m in modules if isinstance(m, FieldEmbedding)}
+    names = {name for name, _ in network.named_parameters()}  # a table that two modules share has one name
+    return {name: width for name, width in tables.items() if name in names}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_shown(one)}" for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return " x ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
