@@ -15,7 +15,7 @@ import pytest
 from pieces_lab import assert_equal
 
 from fieldwise.data.prepare.row_fingerprints import digest_rows
-from fieldwise.data.read.chunks import table_bytes
+from fieldwise.data.read.arrow_files import table_bytes
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import FieldwiseError

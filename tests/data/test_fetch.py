@@ -14,8 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.read.fetch import fetch
-from fieldwise.data.read.public import PUBLIC_SETS, PublicSet
+from fieldwise.data.read.public_sets import PUBLIC_SETS, PublicSet, fetch
 from fieldwise.errors import DataError
 from fieldwise.storage.checksums import Checksum
 

@@ -15,8 +15,7 @@ from engines import HereEngine
 from pieces_lab import CASES, ONE_LABEL, SCHEMA, assert_equal, log, prepared, rows_of
 
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fit_field import TextCounts, count_column, quantile_edges
-from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.encode.fitted_fields import TextCounts, Vocabulary, count_column, quantile_edges
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.prepared import (
     Preparation,

@@ -316,7 +316,7 @@ def data_folder(name: str | None = None) -> Path:
         cache = os.environ.get("XDG_CACHE_HOME")
         return (Path(cache) if cache else Path.home() / ".cache") / "fieldwise" / "data"
     if name is not None and not Path(named).is_dir():
-        from fieldwise.data.read.public import PUBLIC_SETS
+        from fieldwise.data.read.public_sets import PUBLIC_SETS
 
         if name in PUBLIC_SETS:
             raise ConfigError(f"the data folder must exist: {named} does not; check FIELDWISE_DATA")

@@ -28,12 +28,11 @@ from fieldwise.data.prepare.prepared import (
     write_prepared,
 )
 from fieldwise.data.prepare.settings import PARTS, PreparationSettings
-from fieldwise.data.read.arrow_files import MappedRows, arrow_library
-from fieldwise.data.read.chunks import Bounds, estimated_bytes, table_bytes
+from fieldwise.data.read.arrow_files import Bounds, MappedRows, arrow_library, estimated_bytes, table_bytes
 from fieldwise.data.read.delimited import TextTypes
 from fieldwise.data.read.file_listing import file_state, is_many, kind_of, suffix_of
 from fieldwise.data.read.lines import naming_lines
-from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import TableLike, as_table, open_files, open_table, raw_pieces
 from fieldwise.data.reports import NO_REPORTS, Reports

@@ -14,17 +14,19 @@ import polars as pl
 import torch
 
 from fieldwise.data.encode.columns import FLOAT32_MAX, as_number, cell_list, cell_text
-from fieldwise.data.encode.fit_field import Counted, count_column, fit_counted
 from fieldwise.data.encode.fitted_fields import (
     MISSING,
     UNKNOWN,
     Bins,
     Cells,
+    Counted,
     Fitted,
     Hashing,
     Scaling,
     Vocabulary,
     bag_cells,
+    count_column,
+    fit_counted,
     number_cells,
     plain_entry,
     read_entry,

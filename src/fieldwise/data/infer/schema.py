@@ -16,8 +16,7 @@ from fieldwise.data.prepare.settings import RandomSplit, SplitColumns, SplitSett
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.chunked_table import Sample, sample_table
 from fieldwise.data.read.lines import renumbering_rows
-from fieldwise.data.read.tables import TableLike, as_table
-from fieldwise.data.read.vectors import is_position, vector_length
+from fieldwise.data.read.tables import TableLike, as_table, is_position, vector_length
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Field, Label, Numeric, Schema
 from fieldwise.schema.ids import Who

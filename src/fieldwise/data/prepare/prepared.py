@@ -21,10 +21,15 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.encoder import Encoder, check_table, column_of
-from fieldwise.data.encode.fit_field import Counted, count_column
-from fieldwise.data.prepare.derived import add_histories, add_target_encoding, check_history, check_target_encoding
+from fieldwise.data.encode.fitted_fields import Counted, count_column
+from fieldwise.data.prepare.derived import (
+    add_histories,
+    add_target_encoding,
+    check_history,
+    check_target_encoding,
+    with_negatives,
+)
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
-from fieldwise.data.prepare.negatives import with_negatives
 from fieldwise.data.prepare.ordering import rank_texts
 from fieldwise.data.prepare.row_fingerprints import count_repeats
 from fieldwise.data.prepare.settings import (
@@ -35,8 +40,7 @@ from fieldwise.data.prepare.settings import (
     SplitSettings,
 )
 from fieldwise.data.prepare.splits import split_table
-from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows
-from fieldwise.data.read.chunks import table_bytes
+from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes
 from fieldwise.data.read.lines import renumbering_rows
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.data.table import EncodedTable, save_chunks

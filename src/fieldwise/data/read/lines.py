@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldwise.data.read.chunks import count_rows
+from fieldwise.data.read.arrow_files import count_rows
 from fieldwise.data.read.delimited import TextFormat
 from fieldwise.data.read.file_listing import find_files, is_many, kind_of
 from fieldwise.errors import DataError, SchemaError
