@@ -226,7 +226,7 @@ def test_counts_in_files_are_those_in_memory(form: Callable[[int], str | int], t
     for start in range(0, len(texts), 50):
         found, counts = np.unique(texts[start : start + 50], return_counts=True)
         for one in (held, moved):
-            one.add(pl.Series(found), counts)
+            one.add(pl.DataFrame({"text": found, "n": counts}))
     assert any(tmp_path.rglob("*.arrow"))
     every, number = np.unique(texts, return_counts=True)
     for one in (held, moved):

@@ -267,13 +267,11 @@ def reports_for(shown: str, *, quiet: bool = False) -> "AbstractContextManager[R
     Errors:
         ConfigError: neither `text` nor `json`.
     """
-    from fieldwise.data.reports import NO_REPORTS, JsonReports, LineReports
+    from fieldwise.data.reports import NO_REPORTS, ShownReports
 
     if shown not in ("text", "json"):
         raise ConfigError(f"--progress must be text or json, found {shown!r}")
-    if shown == "json":
-        return JsonReports()
-    return nullcontext(NO_REPORTS) if quiet else LineReports()
+    return nullcontext(NO_REPORTS) if quiet and shown == "text" else ShownReports(as_json=shown == "json")
 
 
 def callbacks_for(tracker: str | None, *, quiet: bool) -> "Callable[[str], list[Callback]]":

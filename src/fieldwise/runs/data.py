@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -28,7 +27,14 @@ from fieldwise.data.prepare.prepared import (
     write_prepared,
 )
 from fieldwise.data.prepare.settings import PARTS, PreparationSettings
-from fieldwise.data.read.arrow_files import Bounds, MappedRows, arrow_library, estimated_bytes, table_bytes
+from fieldwise.data.read.arrow_files import (
+    Bounds,
+    MappedRows,
+    arrow_library,
+    bytes_per_row,
+    estimated_bytes,
+    table_bytes,
+)
 from fieldwise.data.read.delimited import TextTypes
 from fieldwise.data.read.file_listing import file_state, is_many, kind_of, suffix_of
 from fieldwise.data.read.lines import naming_lines
@@ -57,7 +63,6 @@ LEAST_ROWS = 1_000  # per piece
 MB = 10**6
 PROBE_BYTES = 1 << 20  # of a text, to learn how much memory its rows take
 PACKED = 10
-PLACES, PLACE_ROWS = 16, 256  # of a table, in which the size of rows is estimated
 SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/data_settings.py", "runs/recipe.py")
 FOLDERS = ("data", "schema")
 FILE_BYTES = 1 << 24  # of rows for a machine, about: such pieces are gathered to files of twice to four times as many
@@ -144,7 +149,7 @@ def prepare_recipe(
     reports: Reports | None = None,
     engine: Engine | None = None,
 ) -> Prepared:
-    """Load, split and encode a recipe's data; the encoded columns are mapped from disk.
+    """Load, split and encode a recipe's data; rows from the cache, and those of a large table, are mapped from disk.
 
     Args:
         recipe: its data, schema, split, seed, negatives, history and target encoding are used.
@@ -196,30 +201,18 @@ def _title(recipe: Recipe, prepared: Prepared) -> str:
 
 
 def _prepared_anew(recipe: Recipe, data_dir: Path, cache: Cache | None = None) -> tuple[Prepared, bool]:
-    """Prepared data of a table in memory, and whether the disk of the cache has room for them."""
+    """Prepared data of a table in memory, and whether the disk of the cache, if there is one, has room for them."""
     frame = load_frame(recipe.data, data_dir)
-    fits = _check_disk(recipe.schema, frame, cache)
+    fits = cache is not None and _fits(recipe.schema, frame, cache)
     with _naming_lines(recipe.data):
         return _prepare(recipe, frame), fits
 
 
-def _check_disk(schema: Schema, frame: pl.DataFrame, cache: Cache | None) -> bool:
-    """Whether the disk of the cache has room for an entry; without a cache, true.
-
-    Errors:
-        DataError: the encoded rows do not fit on the disk of temporary files, where they are mapped.
-    """
+def _fits(schema: Schema, frame: pl.DataFrame, cache: Cache) -> bool:
+    """Whether the disk of the cache has room for an entry."""
     numbers = sum(f.cell == "number" for f in schema.fields)
     encoded = 4 * frame.height * (len(schema.fields) + numbers + len(schema.labels))
-    place = Path(tempfile.gettempdir())
-    if lacking := _lacking(place, encoded):
-        raise DataError(
-            f"preparing this table needs at least {lacking}: free some space, or set TMPDIR to a folder on another disk"
-        )
-    if cache is None:
-        return True
-    copies = 2 if _existing(cache.folder).stat().st_dev == place.stat().st_dev else 1  # with the mapped one
-    if lacking := _lacking(cache.folder, copies * encoded + table_bytes(frame)):
+    if lacking := _lacking(cache.folder, encoded + table_bytes(frame)):
         cache.note(f"not stored in the cache: that needs {lacking}")
     return not lacking
 
@@ -239,10 +232,8 @@ def _preparation(recipe: Recipe, **more: Any) -> Preparation:
 
 
 def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
-    """Prepared data of a table in memory; the encoded rows are mapped."""
-    # A mapping outlives its file's name; on systems that keep mapped files, their temporary folder is cleaned later.
-    with scratch_folder() as folder:
-        return _preparation(recipe, folder=folder).run(lambda _: MappedRows(frame=frame))
+    """Prepared data of a table in memory."""
+    return _preparation(recipe).run(lambda _: MappedRows(frame=frame))
 
 
 def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
@@ -308,7 +299,7 @@ class LargeTable:
         Errors:
             DataError: the memory does not hold a useful piece.
         """
-        row = max(1.0, _row_bytes(frame))
+        row = max(1.0, bytes_per_row(frame))
         rows = int(self.memory / PIECES / row)
         if rows < min(LEAST_ROWS, frame.height):
             least = min(LEAST_ROWS, frame.height) * row * PIECES
@@ -392,15 +383,6 @@ def _bytes_of_text(data: DataSettings, files: Sequence[Path]) -> float:
         letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
         return TextTypes().add(piece).estimated_size() / (letters + piece.height * piece.width) * whole
     return 0.0
-
-
-def _row_bytes(frame: pl.DataFrame) -> float:
-    """The memory that a row takes, about: of a long table the mean over rows in several places."""
-    if frame.height <= PLACES * PLACE_ROWS:
-        return frame.estimated_size() / max(1, frame.height)
-    starts = range(0, frame.height - PLACE_ROWS + 1, (frame.height - PLACE_ROWS) // (PLACES - 1))
-    sizes = [frame[start : start + PLACE_ROWS].estimated_size() for start in starts]
-    return sum(sizes) / (len(sizes) * PLACE_ROWS)
 
 
 def _lacking(place: Path, needed: float) -> str:

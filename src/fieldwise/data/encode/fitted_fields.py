@@ -400,11 +400,10 @@ class TextCounts:
         self._counts, self._added, self._waiting = EMPTY, [EMPTY], 0
         self._files: list[list[Path]] = [[] for _ in range(SHARDS)]
 
-    def add(self, texts: pl.Series, counts: np.ndarray) -> None:
-        """Add texts with their counts."""
-        found = pl.DataFrame({"text": texts, "n": counts.astype(np.int64)}).filter(pl.col("n") > 0)
-        self._added.append(found)
-        self._waiting += found.height
+    def add(self, counts: pl.DataFrame) -> None:
+        """Add texts with their counts `n`."""
+        self._added.append(counts)
+        self._waiting += counts.height
         if self._waiting > max(self._counts.height, self._most // 8):
             self._merge()
         if self._folder is not None and self._counts.height > self._most:
@@ -469,13 +468,17 @@ def count_column(f: Field, column: pl.Series, *, first_row: int = 0) -> Counted:
             numbers = as_number(column, what, form=f.number_format).drop_nulls()
         values = pl.DataFrame({"number": numbers if _has_statistics(f) else numbers.clear()})
         return Counted(rows=len(column), present=len(numbers), values=values)
-    if isinstance(f, Categorical):
-        texts, often = _counted(column)
+    if isinstance(f, Categorical) and column.dtype in INTEGERS:
+        # Integers are cheaper to count than their texts, which are made when all are counted.
+        values = column.rename("text").value_counts(name="n").drop_nulls("text").cast(pl.Int64)
     else:
-        cells = code_texts(as_list(column, f.separator).list.explode(empty_as_null=True))
-        texts, often = cells.texts, cells.counts()
-    values = pl.DataFrame({"text": texts, "n": often.astype(np.int64)}).filter(pl.col("n") > 0)
-    present = int(often.sum())
+        cells = (
+            coded(column)
+            if isinstance(f, Categorical)
+            else code_texts(as_list(column, f.separator).list.explode(empty_as_null=True))
+        )
+        values = pl.DataFrame({"text": cells.texts, "n": cells.counts()}).filter(pl.col("n") > 0)
+    present = int(values.get_column("n").sum())
     return Counted(rows=len(column), present=present, values=values if f.hash_buckets is None else values.clear())
 
 
@@ -488,7 +491,7 @@ def fit_counted(f: Field, pieces: Iterable[Counted], scratch: Scratch) -> Fitted
         if isinstance(f, Numeric):
             numbers.add(piece.values.get_column("number").to_numpy())
         else:
-            counts.add(piece.values.get_column("text"), piece.values.get_column("n").to_numpy())
+            counts.add(piece.values)
     if not present:
         raise DataError(
             f"a field needs values to learn from: column {f.column!r} (field {f.name!r}) is null or empty in all "
@@ -501,18 +504,6 @@ def fit_counted(f: Field, pieces: Iterable[Counted], scratch: Scratch) -> Fitted
     kept, rare = counts.at_least(f.min_count)
     kept = kept.with_columns(pl.col("text").cast(pl.String)).sort("n", "text", descending=[True, False])
     return Vocabulary(values=tuple(kept.get_column("text").to_list()), rare=rare)
-
-
-def _counted(column: pl.Series) -> tuple[pl.Series, np.ndarray]:
-    """The values of a column as text, or as 64-bit integers, not necessarily different, and how many cells hold each.
-
-    Integers are cheaper to count than their texts, which are made when all are counted.
-    """
-    if column.dtype not in INTEGERS:
-        cells = coded(column)
-        return cells.texts, cells.counts()
-    found = column.rename("value").value_counts(name="n").drop_nulls("value")
-    return found.get_column("value").cast(pl.Int64), found.get_column("n").to_numpy()
 
 
 def _fit_numeric(f: Numeric, number: np.ndarray, scratch: Scratch) -> Scaling | Bins:

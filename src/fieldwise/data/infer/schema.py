@@ -12,7 +12,7 @@ from fieldwise.data.infer.entities import Entities, find_entities
 from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time, looks_like_a_calendar
 from fieldwise.data.infer.label import CLOSE, LEAST_ROWS, LabelCandidate, choose_label, guess_label, label_by_place
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
-from fieldwise.data.prepare.settings import RandomSplit, SplitColumns, SplitSettings, TimeSplit
+from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.chunked_table import Sample, sample_table
 from fieldwise.data.read.lines import renumbering_rows
@@ -59,7 +59,7 @@ def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings, only_positi
     """The reason why a split does not work, or an empty text."""
     try:
         with renumbering_rows(rows.kept):
-            parts = split_table(rows.frame, split, SplitColumns.of(schema), y=rows.main)
+            parts = split_table(rows.frame, split, schema, y=rows.main)
     except DataError as e:
         return str(e)
     if schema.label.task == "binary" and not only_positives:

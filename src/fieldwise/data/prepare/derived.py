@@ -46,7 +46,7 @@ def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings
             f"a field must read the histories: the schema has none of column {settings.column!r}; add {{ kind = "
             f'"sequence", name = "{settings.column}", shares = NAME_OF_THE_ITEM_FIELD }}'
         )
-    order_values(frame, order, "order", schema.time_format if order == schema.time else None, scratch)
+    order_values(frame, order, "order", schema.format_of(order), scratch)
     return order
 
 

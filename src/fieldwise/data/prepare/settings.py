@@ -169,30 +169,6 @@ class PreparationSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitColumns:
-    """The schema's columns that a split goes by where its settings name none.
-
-    Args:
-        time: column that orders rows.
-        user: column of users.
-        time_format: of the time, where it is text of dates.
-    """
-
-    time: str | None = None
-    user: str | None = None
-    time_format: str | None = None
-
-    @classmethod
-    def of(cls, schema: Schema) -> "SplitColumns":
-        """Those of a schema; its group stands for users where it does not say who they are."""
-        return cls(time=schema.time, user=schema.user or schema.group, time_format=schema.time_format)
-
-    def format_of(self, name: str) -> str | None:
-        """The format of a column that orders rows."""
-        return self.time_format if name == self.time else None
-
-
-@dataclass(frozen=True, kw_only=True)
 class SplitKind:
     """Base of the settings of a split, which have a field `kind`, the name in recipes."""
 

@@ -315,6 +315,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 _PROBE = 1_000  # rows
 _SMALL = 1 << 20  # bytes that any piece may take
+_PLACES, _PLACE_ROWS = 16, 256  # of a table, in which the size of rows is estimated
 _ROW_GROUPS = 1 << 26  # bytes of row groups that are read at once
 _VIEW, _SHORT = 16, 12  # bytes of a text's entry, and of a text that lies in it
 _TEXT, _PACKED = 6, 10  # bytes in memory per byte of plain text, at most about; of unpacked per packed text
@@ -389,11 +390,16 @@ def estimated_bytes(path: Path) -> float:
     with _explained(path):
         if _is_stream(path):
             return 2.0 * path.stat().st_size
-        return count_rows(path) * _row_bytes(_scan(path).head(_PROBE).collect())
+        return count_rows(path) * bytes_per_row(_scan(path).head(_PROBE).collect())
 
 
-def _row_bytes(frame: pl.DataFrame) -> float:
-    return frame.estimated_size() / max(1, frame.height)
+def bytes_per_row(frame: pl.DataFrame) -> float:
+    """The memory that a row takes, about: of a long table the mean over rows in several places."""
+    if frame.height <= _PLACES * _PLACE_ROWS:
+        return frame.estimated_size() / max(1, frame.height)
+    starts = range(0, frame.height - _PLACE_ROWS + 1, (frame.height - _PLACE_ROWS) // (_PLACES - 1))
+    sizes = [frame[start : start + _PLACE_ROWS].estimated_size() for start in starts]
+    return sum(sizes) / (len(sizes) * _PLACE_ROWS)
 
 
 def binary_schema(path: Path) -> pl.Schema:
@@ -440,7 +446,7 @@ def binary_chunks(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl
                 frame = pl.DataFrame(batch)
                 bounds.check(frame, path)
                 frame = frame.select(columns)
-                yield from frame.iter_slices(_rows(bounds, _row_bytes(frame)))
+                yield from frame.iter_slices(_rows(bounds, bytes_per_row(frame)))
 
 
 def _parquet_pieces(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
@@ -472,7 +478,7 @@ def _row_spans(lengths: list[int], bounds: Bounds, path: Path, row_bytes: float)
 
     A row has `row_bytes` in the file before compression, in the mean.
     """
-    row = max(row_bytes, _row_bytes(_scan(path).head(_PROBE).collect()))
+    row = max(row_bytes, bytes_per_row(_scan(path).head(_PROBE).collect()))
     most = int(min(8 * bounds.piece_bytes, _ROW_GROUPS) / row)
     if not lengths or max(lengths) > most:
         return None
@@ -503,7 +509,7 @@ def _readable(dtype: pl.DataType) -> bool:
 def _parquet_slices(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
     """The rows by slices, for each of which polars reads a row group again."""
     rows, at = _scan(path).select(columns), 0
-    step = _rows(bounds, _row_bytes(rows.head(_PROBE).collect()))
+    step = _rows(bounds, bytes_per_row(rows.head(_PROBE).collect()))
     while (piece := rows.slice(at, step).collect()).height:
         yield piece
         at += piece.height
