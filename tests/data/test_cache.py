@@ -23,7 +23,7 @@ from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.storage.artifact import seal
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
-from fieldwise.storage.checksums import WordSums, word_sums
+from fieldwise.storage.files import WordSums, word_sums
 
 
 @pytest.fixture

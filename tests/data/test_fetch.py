@@ -16,7 +16,7 @@ import pytest
 
 from fieldwise.data.read.public_sets import PUBLIC_SETS, PublicSet, fetch
 from fieldwise.errors import DataError
-from fieldwise.storage.checksums import Checksum
+from fieldwise.storage.files import Checksum
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 

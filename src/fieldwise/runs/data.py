@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -48,7 +47,7 @@ from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.storage.cache import Cache
-from fieldwise.storage.checksums import file_digest
+from fieldwise.storage.files import file_digest
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import arrays_returned
 from fieldwise.storage.scratch import Scratch
@@ -170,14 +169,16 @@ def prepare_recipe(
         inputs, large = None, None  # loading the table says what is absent
     if cache is None or inputs is None:
         if large is None:
-            return _prepared_anew(recipe, data_dir)[0]
+            return _prepare(recipe, load_frame(recipe.data, data_dir), recipe.data.path)
         with scratch_folder() as folder:  # whose files have no names any more afterwards
             return large.prepared(recipe, data_dir, folder, folder.parent)
     key = data_key(data_settings(recipe), inputs)
     if (found := cache.get(key, read_prepared)) is not None:
         return found if large is None else large.bounded(found, cache.folder)
     if large is None:
-        prepared, fits = _prepared_anew(recipe, data_dir, cache)
+        frame = load_frame(recipe.data, data_dir)
+        fits = _fits(recipe.schema, frame, cache)
+        prepared = _prepare(recipe, frame, recipe.data.path)
         if fits and inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
             cache.put(key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder))
         return prepared
@@ -200,14 +201,6 @@ def _title(recipe: Recipe, prepared: Prepared) -> str:
     return f"{short}, {counts} rows"
 
 
-def _prepared_anew(recipe: Recipe, data_dir: Path, cache: Cache | None = None) -> tuple[Prepared, bool]:
-    """Prepared data of a table in memory, and whether the disk of the cache, if there is one, has room for them."""
-    frame = load_frame(recipe.data, data_dir)
-    fits = cache is not None and _fits(recipe.schema, frame, cache)
-    with _naming_lines(recipe.data):
-        return _prepare(recipe, frame), fits
-
-
 def _fits(schema: Schema, frame: pl.DataFrame, cache: Cache) -> bool:
     """Whether the disk of the cache has room for an entry."""
     numbers = sum(f.cell == "number" for f in schema.fields)
@@ -217,13 +210,6 @@ def _fits(schema: Schema, frame: pl.DataFrame, cache: Cache) -> bool:
     return not lacking
 
 
-def _naming_lines(data: DataSettings) -> AbstractContextManager[None]:
-    """A context in which errors about rows of a user's text file name its lines."""
-    if data.path is None:
-        return nullcontext()
-    return naming_lines(Path(data.path), data.text)
-
-
 def _preparation(recipe: Recipe, **more: Any) -> Preparation:
     add = PreparationSettings(
         negatives=recipe.negatives, history=recipe.history, target_encoding=recipe.target_encoding
@@ -231,9 +217,10 @@ def _preparation(recipe: Recipe, **more: Any) -> Preparation:
     return Preparation(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=add, **more)
 
 
-def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
-    """Prepared data of a table in memory."""
-    return _preparation(recipe).run(lambda _: MappedRows(frame=frame))
+def _prepare(recipe: Recipe, frame: pl.DataFrame, path: str | None = None) -> Prepared:
+    """Prepared data of a table in memory; errors about its rows name the lines of the file, if it was read from one."""
+    with naming_lines(path, recipe.data.text):
+        return _preparation(recipe).run(lambda _: MappedRows(frame=frame))
 
 
 def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
@@ -341,7 +328,7 @@ class LargeTable:
             bounds = Bounds.within(self.memory // IN_MEMORY, IN_MEMORY)
             return open_files(recipe.data.files, recipe.data.text, bounds, scratch, self.reports)
 
-        with _naming_lines(recipe.data), arrays_returned():
+        with naming_lines(recipe.data.path, recipe.data.text), arrays_returned():
             return self.bounded(preparation.run(source), place)  # all rows are mapped: the files will have other names
 
 
@@ -387,13 +374,9 @@ def _bytes_of_text(data: DataSettings, files: Sequence[Path]) -> float:
 
 def _lacking(place: Path, needed: float) -> str:
     """The space that is needed and what the disk of a place has; empty if that is enough."""
-    free = shutil.disk_usage(_existing(place)).free
+    there = next(path for path in (place.absolute(), *place.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
     return f"{_size(needed)} of disk, and {place} has {_size(free)} free" if needed > free else ""
-
-
-def _existing(place: Path) -> Path:
-    """A place, or the nearest folder above it that exists."""
-    return next(path for path in (place.absolute(), *place.absolute().parents) if path.exists())
 
 
 def _size(number: float) -> str:

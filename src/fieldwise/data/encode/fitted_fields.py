@@ -280,23 +280,20 @@ class Cells:
     lengths: np.ndarray | None = None
 
 
-def single_cells(f: Field, fitted: Fitted, column: pl.Series) -> Cells:
-    """Encode a column with one value per cell."""
+def encode_column(f: Field, fitted: Fitted, column: pl.Series) -> Cells:
+    """Encode a field's column."""
     if isinstance(fitted, (Scaling, Bins)):
         what = f"column {f.column!r} (field {f.name!r})"
         form = f.number_format if f.cell == "number" else None
-        return number_cells(f, fitted, with_nan(as_number(column, what, form=form)))
+        return number_cells(f, fitted, as_number(column, what, form=form).fill_null(float("nan")).to_numpy())
+    if f.cell == "list":
+        return _bag_cells(f, fitted, column)
     if column.dtype == pl.String:
         return Cells(fitted.ids(as_text(column)))
     if isinstance(fitted, Vocabulary) and column.dtype in INTEGERS:
         return Cells(fitted.ids_of_integers(column))
     cells = coded(column)
     return Cells(cells.look_up(fitted.ids(cells.texts), MISSING))
-
-
-def with_nan(number: pl.Series) -> np.ndarray:
-    """The result of `as_number`, with NaN for null."""
-    return number.fill_null(float("nan")).to_numpy()
 
 
 def number_cells(f: Field, fitted: Scaling | Bins, given: np.ndarray) -> Cells:
@@ -309,7 +306,7 @@ def number_cells(f: Field, fitted: Scaling | Bins, given: np.ndarray) -> Cells:
     return Cells(np.where(absent, np.int32(MISSING), np.int32(1)), numbers=scaled)
 
 
-def bag_cells(f: ListField, fitted: Vocabulary | Hashing, column: pl.Series) -> Cells:
+def _bag_cells(f: ListField, fitted: Vocabulary | Hashing, column: pl.Series) -> Cells:
     """Encode a bag or sequence column; a sequence keeps its newest `max_length` values, in order."""
     known = _distinct_ids(f, fitted, column)
     lists = as_list(column, f.separator) if known is None else column

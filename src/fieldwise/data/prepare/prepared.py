@@ -47,8 +47,7 @@ from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Field, Schema
 from fieldwise.storage.arrays import arrow_bytes, map_array, write_array
-from fieldwise.storage.checksums import file_digest
-from fieldwise.storage.files import cannot_write, disk_is_full, write_atomically
+from fieldwise.storage.files import cannot_write, disk_is_full, file_digest, write_atomically
 from fieldwise.storage.folders import LOCK, sync_tree
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
 from fieldwise.storage.threads import ahead

@@ -188,10 +188,10 @@ def split_table(
 
 def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None, scratch: Scratch) -> np.ndarray:
     """The part of each row [N], int8: 0 train, 1 valid, 2 test."""
-    name = settings.column or (schema and schema.time)
+    name = settings.column or (None if schema is None else schema.time)
     if name is None:
         raise DataError("a time split needs a time column: give the split's column or the schema's time")
-    values = order_values(frame, name, "time", schema and schema.format_of(name), scratch)
+    values = order_values(frame, name, "time", None if schema is None else schema.format_of(name), scratch)
     ordered = scratch.copy(values)
     ordered.sort()
     if few := few_values(ordered, 3):
@@ -206,12 +206,12 @@ def _by_user(
     frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema | None, scratch: Scratch
 ) -> tuple[np.ndarray, int]:
     """The part of each row [N], and how many users have too few rows to be held out."""
-    user = settings.user or (schema and (schema.user or schema.group))
-    order = settings.order or (schema and schema.time)
+    user = settings.user or (None if schema is None else schema.user or schema.group)
+    order = settings.order or (None if schema is None else schema.time)
     if user is None or order is None:
         missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
         raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
-    values = order_values(frame, order, "order", schema and schema.format_of(order), scratch)
+    values = order_values(frame, order, "order", None if schema is None else schema.format_of(order), scratch)
     if user not in frame.columns:
         raise DataError(
             f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"

@@ -18,8 +18,7 @@ import polars as pl
 from fieldwise.data.read.delimited import ByteSource, read_delimited, read_lines
 from fieldwise.data.read.libfm import read_libfm
 from fieldwise.errors import DataError
-from fieldwise.storage.checksums import Checksum
-from fieldwise.storage.files import write_atomically
+from fieldwise.storage.files import Checksum, write_atomically
 
 
 def find(folder: Path, *names: str) -> Path | None:
