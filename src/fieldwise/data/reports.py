@@ -8,8 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from fieldwise.storage.memory import number_in
+
 EVERY = 5.0  # seconds between two lines
-STATUS = Path("/proc/self/status")
 
 
 class Reports:
@@ -115,11 +116,8 @@ def _sentence(state: dict[str, Any]) -> str:
 
 def memory_mib() -> float | None:
     """Memory of this process in MiB: anonymous memory on Linux, elsewhere the peak so far; None on Windows."""
-    if STATUS.exists():
-        for line in STATUS.read_text().splitlines():
-            if line.startswith("RssAnon"):
-                return int(line.split()[1]) / 1024
-    return peak_mib()
+    anonymous = number_in(Path("/proc/self/status"), r"^RssAnon:\s*(\d+)")
+    return peak_mib() if anonymous is None else anonymous / 1024
 
 
 def peak_mib() -> float | None:

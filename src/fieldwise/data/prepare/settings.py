@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Union
 
 from fieldwise.errors import ConfigError
 from fieldwise.schema import Schema
 
 Part = Literal["train", "valid", "test"]
 PARTS = ("train", "valid", "test")
-Self = TypeVar("Self", bound="_IdColumns")
 
 
 class _IdColumns:
@@ -21,7 +20,7 @@ class _IdColumns:
     _section: ClassVar[str]  # of a recipe, for messages
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
-    def of_schema(self: Self, schema: Schema) -> Self:
+    def of_schema(self, schema: Schema) -> Self:
         """The same with the schema's columns of users and items, where they were left out."""
         return replace(self, user=self.user or schema.user, item=self.item or schema.item)
 

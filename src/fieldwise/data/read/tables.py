@@ -272,7 +272,7 @@ def open_files(
     states = file_states(files)
     reports.begin("reading rows")
     types = TextTypes() if kind_of(files[0]) == "delimited text" else None
-    rows, lengths = _Rows(folder, bounds, "rows"), VectorLengths()
+    rows, lengths = _Rows(folder, bounds), VectorLengths()
     for path, piece in raw_pieces(files, text, bounds):
         reports.add(piece.height)
         bounds.check(piece, path)
@@ -280,8 +280,9 @@ def open_files(
         rows.add(as_lists(piece) if types is None else types.add(piece, path))
     if types is not None and rows.differ:  # a later value has changed a type
         reports.begin("reading rows again", rows.read)
-        rows.remove()
-        rows = _Rows(folder, bounds, "typed")
+        if folder is not None:
+            shutil.rmtree(folder / "rows", ignore_errors=True)
+        rows = _Rows(folder, bounds)
         for _, piece in raw_pieces(files, text, bounds):
             reports.add(piece.height)
             rows.add(types.typed(piece))
@@ -333,15 +334,18 @@ def _libfm_pieces(files: Sequence[Path], bounds: Bounds) -> Iterator[tuple[Path,
 
 
 class _Rows:
-    """Rows that are held in memory while they fit, else written to a folder."""
+    """Rows that are held in memory, or within bounds written to a folder."""
 
-    def __init__(self, folder: Path | None, bounds: Bounds, name: str) -> None:
-        self._folder, self._bounds, self._name = folder, bounds, name
+    def __init__(self, folder: Path | None, bounds: Bounds) -> None:
+        self._folder, self._writer, self.read = folder, None, 0
         self._held: list[pl.DataFrame] = []
-        self._size, self.read = 0, 0
         self._empty: pl.DataFrame | None = None
-        self._writer: RowsWriter | None = None
         self._schemas: list[pl.Schema] = []
+        if bounds.bounded:
+            arrow_library()
+            assert folder is not None, "what is written needs a place"
+            gather = max(bounds.piece_bytes, min(GATHERED, int(bounds.memory // _FILES)))
+            self._writer = RowsWriter(folder / "rows", gather=gather)
 
     def add(self, piece: pl.DataFrame) -> None:
         if self._empty is None:
@@ -357,44 +361,27 @@ class _Rows:
             self._writer.add(piece)
         else:
             self._held.append(piece)
-            self._size += int(piece.estimated_size())
-            if self._size > self._bounds.memory / 2:  # they will be copied into one
-                self._spill()
-
-    def _spill(self) -> None:
-        assert self._folder is not None
-        arrow_library()
-        gather = max(self._bounds.piece_bytes, min(GATHERED, int(self._bounds.memory // _FILES)))
-        self._writer = RowsWriter(self._folder / self._name, gather=gather)
-        for piece in self._held:
-            self._writer.add(piece)
-        self._held = []
 
     @property
     def differ(self) -> bool:
         """Whether the pieces have different types."""
         return len(self._schemas) > 1
 
-    def remove(self) -> None:
-        """Remove what has been written."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder / self._name, ignore_errors=True)
-
     def finish(self) -> MappedRows:
         assert self._empty is not None
-        if self._writer is not None:
-            return MappedRows.of(self._writer.finish())
-        return MappedRows(frame=pl.concat(self._held, rechunk=self._bounds.bounded) if self._held else self._empty)
+        if self._writer is not None and (paths := self._writer.finish()):
+            return MappedRows.of(paths)
+        return MappedRows(frame=pl.concat(self._held, rechunk=False) if self._held else self._empty)
 
     def with_columns(self, found: MappedRows, made: Mapping[str, pl.Expr]) -> MappedRows:
         """The finished table with more columns, which are mapped if it is."""
         if not made:
             return found
-        if self._writer is None or self._folder is None:
+        if self._folder is None or not found.files:
             return MappedRows(frame=found.frame.with_columns(made.values()))
         writer = RowsWriter(self._folder / "positions", gather=0)  # a chunk for every chunk of the table
-        for path in self._writer.paths:
-            writer.add(map_rows([path]).select(made.values()))
+        for file in found.files:
+            writer.add(map_rows([file.path]).select(made.values()))
         return MappedRows(frame=found.frame.hstack(map_rows(writer.finish())))
 
 
