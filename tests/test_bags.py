@@ -105,7 +105,7 @@ def test_bags_are_gathered_in_one_place():
         {path.relative_to(src).as_posix() for path in src.rglob("*.py") if name in path.read_text()}
         for name in ("bag_offsets", "bag_segments")
     )
-    assert offsets == {"data/table.py", "data/windows.py"}, "an encoded table and a window of its rows hold them"
+    assert offsets == {"data/table.py"}, "an encoded table and a window of its rows hold them"
     exported = {"bundle/export.py", "bundle/standalone.py"}
     pooled = {"layers/embedding.py", "models/din.py"}
     assert segments == {"layout.py", "scoring/candidates.py", "testing/data.py"} | pooled | exported

@@ -16,6 +16,7 @@ from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe, recipe_names
+from fieldwise.storage.cache import Cache
 
 SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=1"]
 
@@ -150,8 +151,10 @@ def test_metrics_of_the_validation_rows_are_those_of_the_best_epoch():
     assert sigmoid(logit) == pytest.approx(run.bundle.predict(prepared.valid.frame))
 
 
-def test_encoded_columns_are_mapped_from_disk():
-    prepared = prepare_recipe(load_recipe("simulated/afm", ["data.rows=3000"]), Path())
+def test_encoded_columns_of_the_cache_are_mapped_from_disk(tmp_path):
+    recipe, cache = load_recipe("simulated/afm", ["data.rows=3000"]), Cache(folder=tmp_path)
+    prepare_recipe(recipe, Path(), cache=cache)
+    prepared = prepare_recipe(recipe, Path(), cache=cache)
     for part in (prepared.train, prepared.valid, prepared.test):
         for array in (part.table.ids, part.table.bag_ids, part.table.bag_offsets, part.table.y):
             base = array

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling, RandomSplit, TimeSplit
-from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.errors import ConfigError, FieldwiseError, SchemaError
 from fieldwise.models import AFM, FM, MODELS
 from fieldwise.models.build import build_network, model_from_dict, model_name, model_to_dict

@@ -20,7 +20,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.read import chunked_table
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import as_table, write_table
-from fieldwise.data.reports import JsonReports
+from fieldwise.data.reports import ShownReports
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.models.build import build_network, model_from_dict
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema
@@ -83,7 +83,7 @@ def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reports_are_told_all_rows(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path, kind: str) -> None:
     write_table(rows, tmp_path / f"rows.{kind}")
     out = io.StringIO()
-    with JsonReports(out=out) as reports:
+    with ShownReports(as_json=True, out=out) as reports:
         score_file(bundle, tmp_path / f"rows.{kind}", tmp_path / "out.parquet", reports=reports)
     told = json.loads(out.getvalue())
     assert (told["phase"], told["rows"], told["rows_total"]) == ("prediction", 101, 101)

@@ -14,7 +14,7 @@ import polars as pl
 
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling, RandomSplit, SplitSettings
-from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
 from fieldwise.schema import Categorical, Label, Role, Schema
 

@@ -22,7 +22,7 @@ from fieldwise.cli import demo as demo_module
 from fieldwise.cli import run
 from fieldwise.cli.app import app
 from fieldwise.cli.next import command, command_name
-from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.estimator.recommender import Recommender
 from fieldwise.models import FM
 from fieldwise.runs.data import prepare_recipe
@@ -548,7 +548,7 @@ def test_fetch_makes_its_folder(fieldwise, monkeypatch, tmp_path):
         progress(1, 2)
         return [folder / "file"]
 
-    monkeypatch.setattr("fieldwise.data.read.fetch.fetch", fetched)
+    monkeypatch.setattr("fieldwise.data.read.public_sets.fetch", fetched)
     monkeypatch.setenv("FIELDWISE_DATA", "new/sets")
     code, out, _ = fieldwise("data", "fetch", "adult")
     assert (code, out) == (0, "new/sets/file\n")

@@ -1,7 +1,6 @@
 """What goes wrong around a run: folders for files, disks, two runs in one place, Ctrl-C, tables of next to nothing."""
 
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -137,19 +136,6 @@ def test_ctrl_c_before_there_is_a_model(fieldwise, recipe, monkeypatch, stage):
     assert (code, out) == (130, "")
     assert err.splitlines()[-1] == "fieldwise: interrupted"
     assert not Path("b").exists()
-
-
-@pytest.mark.parametrize("cache", ["cache", "off"])
-def test_a_disk_too_small_for_the_encoded_rows_is_told_before_work(fieldwise, recipe, tmp_path, monkeypatch, cache):
-    place = tmp_path / cache  # on the same disk: the tests' folder of temporary files is another one
-    monkeypatch.setenv("FIELDWISE_CACHE", "off" if cache == "off" else str(place))
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000))
-    prepared = []
-    monkeypatch.setattr("fieldwise.runs.data.Preparation.run", lambda *_, **__: prepared.append(1))
-    code, _, err = fieldwise("train", recipe, "--out", "b", "--quiet")
-    assert code == 2
-    assert re.search(r"needs at least \d+ MB of disk, and .* has 0 MB free: free some space, or set TMPDIR", err)
-    assert not prepared
 
 
 def test_a_disk_too_small_for_the_cache_is_told_before_work(fieldwise, done, recipe, monkeypatch):

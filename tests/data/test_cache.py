@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import tempfile
 from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from pieces_lab import assert_equal
 
 from fieldwise.data.prepare.row_fingerprints import digest_rows
-from fieldwise.data.read.chunks import table_bytes
+from fieldwise.data.read.arrow_files import table_bytes
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import FieldwiseError
@@ -24,7 +23,7 @@ from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.storage.artifact import seal
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
-from fieldwise.storage.checksums import WordSums, word_sums
+from fieldwise.storage.files import WordSums, word_sums
 
 
 @pytest.fixture
@@ -152,19 +151,15 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
     assert cache.entries() == []
 
 
-@pytest.mark.parametrize("other", [False, True])
-def test_mapped_rows_on_another_disk_take_no_room_of_the_cache(
-    other: bool, cache: Cache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fits", [False, True])
+def test_the_cache_takes_the_room_of_the_raw_and_the_encoded_rows(
+    fits: bool, cache: Cache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded = 4 * 600 * 14  # bytes: 14 cells, numbers and labels in each row
-    free = table_bytes(as_table(Path(recipe.data.path or ""))) + 1.5 * encoded
-    device = -1 if other else Path(tempfile.gettempdir()).stat().st_dev
-    monkeypatch.setattr(
-        "fieldwise.runs.data._existing", lambda _: SimpleNamespace(stat=lambda: SimpleNamespace(st_dev=device))
-    )
+    free = table_bytes(as_table(Path(recipe.data.path or ""))) + encoded - (not fits)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     prepare_recipe(recipe, Path(), cache=cache)
-    assert len(cache.entries()) == other
+    assert len(cache.entries()) == fits
 
 
 def test_rows_of_a_given_table_are_no_lines_of_the_recipes_file(recipe: Recipe) -> None:

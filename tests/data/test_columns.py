@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fieldwise.data.encode import encoder as encoder_module
 from fieldwise.data.encode.columns import WHITE, as_list, as_number, as_text, cell_list, cell_text, coded, stable_hash
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fitted_fields import MULTIPLIER, Vocabulary, single_cells
+from fieldwise.data.encode.fitted_fields import MULTIPLIER, Vocabulary, encode_column
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.storage import threads
@@ -273,7 +273,7 @@ def test_keys_that_begin_at_one_place_are_all_found() -> None:
     inverse = pow(int(MULTIPLIER), -1, 2**64)
     keys = np.array([k * inverse % 2**64 for k in range(40)], dtype=np.uint64).view(np.int64)
     fitted = Vocabulary(values=tuple(map(str, keys[:30].tolist())))
-    assert single_cells(Categorical("c"), fitted, pl.Series(keys)).ids.tolist() == [*range(2, 32), *[1] * 10]
+    assert encode_column(Categorical("c"), fitted, pl.Series(keys)).ids.tolist() == [*range(2, 32), *[1] * 10]
 
 
 VALUES = ("7", "-3", "007", "+5", "1.0", "x", "", "9223372036854775807", "9223372036854775808", "12", "0", "-0")
@@ -289,7 +289,7 @@ def test_integers_have_the_ids_of_their_texts(kind: type[pl.DataType]) -> None:
     column = pl.Series("c", cells, dtype=kind)
     place = {value: row for row, value in enumerate(VALUES, 2)} | {None: 0}
     wanted = [place.get(None if cell is None else str(cell), 1) for cell in cells]
-    assert single_cells(Categorical("c"), Vocabulary(values=VALUES), column).ids.tolist() == wanted
+    assert encode_column(Categorical("c"), Vocabulary(values=VALUES), column).ids.tolist() == wanted
 
 
 def test_many_unfamiliar_integers_are_unknown() -> None:
@@ -299,4 +299,4 @@ def test_many_unfamiliar_integers_are_unknown() -> None:
     place = {int(value): row for row, value in enumerate(values, 2)}
     fitted = Vocabulary(values=tuple(map(str, values)))
     column = pl.Series("c", cells.astype(np.int64))
-    assert single_cells(Categorical("c"), fitted, column).ids.tolist() == [place.get(int(cell), 1) for cell in cells]
+    assert encode_column(Categorical("c"), fitted, column).ids.tolist() == [place.get(int(cell), 1) for cell in cells]

@@ -14,10 +14,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.read.fetch import fetch
-from fieldwise.data.read.public import PUBLIC_SETS, PublicSet
+from fieldwise.data.read.public_sets import PUBLIC_SETS, PublicSet, fetch
 from fieldwise.errors import DataError
-from fieldwise.storage.checksums import Checksum
+from fieldwise.storage.files import Checksum
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 

@@ -12,7 +12,7 @@ from pieces_lab import assert_equal
 
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.chunks import Bounds
+from fieldwise.data.read.arrow_files import Bounds
 from fieldwise.data.read.delimited import TextFormat
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import as_table, open_files, write_table

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwise.data.prepare.derived import add_target_encoding
-from fieldwise.data.prepare.negatives import sample_negatives
+from fieldwise.data.prepare.derived import add_target_encoding, sample_negatives
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings, RandomSplit, TargetEncoding
 from fieldwise.errors import ConfigError, DataError, SchemaError

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fieldwise.data import reports as module
-from fieldwise.data.reports import JsonReports, LineReports, Reports, memory_mib
+from fieldwise.data.reports import Reports, ShownReports, memory_mib
 from fieldwise.training.callbacks import TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation
 from fieldwise.training.progress import Reported
@@ -33,7 +33,7 @@ def lines(out):
 
 
 def test_the_state_of_a_phase(clock):
-    reports = JsonReports()
+    reports = ShownReports(as_json=True)
     reports.begin("prediction", 1000, run="x")
     clock.now += 2
     reports.add(200)
@@ -50,7 +50,7 @@ def test_the_state_of_a_phase(clock):
 
 def test_lines_come_every_so_often_also_while_no_row_is_done():
     out = io.StringIO()
-    with JsonReports(every=0.01, out=out) as reports:
+    with ShownReports(as_json=True, every=0.01, out=out) as reports:
         reports.begin("preparation")
         end = time.perf_counter() + 300
         while len(lines(out)) < 3 and time.perf_counter() < end:
@@ -70,14 +70,14 @@ def test_the_last_line_comes_after_an_error_too():
         raise ValueError("broken")
 
     out = io.StringIO()
-    with pytest.raises(ValueError, match="broken"), JsonReports(out=out) as reports:
+    with pytest.raises(ValueError, match="broken"), ShownReports(as_json=True, out=out) as reports:
         broken(reports)
     assert [one["rows"] for one in lines(out)] == [4]
 
 
 def test_a_sentence_for_people(clock):
     out = io.StringIO()
-    reports = LineReports(out=out)
+    reports = ShownReports(as_json=False, out=out)
     reports.begin("prediction", 4_000_000)
     clock.now += 10
     reports.add(1_000_000)
@@ -91,7 +91,7 @@ def test_a_sentence_for_people(clock):
 
 
 def test_short_work_says_nothing(capsys):
-    with LineReports() as reports:
+    with ShownReports(as_json=False) as reports:
         reports.begin("prediction", 5)
         reports.add(5)
     Reports().begin("prediction")
@@ -100,7 +100,7 @@ def test_short_work_says_nothing(capsys):
 
 def test_a_training_tells_epochs_losses_and_evaluations():
     out = io.StringIO()
-    with JsonReports(out=out) as reports:
+    with ShownReports(as_json=True, out=out) as reports:
         progress = Reported(reports, "fm")
         progress.on_start(TrainingStart(epochs=3, steps=2, rows=100, monitor="auc"))
         progress.on_step(TrainingStep(1, 1, 60, torch.tensor(0.5)))

@@ -13,8 +13,8 @@ from fieldwise.data.read.simulation import (
     DECADES,
     DEVICES,
     GENRES,
+    PLANTED,
     Strengths,
-    planted_interactions,
     planted_tables,
     simulate,
 )
@@ -104,12 +104,13 @@ def test_true_logits_hold_the_planted_tables_and_nothing_else() -> None:
 
 def test_tables_are_centred_and_of_the_given_strength() -> None:
     tables = planted_tables(0)
-    for planted in planted_interactions():
-        table = tables[planted.name]
-        assert table.std() == pytest.approx(planted.std)
+    for name, (columns, shape, _) in PLANTED.items():
+        table = tables[name]
+        assert table.std() == pytest.approx(getattr(Strengths(), name))
         for axis in range(table.ndim):
             assert np.abs(table.mean(axis=axis)).max() < 1e-12
-        assert planted.order == len(planted.fields) >= 2
+        assert len(columns) >= 2
+        assert table.shape == shape
 
 
 def test_a_linear_model_stays_clearly_below_the_best(log: pl.DataFrame) -> None:

@@ -20,13 +20,11 @@ from polars.testing import assert_frame_equal
 
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.read import chunked_table, tables
-from fieldwise.data.read.arrow_files import RowsWriter, map_rows
+from fieldwise.data.read.arrow_files import Bounds, RowsWriter, binary_chunks, map_rows
 from fieldwise.data.read.chunked_table import RowSampler, SlicedTable, sample_table
-from fieldwise.data.read.chunks import Bounds, binary_chunks
-from fieldwise.data.read.delimited import TextFormat, TextTypes, read_delimited
+from fieldwise.data.read.delimited import ByteSource, TextFormat, TextTypes, read_delimited
 from fieldwise.data.read.lines import naming_lines
 from fieldwise.data.read.tables import as_table, open_files, open_table, whole_table
-from fieldwise.data.read.text_stream import ByteSource
 from fieldwise.errors import DataError, MissingExtraError, SchemaError
 from fieldwise.runs.data import Inputs
 

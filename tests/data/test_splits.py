@@ -16,19 +16,22 @@ from fieldwise.data.prepare.settings import (
     ColumnSplit,
     LeaveLastOutSplit,
     RandomSplit,
-    SplitColumns,
     SplitSettings,
     TimeSplit,
 )
 from fieldwise.data.prepare.splits import Split, hold_out, split_table
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.schema import Label
+from fieldwise.schema import Categorical, Label, Schema
 
 
 def covers_once(split: Split, rows: int) -> bool:
     parts = (split.train, split.valid, split.test)
     ordered = all(p.dtype == np.int64 and (np.diff(p) > 0).all() for p in parts)
     return ordered and sorted(np.concatenate(parts).tolist()) == list(range(rows))
+
+
+def schema_of(**columns: str) -> Schema:
+    return Schema(fields=(Categorical("x"),), label=Label("y"), **columns)
 
 
 def rows(n: int) -> pl.DataFrame:
@@ -67,7 +70,7 @@ def test_stratify_needs_a_label_with_several_rows_a_value() -> None:
 def test_time_ties_stay_together_at_the_nearest_cut() -> None:
     # Rows before each possible cut: 4 | 7 | 8 | 9. Wanted with .2 and .2: 6 and 8, so 7 (nearest to 6) and 8.
     t = [3, 1, 1, 2, 1, 2, 4, 1, 2, 9]
-    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=0.2, test=0.2), SplitColumns(time="t"))
+    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=0.2, test=0.2), schema_of(time="t"))
     assert [sorted(t[i] for i in p) for p in (split.train, split.valid, split.test)] == [
         [1, 1, 1, 1, 2, 2, 2],
         [3],
@@ -77,16 +80,14 @@ def test_time_ties_stay_together_at_the_nearest_cut() -> None:
 
 def test_time_cuts_that_collide_are_parted_in_the_better_way() -> None:
     # Cuts at 1 | 9 of 10 rows; both targets (8 and 9) are nearest to 9: only 1 and 9 leaves no part empty.
-    split = split_table(
-        pl.DataFrame({"t": [0] + [1] * 8 + [2]}), TimeSplit(valid=0.1, test=0.1), SplitColumns(time="t")
-    )
+    split = split_table(pl.DataFrame({"t": [0] + [1] * 8 + [2]}), TimeSplit(valid=0.1, test=0.1), schema_of(time="t"))
     assert split.sizes == {"train": 1, "valid": 8, "test": 1}
 
 
 def test_equally_near_cuts_take_the_earlier() -> None:
     # Cuts at 2 | 6 | 8 of 10, wanted 4 and 8.
     t = [0, 0, 1, 1, 1, 1, 2, 2, 3, 3]
-    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=0.4, test=0.2), SplitColumns(time="t"))
+    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=0.4, test=0.2), schema_of(time="t"))
     assert split.sizes == {"train": 2, "valid": 6, "test": 2}
 
 
@@ -110,7 +111,7 @@ def test_time_may_be_dates_numbers_or_text_of_either(subtests):
 )
 @settings(max_examples=100, deadline=None)
 def test_time_split_is_the_best_of_all_pairs_of_cuts(t: list[int], valid: float, test: float) -> None:
-    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=valid, test=test), SplitColumns(time="t"))
+    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=valid, test=test), schema_of(time="t"))
     assert covers_once(split, len(t))
     times = [{t[i] for i in p} for p in (split.train, split.valid, split.test)]
     assert max(times[0]) < min(times[1]) <= max(times[1]) < min(times[2])
@@ -119,7 +120,7 @@ def test_time_split_is_the_best_of_all_pairs_of_cuts(t: list[int], valid: float,
     best = min(abs(a - want[0]) + abs(b - want[1]) for a in cuts for b in cuts if a < b)
     got = abs(len(split.train) - want[0]) + abs(len(split.train) + len(split.valid) - want[1])
     assert got == pytest.approx(best, abs=1e-4)
-    backwards = split_table(pl.DataFrame({"t": t[::-1]}), TimeSplit(valid=valid, test=test), SplitColumns(time="t"))
+    backwards = split_table(pl.DataFrame({"t": t[::-1]}), TimeSplit(valid=valid, test=test), schema_of(time="t"))
     assert sorted(t[::-1][i] for i in backwards.test) == sorted(t[i] for i in split.test)
 
 
@@ -146,9 +147,9 @@ def test_leave_last_out_as_a_plain_loop_does_it(log: list[tuple[str, int]], vali
     how = LeaveLastOutSplit(valid_rows=valid, test_rows=test, min_train=least)
     if not all(expected.values()):
         with pytest.raises(DataError, match="every part needs rows"):
-            split_table(frame, how, SplitColumns(time="t", user="u"))
+            split_table(frame, how, schema_of(time="t", user="u"))
         return
-    split = split_table(frame, how, SplitColumns(time="t", user="u"))
+    split = split_table(frame, how, schema_of(time="t", user="u"))
     assert {k: getattr(split, k).tolist() for k in expected} == {k: sorted(v) for k, v in expected.items()}
     assert split.users_kept_in_train == kept
 

@@ -15,8 +15,7 @@ from engines import HereEngine
 from pieces_lab import CASES, ONE_LABEL, SCHEMA, assert_equal, log, prepared, rows_of
 
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fit_field import TextCounts, count_column, quantile_edges
-from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.encode.fitted_fields import TextCounts, Vocabulary, count_column, quantile_edges
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.prepared import (
     Preparation,
@@ -227,7 +226,7 @@ def test_counts_in_files_are_those_in_memory(form: Callable[[int], str | int], t
     for start in range(0, len(texts), 50):
         found, counts = np.unique(texts[start : start + 50], return_counts=True)
         for one in (held, moved):
-            one.add(pl.Series(found), counts)
+            one.add(pl.DataFrame({"text": found, "n": counts}))
     assert any(tmp_path.rglob("*.arrow"))
     every, number = np.unique(texts, return_counts=True)
     for one in (held, moved):

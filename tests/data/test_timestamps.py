@@ -9,13 +9,12 @@ import pytest
 
 from fieldwise.data.infer.fields import guess_time
 from fieldwise.data.infer.schema import suggest_split
-from fieldwise.data.prepare.ordering import order_values
+from fieldwise.data.prepare.ordering import check_format, order_values, parse_timestamps
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import TimeSplit
 from fieldwise.data.read.delimited import TextFormat
 from fieldwise.data.read.lines import naming_lines, renumbering_rows
 from fieldwise.data.read.tables import as_table
-from fieldwise.data.read.timestamps import check_format, parse_timestamps
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Categorical, Label, Schema
 

@@ -19,9 +19,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwise.data import windows
-from fieldwise.data.table import EncodedTable
-from fieldwise.data.windows import Order, ShuffledRows, Span, read_spans, window_rows
+from fieldwise.data import table as module
+from fieldwise.data.table import EncodedTable, Order, ShuffledRows, Span, read_spans, window_rows
 from fieldwise.layout import FieldLayout, Layout
 
 BAGS = (("tags", "mean"), ("seen", "sum"))
@@ -77,7 +76,7 @@ def test_one_window_is_a_full_shuffle(rows, weighted):
         scaled = torch.from_numpy((table.weight / table.weight.mean(dtype=np.float64)).astype(np.float32))[order]
     expected, at = [], 0
     for batch, y in table.batches(16, order=order):
-        expected.append(windows.Rows(batch, y, None if scaled is None else scaled[at : at + batch.size]))
+        expected.append(module.Rows(batch, y, None if scaled is None else scaled[at : at + batch.size]))
         at += batch.size
     assert_same(epoch(table, 16, rows), expected)
     for step in range(len(expected) + 1):
@@ -88,7 +87,7 @@ def test_one_window_is_a_full_shuffle(rows, weighted):
 @given(st.integers(1, 200), st.integers(1, 50), st.integers(1, 220), st.integers(1, 20), st.data())
 def test_several_windows_give_every_row_once_in_batches_of_todays_sizes(rows, size, window, blocks, data):
     table = table_of(rows)
-    with mock.patch.object(windows, "BLOCKS", blocks):
+    with mock.patch.object(module, "BLOCKS", blocks):
         several(table, size, window, data)
 
 
@@ -103,7 +102,7 @@ def several(table, size, window, data):
     for chosen in numbers(found):
         batch, y = table.batch(torch.tensor(chosen))
         weight = torch.from_numpy((table.weight[chosen] / mean).astype(np.float32)) if rows > 1 else None
-        expected.append(windows.Rows(batch, y, weight))
+        expected.append(module.Rows(batch, y, weight))
     assert_same(found, expected)
     step = data.draw(st.integers(0, len(found)))
     assert_same(epoch(table, size, min(window, rows), step=step), found[step:])
@@ -114,7 +113,7 @@ def test_blocks_have_at_most_4096_rows_and_a_window_at_least_1024_of_them():
 
 
 def test_the_rows_of_a_window_come_from_so_many_blocks(monkeypatch):
-    monkeypatch.setattr(windows, "BLOCKS", 16)
+    monkeypatch.setattr(module, "BLOCKS", 16)
     table, order = table_of(1000), Order(rows=1000, window=330, seed=5, epoch=2)
     assert (order.block, order.windows, order.starts[-1]) == (20, 4, 1000)
     found = list(chain.from_iterable(numbers(epoch(table, 7, 330, number=2))))
@@ -129,7 +128,7 @@ def test_the_rows_of_a_window_come_from_so_many_blocks(monkeypatch):
 
 @pytest.mark.parametrize(("rows", "window"), [(1003, 330), (1001, 64), (17, 16), (16, 3)])
 def test_the_starts_of_windows_where_the_last_block_is_short(rows, window, monkeypatch):
-    monkeypatch.setattr(windows, "BLOCKS", 16)
+    monkeypatch.setattr(module, "BLOCKS", 16)
     for number in range(1, 6):
         order = Order(rows=rows, window=window, seed=1, epoch=number)
         sizes = [sum(end - first for first, end in order.spans(k)) for k in range(order.windows)]
@@ -150,8 +149,8 @@ def test_seed_and_epoch_alone_decide_the_order():
 def test_windows_of_a_table_of_more_than_a_gib(monkeypatch):
     table = table_of(1000)
     assert window_rows(table) == 1000
-    monkeypatch.setattr(windows, "WHOLE_BYTES", table.nbytes - 1)
-    monkeypatch.setattr(windows, "WINDOW_BYTES", table.nbytes // 20)
+    monkeypatch.setattr(module, "WHOLE_BYTES", table.nbytes - 1)
+    monkeypatch.setattr(module, "WINDOW_BYTES", table.nbytes // 20)
     assert window_rows(table) == pytest.approx(50, abs=1)
     assert window_rows(table, 70) == 70
     assert window_rows(table, 7000) == 1000
@@ -167,7 +166,7 @@ def test_at_most_two_windows_are_in_memory(monkeypatch):
         most.append(len(alive))
         return found
 
-    monkeypatch.setattr(windows, "read_spans", read)
+    monkeypatch.setattr(module, "read_spans", read)
     for _ in ShuffledRows(table=table_of(500), size=16, window=50, seed=1).epoch(1, 0, torch.Generator()):
         time.sleep(0.002)  # lets the thread read
     assert len(most) >= 10
@@ -182,7 +181,7 @@ def test_an_error_of_the_thread_reaches_the_caller_and_no_thread_stays(monkeypat
         return read_spans(table, spans)
 
     before = set(threading.enumerate())
-    monkeypatch.setattr(windows, "read_spans", read)
+    monkeypatch.setattr(module, "read_spans", read)
     with pytest.raises(OSError, match="the disk is gone"):
         epoch(table_of(500), 16, 50)
     batches = ShuffledRows(table=table_of(500), size=16, window=50, seed=1).epoch(1, 0, torch.Generator())
@@ -206,7 +205,7 @@ import json, sys
 from pathlib import Path
 import torch
 from fieldwise.data.table import EncodedTable
-from fieldwise.data.windows import ShuffledRows
+from fieldwise.data.table import ShuffledRows
 
 def anonymous():
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
@@ -254,7 +253,7 @@ import numpy as np
 
 from fieldwise.data.reports import memory_mib
 from fieldwise.data.table import EncodedTable
-from fieldwise.data.windows import ShuffledRows
+from fieldwise.data.table import ShuffledRows
 from fieldwise.layout import Layout
 from fieldwise.storage.memory import keep_freed_arrays
 

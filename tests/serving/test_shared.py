@@ -18,7 +18,7 @@ from fieldwise.scoring.items import SharedPlaces, places_of
 from fieldwise.scoring.ranker import HeadClusters
 from fieldwise.serving import Ranker
 from fieldwise.serving.index import build_index, open_index
-from fieldwise.storage.shared import SharedArrays
+from fieldwise.storage.arrays import SharedArrays
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_process_with_other_hashes_makes_its_own_table(tmp_path, shared):
     places_of(pl.Series(["a", "b"]), "some", shared)
     code = (
         "import json, sys, polars as pl; from pathlib import Path; from fieldwise.scoring.items import places_of;"
-        "from fieldwise.storage.shared import SharedArrays;"
+        "from fieldwise.storage.arrays import SharedArrays;"
         "print(json.dumps(dict(places_of(pl.Series(['a', 'b']), 'some', SharedArrays(Path(sys.argv[1]))))))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(shared.folder)], capture_output=True, text=True, check=True)

@@ -21,7 +21,7 @@ from fieldwise.cli.options import Reading
 from fieldwise.cli.serve import ServeOptions
 from fieldwise.cli.serve_sources import Loader, share_weights
 from fieldwise.models import FM
-from fieldwise.storage.shared import SharedArrays
+from fieldwise.storage.arrays import SharedArrays
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tests read /proc")
 

@@ -20,8 +20,7 @@ from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.storage import files, memory
 from fieldwise.storage.arrays import KINDS, PIECE, read_tensors, write_array, write_tensors
-from fieldwise.storage.checksums import WordSums
-from fieldwise.storage.files import FlushedFile
+from fieldwise.storage.files import FlushedFile, WordSums
 from fieldwise.storage.threads import ahead, threads_set
 
 

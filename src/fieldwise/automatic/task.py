@@ -15,7 +15,7 @@ from fieldwise.data.infer.schema import Inference, infer_schema, suggest_split
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.prepared import Prepared, check_columns
 from fieldwise.data.prepare.row_fingerprints import repeat_sentences
-from fieldwise.data.prepare.settings import ColumnSplit, SplitColumns
+from fieldwise.data.prepare.settings import ColumnSplit
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.tables import as_table
 from fieldwise.runs.data import load_frame, prepare_recipe
@@ -90,7 +90,7 @@ def build_task(
     schema, inferred = _schema(frame, settings, note)
     split, why = (settings.split, "as requested") if settings.split is not None else suggest_split(frame, schema)
     rows = read_label(frame, schema.label)
-    parts = split_table(rows.frame, split, SplitColumns.of(schema), seed=seed, y=rows.main)
+    parts = split_table(rows.frame, split, schema, seed=seed, y=rows.main)
     sizes = ", ".join(f"{count:,} {name}" for name, count in parts.sizes.items())
     note(f"split into {sizes} rows: {why}")
     findings = audit(rows.frame[parts.train], rows.main[parts.train], schema, keep=settings.keep, seed=seed)

@@ -23,7 +23,7 @@ from fieldwise.models.build import model_from_dict
 from fieldwise.models.own import is_known, settings_class
 from fieldwise.storage.arrays import write_tensors
 from fieldwise.storage.artifact import Kind
-from fieldwise.storage.checksums import Written
+from fieldwise.storage.files import Written
 from fieldwise.version import __version__
 
 __all__ = [

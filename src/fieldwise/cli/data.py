@@ -20,7 +20,7 @@ def run_list() -> None:
 
     They are in the folder that the environment variable FIELDWISE_DATA names, else in the user's cache folder.
     """
-    from fieldwise.data.read.public import PUBLIC_SETS
+    from fieldwise.data.read.public_sets import PUBLIC_SETS
 
     folder, rows = data_folder(), []
     for name, public in PUBLIC_SETS.items():
@@ -45,8 +45,7 @@ def run_fetch(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    from fieldwise.data.read.fetch import fetch
-    from fieldwise.data.read.public import PUBLIC_SETS
+    from fieldwise.data.read.public_sets import PUBLIC_SETS, fetch
     from fieldwise.runs.recipe import recipe_names
 
     if name not in PUBLIC_SETS:

@@ -96,7 +96,7 @@ def examine() -> dict[str, Any]:
     extras = {name: _extra(name, *extra, attention=attention) for name, extra in EXTRAS.items()}
     data_sets = None  # a package that reads them is missing, which is reported already
     with contextlib.suppress(ImportError):
-        from fieldwise.data.read.public import PUBLIC_SETS
+        from fieldwise.data.read.public_sets import PUBLIC_SETS
 
         data_sets = [name for name, public in PUBLIC_SETS.items() if public.present(folder)]
     if data_sets == []:

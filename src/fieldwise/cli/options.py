@@ -278,11 +278,9 @@ def cache_for(quiet: bool = False) -> "Cache | None":
 
 def reports_for(shown: str, *, quiet: bool = False) -> "AbstractContextManager[Reports]":
     """A context whose reports on long work are shown as `--progress` says."""
-    from fieldwise.data.reports import NO_REPORTS, JsonReports, LineReports
+    from fieldwise.data.reports import NO_REPORTS, ShownReports
 
-    if shown == "json":
-        return JsonReports()
-    return nullcontext(NO_REPORTS) if quiet else LineReports()
+    return nullcontext(NO_REPORTS) if quiet and shown == "text" else ShownReports(as_json=shown == "json")
 
 
 def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[Callback]"]:
@@ -325,7 +323,7 @@ def data_folder(name: str | None = None) -> Path:
         cache = os.environ.get("XDG_CACHE_HOME")
         return (Path(cache) if cache else Path.home() / ".cache") / "fieldwise" / "data"
     if name is not None and not Path(named).is_dir():
-        from fieldwise.data.read.public import PUBLIC_SETS
+        from fieldwise.data.read.public_sets import PUBLIC_SETS
 
         if name in PUBLIC_SETS:
             raise ConfigError(f"the data folder must exist: {named} does not; check FIELDWISE_DATA")

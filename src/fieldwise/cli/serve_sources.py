@@ -29,8 +29,8 @@ from fieldwise.serving.index import INDEX, build_index, open_index
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import FeatureStore, Lookup, OnFailure, Stores, TableStore, open_store
 from fieldwise.serving.user_log import Seen, UserLog, tables_of_log
+from fieldwise.storage.arrays import SharedArrays
 from fieldwise.storage.folders import one_writer, scratch_folder
-from fieldwise.storage.shared import SharedArrays
 
 __all__ = ["Loader", "manifests", "share_weights"]
 

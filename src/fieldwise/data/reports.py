@@ -4,13 +4,13 @@ import json
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from fieldwise.storage.memory import number_in
+
 EVERY = 5.0  # seconds between two lines
-STATUS = Path("/proc/self/status")
 
 
 class Reports:
@@ -29,11 +29,18 @@ class Reports:
 NO_REPORTS = Reports()
 
 
-class _Timed(Reports, ABC):
-    """A context whose thread shows the state of the work every few seconds, also while no rows are done."""
+class ShownReports(Reports):
+    """A context whose thread prints the state of the work on standard error, also while no rows are done.
 
-    def __init__(self, every: float = EVERY, out: IO[str] | None = None) -> None:
-        self._every, self._out = every, out
+    Args:
+        as_json: print lines of JSON, also at the end of each phase and for each note; else sentences, none for work
+            that is done sooner.
+        every: seconds between two lines.
+        out: where they go instead.
+    """
+
+    def __init__(self, *, as_json: bool, every: float = EVERY, out: IO[str] | None = None) -> None:
+        self._as_json, self._every, self._out = as_json, every, out
         self._phase, self._rows, self._began = "", 0, time.perf_counter()
         self._facts: dict[str, Any] = {}
         self._lock, self._ended = threading.RLock(), threading.Event()
@@ -47,13 +54,13 @@ class _Timed(Reports, ABC):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._ended.set()
         self._thread.join()
-        with self._lock:
-            self._end()
+        self.begin("")
 
     def begin(self, phase: str, rows: int | None = None, **facts: Any) -> None:
         """See `Reports.begin`."""
         with self._lock:
-            self._end()
+            if self._as_json and self._phase:
+                self._show(self.state())
             self._phase, self._rows, self._total, self._facts = phase, 0, rows, facts
             self._began = time.perf_counter()
 
@@ -62,6 +69,12 @@ class _Timed(Reports, ABC):
         with self._lock:
             self._rows += rows
             self._facts |= facts
+
+    def note(self, **facts: Any) -> None:
+        """See `Reports.note`."""
+        with self._lock:
+            if self._as_json:
+                self._show({"phase": self._phase, **facts})
 
     def state(self) -> dict[str, Any]:
         """The phase with its rows, and what was told with them; a function among those is called for its value.
@@ -89,59 +102,22 @@ class _Timed(Reports, ABC):
                 if self._phase:
                     self._show(self.state())
 
-    @abstractmethod
-    def _end(self) -> None:
-        """Handle the end of the phase."""
-
-    @abstractmethod
-    def _show(self, state: dict[str, Any]) -> None:
-        """Show the state of the work."""
-
-    def _print(self, line: str) -> None:
-        print(line, file=self._out or sys.stderr, flush=True)
+    def _show(self, facts: dict[str, Any]) -> None:
+        print(json.dumps(facts) if self._as_json else _sentence(facts), file=self._out or sys.stderr, flush=True)
 
 
-class JsonReports(_Timed):
-    """Prints a line of JSON on standard error every few seconds, at the end of each phase, and for each note."""
-
-    def note(self, **facts: Any) -> None:
-        """Something has happened: a line of its own."""
-        with self._lock:
-            self._print(json.dumps({"phase": self._phase, **facts}))
-
-    def _end(self) -> None:
-        if self._phase:
-            self._show(self.state())
-
-    def _show(self, state: dict[str, Any]) -> None:
-        self._print(json.dumps(state))
-
-
-class LineReports(_Timed):
-    """Prints a sentence on standard error every few seconds; nothing for work that is done sooner, and no notes."""
-
-    def _end(self) -> None:
-        """Show nothing: the next phase follows."""
-
-    def _show(self, state: dict[str, Any]) -> None:
-        of = "" if state["rows_total"] is None else f" of {state['rows_total']:,}"
-        parts = [f"{state['rows']:,}{of} rows" if state["rows"] else f"{state['seconds']:,.0f} s so far"]
-        if state["rows_per_second"] is not None:
-            parts.append(f"{state['rows_per_second']:,} rows/s")
-        if state["seconds_left"] is not None:
-            parts.append(f"{state['seconds_left']:,.0f} s left")
-        if state["memory_mib"] is not None:
-            parts.append(f"{state['memory_mib']:,} MiB")
-        self._print(f"{state['phase']}: {', '.join(parts)}")
+def _sentence(state: dict[str, Any]) -> str:
+    of = "" if state["rows_total"] is None else f" of {state['rows_total']:,}"
+    parts = [f"{state['rows']:,}{of} rows" if state["rows"] else f"{state['seconds']:,.0f} s so far"]
+    units = {"rows_per_second": "rows/s", "seconds_left": "s left", "memory_mib": "MiB"}
+    parts += [f"{state[name]:,.0f} {unit}" for name, unit in units.items() if state[name] is not None]
+    return f"{state['phase']}: {', '.join(parts)}"
 
 
 def memory_mib() -> float | None:
     """Memory of this process in MiB: anonymous memory on Linux, elsewhere the peak so far; None on Windows."""
-    if STATUS.exists():
-        for line in STATUS.read_text().splitlines():
-            if line.startswith("RssAnon"):
-                return int(line.split()[1]) / 1024
-    return peak_mib()
+    anonymous = number_in(Path("/proc/self/status"), r"^RssAnon:\s*(\d+)")
+    return peak_mib() if anonymous is None else anonymous / 1024
 
 
 def peak_mib() -> float | None:

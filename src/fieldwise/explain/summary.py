@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldwise.data.read.simulation import planted_interactions
+from fieldwise.data.read.simulation import PLANTED
 from fieldwise.display import Table, number
 from fieldwise.explain.attribution import pair_interactions
 from fieldwise.explain.explanation import Explanation
@@ -165,6 +165,6 @@ def planted_pairs_found(pairs: Sequence[Sequence[str]], k: int | None = None) ->
     >>> planted_pairs_found([("genres", "age_group"), ("user_id", "item_id")])
     (1, 5)
     """
-    planted = {frozenset(p.fields) for p in planted_interactions() if p.order == 2}
+    planted = {frozenset(columns) for columns, *_ in PLANTED.values() if len(columns) == 2}
     first = {frozenset(pair) for pair in pairs[: len(planted) if k is None else k]}
     return len(planted & first), len(planted)

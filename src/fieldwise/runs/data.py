@@ -5,10 +5,8 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -28,12 +26,18 @@ from fieldwise.data.prepare.prepared import (
     write_prepared,
 )
 from fieldwise.data.prepare.settings import PARTS, PreparationSettings
-from fieldwise.data.read.arrow_files import MappedRows, arrow_library
-from fieldwise.data.read.chunks import Bounds, estimated_bytes, table_bytes
+from fieldwise.data.read.arrow_files import (
+    Bounds,
+    MappedRows,
+    arrow_library,
+    bytes_per_row,
+    estimated_bytes,
+    table_bytes,
+)
 from fieldwise.data.read.delimited import TextTypes
 from fieldwise.data.read.file_listing import file_state, is_many, kind_of, suffix_of
 from fieldwise.data.read.lines import naming_lines
-from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import TableLike, as_table, open_files, open_table, raw_pieces
 from fieldwise.data.reports import NO_REPORTS, Reports
@@ -43,7 +47,7 @@ from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.storage.cache import Cache
-from fieldwise.storage.checksums import file_digest
+from fieldwise.storage.files import file_digest
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import arrays_returned
 from fieldwise.storage.scratch import Scratch
@@ -58,7 +62,6 @@ LEAST_ROWS = 1_000  # per piece
 MB = 10**6
 PROBE_BYTES = 1 << 20  # of a text, to learn how much memory its rows take
 PACKED = 10
-PLACES, PLACE_ROWS = 16, 256  # of a table, in which the size of rows is estimated
 SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/data_settings.py", "runs/recipe.py")
 FOLDERS = ("data", "schema")
 FILE_BYTES = 1 << 24  # of rows for a machine, about: such pieces are gathered to files of twice to four times as many
@@ -145,7 +148,7 @@ def prepare_recipe(
     reports: Reports | None = None,
     engine: Engine | None = None,
 ) -> Prepared:
-    """Load, split and encode a recipe's data; the encoded columns are mapped from disk.
+    """Load, split and encode a recipe's data; rows from the cache, and those of a large table, are mapped from disk.
 
     Args:
         recipe: its data, schema, split, seed, negatives, history and target encoding are used.
@@ -166,14 +169,16 @@ def prepare_recipe(
         inputs, large = None, None  # loading the table says what is absent
     if cache is None or inputs is None:
         if large is None:
-            return _prepared_anew(recipe, data_dir)[0]
+            return _prepare(recipe, load_frame(recipe.data, data_dir), recipe.data.path)
         with scratch_folder() as folder:  # whose files have no names any more afterwards
             return large.prepared(recipe, data_dir, folder, folder.parent)
     key = data_key(data_settings(recipe), inputs)
     if (found := cache.get(key, read_prepared)) is not None:
         return found if large is None else large.bounded(found, cache.folder)
     if large is None:
-        prepared, fits = _prepared_anew(recipe, data_dir, cache)
+        frame = load_frame(recipe.data, data_dir)
+        fits = _fits(recipe.schema, frame, cache)
+        prepared = _prepare(recipe, frame, recipe.data.path)
         if fits and inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
             cache.put(key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder))
         return prepared
@@ -196,40 +201,13 @@ def _title(recipe: Recipe, prepared: Prepared) -> str:
     return f"{short}, {counts} rows"
 
 
-def _prepared_anew(recipe: Recipe, data_dir: Path, cache: Cache | None = None) -> tuple[Prepared, bool]:
-    """Prepared data of a table in memory, and whether the disk of the cache has room for them."""
-    frame = load_frame(recipe.data, data_dir)
-    fits = _check_disk(recipe.schema, frame, cache)
-    with _naming_lines(recipe.data):
-        return _prepare(recipe, frame), fits
-
-
-def _check_disk(schema: Schema, frame: pl.DataFrame, cache: Cache | None) -> bool:
-    """Whether the disk of the cache has room for an entry; without a cache, true.
-
-    Errors:
-        DataError: the encoded rows do not fit on the disk of temporary files, where they are mapped.
-    """
+def _fits(schema: Schema, frame: pl.DataFrame, cache: Cache) -> bool:
+    """Whether the disk of the cache has room for an entry."""
     numbers = sum(f.cell == "number" for f in schema.fields)
     encoded = 4 * frame.height * (len(schema.fields) + numbers + len(schema.labels))
-    place = Path(tempfile.gettempdir())
-    if lacking := _lacking(place, encoded):
-        raise DataError(
-            f"preparing this table needs at least {lacking}: free some space, or set TMPDIR to a folder on another disk"
-        )
-    if cache is None:
-        return True
-    copies = 2 if _existing(cache.folder).stat().st_dev == place.stat().st_dev else 1  # with the mapped one
-    if lacking := _lacking(cache.folder, copies * encoded + table_bytes(frame)):
+    if lacking := _lacking(cache.folder, encoded + table_bytes(frame)):
         cache.note(f"not stored in the cache: that needs {lacking}")
     return not lacking
-
-
-def _naming_lines(data: DataSettings) -> AbstractContextManager[None]:
-    """A context in which errors about rows of a user's text file name its lines."""
-    if data.path is None:
-        return nullcontext()
-    return naming_lines(Path(data.path), data.text)
 
 
 def _preparation(recipe: Recipe, **more: Any) -> Preparation:
@@ -239,11 +217,10 @@ def _preparation(recipe: Recipe, **more: Any) -> Preparation:
     return Preparation(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=add, **more)
 
 
-def _prepare(recipe: Recipe, frame: pl.DataFrame) -> Prepared:
-    """Prepared data of a table in memory; the encoded rows are mapped."""
-    # A mapping outlives its file's name; on systems that keep mapped files, their temporary folder is cleaned later.
-    with scratch_folder() as folder:
-        return _preparation(recipe, folder=folder).run(lambda _: MappedRows(frame=frame))
+def _prepare(recipe: Recipe, frame: pl.DataFrame, path: str | None = None) -> Prepared:
+    """Prepared data of a table in memory; errors about its rows name the lines of the file, if it was read from one."""
+    with naming_lines(path, recipe.data.text):
+        return _preparation(recipe).run(lambda _: MappedRows(frame=frame))
 
 
 def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
@@ -309,7 +286,7 @@ class LargeTable:
         Errors:
             DataError: the memory does not hold a useful piece.
         """
-        row = max(1.0, _row_bytes(frame))
+        row = max(1.0, bytes_per_row(frame))
         rows = int(self.memory / PIECES / row)
         if rows < min(LEAST_ROWS, frame.height):
             least = min(LEAST_ROWS, frame.height) * row * PIECES
@@ -351,7 +328,7 @@ class LargeTable:
             bounds = Bounds.within(self.memory // IN_MEMORY, IN_MEMORY)
             return open_files(recipe.data.files, recipe.data.text, bounds, scratch, self.reports)
 
-        with _naming_lines(recipe.data), arrays_returned():
+        with naming_lines(recipe.data.path, recipe.data.text), arrays_returned():
             return self.bounded(preparation.run(source), place)  # all rows are mapped: the files will have other names
 
 
@@ -395,24 +372,11 @@ def _bytes_of_text(data: DataSettings, files: Sequence[Path]) -> float:
     return 0.0
 
 
-def _row_bytes(frame: pl.DataFrame) -> float:
-    """The memory that a row takes, about: of a long table the mean over rows in several places."""
-    if frame.height <= PLACES * PLACE_ROWS:
-        return frame.estimated_size() / max(1, frame.height)
-    starts = range(0, frame.height - PLACE_ROWS + 1, (frame.height - PLACE_ROWS) // (PLACES - 1))
-    sizes = [frame[start : start + PLACE_ROWS].estimated_size() for start in starts]
-    return sum(sizes) / (len(sizes) * PLACE_ROWS)
-
-
 def _lacking(place: Path, needed: float) -> str:
     """The space that is needed and what the disk of a place has; empty if that is enough."""
-    free = shutil.disk_usage(_existing(place)).free
+    there = next(path for path in (place.absolute(), *place.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
     return f"{_size(needed)} of disk, and {place} has {_size(free)} free" if needed > free else ""
-
-
-def _existing(place: Path) -> Path:
-    """A place, or the nearest folder above it that exists."""
-    return next(path for path in (place.absolute(), *place.absolute().parents) if path.exists())
 
 
 def _size(number: float) -> str:

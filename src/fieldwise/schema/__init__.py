@@ -120,6 +120,10 @@ class Schema:
         """
         return self.keys or tuple(column for column in (self.user, self.item) if column is not None)
 
+    def format_of(self, column: str) -> str | None:
+        """The format of a column that orders rows, if it is the time and text of dates."""
+        return self.time_format if column == self.time else None
+
     def with_role(self, role: Role) -> tuple[Field, ...]:
         """The fields of one role, in order."""
         return tuple(f for f in self.fields if f.role == role)

@@ -24,7 +24,7 @@ from fieldwise.errors import DataError
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Schema
 from fieldwise.scoring.ranking import best_places
-from fieldwise.storage.shared import SharedArrays
+from fieldwise.storage.arrays import SharedArrays
 
 __all__ = [
     "ItemFilters",

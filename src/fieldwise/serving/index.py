@@ -29,9 +29,8 @@ from fieldwise.schema.ids import id_column as id_of
 from fieldwise.scoring.batches import SCORING_BATCH, scoring_mode
 from fieldwise.scoring.candidates import check_columns_apart
 from fieldwise.scoring.items import ItemIndex, checked_ids, item_table
-from fieldwise.storage.arrays import arrow_bytes, map_array, write_header, write_values
+from fieldwise.storage.arrays import SharedArrays, arrow_bytes, map_array, write_header, write_values
 from fieldwise.storage.artifact import Artifact, Kind, Writer, writing
-from fieldwise.storage.shared import SharedArrays
 from fieldwise.version import __version__
 
 MANIFEST = "index.json"

@@ -24,8 +24,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fieldwise.errors import BundleError, FieldwiseError, first_line
-from fieldwise.storage.checksums import WordSums, Written, file_digest, word_sums
-from fieldwise.storage.files import PARTIAL, FlushedFile, cannot_write, sync_folder, write_atomically
+from fieldwise.storage.files import (
+    PARTIAL,
+    FlushedFile,
+    WordSums,
+    Written,
+    cannot_write,
+    file_digest,
+    sync_folder,
+    word_sums,
+    write_atomically,
+)
 from fieldwise.storage.folders import one_writer
 from fieldwise.version import __version__
 
@@ -156,14 +165,17 @@ class Kind:
         """A file's entry in the manifest: its size and checksum, for which it is read if the checksum is not given."""
         return {"bytes": path.stat().st_size, self.rule: self.checksum(path) if checksum is None else checksum}
 
-    def named_files(self, folder: Path) -> set[str]:
-        """Names of the files in the manifest; empty if it cannot be read."""
-        files = self._current(folder).get("files", {})
-        return {str(entry.get("name")) for entry in files.values() if isinstance(entry, dict)}
+    def current(self, folder: Path) -> dict[str, Any]:
+        """The current manifest, unchecked; empty if it cannot be read."""
+        try:
+            found = self._read(folder)
+        except FieldwiseError:
+            return {}
+        return found if isinstance(found.get("files"), dict) else {}
 
     def current_digest(self, folder: Path) -> str | None:
         """The digest of the current artifact, unchecked; None if there is none."""
-        return self._current(folder).get("sha256")
+        return self.current(folder).get("sha256")
 
     @property
     def rule(self) -> str:
@@ -197,14 +209,6 @@ class Kind:
             raise self.damage(f"{about} up to format {self.format}: install a newer fieldwise")
         if found < self.oldest:
             raise self.damage(f"{about} no format before {self.oldest}: {self.remedy}")
-
-    def _current(self, folder: Path) -> dict[str, Any]:
-        """The manifest without any check; empty if it cannot be read."""
-        try:
-            found = self._read(folder)
-        except FieldwiseError:
-            return {}
-        return found if isinstance(found.get("files"), dict) else {}
 
 
 @dataclass(frozen=True)
@@ -327,7 +331,8 @@ class Writer:
 
     def sweep(self) -> None:
         """Remove files that are not in the manifest: old ones, and those that a failed or killed writer left."""
-        named = self.kind.named_files(self.folder)
+        files = self.kind.current(self.folder).get("files", {})
+        named = {str(entry.get("name")) for entry in files.values() if isinstance(entry, dict)}
         for path in self.folder.iterdir():
             if PARTIAL.fullmatch(path.name) or (self.kind.owns(path.name) and path.name not in named):
                 with contextlib.suppress(OSError):  # a folder, or another user's file: harmless

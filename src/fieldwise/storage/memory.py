@@ -81,7 +81,7 @@ def _map_arrays_of(size: int) -> None:
         library.mallopt(_TRIM_THRESHOLD, 2 * size)
 
 
-def _number(path: Path, pattern: str = r"^(\d+)") -> int | None:
+def number_in(path: Path, pattern: str = r"^(\d+)") -> int | None:
     """The number in a file of the system; None if it has none."""
     try:
         found = re.search(pattern, path.read_text("ascii"), re.MULTILINE)
@@ -91,7 +91,7 @@ def _number(path: Path, pattern: str = r"^(\d+)") -> int | None:
 
 
 def _of_machine() -> int:
-    if (kilobytes := _number(_MEMINFO, r"^MemAvailable: *(\d+) kB")) is not None:
+    if (kilobytes := number_in(_MEMINFO, r"^MemAvailable: *(\d+) kB")) is not None:
         return kilobytes * 1024
     try:  # other systems do not tell what is free
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
@@ -105,7 +105,7 @@ def _of_container() -> int:
         ("", "memory.max", "memory.current", "inactive_file"),
         ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        most, taken = _number(_CGROUP / folder / limit), _number(_CGROUP / folder / used)
+        most, taken = number_in(_CGROUP / folder / limit), number_in(_CGROUP / folder / used)
         if most is not None and taken is not None and most < _UNLIMITED:
-            return most - taken + (_number(_CGROUP / folder / "memory.stat", rf"^{cached} (\d+)$") or 0)
+            return most - taken + (number_in(_CGROUP / folder / "memory.stat", rf"^{cached} (\d+)$") or 0)
     return _UNLIMITED

@@ -15,8 +15,7 @@ import torch
 from torch import nn
 
 from fieldwise.config import to_plain
-from fieldwise.data.table import EncodedTable
-from fieldwise.data.windows import ShuffledRows, window_rows
+from fieldwise.data.table import EncodedTable, ShuffledRows, window_rows
 from fieldwise.distributed.environment import BatchShard
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError, first_line
@@ -63,7 +62,7 @@ class Training:
 
     Args:
         network: trained in place.
-        train: rows with targets, shuffled each epoch (`fieldwise.data.windows`); the loss uses their weights, if they
+        train: rows with targets, shuffled each epoch (`fieldwise.data.table`); the loss uses their weights, if they
             have any.
         valid: rows with targets, for early stopping and learning rate drops; or the result of the run to repeat.
         settings: optimizer, penalty and stopping.

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fieldwise.data.table import EncodedTable
-from fieldwise.data.windows import window_rows
+from fieldwise.data.table import EncodedTable, window_rows
 from fieldwise.layout import Batch, Layout
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import row_states, run_optimizer

@@ -5,8 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.read.public import PUBLIC_SETS
-from fieldwise.data.read.public.readers import load_adult
+from fieldwise.data.read.public_sets import PUBLIC_SETS, load_adult
 from fieldwise.errors import DataError
 
 ROW = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, "

@@ -6,9 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.read.public import PUBLIC_SETS
-from fieldwise.data.read.public.readers import load_book_crossing
-from fieldwise.data.read.text_stream import ByteSource
+from fieldwise.data.read.delimited import ByteSource
+from fieldwise.data.read.public_sets import PUBLIC_SETS, load_book_crossing
 from fieldwise.errors import DataError
 
 RATINGS = "user\titem\trating\n"

@@ -6,8 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.read.public import PUBLIC_SETS
-from fieldwise.data.read.public.readers import load_avazu, load_criteo
+from fieldwise.data.read.public_sets import PUBLIC_SETS, load_avazu, load_criteo
 from fieldwise.errors import DataError
 
 CRITEO = ["1", "-2", *[""] * 11, "7", "68fd1e64", *[""] * 24, "00000123"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.errors import DataError
 
 FIELDS = ["user", "item", "daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city"]

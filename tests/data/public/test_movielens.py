@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.read.public import PUBLIC_SETS
+from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.errors import DataError
 
 COLUMNS = [

@@ -14,21 +14,21 @@ import polars as pl
 import torch
 
 from fieldwise.data.encode.columns import FLOAT32_MAX, as_number, cell_list, cell_text
-from fieldwise.data.encode.fit_field import Counted, count_column, fit_counted
 from fieldwise.data.encode.fitted_fields import (
     MISSING,
     UNKNOWN,
     Bins,
     Cells,
+    Counted,
     Fitted,
-    Hashing,
     Scaling,
     Vocabulary,
-    bag_cells,
+    count_column,
+    encode_column,
+    fit_counted,
     number_cells,
     plain_entry,
     read_entry,
-    single_cells,
 )
 from fieldwise.data.read.lines import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
@@ -158,7 +158,7 @@ class Encoder:
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
         """
-        return self._encoded(as_table(frame), self.layout, y, first_row)
+        return self._encoded(frame, self.layout, y, first_row)
 
     def transform_part(self, frame: TableLike, part: Layout) -> EncodedTable:
         """Encode only some fields: `part` has those of `layout`, in its order.
@@ -168,16 +168,14 @@ class Encoder:
         Errors:
             DataError: as `transform`.
         """
-        return self._encoded(as_table(frame), part)
+        return self._encoded(frame, part)
 
-    def _encoded(
-        self, frame: pl.DataFrame, part: Layout, y: np.ndarray | None = None, first_row: int = 0
-    ) -> EncodedTable:
-        offsets = {f.name: f.offset for f in part.fields}
+    def _encoded(self, data: TableLike, part: Layout, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
+        frame, offsets = as_table(data), {f.name: f.offset for f in part.fields}
         chosen = [(f, fitted) for f, fitted in zip(self.fields, self.fitted, strict=True) if f.name in offsets]
         rows = frame.height
         with counting_from(first_row):
-            found = each(lambda pair: _cells(*pair, frame), chosen, rows=rows)
+            found = each(lambda pair: encode_column(*pair, column_of(frame, pair[0])), chosen, rows=rows)
         cells = [(offsets[f.name], one) for (f, _), one in zip(chosen, found, strict=True)]
         ids = rows_of([(c.ids, offset) for offset, c in cells if c.lengths is None], rows, np.int32)
         values = rows_of([(c.numbers, -0.0) for _, c in cells if c.numbers is not None], rows, np.float32)
@@ -244,13 +242,6 @@ def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: s
             raise DataError(f"{where} has no fitted values for field {f.name!r}; save the bundle again")
         found.append(fitted)
     return tuple(found)
-
-
-def _cells(f: Field, fitted: Fitted, frame: pl.DataFrame) -> Cells:
-    column = column_of(frame, f)
-    if f.cell == "list" and isinstance(fitted, (Vocabulary, Hashing)):
-        return bag_cells(f, fitted, column)
-    return single_cells(f, fitted, column)
 
 
 def rows_of(columns: Sequence[tuple[np.ndarray, float]], rows: int, kind: type[np.generic]) -> np.ndarray:
@@ -352,11 +343,11 @@ def check_table(
 
 def check_shared_values(f: ListField, fitted: Fitted, column: pl.Series, scratch: Scratch) -> None:
     """Check that some value of a history is one of the shared field's, which else would go unnoticed."""
-    assert isinstance(fitted, (Vocabulary, Hashing)), "only a Categorical field's rows are shared"
     known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
     # The first rows are nearly always sufficient, and a whole column of histories is long.
     pieces = (column[at] for at in scratch.pieces(len(column)))
-    if not any((bag_cells(f, fitted, rows).ids >= known).any() for rows in chain([column.head(PROBE_ROWS)], pieces)):
+    some = chain([column.head(PROBE_ROWS)], pieces)
+    if not any((encode_column(f, fitted, rows).ids >= known).any() for rows in some):
         raise DataError(
             f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} (field "
             f"{f.name!r}) holds a value of field {f.shares!r}; check the column and its separator {f.separator!r}"

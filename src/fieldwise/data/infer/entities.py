@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import number_formats
-from fieldwise.data.read.timestamps import parse_timestamps
+from fieldwise.data.prepare.ordering import parse_timestamps
 from fieldwise.schema import Field, Role
 from fieldwise.schema.ids import Who
 from fieldwise.schema.names import MOMENTARY, id_rank, kind_of_name, role_of, words_of

@@ -12,12 +12,11 @@ from fieldwise.data.infer.entities import Entities, find_entities
 from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time, looks_like_a_calendar
 from fieldwise.data.infer.label import CLOSE, LEAST_ROWS, LabelCandidate, choose_label, guess_label, label_by_place
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
-from fieldwise.data.prepare.settings import RandomSplit, SplitColumns, SplitSettings, TimeSplit
+from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.chunked_table import Sample, sample_table
 from fieldwise.data.read.lines import renumbering_rows
-from fieldwise.data.read.tables import TableLike, as_table
-from fieldwise.data.read.vectors import is_position, vector_length
+from fieldwise.data.read.tables import TableLike, as_table, is_position, vector_length
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Field, Label, Numeric, Schema
 from fieldwise.schema.ids import Who
@@ -60,7 +59,7 @@ def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings, only_positi
     """The reason why a split does not work, or an empty text."""
     try:
         with renumbering_rows(rows.kept):
-            parts = split_table(rows.frame, split, SplitColumns.of(schema), y=rows.main)
+            parts = split_table(rows.frame, split, schema, y=rows.main)
     except DataError as e:
         return str(e)
     if schema.label.task == "binary" and not only_positives:
@@ -250,7 +249,7 @@ def _leave_out_displays(
 ) -> None:
     """Remove fields that only rename another one, and complete the notes."""
     for column, f in list(fields.items()):
-        display = _display(frame, f, found) or _display_column(frame, f, list(fields.values()))
+        display = _display(frame, f, list(fields.values()), found)
         if display:
             del fields[column]
             notes[column] = f"omitted: {display}"
@@ -391,19 +390,23 @@ def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str]) -
     return doubts
 
 
-def _display(frame: pl.DataFrame, f: Field, found: Entities) -> str:
-    """The reason why a categorical field is only a display name of the user or item, or an empty text."""
+def _display(frame: pl.DataFrame, f: Field, fields: list[Field], found: Entities) -> str:
+    """The reason why a categorical field only renames an id or an earlier field of many values, or an empty text."""
+    values = frame.get_column(f.column).n_unique() if f.cell == "category" else 0
     key = found.key_of(f.column)
-    if key is None or f.cell != "category" or key not in found.determined.get(f.column, ()):
-        return ""
-    values, keys = frame.get_column(f.column).n_unique(), frame.get_column(key).n_unique()
-    if keys <= _MANY or values < _NAMES * keys:
-        return ""
-    side = next(side for side, column in found.ids.items() if column == key)
-    return (
-        f"a display name of the {side}, nearly one to one ({values:,} values for {keys:,} of {key!r}), which already "
-        "has a field"
-    )
+    if values and key is not None and key in found.determined.get(f.column, ()):
+        keys = frame.get_column(key).n_unique()
+        if keys > _MANY and values >= _NAMES * keys:
+            side = next(side for side, column in found.ids.items() if column == key)
+            return (
+                f"a display name of the {side}, nearly one to one ({values:,} values for {keys:,} of {key!r}), which "
+                "already has a field"
+            )
+    for other in fields[: fields.index(f)] if values > _MANY else []:
+        same = other.cell == "category" and frame.get_column(other.column).n_unique() == values
+        if same and frame.select(other.column, f.column).n_unique() == values:
+            return f"it is one to one with {other.column!r}"
+    return ""
 
 
 def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
@@ -417,16 +420,6 @@ def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
             f"{int(other.arg_max() or 0) + 1} holds one; convert the file to a table with a column per number"
         )
     return {"values": "every libFM value is 1, so only the ids matter"}
-
-
-def _display_column(frame: pl.DataFrame, field: Field, others: list[Field]) -> str:
-    """The reason why a field only renames an earlier one of many values, or an empty text."""
-    distinct = frame.get_column(field.column).n_unique() if field.cell == "category" else 0
-    for other in others[: others.index(field)] if distinct > _MANY else []:
-        same = other.cell == "category" and frame.get_column(other.column).n_unique() == distinct
-        if same and frame.select(other.column, field.column).n_unique() == distinct:
-            return f"it is one to one with {other.column!r}"
-    return ""
 
 
 def _plain(name: str) -> str:

@@ -1,19 +1,20 @@
-"""Columns that are derived from training rows: each row's history, and the mean label of each category.
+"""Columns and rows that are derived from a log: histories, the mean label of each category, sampled negatives.
 
 A history holds the earlier items of the row's user. The mean label of a category, such as an item's mean rating, is for
-numeric fields (target encoding).
+numeric fields (target encoding). Negatives are items that a user of an implicit log never used.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.prepare.ordering import group_rows, order_values, rank_texts
-from fieldwise.data.prepare.settings import HistorySettings, TargetEncoding
-from fieldwise.data.read.arrow_files import join_rows
+from fieldwise.data.prepare.settings import PARTS, HistorySettings, NegativeSampling, TargetEncoding
+from fieldwise.data.read.arrow_files import join_rows, take_rows
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
@@ -45,7 +46,7 @@ def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings
             f"a field must read the histories: the schema has none of column {settings.column!r}; add {{ kind = "
             f'"sequence", name = "{settings.column}", shares = NAME_OF_THE_ITEM_FIELD }}'
         )
-    order_values(frame, order, "order", schema.time_format if order == schema.time else None, scratch)
+    order_values(frame, order, "order", schema.format_of(order), scratch)
     return order
 
 
@@ -228,3 +229,259 @@ def _mean_labels(
         return known
 
     return means
+
+
+def sample_negatives(
+    positives: pl.DataFrame,
+    *,
+    log: pl.DataFrame,
+    settings: NegativeSampling,
+    seed: int,
+    label: tuple[str, bool | int | float | str],
+    scratch: Scratch = IN_MEMORY,
+) -> pl.DataFrame:
+    """Sample negatives: for each positive row, n copies with items that its user never used anywhere in the log.
+
+    Items are sampled uniformly from the log's catalogue, without replacement among one positive's n. "Never used"
+    refers to the whole log, including test rows: otherwise a negative could be a test positive. So the sample depends
+    on the test rows' items, as in every evaluation with such negatives.
+
+    Args:
+        positives: rows of one part, all of them also in `log`.
+        log: all positive rows of all parts; its items are the catalogue.
+        settings: columns and number, including the columns of users and items (`NegativeSampling.of_schema`).
+        seed: the same seed, rows and settings give the same negatives on every machine.
+        label: the label's column and its value for "not used"; the column is appended if the positives have none.
+        scratch: where the negatives lie, and how many rows are processed at once.
+
+    Returns:
+        The negatives, n times the positives' rows, with their columns and types, those of one positive together.
+
+    Errors:
+        DataError: a column is missing or has nulls, an item has two descriptions, a user has fewer than n unused items.
+        ConfigError: the settings lack the column of users or of items.
+
+    >>> log = pl.DataFrame({"user": [1, 1, 2], "app": ["a", "b", "c"], "used": [1, 1, 1]})
+    >>> ask = NegativeSampling(user="user", item="app", per_positive=1)
+    >>> sample_negatives(log.head(1), log=log, settings=ask, seed=0, label=("used", 0)).rows()
+    [(1, 'c', 0)]
+    """
+    user_column, item_column = _check(positives, log, settings)
+    n = settings.per_positive
+    items, users = (_distinct_values(log.get_column(name), scratch) for name in (item_column, user_column))
+    used = _pairs(log[user_column], users, log[item_column], items, scratch)
+    asking = scratch.fill(positives.height, np.int64, lambda at: _codes(positives[user_column][at], users))
+    used_by = _used_by(used, asking, users, len(items), n, scratch)
+    unused = len(items) - used_by
+    drawn = _distinct(unused, asking, n, np.random.default_rng(seed), scratch)
+    start, searched = np.cumsum(used_by) - used_by, _unused_before(used, used_by, len(items), scratch)
+    about = _descriptions(log, positives, settings, scratch)
+    columns = list(dict.fromkeys([*positives.columns, label[0]]))
+
+    def sampled() -> Iterator[pl.DataFrame]:
+        for at in scratch.pieces(len(asking)):
+            user, rank = asking[at].repeat(n), drawn[at].reshape(-1)
+            found = np.searchsorted(searched, user * (len(items) + 1) + rank, side="right")
+            item = items.gather(rank + found - start[user]).cast(positives.schema[item_column]).alias(item_column)
+            copies = positives[at].select(pl.all().repeat_by(n).explode(empty_as_null=False)).with_columns(item)
+            if about is not None:
+                copies = copies.drop(settings.item_columns)
+                copies = copies.join(about, on=item_column, how="left", maintain_order="left")
+            yield mark_negative(copies, *label).select(columns)
+
+    return join_rows(sampled(), scratch)
+
+
+def _distinct_values(column: pl.Series, scratch: Scratch) -> pl.Series:
+    """The sorted different values of a column, in memory."""
+    found = column.clear()
+    for at in scratch.pieces(len(column)):
+        found = pl.concat([found, column[at].unique()]).unique()
+    return found.sort()
+
+
+def _distinct(unused: np.ndarray, asking: np.ndarray, n: int, rng: np.random.Generator, scratch: Scratch) -> np.ndarray:
+    """For each asking user n different numbers below its `unused`, uniformly (Floyd's algorithm): [N, n] int64."""
+    chosen = scratch.empty((len(asking), n), np.int64)
+    for k in range(n):
+        for at in scratch.pieces(len(asking)):
+            last = unused[asking[at]] - n + k
+            number = rng.integers(0, last + 1, dtype=np.int64)
+            taken = (chosen[at, :k] == number[:, None]).any(axis=1)
+            chosen[at, k] = np.where(taken, last, number)
+    return chosen
+
+
+def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int, scratch: Scratch) -> np.ndarray:
+    """For each used item of each user, the number of unused ones before it, as one increasing number [M].
+
+    The j-th used item s_j of a user has s_j - j unused ones below it. These numbers increase within a user, so one
+    search over all users counts the used items below a wanted unused one. There is no rejection sampling, so users with
+    few unused items cost no more than others.
+    """
+    start = np.cumsum(used_by) - used_by
+
+    def before(at: slice) -> np.ndarray:
+        owner = used[at] // items
+        found: np.ndarray = owner * (items + 1) + used[at] % items - (np.arange(at.start, at.stop) - start[owner])
+        return found
+
+    return scratch.fill(len(used), np.int64, before)
+
+
+def _descriptions(
+    log: pl.DataFrame, positives: pl.DataFrame, settings: NegativeSampling, scratch: Scratch
+) -> pl.DataFrame | None:
+    """What describes each item of the log, in the types of the positives; None if no column does."""
+    if not settings.item_columns:
+        return None
+    _, item = settings.ids
+    about = log.select(item, *settings.item_columns).clear()
+    for at in scratch.pieces(log.height):
+        about = pl.concat([about, log[at].select(about.columns).unique()]).unique()
+    if about.height > about.get_column(item).n_unique():
+        twice = about.filter(about.get_column(item).is_duplicated()).sort(item)
+        raise DataError(
+            f"an item needs one description: item {twice[item][0]!r} has several different values in "
+            f"{', '.join(settings.item_columns)}; fix the log, or remove columns that change from item_columns"
+        )
+    return about.with_columns(pl.col(c).cast(positives.schema[c]) for c in about.columns)
+
+
+def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: bool | int | float | str) -> pl.DataFrame:
+    """The rows with `negative_value` in the label's column, in its type; a new last column if it is missing.
+
+    Errors:
+        DataError: the column's type does not hold such a value.
+    """
+    kind = frame.schema.get(label_column)
+    label = pl.lit(negative_value) if kind is None else pl.lit(negative_value).cast(kind)
+    try:
+        return frame.with_columns(label.alias(label_column))
+    except pl.exceptions.PolarsError as e:
+        raise DataError(
+            f"the negatives' label must fit its column: {negative_value!r} is not of type {kind}, as {label_column!r} "
+            "is"
+        ) from e
+
+
+def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSampling) -> tuple[str, str]:
+    """The columns of users and items, after checking that both tables have them without nulls."""
+    ids = settings.ids
+    for what, frame in (("positives", positives), ("log", log)):
+        for name in (*ids, *settings.item_columns):
+            if name not in frame.columns:
+                raise DataError(f"the {what} must have column {name!r}, found only: {', '.join(frame.columns)}")
+        for name in ids:
+            missing = frame.get_column(name).is_null()
+            if missing.any():
+                row = int(missing.arg_max() or 0)
+                raise DataError(
+                    f"every row needs a user and an item: column {name!r} of the {what} is empty in row {row} "
+                    "(counting from 0); remove or fill such rows"
+                )
+    return ids
+
+
+def _codes(column: pl.Series, known: pl.Series) -> np.ndarray:
+    """Index of each value in the sorted `known`, which has all of them; [N] int64 (missing values: len(known))."""
+    place = pl.DataFrame({"value": known, "code": np.arange(len(known), dtype=np.int64)})
+    joined = pl.DataFrame({"value": column.cast(known.dtype)}).join(
+        place, on="value", how="left", maintain_order="left"
+    )
+    return joined.get_column("code").fill_null(len(known)).to_numpy()
+
+
+def _pairs(user: pl.Series, users: pl.Series, item: pl.Series, items: pl.Series, scratch: Scratch) -> np.ndarray:
+    """The pairs of a user and an item in a log, each as one number, without repeats, in order."""
+    found = scratch.fill(len(user), np.int64, lambda at: _codes(user[at], users) * len(items) + _codes(item[at], items))
+    found.sort()
+    new = scratch.where(len(found), lambda at: np.diff(found[at], prepend=found[at.start - 1] if at.start else -1) != 0)
+    return scratch.take(found, new)
+
+
+def _used_by(
+    used: np.ndarray, asking: np.ndarray, users: pl.Series, items: int, n: int, scratch: Scratch
+) -> np.ndarray:
+    """The number of items that each user used; a DataError if one of those who ask has fewer than n others."""
+    used_by = np.zeros(len(users), dtype=np.int64)
+    for at in scratch.pieces(len(used)):
+        used_by += np.bincount(used[at] // items, minlength=len(users))
+    for at in scratch.pieces(len(asking)):
+        most = used_by[asking[at]]
+        if len(most) and most.max() > items - n:
+            user = int(asking[at.start + int(np.argmax(most))])
+            raise DataError(
+                f"each user needs at least {n} unused items for {n} negatives per positive: user {users[user]!r} used "
+                f"{used_by[user]} of {items}; lower per_positive"
+            )
+    return used_by
+
+
+def with_negatives(
+    frames: Mapping[str, pl.DataFrame],
+    targets: Mapping[str, np.ndarray],
+    schema: Schema,
+    settings: NegativeSampling,
+    seed: int,
+    scratch: Scratch = IN_MEMORY,
+) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
+    """Add sampled negatives to the parts in the settings; positives are the rows with a target above 0.
+
+    With several labels the main one decides, and a sampled row is negative for every label.
+    """
+    numbers = [label.name for label in schema.more_labels if label.task == "regression"]
+    if numbers:
+        raise ConfigError(
+            f"a sampled negative is negative for every label, but the label {numbers[0]!r} is a regression, which has "
+            "no such value: remove the negatives or that label"
+        )
+    main = {name: y[:, 0] for name, y in targets.items()}
+    positives = {
+        name: take_rows(frames[name], scratch.where(len(y), lambda at, y=y: y[at] > 0), scratch)  # type: ignore[misc]
+        for name, y in main.items()
+    }
+    log = pl.concat(list(positives.values()))
+    values = {label.column: _negative_value(frames, label.column) for label in schema.labels}
+    for label in schema.labels:
+        if values[label.column] in label.drop_values:
+            raise DataError(
+                f"a sampled negative must not be dropped: {values[label.column]!r} in column {label.column!r} is among "
+                f"the drop_values of label {label.name!r}; change the rule, or remove the negatives"
+            )
+    all_frames, all_targets = dict(frames), dict(targets)
+    for number, name in enumerate(PARTS):
+        if name not in frames or name not in settings.parts:
+            continue
+        has_negatives = bool((main[name] <= 0).any())
+        if (settings.only_where_missing and has_negatives) or positives[name].is_empty():
+            continue
+        added = sample_negatives(
+            positives[name],
+            log=log,
+            settings=settings,
+            seed=seed * len(PARTS) + number,
+            label=(schema.label.column, values[schema.label.column]),
+            scratch=scratch,
+        )
+        for label in schema.more_labels:
+            if label.column != schema.label.column:
+                added = mark_negative(added, label.column, values[label.column])
+        y = read_labels(added, schema.labels, all_negative=True, scratch=scratch).y
+        for label, target in zip(schema.labels, y.T, strict=True):
+            if (target > 0).any():
+                raise DataError(
+                    f"a sampled negative must not be positive: {values[label.column]!r} in column {label.column!r} is "
+                    "positive by the label's rule; change the rule"
+                )
+        all_frames[name] = pl.concat([frames[name], added])
+        all_targets[name] = scratch.empty((len(main[name]) + len(y), len(schema.labels)), np.float32)
+        all_targets[name][: len(main[name])], all_targets[name][len(main[name]) :] = targets[name], y
+    return all_frames, all_targets
+
+
+def _negative_value(frames: Mapping[str, pl.DataFrame], column: str) -> int | float:
+    """The value for a negative in a label's column: its smallest value that is not positive, else 0."""
+    values = pl.concat([part.get_column(column) for part in frames.values()])
+    low = values.min() if values.dtype.is_numeric() else 0
+    return low if isinstance(low, (int, float)) and low <= 0 else 0

@@ -1,18 +1,184 @@
-"""Rows in the order of a column of numbers or dates, and by the values of a column, such as their user.
+"""Rows in the order of a column of numbers or times, also of text, and by the values of a column, such as their user.
+
+The format of times is detected from all cells of a column. Between day-month-year and month-day-year nothing is
+guessed: if both fit every cell, the user must choose.
 
 Letters: N rows, K different texts.
 """
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
 
 import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import coded
 from fieldwise.data.read.lines import counting_from
-from fieldwise.data.read.timestamps import READ_FORMATS, check_format, parse_timestamps
 from fieldwise.errors import DataError
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
+
+READ_FORMATS = (
+    "2026-01-31, 2026/01/31, 2026.01.31, 31 Jan 2026, 31-Jan-2026, Jan 31, 2026 (months also written out, with or "
+    "without a weekday), 31/01/2026 or 01/31/2026 (also with . or -, and with years of two digits), each alone or "
+    "with 17:05, "
+    "17:05:09, 17:05:09.25, 5:05 PM, and after it Z or +01:00; T may stand between date and time"
+)
+_PLAIN = ("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d %B %Y", "%d-%B-%Y", "%d %B, %Y", "%B %d, %Y", "%B %d %Y")
+_NAMED = ("%a, %d %B %Y", "%a %d %B %Y", "%a %B %d %Y", "%A, %d %B %Y", "%A, %B %d, %Y", "%d-%B-%y", "%Y%m%d")
+_TIMES = ("", " %H:%M", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p")
+_ZONED = tuple(f"{time}%z" for time in _TIMES[1:3])
+_ALONE = ("%a %B %d %H:%M:%S %z %Y", "%a %B %d %H:%M:%S %Y", "%d/%B/%Y:%H:%M:%S%z")
+_DAY_FIRST = tuple(f"%d{mark}%m{mark}%{year}" for mark, year in product("/.-", "Yy"))
+_MONTH_FIRST = tuple(f"%m{mark}%d{mark}%{year}" for mark, year in product("/.-", "Yy"))
+_CLOCKS = (*_TIMES, *_ZONED)
+_FAMILIES = {
+    "unambiguous": (*(date + time for date in (*_PLAIN, *_NAMED) for time in _CLOCKS), *_ALONE),
+    "day first": tuple(date + time for date in _DAY_FIRST for time in _CLOCKS),
+    "month first": tuple(date + time for date in _MONTH_FIRST for time in _CLOCKS),
+}
+_DIRECTIVE = re.compile(r"%\.f|%\w|.")
+_PATTERNS = {
+    **dict.fromkeys(("%d", "%m", "%H", "%I"), r"\d{1,2}"),
+    "%Y": r"\d{4}",
+    "%y": r"\d\d",
+    "%M": r"\d\d",
+    "%S": r"\d\d",
+    "%.f": r"(?:\.\d+)?",
+    "%p": "[ap]m",
+    "%a": "[a-z]{3}",
+    "%A": "[a-z]{6,9}",
+    "%B": "[a-z]{3,9}",
+    "%z": r"[+-]\d\d:?\d\d",
+    " ": " +",
+}
+_OFFSET = r":\d\d(?:\.\d+)? ?[+-]\d\d:?\d\d(?: \d{4})?$"
+_SAMPLE = 100
+_ROUNDS = 4
+_YEARS = (-2_208_988_800_000_000, 7_258_118_400_000_000)  # 1900 to 2200: "%Y" would take "26" for the year 26
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsedTimestamps:
+    """A text column parsed as times.
+
+    Args:
+        values: microseconds since 1970 (UTC if the text has an offset), null if a cell is not a time.
+        format: the detected format, if the column needed a choice between day-month and month-day.
+        other: the two formats, if day-month and month-day both fit every cell; `values` are then all null.
+        mixed: a sentence, if some cells have an offset from UTC and others do not; else "". Such times are not
+            comparable: the time zone of the latter is unknown.
+    """
+
+    values: pl.Series
+    format: str | None = None
+    other: tuple[str, str] | None = None
+    mixed: str = ""
+
+
+def check_format(text: pl.Series, form: str) -> pl.Series:
+    """Microseconds since 1970 by a given format, null if a cell does not fit it."""
+    if "%" not in form:
+        raise DataError(f"a time's format is written with % signs, such as '%d.%m.%Y %H:%M', found {form!r}")
+    found = _parse(text, form)
+    return found if not found.null_count() else _filled(found, _parse(_normal(text), form))
+
+
+def parse_timestamps(text: pl.Series) -> ParsedTimestamps:
+    """A text column parsed as times, by the supported formats (`READ_FORMATS`).
+
+    >>> parse_timestamps(pl.Series(["31/01/2026", "01/02/2026"])).format
+    '%d/%m/%Y'
+    >>> parse_timestamps(pl.Series(["03/01/2026", "01/02/2026"])).other
+    ('%d/%m/%Y', '%m/%d/%Y')
+    """
+    normal = _normal(text)
+    values, _ = _by(normal, "unambiguous")
+    if values.null_count() == normal.null_count():
+        return ParsedTimestamps(values=values, mixed=_mixed(text, normal))
+    rest = normal.zip_with(values.is_null(), normal.clear(len(normal)))
+    ways = []
+    for family in ("day first", "month first"):
+        found, used = _by(rest, family)
+        if found.null_count() == rest.null_count():
+            ways.append((used, _filled(values, found)))
+    if len(ways) == 2:
+        return ParsedTimestamps(values=values.clear(len(values)), other=(ways[0][0][0], ways[1][0][0]))
+    if len(ways) == 1:
+        used, found = ways[0]
+        return ParsedTimestamps(values=found, format=used[0] if len(used) == 1 else None, mixed=_mixed(text, normal))
+    return ParsedTimestamps(values=values)
+
+
+def _mixed(text: pl.Series, normal: pl.Series) -> str:
+    """A sentence on cells with and without an offset, if there are both; else ""."""
+    named = normal.str.contains(_OFFSET)
+    count, present = int(named.sum()), len(normal) - normal.null_count()
+    if not 0 < count < present:
+        return ""
+    with_one, without = text.filter(named)[0].strip(), text.filter(~named)[0].strip()
+    return f"{count:,} of {present:,} cells have an offset from UTC ({with_one!r}), the others do not ({without!r})"
+
+
+@cache
+def _patterns(family: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """The formats of a family, each with a pattern of its cells."""
+    return tuple(
+        (form, re.compile("".join(_PATTERNS.get(d) or re.escape(d) for d in _DIRECTIVE.findall(form)), re.IGNORECASE))
+        for form in _FAMILIES[family]
+    )
+
+
+def _by(text: pl.Series, family: str) -> tuple[pl.Series, list[str]]:
+    """Each cell parsed by the first fitting format of the family, and the formats that fit some cells."""
+    found = pl.Series(text.name, [None], dtype=pl.Int64).new_from_index(0, len(text))
+    used: list[str] = []
+    for _ in range(_ROUNDS):
+        rest = text.filter(found.is_null() & text.is_not_null())
+        # A few of the cells that are still unparsed show which formats to try.
+        sample = rest.gather_every(max(1, len(rest) // _SAMPLE)).head(2 * _SAMPLE).to_list()
+        forms = [form for form, pattern in _patterns(family) if any(pattern.fullmatch(cell) for cell in sample)]
+        before = found.null_count()
+        for form in forms:
+            left = found.null_count()
+            values = _parse(text, form)
+            found = _filled(found, values.zip_with(values.is_between(*_YEARS), values.clear(len(values))))
+            used += [form] if found.null_count() < left else []
+        if found.null_count() in (before, text.null_count()):
+            break
+    return found, used
+
+
+def _parse(text: pl.Series, form: str) -> pl.Series:
+    if not len(text):
+        return pl.Series(text.name, [], dtype=pl.Int64)
+    try:
+        # A date without a time is midnight.
+        whole = form if "%H" in form or "%I" in form else f"{form} %H:%M"
+        cells = text if whole == form else text + " 00:00"
+        return cells.str.to_datetime(whole, strict=False, time_unit="us").to_physical()
+    except pl.exceptions.PolarsError as e:
+        raise DataError(
+            f"{form!r} is not a time format ({str(e).splitlines()[0]}); write one such as '%d.%m.%Y'"
+        ) from e
+
+
+def _normal(text: pl.Series) -> pl.Series:
+    """Normalised cells: a space between date and time, offsets as +00:00, no surrounding spaces."""
+    return (
+        text.str.strip_chars()
+        .replace("", None)
+        .str.replace(r"(\d)T(\d)", "${1} ${2}")
+        .str.replace(r"(:\d\d(?:\.\d+)?) ?(?:Z|UTC|GMT)$", "${1}+00:00")
+        .str.replace(r"(:\d\d(?:\.\d+)?) ?([+-]\d\d):?(\d\d)$", "${1}${2}:${3}")
+        .str.replace(r"(\d) ?([AaPp])\.?([Mm])\.?$", "${1} ${2}${3}")
+    )
+
+
+def _filled(values: pl.Series, more: pl.Series) -> pl.Series:
+    return values.zip_with(values.is_not_null(), more)
 
 
 def rank_texts(column: pl.Series, scratch: Scratch = IN_MEMORY) -> tuple[np.ndarray, np.ndarray]:

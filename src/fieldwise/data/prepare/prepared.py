@@ -21,22 +21,25 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.encoder import Encoder, check_table, column_of
-from fieldwise.data.encode.fit_field import Counted, count_column
-from fieldwise.data.prepare.derived import add_histories, add_target_encoding, check_history, check_target_encoding
+from fieldwise.data.encode.fitted_fields import Counted, count_column
+from fieldwise.data.prepare.derived import (
+    add_histories,
+    add_target_encoding,
+    check_history,
+    check_target_encoding,
+    with_negatives,
+)
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
-from fieldwise.data.prepare.negatives import with_negatives
 from fieldwise.data.prepare.ordering import rank_texts
 from fieldwise.data.prepare.row_fingerprints import count_repeats
 from fieldwise.data.prepare.settings import (
     PARTS,
     NegativeSampling,
     PreparationSettings,
-    SplitColumns,
     SplitSettings,
 )
 from fieldwise.data.prepare.splits import split_table
-from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows
-from fieldwise.data.read.chunks import table_bytes
+from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes
 from fieldwise.data.read.lines import renumbering_rows
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.data.table import EncodedTable, save_chunks
@@ -44,8 +47,7 @@ from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Field, Schema
 from fieldwise.storage.arrays import arrow_bytes, map_array, write_array
-from fieldwise.storage.checksums import file_digest
-from fieldwise.storage.files import cannot_write, disk_is_full, write_atomically
+from fieldwise.storage.files import cannot_write, disk_is_full, file_digest, write_atomically
 from fieldwise.storage.folders import LOCK, sync_tree
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
 from fieldwise.storage.threads import ahead
@@ -123,16 +125,16 @@ class Prepared:
 class Preparation:
     """How a raw table becomes encoded rows, in stages: the rows of all parts, the encoder, each part's encoded rows.
 
-    With `piece` each finished stage stays in the folder, which holds at the end what `read_prepared` reads. A stage
-    that was begun and not finished begins again; the result is the same as of a preparation that is not interrupted.
+    With a folder each finished stage stays there, and it holds at the end what `read_prepared` reads. A stage that was
+    begun and not finished begins again; the result is the same as of a preparation that is not interrupted.
 
     Args:
         schema: the table's schema.
         split: settings of the split.
         seed: seed of the split, the negatives and the folds; the same seed, table and settings give the same result.
         add: negatives, histories and target encoding.
-        folder: of this preparation alone, where encoded rows are mapped from; it exists. None: they are in memory.
-        piece: gives how many rows of a table may be processed at once; None: all, and the raw rows stay in memory.
+        folder: of this preparation alone, from which all rows are mapped; it exists. None: they are in memory.
+        piece: gives how many rows of a table are processed at once; given with a folder.
         reports: told the phases and their rows.
         engine: machines that do what can be done file by file, and see the folder; None: this process.
 
@@ -159,9 +161,9 @@ class Preparation:
         """
         rows, counts = self._rows(source)
         encoder, parts, unseen = self.encode(rows)
-        if self.piece is not None:
+        if self.folder is not None:
             self.reports.begin("finishing the preparation")
-            write_facts(self._path(), counts, unseen)
+            write_facts(self.folder, counts, unseen)
         return Prepared(encoder=encoder, counts=counts, unseen=unseen, **parts)
 
     def encode(self, rows: Mapping[str, LabelledRows]) -> tuple[Encoder, dict[str, Part], dict[str, dict[str, float]]]:
@@ -186,7 +188,7 @@ class Preparation:
                     shutil.rmtree(place.folder / "source", ignore_errors=True)  # its place on disk is free again
                 rows, counts = self.derived(parts, scratch)
                 counts = {"dropped_by_label": dropped, **counts}
-                if self.piece is None:
+                if self.folder is None:
                     return rows, counts
                 for name, part in rows.items():
                     if self.add != NOTHING:
@@ -220,14 +222,10 @@ class Preparation:
         frame = with_event_label(frame, schema, add.negatives is not None)
         rows = read_labels(frame, schema.labels, scratch=scratch)
         with renumbering_rows(rows.kept):
-            indices = split_table(
-                rows.frame, self.split, SplitColumns.of(schema), seed=self.seed, y=rows.main, scratch=scratch
-            )
-        folders: dict[str, Path] = {}
-        if self.piece is not None:
-            folders = {name: self._path(ROWS.format(name)) for name in PARTS}
-            for folder in folders.values():
-                shutil.rmtree(folder, ignore_errors=True)  # of a killed process
+            indices = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.main, scratch=scratch)
+        folders = {} if self.folder is None else {name: self.folder / ROWS.format(name) for name in PARTS}
+        for folder in folders.values():
+            shutil.rmtree(folder, ignore_errors=True)  # of a killed process
         places = folders if add == NOTHING else {}
         files = table.files if rows.frame is table.frame else ()  # else some rows were dropped, or a label was added
         parts = {
@@ -251,8 +249,7 @@ class Preparation:
         if add.history is not None:
             order = check_history(frames["train"], schema, add.history, scratch)
             # Before sampling negatives: an item that a user never used is not an event of that user.
-            form = schema.time_format if order == schema.time else None
-            settings = add.history.of_schema(schema)
+            settings, form = add.history.of_schema(schema), schema.format_of(order)
             frames = add_histories(frames, mains, settings, order=order, order_format=form, scratch=scratch)
         _check_weights(weights, add.negatives)
         if add.negatives is not None:
@@ -273,7 +270,7 @@ class Preparation:
             if self.engine is not None:
                 counted = counted_files(self._mapped("train"), self.schema, self.engine, scratch)
             encoder = Encoder.fit(train, self.schema, scratch=scratch, counted=counted)
-        if self.piece is not None:
+        if self.folder is not None:
             write_atomically(self._path(ENCODER), encoder.to_json().encode())
             self._finish("encoder")
         return encoder
@@ -292,7 +289,7 @@ class Preparation:
                 table = encode_table(encoder, frame, rows.y, scratch, weight, folder, chunks)
                 groups = group_codes(frame, self.schema, scratch)
                 unseen = {} if name == "train" else encoder.unseen_in(table)
-                if self.piece is None:
+                if self.folder is None:
                     return Part(frame, table, groups), unseen
                 if groups is not None:
                     self._write(GROUP.format(name), groups)
@@ -308,7 +305,7 @@ class Preparation:
 
     def _facts(self, stage: str) -> dict[str, Any] | None:
         """What a finished stage has stated; None if it is not finished."""
-        if self.piece is None:
+        if self.folder is None:
             return None
         try:
             facts: dict[str, Any] = json.loads(self._path(DONE.format(stage)).read_text("utf-8"))
@@ -327,7 +324,7 @@ class Preparation:
     @contextmanager
     def _scratch(self) -> Iterator[Scratch]:
         """A context with a folder for scratch files, if rows are processed in pieces."""
-        if self.piece is None:
+        if self.folder is None:
             yield IN_MEMORY
             return
         place = self._path(SCRATCH)
@@ -374,8 +371,7 @@ def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSamplin
         if not weight.any():
             raise DataError(
                 f"some {name} row must have a weight above 0, but the weights of all {len(weight)} are zero: give "
-                "rows of "
-                "every class a weight, or use another split"
+                "rows of every class a weight, or use another split"
             )
 
 
@@ -454,10 +450,9 @@ def encode_table(
     chunks: Iterable[tuple[slice, EncodedTable]] | None = None,
 ) -> EncodedTable:
     """The encoded rows of a table, from `chunks` if they are given: in `folder`, else in scratch files or memory."""
-    if folder is None:
-        if scratch.folder is None:
-            return replace(encoder.transform(frame, y=y), weight=weight)
-        folder = scratch.folder / secrets.token_hex(8)
+    if scratch.folder is None:
+        return replace(encoder.transform(frame, y=y), weight=weight)
+    folder = folder or scratch.folder / secrets.token_hex(8)
     if chunks is None:  # each is encoded while the one before is written
         chunks = ahead((at, encoder.transform(frame[at], first_row=at.start)) for at in scratch.pieces(frame.height))
     return save_chunks(folder, encoder.layout, frame.height, chunks, y, scratch, weight)
@@ -565,11 +560,7 @@ def counted_files(
 
     All machines see the folder of `scratch`, which is told the rows of each file that is counted.
     """
-    plain, tasks, answers = schema.to_dict(), list[Task](), list[dict[str, Any]]()
-    for k, file in enumerate(rows.files):
-        to = _folder_of(scratch) / f"counts-{k}"
-        to.mkdir()
-        tasks.append({"schema": plain, "rows": str(file.path), "first": file.first, "to": str(to)})
+    tasks, answers = _file_tasks(rows, scratch, schema=schema.to_dict()), list[dict[str, Any]]()
     for answer in engine(count_file, tasks):
         answers.append(answer)
         scratch.told(answer["rows"])
@@ -585,8 +576,8 @@ def counted_files(
 
 def count_file(given: Mapping[str, Any]) -> dict[str, Any]:
     """Count every field's column in one file of training rows; the counts go to files."""
-    frame, to = map_rows([Path(given["rows"])]), Path(given["to"])
-    present = {}
+    frame, to, present = map_rows([Path(given["rows"])]), Path(given["to"]), {}
+    to.mkdir(exist_ok=True)
     for k, f in enumerate(Schema.from_dict(given["schema"]).fields):
         if not f.shares:
             counted = count_column(f, column_of(frame, f), first_row=given["first"])
@@ -602,11 +593,7 @@ def encoded_files(
 
     All machines see the folder of `scratch`. `encoder` is its JSON file.
     """
-    place, digest = _folder_of(scratch), file_digest(encoder)
-    tasks = []
-    for k, file in enumerate(rows.files):
-        about = {"rows": str(file.path), "first": file.first, "encoder": str(encoder), "digest": digest}
-        tasks.append({**about, "to": str(place / f"encoded-{k}")})
+    tasks = _file_tasks(rows, scratch, encoder=str(encoder), digest=file_digest(encoder))
     for file, answer in zip(rows.files, engine(encode_file, tasks), strict=True):
         yield slice(file.first, file.end), EncodedTable.open(Path(answer["path"]))
 
@@ -626,6 +613,8 @@ def _kept_encoder(path: str, digest: str) -> Encoder:
     return _read_encoder(Path(path))
 
 
-def _folder_of(scratch: Scratch) -> Path:
+def _file_tasks(rows: MappedRows, scratch: Scratch, **about: Any) -> list[Task]:
+    """A task for each file of rows, with the folder that its results go to."""
     assert scratch.folder is not None, "machines share files"
-    return scratch.folder
+    places = ((file, str(scratch.folder / f"made-{k}")) for k, file in enumerate(rows.files))
+    return [{"rows": str(file.path), "first": file.first, "to": to, **about} for file, to in places]

@@ -295,7 +295,8 @@ def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes | memoryview]:
         inner, cells = pl.List(kind.inner), cast(pl.DataType, kind.inner)
         yield b"list"
         yield from (_little(one.cast(inner).list.len().to_numpy(), "<i8") for one in present())
-        yield from _parts(cells, lambda: map(_exploded, present()))
+        options = {"empty_as_null": False, "keep_nulls": True}
+        yield from _parts(cells, lambda: (one.cast(inner).list.explode(**options) for one in present()))
     elif kind in (pl.String, pl.Categorical, pl.Enum) or kind.is_decimal() or kind.is_integer():
         yield b"text"
         yield from (_little(one.cast(pl.String).str.len_bytes().to_numpy(), "<i8") for one in present())
@@ -314,11 +315,6 @@ def _bits(absent: Iterable[np.ndarray]) -> Iterator[bytes]:
         rest = flags[whole:]
         yield np.packbits(flags[:whole]).tobytes()
     yield np.packbits(rest).tobytes()
-
-
-def _exploded(column: pl.Series) -> pl.Series:
-    assert isinstance(column.dtype, (pl.List, pl.Array))
-    return column.cast(pl.List(column.dtype.inner)).list.explode(empty_as_null=False, keep_nulls=True)
 
 
 def _text(column: pl.Series) -> bytes:

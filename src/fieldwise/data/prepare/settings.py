@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Union
 
 from fieldwise.errors import ConfigError
 from fieldwise.schema import Schema
 
 Part = Literal["train", "valid", "test"]
 PARTS = ("train", "valid", "test")
-Self = TypeVar("Self", bound="_IdColumns")
 
 
 class _IdColumns:
@@ -21,7 +20,7 @@ class _IdColumns:
     _section: ClassVar[str]  # of a recipe, for messages
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
-    def of_schema(self: Self, schema: Schema) -> Self:
+    def of_schema(self, schema: Schema) -> Self:
         """The same with the schema's columns of users and items, where they were left out."""
         return replace(self, user=self.user or schema.user, item=self.item or schema.item)
 
@@ -166,30 +165,6 @@ class PreparationSettings:
     negatives: NegativeSampling | None = None
     history: HistorySettings | None = None
     target_encoding: TargetEncoding | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitColumns:
-    """The schema's columns that a split goes by where its settings name none.
-
-    Args:
-        time: column that orders rows.
-        user: column of users.
-        time_format: of the time, where it is text of dates.
-    """
-
-    time: str | None = None
-    user: str | None = None
-    time_format: str | None = None
-
-    @classmethod
-    def of(cls, schema: Schema) -> "SplitColumns":
-        """Those of a schema; its group stands for users where it does not say who they are."""
-        return cls(time=schema.time, user=schema.user or schema.group, time_format=schema.time_format)
-
-    def format_of(self, name: str) -> str | None:
-        """The format of a column that orders rows."""
-        return self.time_format if name == self.time else None
 
 
 @dataclass(frozen=True, kw_only=True)

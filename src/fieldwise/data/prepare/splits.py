@@ -7,15 +7,9 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.ordering import group_rows, order_values, rank_texts
-from fieldwise.data.prepare.settings import (
-    ColumnSplit,
-    LeaveLastOutSplit,
-    RandomSplit,
-    SplitColumns,
-    SplitSettings,
-    TimeSplit,
-)
+from fieldwise.data.prepare.settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, SplitSettings, TimeSplit
 from fieldwise.errors import DataError
+from fieldwise.schema import Schema
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 
@@ -144,7 +138,7 @@ class Split:
 def split_table(
     frame: pl.DataFrame,
     settings: SplitSettings,
-    columns: SplitColumns | None = None,
+    schema: Schema | None = None,
     *,
     seed: int = 0,
     y: np.ndarray | None = None,
@@ -152,26 +146,27 @@ def split_table(
 ) -> Split:
     """Split a table's rows.
 
-    `columns` are used where the settings name none; `y` are targets [N], needed to stratify.
+    The schema's columns are used where the settings name none; its group stands for users where it does not say who
+    they are. `y` are targets [N], needed to stratify.
 
     Errors:
         DataError: a column is missing or has nulls, a value belongs to no part, a part would be empty.
 
     >>> frame = pl.DataFrame({"t": [5, 1, 2, 4, 3]})
     >>> from fieldwise.data.prepare.settings import TimeSplit
-    >>> split_table(frame, TimeSplit(valid=0.2, test=0.2), SplitColumns(time="t")).test
+    >>> split_table(frame, TimeSplit(valid=0.2, test=0.2, column="t")).test
     array([0])
     """
     if y is not None and len(y) != frame.height:
         raise DataError(f"targets must match the table's rows: found {len(y)} targets and {frame.height} rows")
-    columns, kept = columns or SplitColumns(), 0
+    kept = 0
     if isinstance(settings, RandomSplit):
         classes = classes_of(y, scratch) if settings.stratify else None
         part = assign_random_split(frame.height, (settings.valid, settings.test), seed, classes, scratch)
     elif isinstance(settings, TimeSplit):
-        part = _by_time(frame, settings, columns, scratch)
+        part = _by_time(frame, settings, schema, scratch)
     elif isinstance(settings, LeaveLastOutSplit):
-        part, kept = _by_user(frame, settings, columns, scratch)
+        part, kept = _by_user(frame, settings, schema, scratch)
     else:
         assert isinstance(settings, ColumnSplit), "there is no other"
         part = _by_column(frame, settings, seed, y, scratch)
@@ -191,12 +186,12 @@ def split_table(
     return split
 
 
-def _by_time(frame: pl.DataFrame, settings: TimeSplit, columns: SplitColumns, scratch: Scratch) -> np.ndarray:
+def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None, scratch: Scratch) -> np.ndarray:
     """The part of each row [N], int8: 0 train, 1 valid, 2 test."""
-    name = settings.column or columns.time
+    name = settings.column or (None if schema is None else schema.time)
     if name is None:
         raise DataError("a time split needs a time column: give the split's column or the schema's time")
-    values = order_values(frame, name, "time", columns.format_of(name), scratch)
+    values = order_values(frame, name, "time", None if schema is None else schema.format_of(name), scratch)
     ordered = scratch.copy(values)
     ordered.sort()
     if few := few_values(ordered, 3):
@@ -208,14 +203,15 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, columns: SplitColumns, sc
 
 
 def _by_user(
-    frame: pl.DataFrame, settings: LeaveLastOutSplit, columns: SplitColumns, scratch: Scratch
+    frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema | None, scratch: Scratch
 ) -> tuple[np.ndarray, int]:
     """The part of each row [N], and how many users have too few rows to be held out."""
-    user, order = settings.user or columns.user, settings.order or columns.time
+    user = settings.user or (None if schema is None else schema.user or schema.group)
+    order = settings.order or (None if schema is None else schema.time)
     if user is None or order is None:
         missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
         raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
-    values = order_values(frame, order, "order", columns.format_of(order), scratch)
+    values = order_values(frame, order, "order", None if schema is None else schema.format_of(order), scratch)
     if user not in frame.columns:
         raise DataError(
             f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"
@@ -291,10 +287,9 @@ def hold_out(
         held = assign_random_split(frame.height, (share, 0.0), seed, classes) == 1
     else:
         values = order_values(frame, time, "time", time_format)
-        moments, rank, counts = np.unique(values, return_inverse=True, return_counts=True)
-        before = np.cumsum(counts)[:-1]  # rows before each cut that leaves rows on both sides
-        cut = np.argmin(np.abs(before - frame.height * (1 - share))) if len(moments) > 1 else 0
-        held = rank > cut
+        ordered = np.sort(values)
+        several = len(values) > 0 and ordered[0] < ordered[-1]
+        held = values >= (ordered[_nearest(ordered, frame.height * (1 - share))] if several else -np.inf)
     if held.all() or not held.any():
         raise DataError(f"both held-out and kept rows are needed: {share:g} of {frame.height} leaves one side empty")
     return np.flatnonzero(~held).astype(np.int64), np.flatnonzero(held).astype(np.int64)

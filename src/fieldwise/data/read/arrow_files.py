@@ -1,8 +1,10 @@
-"""Tables larger than memory: rows written chunk by chunk as Arrow files, and mapped into memory as one table."""
+"""Parquet and Arrow files in bounded chunks, and tables larger than memory: written as Arrow files, mapped as one."""
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -10,9 +12,13 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
+from fieldwise.data.read.delimited import CHUNK
+from fieldwise.data.read.file_listing import kind_of
+from fieldwise.data.read.libfm import libfm_chunks
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage.files import new_file
 from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage.threads import ahead
 
 GATHERED = 1 << 25  # bytes
 _UNMAPPED = (pl.Int128, pl.UInt128, pl.Object)
@@ -222,3 +228,288 @@ def take_rows(
         told(len(rows))
         return frame[rows]
     return join_rows(pieces(rows), scratch, folder)
+
+
+def check_columns(path: Path, names: list[str], first: Path, wanted: list[str]) -> None:
+    """Check that a file has the columns of the first one, in any order."""
+    for there, other, one, two in ((names, wanted, path, first), (wanted, names, first, path)):
+        extra = [name for name in there if name not in set(other)]
+        if extra:
+            raise DataError(
+                f"the files of a table must have the same columns, but {one} has {extra[0]!r} and {two} has not: "
+                "remove or add it, or leave out the file"
+            )
+
+
+def common_schema(schemas: Mapping[Path, pl.Schema]) -> pl.Schema:
+    """The schema of the first file, with types that hold the values of all files.
+
+    Integers, and Float32 with Float64, become the narrowest type that holds both without loss; a column of nulls takes
+    any type. All else must be equal.
+
+    Errors:
+        DataError: a column is missing, extra, or of another type; both files are named.
+
+    >>> first, second = pl.Schema({"a": pl.Int8()}), pl.Schema({"a": pl.UInt16()})
+    >>> common_schema({Path("1.parquet"): first, Path("2.parquet"): second})
+    Schema([('a', Int32)])
+    """
+    (first, common), *others = schemas.items()
+    common, since = pl.Schema(common), dict.fromkeys(common, first)
+    for path, schema in others:
+        check_columns(path, schema.names(), first, common.names())
+        for name, dtype in schema.items():
+            wider = _wider(common[name], dtype)
+            if wider is None:
+                raise DataError(
+                    f"a column must have one type in all files, but {name!r} is {common[name]} in {since[name]} and "
+                    f"{dtype} in {path}: convert one of them"
+                )
+            if wider != common[name]:
+                common[name], since[name] = wider, path
+    return common
+
+
+def _wider(one: pl.DataType, other: pl.DataType) -> pl.DataType | None:
+    if one == other or other == pl.Null:
+        return one
+    if one == pl.Null:
+        return other
+    if not ((one.is_integer() and other.is_integer()) or (one.is_float() and other.is_float())):
+        return None
+    empty = [pl.Series("n", dtype=kind).to_frame() for kind in (one, other)]
+    wider: pl.DataType = pl.concat(empty, how="vertical_relaxed").schema["n"]
+    return None if wider in (pl.Int128, pl.UInt128) else wider  # such columns cannot be mapped
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a file is an Arrow stream, rather than the format with an index."""
+    if kind_of(path) != "Arrow IPC":
+        return False
+    with path.open("rb") as file:
+        return file.read(6) != b"ARROW1"
+
+
+def _scan(path: Path) -> pl.LazyFrame:
+    """The rows of a Parquet or Arrow file, to be read when they are collected; an Arrow stream is read now."""
+    if _is_stream(path):
+        return pl.read_ipc_stream(path).lazy()
+    return (pl.scan_parquet if kind_of(path) == "Parquet" else pl.scan_ipc)(path, glob=False)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """A context in which errors of the readers of Parquet and Arrow files become a DataError that names the file."""
+    kind, arrow = kind_of(path), sys.modules.get("pyarrow")
+    broken = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+    broken += (arrow.ArrowException,) if arrow is not None else ()
+    if not path.is_file():
+        raise DataError(f"the file {path} does not exist; check the path")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty: a {kind} file was expected; write it again")
+    try:
+        yield
+    except broken as e:
+        raise DataError(f"{path} is not a whole {kind} file ({str(e).splitlines()[0]}); write or copy it again") from e
+
+
+_PROBE = 1_000  # rows
+_SMALL = 1 << 20  # bytes that any piece may take
+_PLACES, _PLACE_ROWS = 16, 256  # of a table, in which the size of rows is estimated
+_ROW_GROUPS = 1 << 26  # bytes of row groups that are read at once
+_VIEW, _SHORT = 16, 12  # bytes of a text's entry, and of a text that lies in it
+_TEXT, _PACKED = 6, 10  # bytes in memory per byte of plain text, at most about; of unpacked per packed text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """How much of a table may be in memory.
+
+    Args:
+        memory: bytes of rows above which a table is written to scratch files.
+        piece_bytes: bytes per piece, about.
+        piece_rows: rows per piece, at most.
+        share: the ratio of `data.memory` to `memory`, used in error messages.
+    """
+
+    memory: float = float("inf")
+    piece_bytes: int = 1 << 24
+    piece_rows: int = 1 << 20
+    share: int = 1
+
+    @classmethod
+    def within(cls, memory: int | None, share: int = 1) -> "Bounds":
+        """Bounds for a total of `memory` bytes; None: any number."""
+        if memory is None:
+            return cls()
+        return cls(memory=memory, piece_bytes=min(1 << 24, max(1 << 16, memory // 32)), share=share)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a limit."""
+        return self.memory != float("inf")
+
+    def check(self, piece: pl.DataFrame, path: Path) -> None:
+        """Check that a piece leaves room for others.
+
+        Errors:
+            DataError: it takes more than half of the memory, and more than a piece should.
+        """
+        size = int(piece.estimated_size())
+        if size > max(self.memory // 2, 4 * self.piece_bytes, _SMALL):
+            raise DataError(
+                f"the memory must hold two pieces of a table, but {path} has one of {piece.height:,} rows and "
+                f"{size / 1e6:,.0f} MB: set data.memory to {2 * size * self.share / 1e6:,.0f}MB or more, or write the "
+                "file with smaller batches"
+            )
+
+
+def table_bytes(frame: pl.DataFrame) -> int:
+    """The bytes of a table in memory or in an Arrow file, about: 16 for a text of up to 12 bytes, else as many more.
+
+    `estimated_size` has only the bytes of the texts.
+
+    >>> table_bytes(pl.DataFrame({"a": ["x", "y"], "n": [1, 2]}))
+    48
+    """
+    size = 0
+    for column in frame.iter_columns():
+        own = int(column.estimated_size())
+        if column.dtype in (pl.String, pl.Binary):
+            own = _VIEW * len(column) + (own if own > _SHORT * len(column) else 0)
+        size += own
+    return size
+
+
+def estimated_bytes(path: Path) -> float:
+    """The memory that a file's rows take, about: the first rows' mean times the number of rows; for text, at most."""
+    kind = kind_of(path)
+    if kind in ("delimited text", "libFM", None):
+        size = path.stat().st_size if path.is_file() else 0
+        return _TEXT * size * (_PACKED if path.suffix.lower() in (".gz", ".zst") else 1)
+    with _explained(path):
+        if _is_stream(path):
+            return 2.0 * path.stat().st_size
+        return count_rows(path) * bytes_per_row(_scan(path).head(_PROBE).collect())
+
+
+def bytes_per_row(frame: pl.DataFrame) -> float:
+    """The memory that a row takes, about: of a long table the mean over rows in several places."""
+    if frame.height <= _PLACES * _PLACE_ROWS:
+        return frame.estimated_size() / max(1, frame.height)
+    starts = range(0, frame.height - _PLACE_ROWS + 1, (frame.height - _PLACE_ROWS) // (_PLACES - 1))
+    sizes = [frame[start : start + _PLACE_ROWS].estimated_size() for start in starts]
+    return sum(sizes) / (len(sizes) * _PLACE_ROWS)
+
+
+def binary_schema(path: Path) -> pl.Schema:
+    """The columns and types of a Parquet or Arrow file."""
+    with _explained(path):
+        return pl.read_ipc_stream(path, n_rows=0).schema if _is_stream(path) else _scan(path).collect_schema()
+
+
+def count_rows(path: Path) -> int:
+    """The number of rows of a Parquet, Arrow or libFM file, from its metadata where it has them."""
+    if kind_of(path) == "libFM":
+        return sum(piece.height for piece in libfm_chunks(path, CHUNK))
+    with _explained(path):
+        return int(_scan(path).select(pl.len()).collect().item())
+
+
+def binary_chunks(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
+    """The rows of a Parquet or Arrow file in pieces, or without bounds at once.
+
+    Without pyarrow Polars reads the pieces, which holds several row groups in memory.
+    """
+    if not bounds.bounded:
+        with _explained(path):
+            yield _scan(path).select(columns).collect()
+        return
+    try:
+        arrow = arrow_library()
+    except MissingExtraError:
+        with _explained(path):
+            yield from _scan(path).select(columns).collect_batches(chunk_size=bounds.piece_rows, maintain_order=True)
+        return
+    with _explained(path):
+        if kind_of(path) == "Parquet":
+            yield from _parquet_pieces(path, bounds, columns)
+            return
+        with arrow.memory_map(str(path)) as file:
+            batches: Any
+            if _is_stream(path):
+                batches = iter(arrow.ipc.open_stream(file))
+            else:
+                reader = arrow.ipc.open_file(file)
+                batches = (reader.get_batch(k) for k in range(reader.num_record_batches))
+            for batch in batches:
+                frame = pl.DataFrame(batch)
+                bounds.check(frame, path)
+                frame = frame.select(columns)
+                yield from frame.iter_slices(_rows(bounds, bytes_per_row(frame)))
+
+
+def _parquet_pieces(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
+    schema = binary_schema(path)
+    if not columns or not all(_readable(schema[name]) for name in columns):
+        yield from _parquet_slices(path, bounds, columns)
+        return
+    import pyarrow.parquet
+
+    # Without buffers ahead, and page by page: a row group may be larger than memory.
+    with pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        about = file.metadata
+        groups = [about.row_group(k) for k in range(about.num_row_groups)]
+        unpacked = sum(group.total_byte_size for group in groups)
+        row_bytes = max(8 * about.num_columns, unpacked / max(1, about.num_rows))
+        if (spans := _row_spans([group.num_rows for group in groups], bounds, path, row_bytes)) is not None:
+            file.close()
+            # By whole row groups, which Polars reads in a quarter of the time that pyarrow takes, one span ahead.
+            slices = (_scan(path).select(columns).slice(span.start, span.stop - span.start) for span in spans)
+            for frame in ahead(one.collect() for one in slices):
+                bounds.check(frame, path)
+                yield from frame.iter_slices(bounds.piece_rows)
+            return
+        rows = _rows(bounds, row_bytes)
+        for batch in file.iter_batches(batch_size=rows, columns=columns):
+            frame = pl.DataFrame(batch)
+            bounds.check(frame, path)
+            yield frame.select(columns)
+
+
+def _row_spans(lengths: list[int], bounds: Bounds, path: Path, row_bytes: float) -> list[slice] | None:
+    """Rows that whole row groups hold, those of small ones together; None if a row group is too large for the bounds.
+
+    A row has `row_bytes` in the file before compression, in the mean.
+    """
+    row = max(row_bytes, bytes_per_row(_scan(path).head(_PROBE).collect()))
+    most = int(min(8 * bounds.piece_bytes, _ROW_GROUPS) / row)
+    if not lengths or max(lengths) > most:
+        return None
+    spans, end = [slice(0, 0)], 0
+    for length in lengths:
+        if end + length - spans[-1].start > most:
+            spans.append(slice(end, end))
+        end += length
+        spans[-1] = slice(spans[-1].start, end)
+    return spans
+
+
+def _readable(dtype: pl.DataType) -> bool:
+    """Whether pyarrow reads a column of this type in pieces: it cannot cut nested texts at any row."""
+    inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
+    fixed = isinstance(inner, pl.DataType) and (inner.is_numeric() or inner.is_temporal() or inner == pl.Boolean)
+    return dtype not in (pl.Int128, pl.UInt128) and (fixed if dtype.is_nested() else True)
+
+
+def _parquet_slices(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
+    """The rows by slices, for each of which polars reads a row group again."""
+    rows, at = _scan(path).select(columns), 0
+    step = _rows(bounds, bytes_per_row(rows.head(_PROBE).collect()))
+    while (piece := rows.slice(at, step).collect()).height:
+        yield piece
+        at += piece.height
+
+
+def _rows(bounds: Bounds, row_bytes: float) -> int:
+    return max(1, min(bounds.piece_rows, int(bounds.piece_bytes / max(1.0, row_bytes))))

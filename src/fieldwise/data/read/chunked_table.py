@@ -8,16 +8,18 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fieldwise.data.read.chunks import Bounds, binary_schema, common_schema, count_rows, estimated_bytes
+from fieldwise.data.read.arrow_files import Bounds, binary_schema, common_schema, count_rows, estimated_bytes
 from fieldwise.data.read.delimited import TextFormat, TextTypes
 from fieldwise.data.read.file_listing import check_unchanged, find_files, kind_of
-from fieldwise.data.read.tables import file_states, open_table, raw_pieces
-from fieldwise.data.read.vectors import (
+from fieldwise.data.read.tables import (
     VectorLengths,
     as_lists,
+    file_states,
     has_vectors,
     is_position,
+    open_table,
     position_columns,
+    raw_pieces,
     vector_length,
     with_positions,
 )

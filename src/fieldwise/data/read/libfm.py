@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fieldwise.data.read.text_stream import ByteSource, read_lines
+from fieldwise.data.read.delimited import ByteSource, read_lines
 from fieldwise.errors import DataError
 
 _MOST_FIELDS = 1_000

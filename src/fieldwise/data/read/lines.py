@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldwise.data.read.chunks import count_rows
+from fieldwise.data.read.arrow_files import count_rows
 from fieldwise.data.read.delimited import TextFormat
 from fieldwise.data.read.file_listing import find_files, is_many, kind_of
 from fieldwise.errors import DataError, SchemaError
@@ -18,21 +18,22 @@ _ROW = re.compile(r"row (\d+) \(counting from 0\)")
 
 
 @contextmanager
-def naming_lines(path: Path, text: TextFormat | None = None) -> Iterator[None]:
+def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Iterator[None]:
     """A context in which errors about a row of a text file's table name the line where the row begins.
 
-    Rows of a single Parquet or other binary file stay rows, rows of several are named with their file.
+    Rows of a single Parquet or other binary file stay rows, rows of several are named with their file. None: a table
+    that is no user's file.
     """
-    text = text or TextFormat()
+    text, path = text or TextFormat(), None if data is None else Path(data)
 
     def line(row: int) -> str | None:
-        for file in find_files(path):
+        for file in [] if path is None else find_files(path):
             if kind_of(file) == "delimited text":
                 for start in islice(_row_lines(file, text), text.columns is None, None):
                     if row == 0:
                         return f"line {start} of {file}"
                     row -= 1
-            elif is_many(path):
+            elif path is not None and is_many(path):
                 rows = count_rows(file)
                 if row < rows:
                     return f"row {row} (counting from 0) of {file}"

@@ -27,7 +27,7 @@ DECADES = ("1970s", "1980s", "1990s", "2000s", "2010s", "2020s")
 DEVICES = ("phone", "tv", "tablet", "laptop")
 DAYPARTS = ("night", "morning", "afternoon", "evening")  # hours 0-5, 6-11, 12-17, 18-23
 
-_PLANTED: dict[str, tuple[tuple[str, ...], tuple[int, ...], int]] = {  # columns, shape and rank of effects
+PLANTED: dict[str, tuple[tuple[str, ...], tuple[int, ...], int]] = {
     "age_group_genres": (("age_group", "genres"), (len(AGE_GROUPS), len(GENRES)), 2),
     "gender_genres": (("gender", "genres"), (len(GENDERS), len(GENRES)), 1),
     "city_release_decade": (("city", "release_decade"), (len(CITIES), len(DECADES)), 1),
@@ -35,6 +35,7 @@ _PLANTED: dict[str, tuple[tuple[str, ...], tuple[int, ...], int]] = {  # columns
     "device_length": (("device", "length"), (len(DEVICES),), 1),  # a slope a device, on (length - 105) / 22
     "device_weekend_genres": (("device", "weekday", "genres"), (len(DEVICES), 2, len(GENRES)), 1),
 }
+"""By its name among `Strengths`, the columns of a planted interaction, and shape and rank of its table of effects."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,34 +91,8 @@ class Strengths:
                 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlantedInteraction:
-    """A planted interaction: `fields` are its columns, `std` its strength in logits over its table's cells."""
-
-    name: str
-    fields: tuple[str, ...]
-    std: float
-
-    @property
-    def order(self) -> int:
-        """The number of its fields."""
-        return len(self.fields)
-
-
-def planted_interactions(strengths: Strengths | None = None) -> tuple[PlantedInteraction, ...]:
-    """The interactions that `simulate` plants, each also the name of a table of `planted_tables`.
-
-    >>> [p.fields for p in planted_interactions() if p.order == 3]
-    [('device', 'weekday', 'genres')]
-    """
-    return tuple(
-        PlantedInteraction(name=name, fields=columns, std=getattr(strengths or Strengths(), name))
-        for name, (columns, _, _) in _PLANTED.items()
-    )
-
-
 def planted_tables(seed: int, strengths: Strengths | None = None) -> dict[str, np.ndarray]:
-    """The tables of effects that `simulate(seed=seed)` adds, in logits, named as in `planted_interactions`.
+    """The tables of effects that `simulate(seed=seed)` adds, in logits, named as in `PLANTED`.
 
     Shape:
         age_group_genres [5, 12], gender_genres [2, 12], city_release_decade [8, 6], device_daypart [4, 4],
@@ -127,7 +102,7 @@ def planted_tables(seed: int, strengths: Strengths | None = None) -> dict[str, n
     rng = np.random.default_rng([seed, 1])
     return {
         name: centred(rng, shape, getattr(strengths or Strengths(), name), rank)
-        for name, (_, shape, rank) in _PLANTED.items()
+        for name, (_, shape, rank) in PLANTED.items()
     }
 
 

@@ -1,6 +1,10 @@
-"""Reading and writing tables: files, in memory where they fit, and frames of other libraries, as polars DataFrames."""
+"""Reading and writing tables: files, in memory where they fit, and frames of other libraries, as polars DataFrames.
+
+Lists of equal length (vectors) become a column per position, `embedding[0]` and so on.
+"""
 
 import gzip
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,15 +14,20 @@ from types import TracebackType
 from typing import IO, Annotated, Any, cast
 
 import polars as pl
+from polars.datatypes import DataTypeClass
 
-from fieldwise.data.read.arrow_files import GATHERED, MappedRows, RowsWriter, arrow_library, map_rows
-from fieldwise.data.read.chunks import (
+from fieldwise.data.read.arrow_files import (
+    GATHERED,
     Bounds,
+    MappedRows,
+    RowsWriter,
+    arrow_library,
     binary_chunks,
     binary_schema,
     check_columns,
     common_schema,
     estimated_bytes,
+    map_rows,
 )
 from fieldwise.data.read.delimited import TextFormat, TextTypes
 from fieldwise.data.read.file_listing import (
@@ -33,12 +42,100 @@ from fieldwise.data.read.file_listing import (
     suffix_of,
 )
 from fieldwise.data.read.libfm import LibfmFields, libfm_chunks
-from fieldwise.data.read.vectors import VectorLengths, as_lists, has_vectors, position_columns, with_positions
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage.files import cannot_write, new_file
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import available_memory
+
+MOST_POSITIONS = 64
+_POSITION = re.compile(r"(.+)\[(\d+)\]")
+
+
+def is_position(name: str, columns: Iterable[str]) -> str | None:
+    """The column of lists that a column is one position of, or None."""
+    found = _POSITION.fullmatch(name)
+    return found[1] if found is not None and found[1] in columns else None
+
+
+def vector_length(column: pl.Series) -> int | None:
+    """The common length of the float lists in a column, else None.
+
+    >>> vector_length(pl.Series([[0.5, 1.0], None, [2.0, 3.0]])), vector_length(pl.Series([[0.5], [1.0, 2.0]]))
+    (2, None)
+    """
+    lengths = VectorLengths()
+    lengths.add(column.to_frame())
+    return lengths.common.get(column.name)
+
+
+class VectorLengths:
+    """The common lengths of the float lists in a table's columns, found piece by piece; see `vector_length`."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, set[int]] = {}
+
+    def add(self, piece: pl.DataFrame) -> None:
+        """Take the next rows into account."""
+        for column in piece.iter_columns():
+            kind = column.dtype
+            if not (isinstance(kind, (pl.List, pl.Array)) and isinstance(kind.inner, pl.DataType)):
+                continue
+            if not kind.inner.is_float():
+                continue
+            found = self._found.setdefault(column.name, set())
+            if isinstance(kind, pl.Array):
+                found.add(kind.size)
+            elif len(found) < 2:
+                lengths = column.list.len()
+                found |= {int(n) for n in (lengths.min(), lengths.max()) if n is not None}  # type: ignore[arg-type]
+
+    @property
+    def common(self) -> dict[str, int]:
+        """The length of each column whose lists have one."""
+        return {name: next(iter(found)) for name, found in self._found.items() if len(found) == 1}
+
+
+def position_columns(
+    schema: Mapping[str, pl.DataType | DataTypeClass], lengths: Mapping[str, int]
+) -> dict[str, pl.Expr]:
+    """The new columns of the vectors of these lengths that are short enough, by name."""
+    made = {}
+    for name, length in lengths.items():
+        cells = pl.col(name)
+        get = cells.arr.get if isinstance(schema[name], pl.Array) else cells.list.get
+        for k in range(length if 2 <= length <= MOST_POSITIONS else 0):
+            if f"{name}[{k}]" not in schema:
+                made[f"{name}[{k}]"] = get(k, null_on_oob=False).alias(f"{name}[{k}]")
+    return made
+
+
+def with_positions(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with a column for each position of its vectors, and every fixed-size list as a list.
+
+    Lists of at least 2 and at most `MOST_POSITIONS` floats get columns; longer ones are not changed.
+
+    >>> with_positions(pl.DataFrame({"v": [[0.5, 1.0], [2.0, 3.0]]})).columns
+    ['v', 'v[0]', 'v[1]']
+    """
+    if not has_vectors(frame.schema):
+        return frame
+    lengths = VectorLengths()
+    lengths.add(frame)
+    made = position_columns(frame.schema, lengths.common)
+    return as_lists(frame.with_columns(made.values()))
+
+
+def has_vectors(schema: Mapping[str, pl.DataType | DataTypeClass]) -> bool:
+    """Whether a table may have vectors; libFM's lists are none."""
+    return any(kind.is_nested() for kind in schema.values()) and list(schema) != ["label", "ids", "values"]
+
+
+def as_lists(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with every fixed-size list as a list."""
+    fixed = [pl.col(name).arr.to_list() for name, kind in frame.schema.items() if isinstance(kind, pl.Array)]
+    return frame.with_columns(fixed) if fixed else frame
+
 
 FORMULA = r"^[=+@\t\r\-]"
 NEGATIVE = r"^-[0-9.]+([eE][-+]?[0-9]+)?$"
@@ -175,7 +272,7 @@ def open_files(
     states = file_states(files)
     reports.begin("reading rows")
     types = TextTypes() if kind_of(files[0]) == "delimited text" else None
-    rows, lengths = _Rows(folder, bounds, "rows"), VectorLengths()
+    rows, lengths = _Rows(folder, bounds), VectorLengths()
     for path, piece in raw_pieces(files, text, bounds):
         reports.add(piece.height)
         bounds.check(piece, path)
@@ -183,8 +280,9 @@ def open_files(
         rows.add(as_lists(piece) if types is None else types.add(piece, path))
     if types is not None and rows.differ:  # a later value has changed a type
         reports.begin("reading rows again", rows.read)
-        rows.remove()
-        rows = _Rows(folder, bounds, "typed")
+        if folder is not None:
+            shutil.rmtree(folder / "rows", ignore_errors=True)
+        rows = _Rows(folder, bounds)
         for _, piece in raw_pieces(files, text, bounds):
             reports.add(piece.height)
             rows.add(types.typed(piece))
@@ -236,15 +334,18 @@ def _libfm_pieces(files: Sequence[Path], bounds: Bounds) -> Iterator[tuple[Path,
 
 
 class _Rows:
-    """Rows that are held in memory while they fit, else written to a folder."""
+    """Rows that are held in memory, or within bounds written to a folder."""
 
-    def __init__(self, folder: Path | None, bounds: Bounds, name: str) -> None:
-        self._folder, self._bounds, self._name = folder, bounds, name
+    def __init__(self, folder: Path | None, bounds: Bounds) -> None:
+        self._folder, self._writer, self.read = folder, None, 0
         self._held: list[pl.DataFrame] = []
-        self._size, self.read = 0, 0
         self._empty: pl.DataFrame | None = None
-        self._writer: RowsWriter | None = None
         self._schemas: list[pl.Schema] = []
+        if bounds.bounded:
+            arrow_library()
+            assert folder is not None, "what is written needs a place"
+            gather = max(bounds.piece_bytes, min(GATHERED, int(bounds.memory // _FILES)))
+            self._writer = RowsWriter(folder / "rows", gather=gather)
 
     def add(self, piece: pl.DataFrame) -> None:
         if self._empty is None:
@@ -260,44 +361,27 @@ class _Rows:
             self._writer.add(piece)
         else:
             self._held.append(piece)
-            self._size += int(piece.estimated_size())
-            if self._size > self._bounds.memory / 2:  # they will be copied into one
-                self._spill()
-
-    def _spill(self) -> None:
-        assert self._folder is not None
-        arrow_library()
-        gather = max(self._bounds.piece_bytes, min(GATHERED, int(self._bounds.memory // _FILES)))
-        self._writer = RowsWriter(self._folder / self._name, gather=gather)
-        for piece in self._held:
-            self._writer.add(piece)
-        self._held = []
 
     @property
     def differ(self) -> bool:
         """Whether the pieces have different types."""
         return len(self._schemas) > 1
 
-    def remove(self) -> None:
-        """Remove what has been written."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder / self._name, ignore_errors=True)
-
     def finish(self) -> MappedRows:
         assert self._empty is not None
-        if self._writer is not None:
-            return MappedRows.of(self._writer.finish())
-        return MappedRows(frame=pl.concat(self._held, rechunk=self._bounds.bounded) if self._held else self._empty)
+        if self._writer is not None and (paths := self._writer.finish()):
+            return MappedRows.of(paths)
+        return MappedRows(frame=pl.concat(self._held, rechunk=False) if self._held else self._empty)
 
     def with_columns(self, found: MappedRows, made: Mapping[str, pl.Expr]) -> MappedRows:
         """The finished table with more columns, which are mapped if it is."""
         if not made:
             return found
-        if self._writer is None or self._folder is None:
+        if self._folder is None or not found.files:
             return MappedRows(frame=found.frame.with_columns(made.values()))
         writer = RowsWriter(self._folder / "positions", gather=0)  # a chunk for every chunk of the table
-        for path in self._writer.paths:
-            writer.add(map_rows([path]).select(made.values()))
+        for file in found.files:
+            writer.add(map_rows([file.path]).select(made.values()))
         return MappedRows(frame=found.frame.hstack(map_rows(writer.finish())))
 
 

@@ -1,17 +1,99 @@
-"""Readers of the public sets' official formats: each makes one table of the paths of a set's files.
+"""Public data sets: sources, licence terms, downloads, and readers of their official formats.
 
-A file is plain or `.gz`. A line that breaks the format is named.
+A reader makes one table of the paths of a set's files, each plain or `.gz`. A line that breaks the format is named.
 """
 
-from collections.abc import Sequence
+import http.client
+import io
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
-from fieldwise.data.read.delimited import read_delimited
+from fieldwise.data.read.delimited import ByteSource, read_delimited, read_lines
 from fieldwise.data.read.libfm import read_libfm
-from fieldwise.data.read.text_stream import ByteSource, read_lines
 from fieldwise.errors import DataError
+from fieldwise.storage.files import Checksum, write_atomically
+
+
+def find(folder: Path, *names: str) -> Path | None:
+    """The first of `names` that is in `folder`, plain or with `.gz`."""
+    options = (folder / (name + end) for name in names for end in ("", ".gz"))
+    return next((path for path in options if path.is_file()), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicSet:
+    """A public data set.
+
+    Args:
+        name: its name in commands and recipes.
+        folder: its folder below the data folder.
+        title: its full name.
+        rows: number of rows in its official files.
+        licence: the licence terms, in a sentence.
+        homepage: address of its description.
+        load: makes one table of the files that it needs.
+        needs: for each such file its possible names below the set's folder, plain or `.gz`; the first is the official
+            one.
+        checksums: of its files by name, as far as they are known.
+        origin: address of the folder of its official files, or of a zip archive with them; empty if a person must
+            accept terms.
+        by_hand: without an origin, a sentence that says where to get the set and where to put it.
+    """
+
+    name: str
+    folder: str
+    title: str
+    rows: int
+    licence: str
+    homepage: str
+    load: Callable[..., pl.DataFrame]
+    needs: tuple[tuple[str, ...], ...]
+    checksums: Mapping[str, Checksum] = field(default_factory=dict)
+    origin: str = ""
+    by_hand: str = ""
+
+    def present(self, data_dir: str | Path) -> bool:
+        """Whether every file that the set needs is in its folder below `data_dir`; their contents are not checked."""
+        return None not in self._paths(data_dir)
+
+    def read(self, data_dir: str | Path, *, verify: bool = True) -> pl.DataFrame:
+        """Read the set from its folder below `data_dir`; with `verify`, only the official files are taken."""
+        found = self._paths(data_dir)
+        paths = [path for path in found if path is not None]
+        if len(paths) < len(found):
+            get = self.by_hand or f"run `fieldwise data fetch {self.name}`"
+            raise DataError(
+                f"{self.name} is not complete: {' or '.join(self.needs[found.index(None)])} (plain or .gz) is not in "
+                f"the folder {Path(data_dir) / self.folder}; {get}, or give the folder above {self.folder!r} as the "
+                "data folder (FIELDWISE_DATA)"
+            )
+        for path in paths if verify else ():
+            self.verify(path)
+        return self.load(*paths)
+
+    def verify(self, path: Path) -> None:
+        """Raise a DataError if a file, or what its `.gz` holds, has another checksum than the official one."""
+        checksum = self.checksums.get(path.name.removesuffix(".gz"))
+        try:
+            found = None if checksum is None else checksum.of_file(path)
+        except (OSError, EOFError) as e:
+            raise DataError(f"{path} cannot be read ({e}); remove it and fetch it again") from e
+        if checksum is not None and found != checksum.value:
+            raise DataError(
+                f"{path} is not the official file: its {checksum.kind} is {found}, expected {checksum.value}; "
+                "remove it and fetch it again"
+            )
+
+    def _paths(self, data_dir: str | Path) -> list[Path | None]:
+        return [find(Path(data_dir) / self.folder, *names) for names in self.needs]
+
 
 _BINARY = ("0", "1")
 
@@ -342,3 +424,218 @@ def _lines_below(path: Path, columns: tuple[str, ...]) -> pl.Series:
     if not header.startswith("\t".join(columns)):
         raise DataError(f"{path} must begin with the columns {', '.join(columns)}, found {header!r}")
     return lines.slice(1)
+
+
+def _sha256(value: str) -> Checksum:
+    return Checksum(kind="sha256", value=value)
+
+
+_CRITEO_TERMS = "Criteo's terms for the challenge's data: research, no commercial use"
+_CRITEO_SITE = "https://ailab.criteo.com/ressources/"
+_AVAZU_TERMS = "Kaggle's competition rules: competition and non-commercial research use, no redistribution"
+_AVAZU_SITE = "https://www.kaggle.com/c/avazu-ctr-prediction"
+_CASE_RECOMMENDER = "https://github.com/caserec/Datasets-for-Recommender-Systems"
+
+_SETS = (
+    PublicSet(
+        name="movielens-1m",
+        folder="ml-1m",
+        title="MovieLens-1M ratings",
+        rows=1_000_209,
+        licence="research use; no redistribution and no commercial use without permission (GroupLens)",
+        homepage="https://grouplens.org/datasets/movielens/1m/",
+        load=load_movielens,
+        needs=(("ratings.dat", "ratings.csv"), ("users.dat",), ("movies.dat",)),
+        checksums={
+            "ratings.dat": Checksum(kind="git-sha1", value="77a7c4b150f588c23bb9e1f068aa996c0b413695"),
+            "ratings.csv": _sha256("09e1094f5119a3e1a9786bd9f04c6b4920b60699ca47bcffd83f69ac51417579"),
+            "users.dat": _sha256("1dc3a95300cb19f7c10e027daf29b8cdf1d908dab65b5edfb45950aa389a10a3"),
+            "movies.dat": _sha256("0140fc2356357c1a851d0f52e893a1e4d3696df632c4141cea8d5bc3d621f0b9"),
+        },
+        origin="https://files.grouplens.org/datasets/movielens/ml-1m.zip",
+    ),
+    PublicSet(
+        name="frappe",
+        folder="frappe",
+        title="Frappe app usage with context, libFM form",
+        rows=288_609,
+        licence="research use; no redistribution without permission, no commercial use (L. Baltrunas)",
+        homepage="https://github.com/hexiangnan/neural_factorization_machine",
+        load=load_frappe,
+        needs=tuple(
+            (*names, *(f"libfm/{name}" for name in names))
+            for names in (
+                ("frappe.train.libfm", "frappe.train_positives.libfm"),
+                ("frappe.validation.libfm",),
+                ("frappe.test.libfm",),
+            )
+        ),
+        checksums={
+            "frappe.train.libfm": Checksum(kind="git-sha1", value="176b2aaf1f63dd13d3e66a5c17c8ec8186e91893"),
+            "frappe.validation.libfm": _sha256("fdf4be563a7dd9b15f7a6e8b32671e90e6e7a2a2bd3af4e10bf13c5ad7e76e9e"),
+            "frappe.test.libfm": _sha256("a2ebaef3a9af8e55f8bb0d08bc4923965e42e43760ebd7635ac2f8c5db99e097"),
+        },
+        origin="https://raw.githubusercontent.com/hexiangnan/neural_factorization_machine/master/data/frappe",
+    ),
+    PublicSet(
+        name="adult",
+        folder="adult",
+        title="UCI Adult (Census Income)",
+        rows=48_842,
+        licence="CC BY 4.0 (UCI Machine Learning Repository)",
+        homepage="https://archive.ics.uci.edu/dataset/2/adult",
+        load=load_adult,
+        needs=(("adult.data",), ("adult.test",)),
+        checksums={
+            "adult.data": _sha256("5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"),
+            "adult.test": _sha256("a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05"),
+        },
+        origin="https://archive.ics.uci.edu/ml/machine-learning-databases/adult",
+    ),
+    PublicSet(
+        name="criteo",
+        folder="criteo",
+        title="Criteo Display Advertising Challenge",
+        rows=45_840_617,
+        licence=_CRITEO_TERMS,
+        homepage=_CRITEO_SITE,
+        load=load_criteo,
+        needs=(("train.txt",),),
+        by_hand=f"accept Criteo's terms at {_CRITEO_SITE} and put train.txt (or train.txt.gz) into the folder criteo",
+    ),
+    PublicSet(
+        name="criteo-sample",
+        folder="criteo",
+        title="Criteo Display Advertising Challenge, the first 10,000 rows",
+        rows=10_000,
+        licence=_CRITEO_TERMS,
+        homepage=_CRITEO_SITE,
+        load=load_criteo,
+        needs=(("train_examples.txt",),),
+        by_hand=f"accept Criteo's terms at {_CRITEO_SITE} and put the first 10,000 lines of train.txt into the folder "
+        "criteo as train_examples.txt",
+    ),
+    PublicSet(
+        name="avazu",
+        folder="avazu",
+        title="Avazu Click-Through Rate Prediction",
+        rows=40_428_967,
+        licence=_AVAZU_TERMS,
+        homepage=_AVAZU_SITE,
+        load=load_avazu,
+        needs=(("train.csv", "train"),),
+        by_hand=f"accept the competition's rules at {_AVAZU_SITE} and put train.gz (or train.csv) into the folder "
+        "avazu",
+    ),
+    PublicSet(
+        name="avazu-sample",
+        folder="avazu",
+        title="Avazu Click-Through Rate Prediction, 15,000 random rows",
+        rows=15_000,
+        licence=_AVAZU_TERMS,
+        homepage=_AVAZU_SITE,
+        load=load_avazu_sample,
+        needs=(
+            ("random_15k/X_test_xsmall.csv", "first_hour/train.csv"),
+            ("random_15k/y_test_xsmall.csv", "first_hour/test.csv"),
+            ("random_15k/y_test_xsmall.csv", "first_hour/dev.csv"),
+        ),
+        by_hand=f"accept the competition's rules at {_AVAZU_SITE} and put X_test_xsmall.csv and y_test_xsmall.csv "
+        "into the folder avazu/random_15k",
+    ),
+    PublicSet(
+        name="book-crossing",
+        folder="book-crossing",
+        title="Book-Crossing, reduced: explicit ratings of books",
+        rows=62_656,
+        licence="free for research when acknowledged (Ziegler et al., WWW 2005)",
+        homepage=_CASE_RECOMMENDER,
+        load=load_book_crossing,
+        needs=(("book_ratings.dat",), ("items_info.dat",), ("users_info.dat",)),
+        checksums={
+            "book_ratings.dat": _sha256("703c6efadfee9bd790354b230fe948c61f246ba5e3642c67ace96501de6667b3"),
+            "items_info.dat": _sha256("e8785b6744d6758b41ed497a5849a66ab2e17279b71e67d0a43b1e0687a39df1"),
+            "users_info.dat": _sha256("95f6ba8786e13c99bf879ffbdebe6615016931f1ccba1a2ff9b7555dcd0492d3"),
+        },
+        by_hand=f"download Processed Datasets/BookCrossing/book_crossing.zip from {_CASE_RECOMMENDER} and unpack its "
+        "files into the folder book-crossing",
+    ),
+)
+PUBLIC_SETS: dict[str, PublicSet] = {public_set.name: public_set for public_set in _SETS}
+
+
+Progress = Callable[[int, int | None], None]
+"""Called with the number of bytes so far and, if known, the total."""
+
+_CHUNK = 1 << 18
+_TIMEOUT = 60.0
+
+
+def fetch(public_set: PublicSet, data_dir: str | Path, *, progress: Progress = lambda *_: None) -> list[Path]:
+    """Download a public set's files into its folder below `data_dir`; correct existing files are kept.
+
+    A file is stored when its checksum is right. Of a zip archive only the set's files are kept, under their own names:
+    names inside the archive are never used as paths. `progress` is called during each download.
+
+    Returns:
+        The files, in the set's order; an already present `NAME.gz` stands for `NAME`.
+
+    Errors:
+        DataError: the set's terms must be accepted by a person, the source cannot be reached, a checksum is wrong, an
+            existing file is not the official one, the disk is full.
+    """
+    if not public_set.origin:
+        raise DataError(f"{public_set.name} cannot be fetched by a program: {public_set.by_hand}")
+    folder, origin = Path(data_dir) / public_set.folder, public_set.origin
+    archive: bytes | None = None
+    paths = []
+    for name, *_ in public_set.needs:
+        path = find(folder, name)
+        if path is not None:
+            public_set.verify(path)
+        else:
+            url = origin if origin.endswith(".zip") else f"{origin}/{name}"
+            if url == origin:
+                archive = _download(url, progress) if archive is None else archive
+                content = _member(archive, f"{public_set.folder}/{name}", url)
+            else:
+                content = _download(url, progress)
+            checksum = public_set.checksums[name]
+            if (found := checksum.of_bytes(content)) != checksum.value:
+                raise DataError(
+                    f"{name} of {url} is not the official file: its {checksum.kind} is {found}, expected "
+                    f"{checksum.value}; nothing was stored, fetch again"
+                )
+            path = folder / name
+            write_atomically(path, content)
+        paths.append(path)
+    return paths
+
+
+def _download(url: str, progress: Progress) -> bytes:
+    request = urllib.request.Request(url, headers={"User-Agent": "fieldwise", "Accept-Encoding": "identity"})
+    content = bytearray()
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+            length = response.headers.get("Content-Length")
+            total = None if length is None else int(length)
+            progress(0, total)
+            while chunk := response.read(_CHUNK):
+                content += chunk
+                progress(len(content), total)
+    except urllib.error.HTTPError as e:
+        raise DataError(f"{url} answered {e.code} {e.reason}; try later or download it manually") from e
+    except (OSError, http.client.HTTPException) as e:  # URLError, timeouts and broken connections are OSErrors
+        reason = getattr(e, "reason", None) or e or type(e).__name__
+        raise DataError(f"cannot download {url} ({reason}); check the network and fetch again") from e
+    if total is not None and len(content) < total:
+        raise DataError(f"{url} broke off after {len(content)} of {total} bytes; fetch again")
+    return bytes(content)
+
+
+def _member(archive: bytes, name: str, url: str) -> bytes:
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+            return packed.read(name)
+    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as e:
+        raise DataError(f"{url} is not a zip archive with {name} ({e}); fetch again") from e
