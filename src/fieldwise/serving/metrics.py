@@ -1,6 +1,7 @@
 """Prometheus metrics of a server: requests, recommendations, replacements and feature stores."""
 
 import os
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -36,18 +37,11 @@ class Metrics:
         self._store_seconds = Histogram(
             "fieldwise_store_seconds", "Duration of a query.", ("store",), buckets=STORE_BUCKETS, registry=registry
         )
-        self._replaced = Gauge(
-            "fieldwise_replacements",
-            "Bundles or indexes replaced since start, by all workers.",
-            registry=registry,
-            multiprocess_mode="livemin",
-        )
-        self._refused = Gauge(
-            "fieldwise_replacement_refused",
-            "1 while the newest on disk is refused.",
-            registry=registry,
-            multiprocess_mode="livemax",
-        )
+        gauge = partial(Gauge, registry=registry)
+        replaced = "Bundles or indexes replaced since start, by all workers."
+        self._replaced = gauge("fieldwise_replacements", replaced, multiprocess_mode="livemin")
+        refused = "1 while the newest on disk is refused."
+        self._refused = gauge("fieldwise_replacement_refused", refused, multiprocess_mode="livemax")
         live.told = self._set_replacements
         self._set_replacements(live)
         for lookup in stores.lookups:
