@@ -33,7 +33,7 @@ class Run:
         self.allowed[recipe], self.now = allowed, self.now + taken
         result = SimpleNamespace(seconds=taken, best=SimpleNamespace(epoch=1), epochs=1)
         value = 1.0 - 0.1 * len(self.allowed)  # each model is better than those before it
-        trained = SimpleNamespace(result=result)
+        trained = SimpleNamespace(history=result)
         return Trial(raw=None, title=title, valid=None, value=value, seconds=taken, trained=trained, stopped="time")
 
     def search(self, tried):
