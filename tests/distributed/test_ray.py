@@ -118,7 +118,7 @@ def test_predictions_of_a_cluster_are_those_of_one_process(cluster, monkeypatch,
     add, beside = TableWriter.add, []
 
     def counted(self, frame):
-        beside.append(len(list(Path().glob(".fieldwise-*/*"))))
+        beside.append(len(list(Path().glob(".fieldwise-*/rows-*"))))
         add(self, frame)
 
     monkeypatch.setattr(TableWriter, "add", counted)
@@ -130,7 +130,7 @@ def test_predictions_of_a_cluster_are_those_of_one_process(cluster, monkeypatch,
     assert Path("there.csv").read_bytes() == Path("here.csv").read_bytes()
     assert not list(Path().glob(".fieldwise-*"))
     assert len(beside) == 2 * 30
-    assert max(beside) <= 2 * 2 * 2, "two slices a core, with their scores"
+    assert 0 < max(beside) <= 2 * 2 * 2, "two slices a core, with their scores"
 
 
 @pytest.fixture

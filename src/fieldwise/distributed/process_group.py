@@ -121,6 +121,7 @@ def process_group() -> Iterator[ProcessGroup | None]:
         yield None
         return
     with contextlib.ExitStack() as stack:
+        stack.enter_context(explained_loss(place.world_size))
         if place.rank > 0:
             nowhere = stack.enter_context(open(os.devnull, "w"))
             stack.enter_context(contextlib.redirect_stdout(nowhere))
@@ -130,7 +131,6 @@ def process_group() -> Iterator[ProcessGroup | None]:
             stack.callback(dist.destroy_process_group)
         if torch.cuda.is_available():  # a launcher may show each process its own GPU alone; one for two is found later
             torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
-        stack.enter_context(explained_loss(place.world_size))
         yield ProcessGroup(rank=place.rank, size=place.world_size, local_rank=place.local_rank)
 
 
