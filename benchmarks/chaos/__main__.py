@@ -43,7 +43,7 @@ ATTACKS: dict[str, Attack] = {
     "documents": lambda at, size: [documents(at, size.count(3000, 14), size.seed, max(30, size.seconds(80)))],
     "replacement": lambda at, size: [replacement(at, size.seconds(20), size.seed)],
     "stores": lambda at, size: stores(at, size.seconds(8)),
-    "writers": lambda at, size: [saves(at, size.count(40, 4)), trainings(at, size.count(4))],
+    "writers": lambda at, size: [saves(at, size.count(40, 4)), trainings(at, size.count(4), size.seconds(150))],
 }
 
 

@@ -54,13 +54,13 @@ def save(place: Path, seed: int, times: int) -> None:
         time.sleep(0.01)
 
 
-def trainings(folder: Path, rounds: int) -> Outcome:
-    """`train --out` twice at once, with two seeds, each time into a new folder.
+def trainings(folder: Path, rounds: int, seconds: float) -> Outcome:
+    """`train --out` twice at once, with two seeds, each time into a new folder, so often or for so long.
 
     At least one ends well, the other well or with a sentence; the bundle is to the bit that of a seed whose training
     ended well, as it was trained alone before.
     """
-    one, left = Outcome(name="train --out twice at once", tried=rounds), Counter[str]()
+    one, left, end = Outcome(name="train --out twice at once"), Counter[str](), time.monotonic() + seconds
     alone = {seed: folder / f"alone{seed}" for seed in SEEDS}
     for seed, place in alone.items():
         ((status, said),) = together([seed], place)
@@ -68,8 +68,9 @@ def trainings(folder: Path, rounds: int) -> Outcome:
             one.broken.append(said)
             return one
     expected = {seed: Bundle.load(place) for seed, place in alone.items()}
-    for number in range(rounds):
-        place = folder / f"trained{number}"
+    while one.tried < rounds and (not one.tried or time.monotonic() < end):
+        place = folder / f"trained{one.tried}"
+        one.tried += 1
         ends = together(SEEDS, place)
         try:
             seeds = [seed for seed, bundle in expected.items() if same_weights(Bundle.load(place), bundle)]
