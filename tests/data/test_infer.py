@@ -617,7 +617,7 @@ LEAST = {
 }
 
 
-@pytest.mark.parametrize("anonymous", [False, True])
+@pytest.mark.parametrize("anonymous", [pytest.param(False, marks=pytest.mark.slow), True])  # True is the harder one
 def test_the_corpus_is_read_as_it_is_meant(tmp_path, anonymous):
     verdicts = [judged(table) for table in planted(tmp_path, anonymous=anonymous)]
     ids = [right for one in verdicts for right in one["ids"].values()]
