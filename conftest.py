@@ -12,7 +12,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or "1"  # an e
 import pytest
 import torch
 from hypothesis import settings
-from serving.servers import postgres_server, redis_server
+from serving.servers import Server, postgres_server, redis_server
 
 # Machines are shared: an example that takes long is no failure.
 settings.register_profile("shared", deadline=None, max_examples=40)
@@ -52,3 +52,10 @@ def real_data() -> Path:
 
 redis = pytest.fixture(scope="session")(redis_server)
 postgres = pytest.fixture(scope="session")(postgres_server)
+
+
+@pytest.fixture(params=["redis", "postgres"])
+def server(request: pytest.FixtureRequest) -> Server:
+    """Each server of a store in turn."""
+    found: Server = request.getfixturevalue(request.param)
+    return found

@@ -114,13 +114,9 @@ def schemas(draw):
     label, *more = draw(st.lists(free, min_size=1, max_size=3, unique_by=lambda label: label.name))
     others = st.none() | names.filter(lambda name: name not in {label.column, *(other.column for other in more)})
     return Schema(
-        fields=fields,
-        label=label,
-        more_labels=tuple(more),
-        time=draw(others),
-        group=draw(others),
+        fields=fields, label=label, more_labels=tuple(more), time=draw(others), group=draw(others),
         keys=tuple(draw(st.lists(names, max_size=3, unique=True))),
-    )
+    )  # fmt: skip
 
 
 @given(schemas())

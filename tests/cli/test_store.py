@@ -13,12 +13,6 @@ from serving.servers import PASSWORD, QUOTED
 httpx = pytest.importorskip("httpx", reason="httpx is absent: pip install 'fieldwise[dev]'")
 
 
-@pytest.fixture(params=["redis", "postgres"])
-def server(request):
-    """Each server in turn."""
-    return request.getfixturevalue(request.param)
-
-
 @pytest.fixture
 def users(log):
     frame = log.select("user").unique().sort("user").with_columns(age=pl.int_range(pl.len()))

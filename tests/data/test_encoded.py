@@ -129,14 +129,8 @@ def test_one_batch_by_numbers_or_by_slice(
 
 def test_a_last_batch_of_one_row_joins_the_one_before(subtests):
     for rows, size, sizes in [
-        (0, 4, []),
-        (1, 4, [1]),
-        (8, 4, [4, 4]),
-        (9, 4, [4, 5]),
-        (10, 4, [4, 4, 2]),
-        (3, 1, [1, 1, 1]),
-        (3, 2, [3]),
-    ]:
+        (0, 4, []), (1, 4, [1]), (8, 4, [4, 4]), (9, 4, [4, 5]), (10, 4, [4, 4, 2]), (3, 1, [1, 1, 1]), (3, 2, [3]),
+    ]:  # fmt: skip
         with subtests.test(rows=rows, size=size, sizes=sizes):
             table = table_of(["id"], [[k % 10] for k in range(rows)])
             assert [batch.size for batch, _ in table.batches(size)] == sizes

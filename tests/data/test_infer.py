@@ -469,18 +469,10 @@ def test_ids_kinds_roles_and_label_are_found_under_names_that_mean_nothing() -> 
     names = {name: f"c{k}" for k, name in enumerate(log.columns, 1)}
     found = meaning(log.rename(names))
     assert found == {
-        "c1": ("categorical", "user"),
-        "c2": ("categorical", "item"),
-        "c3": ("categorical", "item"),
-        "c4": ("numeric", "item"),
-        "c5": ("numeric", "user"),
-        "c6": ("numeric", "context"),
-        "c7": found["c7"],
-        "user": "c1",
-        "item": "c2",
-        "time": "c8",
-        "label": "c9",
-    }
+        "c1": ("categorical", "user"), "c2": ("categorical", "item"), "c3": ("categorical", "item"),
+        "c4": ("numeric", "item"), "c5": ("numeric", "user"), "c6": ("numeric", "context"), "c7": found["c7"],
+        "user": "c1", "item": "c2", "time": "c8", "label": "c9",
+    }  # fmt: skip
     guess = infer_schema(log.rename(names))
     assert {"c1", "c2", "c9"} <= guess.doubts.keys(), "what the rows alone tell is to be checked"
     named = meaning(log)
@@ -624,7 +616,7 @@ LEAST = {
 }
 
 
-@pytest.mark.parametrize("anonymous", [False, True])
+@pytest.mark.parametrize("anonymous", [pytest.param(False, marks=pytest.mark.slow), True])  # True is the harder one
 def test_the_corpus_is_read_as_it_is_meant(tmp_path, anonymous):
     verdicts = [judged(table) for table in planted(tmp_path, anonymous=anonymous)]
     ids = [right for one in verdicts for right in one["ids"].values()]

@@ -295,13 +295,8 @@ def test_without_a_rule_zero_and_one_in_every_form(subtests):
 
 def test_positive_values_in_every_form(subtests):
     for values, positive in [
-        (["yes", "no"], "yes"),
-        ([2, 1], 2),
-        ([2.0, 1.0], 2),
-        (["2", "1"], 2),
-        ([True, False], True),
-        ([5, 4], "5"),
-    ]:
+        (["yes", "no"], "yes"), ([2, 1], 2), ([2.0, 1.0], 2), (["2", "1"], 2), ([True, False], True), ([5, 4], "5"),
+    ]:  # fmt: skip
         with subtests.test(values=values, positive=positive):
             assert read_label(table(values), Label("y", positive_values=(positive,))).main.tolist() == [1.0, 0.0]
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from forked import Command
 
 from fieldwise import Bundle
 from fieldwise.cli import run
@@ -101,16 +102,15 @@ def test_a_signal_ends_a_process_that_waits_for_the_others_to_meet(number):
         place = {
             "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}",
         }  # fmt: skip
-        command = [sys.executable, "-m", "fieldwise", "train", *SMALL, "--out", "never", "--quiet"]
-        with subprocess.Popen(command, env={**os.environ, **place}, stderr=subprocess.DEVNULL) as process:
-            try:
-                listening.settimeout(300)
-                connection, _ = listening.accept()  # it has begun to meet, and nobody answers
-                with connection:
-                    process.send_signal(number)
-                    assert process.wait(120) == -number
-            finally:
-                process.kill()
+        process = Command("train", *SMALL, "--out", "never", "--quiet", **place)
+        try:
+            listening.settimeout(300)
+            connection, _ = listening.accept()  # it has begun to meet, and nobody answers
+            with connection:
+                process.send_signal(number)
+                assert process.wait() == -number
+        finally:
+            process.send_signal(signal.SIGKILL)
 
 
 def test_commands_whose_processes_share_nothing_are_refused_under_torchrun(monkeypatch, capsys):

@@ -16,6 +16,7 @@ from fieldwise.testing import check_model
 
 PLACES = [(name, layout) for name, reference in REFERENCES.items() for layout in layouts_of(reference)]
 HARDEST = [(name, hardest(name)) for name in REFERENCES]
+QUICK = [(name, layout) for name, layout in HARDEST if name in ("afm", "autoint+", "din", "inttower")]
 
 
 def of_every_model(check):
@@ -132,19 +133,13 @@ def test_train_and_eval_modes_are_respected(lab, layout, settings):
     assert moved == normalizes
 
 
-@of_every_model
-def test_compiles_without_graph_breaks(lab, layout, settings):
-    compiles_without_graph_breaks(lab, layout, settings)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "layout_name"), [place for place in PLACES if place not in HARDEST])
-def test_compiles_without_graph_breaks_on_every_layout(lab, name, layout_name):
-    compiles_without_graph_breaks(lab, lab.layouts[layout_name], FIRST[name])
-
-
-def compiles_without_graph_breaks(lab, layout, settings):
-    network, batch = lab.randomized(settings.build(layout)), lab.batch(layout, 6)
+@pytest.mark.parametrize(
+    ("name", "layout_name"),
+    [place if place in QUICK else pytest.param(*place, marks=pytest.mark.slow) for place in PLACES],
+)
+def test_compiles_without_graph_breaks(lab, name, layout_name):
+    layout = lab.layouts[layout_name]
+    network, batch = lab.randomized(FIRST[name].build(layout)), lab.batch(layout, 6)
     torch.compiler.reset()
     compiled = torch.compile(network, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(batch), network(batch))

@@ -50,19 +50,6 @@ def randomized(name, case, layout):
     return network
 
 
-@pytest.mark.parametrize("name", [name for name in REFERENCES if name not in COVER])  # theirs follow below
-def test_exported_programs_give_the_same_logits(name):
-    layout = lab.LAYOUTS[hardest(name)]
-    network = randomized(name, FIRST[name], layout)
-    same_logits(network, export(network, layout, rows_of(layout, 6)), layout)
-
-
-def same_logits(network, exported, layout):
-    program = exported.module()
-    for n in (0, 1, 9):
-        torch.testing.assert_close(program(rows_of(layout, n)), network(rows_of(layout, n)), atol=1e-6, rtol=1e-6)
-
-
 def places():
     """A model's first case on every layout, and its others on the hardest one; all but `COVER`'s first are slow."""
     for name, reference in REFERENCES.items():
@@ -80,7 +67,9 @@ def test_onnx_runtime_gives_the_same_logits(name, case, layout_name, caplog):
     layout = lab.LAYOUTS[layout_name]
     network = randomized(name, case, layout)
     exported = export(network, layout, rows_of(layout, 6))
-    same_logits(network, exported, layout)
+    program = exported.module()
+    for n in (0, 1, 9):
+        torch.testing.assert_close(program(rows_of(layout, n)), network(rows_of(layout, n)), atol=1e-6, rtol=1e-6)
     session = runtime.InferenceSession(onnx(exported), providers=["CPUExecutionProvider"])
     read = {i.name for i in session.get_inputs()}
     for n in (1, 9):

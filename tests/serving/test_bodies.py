@@ -31,7 +31,7 @@ LIKELY |= {"user": SCALARS, "prerank": CELLS, "exclude_seen": st.booleans() | st
 
 @pytest.mark.parametrize("kind", KINDS.values())
 @given(data=st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_the_published_form_takes_is_what_is_taken(kind, data):
     """Against the published JSON Schema, as another library reads it."""
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is absent: pip install jsonschema")

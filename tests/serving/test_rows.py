@@ -12,13 +12,9 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.serving.rows import RequestError, frame_of, text_of
 
 FIELDS = (
-    Categorical("user"),
-    Numeric("price"),
-    Bag("tags"),
-    Sequence("history", separator=";"),
-    Numeric("hour", column="time"),
-    Categorical("hour_of_day", column="time"),
-)
+    Categorical("user"), Numeric("price"), Bag("tags"), Sequence("history", separator=";"),
+    Numeric("hour", column="time"), Categorical("hour_of_day", column="time"),
+)  # fmt: skip
 ROW = {"user": "u", "price": 1, "tags": ["a"], "history": "a;b", "time": 3}
 
 

@@ -89,7 +89,16 @@ def sample(text, name, **labels):
     return sum(float(value) for given, value in found if all(f'{k}="{v}"' in given for k, v in labels.items()))
 
 
-@pytest.mark.parametrize("fault", ["slow", "gone"])
+@pytest.mark.parametrize(
+    ("server", "fault"),
+    [
+        ("own_redis", "slow"),
+        ("own_postgres", "gone"),
+        pytest.param("own_redis", "gone", marks=pytest.mark.slow),
+        pytest.param("own_postgres", "slow", marks=pytest.mark.slow),
+    ],
+    indirect=["server"],
+)
 def test_a_store_that_fails_and_comes_back(server, users, service, fault):
     """Two servers over one store: one degrades its answers, one refuses."""
     by_hand = {"context": {"user": "u3", "history": "i3|i3", "device": "tv"}, "k": 5}

@@ -32,12 +32,6 @@ ROWS = pl.DataFrame(
 )
 
 
-@pytest.fixture(params=["redis", "postgres"])
-def server(request):
-    """Each server in turn."""
-    return request.getfixturevalue(request.param)
-
-
 @pytest.fixture
 def write(tmp_path):
     """Write a frame to an address, through a Parquet file."""
