@@ -27,31 +27,25 @@ TESTED_TORCH = "2.13."
 COMPILERS = ("c++", "g++", "clang++")
 
 
-UVLOOP = () if sys.platform == "win32" else ("uvloop",)
 EXTRAS = {  # their purposes and packages
-    "pandas": ("pandas frames and pyarrow tables", "pandas", "pyarrow"),
+    "pandas": ("pandas frames and pyarrow tables", "pandas pyarrow"),
     "large": ("tables larger than memory, .zst files", "pyarrow"),
     "lightgbm": ("auto: LightGBM as a baseline", "lightgbm"),
     "tensorboard": ("train, compare, tune: --tracker tensorboard", "tensorboard"),
     "mlflow": ("train, compare, tune: --tracker mlflow", "mlflow-skinny"),
     "wandb": ("train, compare, tune: --tracker wandb", "wandb"),
     "tune": ("tune: hyperparameter search", "optuna"),
-    "ray": ("prepare, predict, train: --engine ray", "ray", "pyarrow"),
+    "ray": ("prepare, predict, train: --engine ray", "ray pyarrow"),
     "report": ("report: an HTML page about runs", "jinja2"),
     "serve": (
         "serve: predictions over HTTP",
-        "fastapi",
-        "fastapi-offline",
-        "msgspec",
-        "prometheus-client",
-        "uvicorn",
-        "httptools",
-        *UVLOOP,
+        "fastapi fastapi-offline msgspec prometheus-client uvicorn httptools"
+        + ("" if sys.platform == "win32" else " uvloop"),
     ),
     "redis": ("serve, store: features from Redis", "redis"),
-    "postgresql": ("serve, store: features from PostgreSQL", "psycopg", "psycopg-pool"),
-    "onnx": ("export --to onnx", "onnx", "onnxruntime", "onnxscript"),
-    "docs": ("the documentation site", "mkdocs-material", "mkdocstrings"),
+    "postgresql": ("serve, store: features from PostgreSQL", "psycopg psycopg-pool"),
+    "onnx": ("export --to onnx", "onnx onnxruntime onnxscript"),
+    "docs": ("the documentation site", "mkdocs-material mkdocstrings"),
 }
 
 
@@ -93,7 +87,7 @@ def examine() -> dict[str, Any]:
     folder = data_folder()
     attention: list[str] = []
     packages = {name: _version(name, attention) for name in CORE}
-    extras = {name: _extra(name, *extra, attention=attention) for name, extra in EXTRAS.items()}
+    extras = {name: _extra(name, *extra, attention) for name, extra in EXTRAS.items()}
     data_sets = None  # a package that reads them is missing, which is reported already
     with contextlib.suppress(ImportError):
         from fieldwise.data.read.public_sets import PUBLIC_SETS
@@ -123,10 +117,10 @@ def examine() -> dict[str, Any]:
     }
 
 
-def _extra(name: str, purpose: str, *packages: str, attention: list[str]) -> dict[str, Any]:
+def _extra(name: str, purpose: str, packages: str, attention: list[str]) -> dict[str, Any]:
     """An extra's purpose, its packages' versions, and whether all can be imported."""
     problems: list[str] = []
-    versions = {package: _version(package, problems) for package in packages}
+    versions = {package: _version(package, problems) for package in packages.split()}
     absent = [package for package, version in versions.items() if version is None]
     install = f"pip install 'fieldwise[{name}]'"
     if len(absent) == len(versions):

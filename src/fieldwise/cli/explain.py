@@ -128,10 +128,6 @@ def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOpt
         raise
 
 
-def _number(value: float) -> str:
-    return f"{value:+.4f}"
-
-
 def _print_row(plain: dict[str, Any], found: "Explanation", top: int) -> None:
     """Print the explanation of one row: `plain` holds its figures, `top` is the number of pairs and weights shown."""
     out, task = console(), found.subject.settings.task
@@ -141,11 +137,11 @@ def _print_row(plain: dict[str, Any], found: "Explanation", top: int) -> None:
     probability = f"{calibrated}probability {prediction:.4f}, " if task == "binary" else ""
     out.print(f"{plain['label']}: {plain['sentence']}\n", soft_wrap=True)
     out.print(
-        f"{probability}score {_number(score)} = base {_number(base)} + fields {_number(given)}"
-        f" + gap {_number(gap)} ({WORDS[plain['method']]})"
+        f"{probability}score {score:+.4f} = base {base:+.4f} + fields {given:+.4f}"
+        f" + gap {gap:+.4f} ({WORDS[plain['method']]})"
     )
     extra = [term for term in ("first_order", "attended") if term in plain["fields"][0]]
-    rows = [[f["field"], f["value"], *(_number(f[k]) for k in ("contribution", *extra))] for f in plain["fields"]]
+    rows = [[f["field"], f["value"], *(f"{f[k]:+.4f}" for k in ("contribution", *extra))] for f in plain["fields"]]
     heads = ["field", "value", "contribution", *(e.replace("_", " ") for e in extra)]
     print_table(heads, rows, title="\nfields, strongest first")
     _print_effects(plain["effects"], top, task)
@@ -154,7 +150,7 @@ def _print_row(plain: dict[str, Any], found: "Explanation", top: int) -> None:
         rows = [
             [
                 *(" × ".join(p[k]) for k in ("fields", "values")),
-                _number(p["contribution"]),
+                f"{p['contribution']:+.4f}",
                 *(f"{p[k]:.4f}" for k in parts),
             ]
             for p in plain["pairs"][:top]
@@ -167,12 +163,12 @@ def _print_row(plain: dict[str, Any], found: "Explanation", top: int) -> None:
         rows = []
         for level in plain["levels"]:
             best = sorted(level["heads"], key=lambda head: -abs(head["product"]))[:top]
-            met = ", ".join(f"{h['user_head']}-{h['item_head']} {_number(h['product'])}" for h in best)
-            rows.append([str(level["level"]), _number(level["contribution"]), met])
+            met = ", ".join(f"{h['user_head']}-{h['item_head']} {h['product']:+.4f}" for h in best)
+            rows.append([str(level["level"]), f"{level['contribution']:+.4f}", met])
         title = "\nlevels: each user head with the item head that it matches best"
         print_table(["level", "score", "matches"], rows, title=title)
         rows = [
-            [side, gate["field"], gate["value"], f"{gate['gate']:.4f}", _number(gate["effect"])]
+            [side, gate["field"], gate["value"], f"{gate['gate']:.4f}", f"{gate['effect']:+.4f}"]
             for side in ("user", "item")
             for gate in sorted(plain[f"{side}_gates"], key=lambda g: -g["gate"])
         ]
@@ -216,7 +212,7 @@ def _print_set(plain: dict[str, Any], curves: "Sequence[Curves]", top: int, task
     from fieldwise.explain.summary import summary_tables
 
     console().print(
-        f"{plain['label']}: {plain['rows']:,} rows, mean score {_number(plain['mean_score'])}, contributions by "
+        f"{plain['label']}: {plain['rows']:,} rows, mean score {plain['mean_score']:+.4f}, contributions by "
         f"{WORDS[plain['method']]}, largest gap {plain['largest_gap']:.4f}"
     )
     for name, table in summary_tables(plain, top).items():

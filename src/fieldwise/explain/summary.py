@@ -53,7 +53,8 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
     }
     added, shown = subject.terms.added, subject.terms.shown
     if "attention" in shown and "pairs" not in added:
-        found["attention"] = {"fields": list(subject.fields), **_spread(shown["attention"])}
+        of = {"mean": shown["attention"].mean(0).tolist(), "deviation": shown["attention"].std(0).tolist()}
+        found["attention"] = {"fields": list(subject.fields), **of}
     if "matches" in added:
         heads = range(int(shown["matched_head"].max()) + 1)
         found["levels"] = [
@@ -77,10 +78,6 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
                 for k, f in enumerate(subject.tower_fields(side))
             ]
     return found
-
-
-def _spread(x: np.ndarray) -> dict[str, Any]:
-    return {"mean": x.mean(0).tolist(), "deviation": x.std(0).tolist()}
 
 
 def summary_tables(found: dict[str, Any], pairs: int) -> dict[str, Table]:

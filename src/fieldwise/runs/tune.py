@@ -112,7 +112,8 @@ def tune(
     _optuna()
     space = search_space(recipe)
     check_space(recipe, space)
-    key = _study_key(recipe, space, context.data_dir)
+    key_parts = [run_key(recipe, data_inputs(recipe, context.data_dir)), to_plain(dict(space))]
+    key = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()
     Store(store).check()
     prepared = prepare_recipe(recipe, context.data_dir, cache=context.cache)
     recipe = resolve_defaults(recipe, prepared.train)[0]  # the search needs complete settings
@@ -276,11 +277,6 @@ def _check_parameters(recipe: Recipe, space: Mapping[str, Bounds], prepared: Pre
     named = [setting_path(path)[2] for path in space if path.startswith("training.l2.")]
     network = build_network(recipe.model, prepared.encoder.layout, recipe.seed, labels=len(recipe.schema.labels))
     l2_strengths(network, dict.fromkeys(named, 1.0))
-
-
-def _study_key(recipe: Recipe, space: Mapping[str, Bounds], data_dir: Path) -> str:
-    words = json.dumps([run_key(recipe, data_inputs(recipe, data_dir)), to_plain(dict(space))], sort_keys=True)
-    return hashlib.sha256(words.encode()).hexdigest()
 
 
 def _short(recipe: Recipe) -> str:
