@@ -1,6 +1,7 @@
 """scikit-learn's conventions, checked with scikit-learn's own tools on a small simulated log."""
 
 import dataclasses
+import json
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -270,6 +271,9 @@ def test_save_and_load(fitted: Recommender, regressor: Recommender, tmp_path: Pa
         assert again.model == recommender.bundle_.settings  # with the numbers that followed from the rows
         assert given(again.training) >= {"learning_rate", "l2", "monitor"}
         assert again.history_ == recommender.history_
+        saved = json.loads((tmp_path / name / "bundle.json").read_text())["about"]["result"]
+        assert len(saved["history"]) == len(recommender.history_.evaluations)
+        assert "evaluations" not in saved, "they are written once"
         assert again.n_features_in_ == 6
     loaded = Recommender.load(tmp_path / "binary")
     np.testing.assert_array_equal(loaded.predict_proba(FUTURE), fitted.predict_proba(FUTURE))

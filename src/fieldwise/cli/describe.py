@@ -116,9 +116,11 @@ def _sizes(recipe: "Recipe", prepared: "Prepared", program_mib: float) -> dict[s
     texts = {id(f): f.values for f in prepared.encoder.fitted if isinstance(f, Vocabulary)}
     weights = sum(p.nbytes for p in network.parameters())
     checkpoint = bytes_of_checkpoint(network, training)
+    mapped = large_table(recipe.data) is not None  # else a training that makes the rows itself has them in memory
     memory: dict[str, float] = {
         "program": (program_mib + FIRST_STEP_MIB) * MIB,
-        "raw_rows": raw if large_table(recipe.data) is None else 0,
+        "raw_rows": 0 if mapped else raw,
+        "encoded_rows": 0 if mapped else encoded,
         "vocabularies": sum(sum(map(sys.getsizeof, one)) + sys.getsizeof(one) for one in texts.values()),
         "windows_and_order_of_rows": bytes_of_rows(train.table, len(prepared.valid.table), training),
         "parameters_gradients_and_optimizer": bytes_of_parameters(network, training),

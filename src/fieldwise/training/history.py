@@ -87,8 +87,7 @@ class History:
 
     def to_plain(self) -> dict[str, Any]:
         """The history as plain values for JSON, without unknown ones; the evaluations are named `history`."""
-        plain: dict[str, Any] = to_plain(self)
-        return {**plain, "history": plain.pop("evaluations")}
+        return {"history" if name == "evaluations" else name: value for name, value in to_plain(self).items()}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any], where: str) -> "History":

@@ -80,7 +80,7 @@ def _sizes(network: nn.Module, settings: TrainingSettings) -> tuple[int, int, in
 
 
 def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettings) -> int:
-    """Bytes of rows, their order, and the metrics of validation rows; the mapped table itself is not counted."""
+    """Bytes of rows, their order, and the metrics of validation rows; the table itself is not counted."""
     row = train.nbytes / max(len(train), 1)
     window = window_rows(train, settings.shuffle_rows)
     ordered = 8 * len(train) if window == len(train) else 2 * window * (row + 8)
