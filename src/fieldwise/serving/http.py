@@ -283,10 +283,11 @@ class RequestMiddleware:
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the request, read its body, and call the application."""
         headers = dict(scope["headers"])
-        ended = False
+        ended, withheld = False, b"expect" in headers  # such a client sends its body when it is asked for it
 
         async def part() -> Message:
-            nonlocal ended
+            nonlocal ended, withheld
+            withheld = False
             message = await receive()
             ended = not message.get("more_body", False)
             return message
@@ -298,7 +299,7 @@ class RequestMiddleware:
             size = 0  # closing a connection with unread bytes would lose the answer on its way
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_SECONDS):
-                    while not ended and b"expect" not in headers and size < LINGER_BODIES * self.limits.max_body:
+                    while not (ended or withheld) and size < LINGER_BODIES * self.limits.max_body:
                         size += len((await part()).get("body", b""))
             await error_answer(e.status, str(e), e.field)(scope, receive, send)
         except ClientDisconnect:
