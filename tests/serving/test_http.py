@@ -249,6 +249,15 @@ def test_rows_that_cannot_be_scored_and_recommendations_that_cannot_be_made(subt
             refused(server.post(f"/v1/{path}", body), status, field=field)
 
 
+def test_a_wrong_column_of_a_context_is_told_without_what_else_a_store_has(ranker, cascade):
+    users = USERS.with_columns(email=pl.lit("a@b"))
+    server = client(Service(ranker, cascade), Stores(users=Lookup("users", TableStore("user", users))))
+    assert server.post("/v1/recommend", {"context": {**CONTEXT, "email": "c@d"}}).status_code == 200
+    answer = server.post("/v1/recommend", {"context": {**CONTEXT, "emial": "c@d", "x": 1}})
+    refused(answer, 422, "found 'emial': ", "history", field="context.emial")
+    assert "email" not in answer.text
+
+
 def test_other_requests_that_cannot_be_answered(server):
     for body in ({}, {"rows": [ROW], "items": ["i1"]}):
         refused(server.post("/v1/explain", body), 422, "either rows or items")

@@ -212,10 +212,12 @@ class AppState:
 
     def check_context(self, context: Mapping[str, Any]) -> None:
         """Check that a context has no column that nothing here has: it may be a wrong spelling."""
-        known = self.live.service.known_columns
-        known = known.union(*({one.column, *one.store.columns} for one in self.stores.lookups))
-        for name in context.keys() - known:
-            what = f"a context must have columns that the server knows, found {name[:60]!r}: {nearest(name, known)}"
+        lookups = self.stores.lookups
+        named = self.live.service.known_columns.union(one.column for one in lookups)
+        known = named.union(*(one.store.columns for one in lookups))  # other columns of a store are not told
+        for name in (name for name in context if name not in known):
+            hint = nearest(name[:60], named)
+            what = f"a context must have columns that the server knows, found {name[:60]!r}: {hint}"
             raise RequestError(what, f"context.{name[:60]}")
 
     def is_trusted(self, request: Request) -> bool:
