@@ -363,7 +363,11 @@ def test_a_run_that_its_store_does_not_take_is_kept_elsewhere(fieldwise, done, r
 
 @pytest.mark.parametrize(
     ("error", "sentence"),
-    [(OSError(errno.ENOSPC, "none left", "/tmp/x"), "the disk is full at /tmp/x"), (MemoryError(), "out of memory")],
+    [
+        (OSError(errno.ENOSPC, "none left", "/tmp/x"), "the disk is full at /tmp/x"),
+        (MemoryError(), "out of memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "out of memory"),
+    ],
 )
 def test_what_is_full_while_training_is_a_sentence(fieldwise, recipe, monkeypatch, error, sentence):
     def full(*args):

@@ -130,6 +130,8 @@ def test_more_processes_than_the_machine_of_a_cluster_has_cores_are_refused(clus
 def test_the_error_of_the_process_that_failed_first_is_told():
     damaged = DataError("the file is damaged")
     assert _cause({0: LostProcessError("process 1 of 2 failed"), 1: damaged, 2: RuntimeError("ended")}) is damaged
+    full = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    assert _cause({0: RuntimeError("the actor died"), 1: full}) is full, "which the command explains"
     lost = _cause({1: RuntimeError("the actor died\nand more")})
     assert isinstance(lost, LostProcessError)
     assert str(lost).startswith("process 1 is lost (RuntimeError: the actor died): see `ray status`")

@@ -95,18 +95,22 @@ def test_a_thousand_processes_are_refused_before_any_is_started(monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ends by signals")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_process_that_waits_for_the_others_to_meet(number):
+@pytest.mark.parametrize(("number", "ignored"), [(signal.SIGTERM, None), (signal.SIGINT, signal.SIGTERM)])
+def test_a_signal_ends_a_process_that_waits_for_the_others_to_meet(number, ignored):
+    """One that is ignored from the start does not."""
+    before = f"import signal; signal.signal({ignored:d}, signal.SIG_IGN)" if ignored else ""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         place = {
             "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}",
         }  # fmt: skip
-        process = Command("train", *SMALL, "--out", "never", "--quiet", **place)
+        process = Command("train", *SMALL, "--out", "never", "--quiet", before=before, **place)
         try:
             listening.settimeout(300)
             connection, _ = listening.accept()  # it has begun to meet, and nobody answers
             with connection:
+                if ignored:
+                    process.send_signal(ignored)
                 process.send_signal(number)
                 assert process.wait() == -number
         finally:

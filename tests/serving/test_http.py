@@ -249,6 +249,15 @@ def test_rows_that_cannot_be_scored_and_recommendations_that_cannot_be_made(subt
             refused(server.post(f"/v1/{path}", body), status, field=field)
 
 
+def test_a_wrong_column_of_a_context_is_told_without_what_else_a_store_has(ranker, cascade):
+    users = USERS.with_columns(email=pl.lit("a@b"))
+    server = client(Service(ranker, cascade), Stores(users=Lookup("users", TableStore("user", users))))
+    assert server.post("/v1/recommend", {"context": {**CONTEXT, "email": "c@d"}}).status_code == 200
+    answer = server.post("/v1/recommend", {"context": {**CONTEXT, "emial": "c@d", "x": 1}})
+    refused(answer, 422, "found 'emial': ", "history", field="context.emial")
+    assert "email" not in answer.text
+
+
 def test_other_requests_that_cannot_be_answered(server):
     for body in ({}, {"rows": [ROW], "items": ["i1"]}):
         refused(server.post("/v1/explain", body), 422, "either rows or items")
@@ -287,15 +296,23 @@ def test_halves_of_characters_are_named(server):
 def test_bodies_that_are_too_large_are_not_read_to_their_end(ranker):
     small = client(Service(ranker), max_body=100)
     refused(small.post("/v1/predict", {"rows": [ROW] * 9}), 413, "100 bytes")
-    sent = []
 
-    async def body():
-        for _ in range(1000):
-            sent.append(1)
-            yield b"x" * 50
+    def read(**headers):
+        """How many parts of 50 bytes are read: of a part that comes and is not read the answer would be lost."""
+        sent = []
 
-    refused(small.ask("POST", "/v1/predict", content=body()), 413)
-    assert len(sent) < 20
+        async def body():
+            for _ in range(1000):
+                sent.append(1)
+                yield b"x" * 50
+
+        refused(small.ask("POST", "/v1/predict", content=body(), headers=headers), 413)
+        return len(sent)
+
+    length, expect = {"Content-Length": "50000"}, {"Expect": "100-continue"}
+    assert read() == read(**expect) == 3 + 8
+    assert read(**length) == 8
+    assert read(**length, **expect) == 0, "the client has not sent it, and waits for the answer"
 
 
 def test_a_token_is_asked_for(ranker):

@@ -18,7 +18,7 @@ from fieldwise.cli.signals import as_interrupts, die_by
 from fieldwise.distributed.environment import record_failure
 from fieldwise.errors import FieldwiseError, LostProcessError
 
-__all__ = ["INTERRUPTED", "LOST", "ended", "execute", "main", "run"]
+__all__ = ["INTERRUPTED", "LOST", "ended", "execute", "is_out_of_memory", "main", "run"]
 
 MACHINE_FAULT = 1
 USER_FAULT = 2  # also when the disk or memory is full: the user can free some or ask for less
@@ -65,6 +65,7 @@ REMOVED = {  # options that are gone, of all commands or of the one named, with 
 NO_MEMORY = (  # PyTorch's messages when an allocation fails
     "can't allocate memory",
     "not enough memory",
+    "out of memory",  # of a GPU
     "Storage size calculation overflowed",
     "Overflow when unpacking long",
 )
@@ -135,8 +136,7 @@ def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
         package = PACKAGES.get(missing, missing)
         return _fail(f"this command needs {missing}, which is not installed: pip install {package}", USER_FAULT)
     except Exception as e:
-        said_by_pytorch = isinstance(e, (RuntimeError, TypeError)) and any(words in str(e) for words in NO_MEMORY)
-        if said_by_pytorch or isinstance(e, MemoryError):
+        if is_out_of_memory(e):
             hint = "use a smaller batch_size, smaller layers or fewer rows (`fieldwise describe` estimates memory)"
             return _fail(f"out of memory: {hint}", USER_FAULT)
         # The parser's own errors (unknown option, bad value) have a message; anything else is a bug.
@@ -149,6 +149,12 @@ def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
         return _fail(_usage(e, arguments), code)
     # The parser turns Ctrl-C during a command into this code.
     return _fail("interrupted", INTERRUPTED) if code == INTERRUPTED else code or 0
+
+
+def is_out_of_memory(e: Exception) -> bool:
+    """Whether memory is exhausted, which PyTorch says by errors of other kinds."""
+    said_by_pytorch = isinstance(e, (RuntimeError, TypeError)) and any(words in str(e) for words in NO_MEMORY)
+    return said_by_pytorch or isinstance(e, MemoryError)
 
 
 def _usage(e: Any, arguments: Sequence[str]) -> str:

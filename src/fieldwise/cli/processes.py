@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fieldwise.cli import INTERRUPTED, LOST
+from fieldwise.cli import INTERRUPTED, LOST, is_out_of_memory
 from fieldwise.cli.options import GIVEN, command_again, one_of
 from fieldwise.cli.show import say
 from fieldwise.distributed.engine import Engine, ray_cluster
@@ -178,11 +178,11 @@ def _train_on_worker(config: dict[str, Any]) -> tuple[str, str]:
 
 def _cause(failures: dict[int, Exception]) -> Exception:
     """Of the processes' errors, by rank, the one that is not due to another's; one without a sentence gets one."""
-    told = [one for one in failures.values() if isinstance(one, (FieldwiseError, OSError, MemoryError, ImportError))]
+    known = (FieldwiseError, OSError, ImportError)
+    told = [one for one in failures.values() if isinstance(one, known) or is_out_of_memory(one)]
     if told:
         return min(told, key=lambda one: isinstance(one, LostProcessError))
-    rank = min(failures)
-    why = failures[rank]
+    rank, why = min(failures.items(), key=lambda item: item[0])
     return LostProcessError(
         f"process {rank} is lost ({type(why).__name__}: {first_line(why)}): see `ray status` and the machine's "
         "memory; the same command resumes from the last checkpoint, if there is one"

@@ -212,10 +212,12 @@ class AppState:
 
     def check_context(self, context: Mapping[str, Any]) -> None:
         """Check that a context has no column that nothing here has: it may be a wrong spelling."""
-        known = self.live.service.known_columns
-        known = known.union(*({one.column, *one.store.columns} for one in self.stores.lookups))
-        for name in context.keys() - known:
-            what = f"a context must have columns that the server knows, found {name[:60]!r}: {nearest(name, known)}"
+        lookups = self.stores.lookups
+        named = self.live.service.known_columns.union(one.column for one in lookups)
+        known = named.union(*(one.store.columns for one in lookups))  # other columns of a store are not told
+        for name in (name for name in context if name not in known):
+            hint = nearest(name[:60], named)
+            what = f"a context must have columns that the server knows, found {name[:60]!r}: {hint}"
             raise RequestError(what, f"context.{name[:60]}")
 
     def is_trusted(self, request: Request) -> bool:
@@ -283,10 +285,11 @@ class RequestMiddleware:
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the request, read its body, and call the application."""
         headers = dict(scope["headers"])
-        ended = False
+        ended, withheld = False, b"expect" in headers  # such a client sends its body when it is asked for it
 
         async def part() -> Message:
-            nonlocal ended
+            nonlocal ended, withheld
+            withheld = False
             message = await receive()
             ended = not message.get("more_body", False)
             return message
@@ -298,7 +301,7 @@ class RequestMiddleware:
             size = 0  # closing a connection with unread bytes would lose the answer on its way
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LINGER_SECONDS):
-                    while not ended and b"expect" not in headers and size < LINGER_BODIES * self.limits.max_body:
+                    while not (ended or withheld) and size < LINGER_BODIES * self.limits.max_body:
                         size += len((await part()).get("body", b""))
             await error_answer(e.status, str(e), e.field)(scope, receive, send)
         except ClientDisconnect:
