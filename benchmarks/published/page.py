@@ -29,8 +29,8 @@ effort for different models, that printed test metrics next to the validation me
 printed: most are from one run and have no interval. Figures can only be compared within a table. For LightGBM the
 number of parameters is the number of leaves, and the number of epochs is the number of trees;
 `benchmarks/published/trees.py` describes how its settings are chosen. A `+` after a commit means that some changes were
-committed later; one that the history does not have was rebased before it landed, and the next one after its date has its
-code. The results of models with default settings are on [another page](defaults-results.md).
+committed later; one that the history does not have was rebased before it landed, and the next one after its date has
+its code. The results of models with default settings are on [another page](defaults-results.md).
 """
 
 

@@ -125,6 +125,9 @@ def test_a_context_is_completed():
     found = asyncio.run(store.context("1", {"device": "radio"}, FIELDS))
     assert found == ({"user": "1", "history": ["i1", "i2"], "device": "radio"}, [])
     assert asyncio.run(store.context(None, {"a": 1}, FIELDS)) == ({"a": 1}, [])
+    assert asyncio.run(store.context("1", {"user": 1.0}, FIELDS))[0]["history"] == ["i1", "i2"]
+    with pytest.raises(RequestError, match="must be that of the user '1', found '2'"):
+        asyncio.run(store.context("1", {"user": 2}, FIELDS))
     for user, status, users in (("3", 404, store), ("1", 422, Stores())):
         with pytest.raises(RequestError) as caught:
             asyncio.run(users.context(user, {}, FIELDS))

@@ -234,7 +234,7 @@ def below_baseline(done: "TrainingResult", baseline: Mapping[str, float], rows: 
         rows: the number of training rows of the baseline's sample; None if it had all.
     """
     metric = "logloss" if done.recipe.schema.label.task == "binary" else "rmse"
-    if done.valid[metric] <= baseline[metric]:
+    if round(done.valid[metric], 4) <= round(baseline[metric], 4):
         return None
     sample = "" if rows is None else f", trained on a sample of {rows:,} rows,"
     return (
@@ -262,6 +262,8 @@ def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
             f"The model was trained again for {done.refit.best.epoch:.4g} epochs on all {done.refit.rows:,} training "
             "and validation rows. The validation metrics are those of the first training."
         )
+    if (share := done.history.interactions) is not None:
+        out.print(f"The model is the mean of itself ({share:.0%}) and LR that is best on the validation rows.")
     epoch = f"{done.history.seconds_per_epoch:.1f} s per epoch, " if done.history.seconds_per_epoch else ""
     training = round(done.seconds)
     out.print(

@@ -486,9 +486,16 @@ class Stores:
             return dict(context), []
         if self.users is None:
             raise RequestError("this server has no users: give their fields as context", "user")
-        row = {**context, self.users.column: user}
+        column = self.users.column
+        is_theirs = True
+        with suppress(TypeError, ValueError):  # the error is raised when the row is read
+            is_theirs = text_of(context.get(column, user)) == text_of(user)
+        if not is_theirs:
+            found = f"{str(user)[:60]!r}, found {str(context[column])[:60]!r}"
+            raise RequestError(f"a context must be that of the user {found}", f"context.{column}")
+        row = {**context, column: user}
         (values,), missing = await self._stored(self.users, [row], fields, "user")
-        return {self.users.column: user, **values, **context}, missing
+        return {column: user, **values, **context}, missing
 
     async def rows(self, rows: Sequence[Given], fields: Sequence[Field], items: Lookup | None = None) -> Enriched:
         """Rows with the stored values of their users and items; no store is asked for a complete row.
