@@ -78,10 +78,7 @@ def run(name: str, options: argparse.Namespace) -> bool:
         case = EVERY[name](settings)
         contenders = [c for c in case.contenders if not options.only or c.name in options.only]
         outcomes = take_turns(
-            [*contenders, Contender(name=MACHINE, make="ours:rates")],
-            threads=options.threads,
-            repeats=repeats,
-            say=say,
+            [*contenders, Contender(name=MACHINE, make="ours:rates")], threads=options.threads, repeats=repeats, say=say
         )
     found = record(case, settings, outcomes, repeats=repeats, command=command_line(name, options))
     merge(options.json, name, found)

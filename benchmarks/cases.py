@@ -128,10 +128,7 @@ def autoint_epoch(settings: Settings) -> Case:
             ours("fieldwise, plain ops", "epoch", own, ops="plain", steps=few["steps"]),
             Contender(name=FUXICTR, make="fuxictr:epoch", options={**few, "model": "autoint"}, peers=True),
         ),
-        targets=(
-            Target("fieldwise", FUXICTR, 5),
-            Target("fieldwise, bfloat16", FUXICTR, 8),
-        ),
+        targets=(Target("fieldwise", FUXICTR, 5), Target("fieldwise, bfloat16", FUXICTR, 8)),
     )
 
 
@@ -205,10 +202,7 @@ def preparing(settings: Settings) -> Case:
             ours("scikit-learn", "encoding", options, by="scikit-learn"),
             Contender(name=FUXICTR, make="fuxictr:preprocess", options=options, peers=True),
         ),
-        targets=(
-            Target("fieldwise", FUXICTR, 3),
-            Target("fieldwise", "scikit-learn", 15),
-        ),
+        targets=(Target("fieldwise", FUXICTR, 3), Target("fieldwise", "scikit-learn", 15)),
     )
 
 

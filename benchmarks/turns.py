@@ -116,11 +116,7 @@ def peers_python() -> Path | None:
 
 
 def take_turns(
-    contenders: Sequence[Contender],
-    *,
-    threads: int,
-    repeats: int,
-    say: Callable[[str], None] = lambda _: None,
+    contenders: Sequence[Contender], *, threads: int, repeats: int, say: Callable[[str], None] = lambda _: None
 ) -> list[Outcome]:
     """Start every contender, let each warm up with one turn, then measure `repeats` rounds of one turn each.
 

@@ -2,17 +2,7 @@
 
 import tempfile
 
-from fieldwise import (
-    AFM,
-    Bag,
-    Catalogue,
-    Categorical,
-    Label,
-    Recommender,
-    Schema,
-    TrainingSettings,
-    simulate,
-)
+from fieldwise import AFM, Bag, Catalogue, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
 
 log = simulate(20_000, users=200, items=100).to_pandas()  # any frame with one row an event will do
 schema = Schema(

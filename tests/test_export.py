@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from ids import ITEM, USER
 
 from fieldwise import AFM, Bag, Bundle, Categorical, IntTower, Label, Numeric, Schema, Sequence
 from fieldwise.bundle import export
@@ -21,15 +22,7 @@ from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraEr
 from fieldwise.evaluation.calibration import Isotonic, Platt
 from fieldwise.models.build import build_network
 
-SCHEMA = Schema(
-    fields=(
-        Categorical("user", role="user"),
-        Bag("tags", role="user"),
-        Categorical("item", role="item"),
-        Numeric("price", role="item"),
-    ),
-    label=Label("click"),
-)
+SCHEMA = Schema(fields=(USER, Bag("tags", role="user"), ITEM, Numeric("price", role="item")), label=Label("click"))
 
 
 def make(settings, rows=20):

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
+from ids import ITEM, USER
 
 import fieldwise
 from fieldwise import (
@@ -43,13 +44,7 @@ from fieldwise.serving import Ranker, build_index, evaluate_cascade, item_table
 ROOMS = ("fieldwise", "fieldwise.evaluation", "fieldwise.explain", "fieldwise.scoring.recommend", "fieldwise.report")
 ROOMS += ("fieldwise.layers", "fieldwise.models", "fieldwise.ops", "fieldwise.serving")
 SCHEMA = Schema(
-    fields=(
-        Categorical("user", role="user"),
-        Categorical("item", role="item"),
-        Bag("genres", role="item"),
-        Numeric("price", role="item"),
-        Categorical("device"),
-    ),
+    fields=(USER, ITEM, Bag("genres", role="item"), Numeric("price", role="item"), Categorical("device")),
     label=Label("click"),
     keys=("user", "item"),
 )

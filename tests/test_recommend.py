@@ -3,6 +3,7 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
+from ids import ITEM, USER
 
 from fieldwise import Bag, Categorical, Label, Schema, Sequence
 from fieldwise.bundle.bundle import Bundle
@@ -14,13 +15,7 @@ from fieldwise.scoring import recommend as module
 from fieldwise.scoring.recommend import Catalogue, recommend
 
 SCHEMA = Schema(
-    fields=(
-        Categorical("user", role="user"),
-        Sequence("history", role="user"),
-        Categorical("item", role="item"),
-        Bag("genres", role="item"),
-        Categorical("day"),
-    ),
+    fields=(USER, Sequence("history", role="user"), ITEM, Bag("genres", role="item"), Categorical("day")),
     label=Label("liked"),
     time="time",
 )

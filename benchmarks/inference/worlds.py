@@ -229,10 +229,7 @@ ROW: dict[str, tuple[Kinds, Callable[..., Any]]] = {
     "constant": (OMITTED, lambda w: ["web"] * w.rows),
     "empty": (OMITTED, lambda w: pl.Series([None] * w.rows, dtype=pl.String)),
     "number": (OMITTED, lambda w: np.arange(w.rows) + int(w.rng.integers(1, 10**6))),  # of the row
-    "part": (
-        OMITTED,
-        lambda w, *names: w.rng.choice(names or ("train", "valid", "test"), w.rows, p=(0.8, 0.1, 0.1)),
-    ),
+    "part": (OMITTED, lambda w, *names: w.rng.choice(names or ("train", "valid", "test"), w.rows, p=(0.8, 0.1, 0.1))),
     "leak": (  # an amount that is known where the label is positive alone
         OMITTED,
         lambda w: pl.Series(np.exp(3 + w.rng.standard_normal(w.rows)).round(2)).set(pl.Series(~w.y), None),

@@ -351,12 +351,7 @@ def dot_chart(
 
 
 def heat_map(
-    values: np.ndarray,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    *,
-    title: str,
-    most: float | None = None,
+    values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, title: str, most: float | None = None
 ) -> Chart:
     """A heat map, with shades from 0 to `most`; hovering over a tile shows its number.
 

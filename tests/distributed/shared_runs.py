@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from ids import ITEM, USER
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.encode.encoder import Encoder
@@ -78,13 +79,7 @@ def tables(kind: type = np.float32) -> tuple[EncodedTable, EncodedTable]:
     y = (rng.random(ROWS) < 1 / (1 + np.exp(-effect))).astype(np.float32)
     frame = pl.DataFrame({"user": user, "item": item, "genre": item % 3, "price": price, "tags": tags})
     schema = Schema(
-        fields=(
-            Categorical("user", role="user"),
-            Bag("tags", role="user"),
-            Categorical("item", role="item"),
-            Categorical("genre", role="item"),
-            Numeric("price", role="item"),
-        ),
+        fields=(USER, Bag("tags", role="user"), ITEM, Categorical("genre", role="item"), Numeric("price", role="item")),
         label=Label("y"),
     )
     encoder = Encoder.fit(frame[:TRAINED], schema)

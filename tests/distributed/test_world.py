@@ -26,11 +26,7 @@ def found():
 def test_values_and_rows_go_from_process_to_process(found):
     rows = [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
     every = [[], [1], [2, 2]]
-    assert found["exchanged"][3] == [
-        [every, rows, 1],
-        [every, rows, None],
-        [every, rows, None],
-    ]
+    assert found["exchanged"][3] == [[every, rows, 1], [every, rows, None], [every, rows, None]]
 
 
 def test_a_killed_process_ends_the_others(found):

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from ids import ITEM, USER
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.bundle.bundle import Bundle
@@ -23,13 +24,7 @@ from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.records import Store
 
 SCHEMA = Schema(
-    fields=(
-        Categorical("user", role="user"),
-        Categorical("item", role="item"),
-        Bag("tags", role="item"),
-        Numeric("price", role="item"),
-        Categorical("day"),
-    ),
+    fields=(USER, ITEM, Bag("tags", role="item"), Numeric("price", role="item"), Categorical("day")),
     label=Label("liked"),
     time="time",
     group="user",

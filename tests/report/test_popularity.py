@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from ids import ITEM, USER
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import AFM, Bundle, Categorical, Label, Numeric, Schema
@@ -16,15 +17,7 @@ from fieldwise.report import popularity
 from fieldwise.report.popularity import popularity_section
 from fieldwise.report.runs import Scored
 
-SCHEMA = Schema(
-    fields=(
-        Categorical("user", role="user"),
-        Categorical("item", role="item"),
-        Numeric("price", role="item"),
-        Categorical("device"),
-    ),
-    label=Label("click"),
-)
+SCHEMA = Schema(fields=(USER, ITEM, Numeric("price", role="item"), Categorical("device")), label=Label("click"))
 
 NUMBER = Label("click", task="regression")
 COLUMNS = {"user": "user", "item": "item"}

@@ -6,6 +6,7 @@ import httpx
 import numpy as np
 import polars as pl
 import pytest
+from ids import ITEM, USER
 from serving.asgi import client
 from serving.commands import serving
 from serving.conftest import catalogue, log, make
@@ -178,14 +179,7 @@ def test_a_user_has_the_latest_context(server):
 def test_the_server_recommends_what_recommend_does(build, calibrated):
     """Items of changing fields, a context in time, equal probabilities by an isotonic calibration."""
     schema = Schema(
-        fields=(
-            Categorical("user", role="user"),
-            Categorical("item", role="item"),
-            Numeric("price", role="item"),
-            Categorical("device"),
-        ),
-        label=Label("click"),
-        time="time",
+        fields=(USER, ITEM, Numeric("price", role="item"), Categorical("device")), label=Label("click"), time="time"
     )
     changing = LOG.with_columns(price=pl.Series(np.random.default_rng(2).random(90)))
     bundle = build(AutoInt(embedding_dim=4), schema=schema, seed=4)

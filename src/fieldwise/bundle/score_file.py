@@ -27,15 +27,7 @@ from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import keep_freed_arrays, return_freed_memory
 from fieldwise.training.precision import Precision, in_precision
 
-__all__ = [
-    "LOGIT",
-    "PREDICTION",
-    "ROW",
-    "ScoredFile",
-    "SpreadScores",
-    "check_two_files",
-    "score_file",
-]
+__all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "SpreadScores", "check_two_files", "score_file"]
 
 ROW = "row"
 PREDICTION = "prediction"

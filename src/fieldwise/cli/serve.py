@@ -67,8 +67,7 @@ class ServeOptions:
         ),
     ] = None
     user_id: Annotated[
-        str | None,
-        typer.Option(help="Column of user ids in --users or --log. Default: the schema's."),
+        str | None, typer.Option(help="Column of user ids in --users or --log. Default: the schema's.")
     ] = None
     items: Annotated[
         str | None,
@@ -82,8 +81,7 @@ class ServeOptions:
         ),
     ] = None
     item_id: Annotated[
-        str | None,
-        typer.Option(help="Column of item ids in --items or --log. Default: the schema's."),
+        str | None, typer.Option(help="Column of item ids in --items or --log. Default: the schema's.")
     ] = None
     log: Annotated[
         Path | None,

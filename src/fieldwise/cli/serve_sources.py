@@ -55,12 +55,7 @@ class Loader:
         BundleError, ConfigError, DataError: a bundle or a table cannot be read, or lacks a column.
     """
 
-    def __init__(
-        self,
-        options: ServeOptions,
-        tell: Callable[[str], None] = say,
-        shared: Path | None = None,
-    ) -> None:
+    def __init__(self, options: ServeOptions, tell: Callable[[str], None] = say, shared: Path | None = None) -> None:
         self._options, self._tell = options, tell
         self._shared = None if shared is None else SharedArrays(shared)
         self._loaded: dict[Path, Bundle] = {}  # used by the first service

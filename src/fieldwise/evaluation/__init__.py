@@ -1,10 +1,6 @@
 """Metrics as pure NumPy functions over whole splits."""
 
-from fieldwise.evaluation.binary import (
-    logloss_from_logits,
-    normalized_entropy_from_logits,
-    sigmoid,
-)
+from fieldwise.evaluation.binary import logloss_from_logits, normalized_entropy_from_logits, sigmoid
 from fieldwise.evaluation.metrics import binary_metrics, mae, regression_metrics, rmse
 from fieldwise.evaluation.ranking import GroupAUC, auc, group_auc
 

@@ -65,12 +65,7 @@ class InteractingLayer(nn.Module):
     """
 
     def __init__(
-        self,
-        inputs: int,
-        attention_dim: int,
-        heads: int,
-        options: InteractingOptions = PAPER,
-        dropout: float = 0.0,
+        self, inputs: int, attention_dim: int, heads: int, options: InteractingOptions = PAPER, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.heads, self.options, self.dropout = heads, options, dropout

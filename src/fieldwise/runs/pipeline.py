@@ -263,9 +263,7 @@ def fit_again(
         stopped: Literal["interrupted", "time"] = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
         return dataclasses.replace(trained, history=dataclasses.replace(first, stopped=stopped))
     return dataclasses.replace(
-        trained,
-        bundle=dataclasses.replace(trained.bundle, encoder=encoder, network=network),
-        refit=again,
+        trained, bundle=dataclasses.replace(trained.bundle, encoder=encoder, network=network), refit=again
     )
 
 

@@ -184,10 +184,7 @@ class Store:
         with writing(RUN, self.folder / key) as writer:
             writer.add("test", _packed(y=y, score=score))
             if ranked is not None:
-                writer.add(
-                    "ranking",
-                    _packed(place=ranked.place, popular=ranked.popular, user=ranked.user),
-                )
+                writer.add("ranking", _packed(place=ranked.place, popular=ranked.popular, user=ranked.user))
                 facts["ranking"] = ranked.about
             saved = writer.finish(**facts)
         return RunRecord(self.folder / key, saved.about, saved=saved)

@@ -14,15 +14,7 @@ from fieldwise.errors import ConfigError
 if TYPE_CHECKING:
     from optuna.trial import BaseTrial
 
-__all__ = [
-    "Bounds",
-    "Choices",
-    "Range",
-    "default_space",
-    "merged_space",
-    "parse_space",
-    "stored",
-]
+__all__ = ["Bounds", "Choices", "Range", "default_space", "merged_space", "parse_space", "stored"]
 
 DEFAULTS = Path(__file__).parents[1] / "recipes" / "_search.toml"
 

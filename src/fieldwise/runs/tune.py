@@ -82,15 +82,7 @@ class Tuned:
     test_evaluations: tuple[TestEvaluation, ...]
 
 
-def tune(
-    recipe: Recipe,
-    *,
-    trials: int,
-    store: Path,
-    context: RunContext,
-    seed: int,
-    final_seeds: int,
-) -> Tuned:
+def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed: int, final_seeds: int) -> Tuned:
     """Search until the study has `trials` ended trials, then evaluate the best settings on the test rows.
 
     The first trial has the recipe's own settings, as far as they are in the space. Each trial trains on the training

@@ -16,12 +16,7 @@ USUAL: dict[Who, str] = {"user": "user_id", "item": "item_id"}
 
 
 def id_column(
-    role: Who,
-    schemas: Sequence[Schema],
-    columns: Collection[str] | None,
-    given: str | None = None,
-    *,
-    option: str = "",
+    role: Who, schemas: Sequence[Schema], columns: Collection[str] | None, given: str | None = None, *, option: str = ""
 ) -> str:
     """The column of user or item ids.
 

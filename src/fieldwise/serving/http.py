@@ -202,9 +202,7 @@ class AppState:
         # the service is read once a batch: it can be replaced
         self.predictions = queue(lambda asked: live.service.predict_all(asked), budget=SCORED_ROWS, cost=len)
         self.recommendations = queue(
-            lambda asked: live.service.recommend_all(asked),
-            budget=BATCH_ROWS,
-            cost=lambda one: live.service.cost(one),
+            lambda asked: live.service.recommend_all(asked), budget=BATCH_ROWS, cost=lambda one: live.service.cost(one)
         )
         self.calls = queue(lambda asked: [tried(lambda call: call(), one) for one in asked])
         others = (self.predictions, self.recommendations)

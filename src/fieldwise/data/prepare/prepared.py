@@ -32,12 +32,7 @@ from fieldwise.data.prepare.derived import (
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
 from fieldwise.data.prepare.ordering import rank_texts
 from fieldwise.data.prepare.row_fingerprints import count_repeats
-from fieldwise.data.prepare.settings import (
-    PARTS,
-    NegativeSampling,
-    PreparationSettings,
-    SplitSettings,
-)
+from fieldwise.data.prepare.settings import PARTS, NegativeSampling, PreparationSettings, SplitSettings
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes
 from fieldwise.data.read.lines import renumbering_rows

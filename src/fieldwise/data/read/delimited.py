@@ -379,14 +379,7 @@ def _columns(source: ByteSource, *, separator: str, names: Sequence[str] | None)
 
 
 def _parse(text: bytes, separator: str, header: bool, rows: int | None = None) -> pl.DataFrame:
-    return pl.read_csv(
-        text,
-        has_header=header,
-        separator=separator,
-        infer_schema=False,
-        n_rows=rows,
-        glob=False,
-    )
+    return pl.read_csv(text, has_header=header, separator=separator, infer_schema=False, n_rows=rows, glob=False)
 
 
 def _read_header(source: ByteSource, separator: str) -> list[str]:
