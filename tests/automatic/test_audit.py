@@ -68,6 +68,14 @@ def test_a_column_is_judged_by_auc_out_of_fold():
     assert found(pairs, Categorical("x")) == []
 
 
+def test_a_missing_cell_is_a_value_of_its_own():
+    """Of missing cells all are positive, of b 60 %, more than of all rows, of a none."""
+    cells, y = [None] * 150 + ["b"] * 100 + ["a"] * 150, np.r_[np.ones(210), np.zeros(190)]
+    (one,) = found(cells, Categorical("x"), y)
+    by_rate = [{None: 1.0, "b": 0.6, "a": 0.0}[cell] for cell in cells]
+    assert one.value == pytest.approx(roc_auc_score(y, by_rate), abs=0.01)
+
+
 def test_a_number_is_judged_by_r_squared():
     y = RNG.normal(0, 1, ROWS)
     label = Label("y", task="regression")

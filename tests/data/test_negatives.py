@@ -1,5 +1,7 @@
 """Sampled negatives and target encoding, against plain Python."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -8,7 +10,14 @@ from hypothesis import strategies as st
 
 from fieldwise.data.prepare.derived import add_target_encoding, sample_negatives
 from fieldwise.data.prepare.prepared import prepare
-from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings, RandomSplit, TargetEncoding
+from fieldwise.data.prepare.settings import (
+    PARTS,
+    ColumnSplit,
+    NegativeSampling,
+    PreparationSettings,
+    RandomSplit,
+    TargetEncoding,
+)
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
 
@@ -117,6 +126,18 @@ def test_lists_in_other_columns_are_copied() -> None:
     assert draw(log, log, ask)["tags"].to_list() == [["x", "y"], []]
 
 
+def test_parts_with_equal_rows_have_other_negatives() -> None:
+    """One draw for all parts would make the test rows' negatives those of training."""
+    log = pl.concat([a_log(60).with_columns(part=pl.lit(part)) for part in ("train", "valid", "test")])
+    fields = [{"kind": "categorical", "name": name} for name in ("user", "app")]
+    schema = Schema.from_dict({"label": {"column": "label"}, "fields": fields})
+    add = PreparationSettings(negatives=replace(ASK, parts=PARTS))
+    made = prepare(log, schema, split=ColumnSplit(column="part"), seed=1, add=add)
+    drawn = [part.frame.filter(label=0)["app"].to_list() for part in (made.train, made.valid, made.test)]
+    assert [len(items) for items in drawn] == [180] * 3
+    assert len(set(map(tuple, drawn))) == 3
+
+
 def test_no_positives_give_no_negatives() -> None:
     log = a_log(100)
     assert draw(log.clear(), log).shape == (0, 5)
@@ -167,15 +188,18 @@ def test_scored_rows_read_the_training_rows_means():
     assert found.to_list() == pytest.approx([expected[film] for film in frames["test"]["film"]])
 
 
-def test_training_rows_read_the_other_folds():
+@pytest.mark.parametrize("prior", [0.0, 2.5])
+def test_training_rows_read_the_other_folds(prior):
+    """Their prior mean too is that of the other folds' rows."""
     frames, y = parts()
-    settings = TargetEncoding(columns=("film",), folds=3)
+    settings = TargetEncoding(columns=("film",), folds=3, prior_rows=prior)
     found = add_target_encoding(frames, y, settings, seed=4)["train"]["film_mean_label"].to_numpy()
     fold = np.random.default_rng(4).permutation(200) % 3  # the documented draw
     film = frames["train"]["film"].to_numpy()
     for row in range(200):
-        others = (film == film[row]) & (fold != fold[row])
-        assert found[row] == pytest.approx(y["train"][others].mean())
+        others = fold != fold[row]
+        own = y["train"][others & (film == film[row])]
+        assert found[row] == pytest.approx((own.sum() + prior * y["train"][others].mean()) / (len(own) + prior))
 
 
 def test_no_scored_label_and_no_rows_own_changes_what_it_reads():

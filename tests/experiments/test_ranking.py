@@ -151,11 +151,21 @@ def test_sampled_items_are_none_that_the_user_liked(log, prepared, bundle):
         assert len(drawn[-1]) == 4
         assert not {names[row] for row in drawn[-1]} & set(liked.filter(user=user)["item"])
         assert rows.tolist() == again.candidates(number).tolist()
-    assert len({tuple(one) for one in drawn}) > 1
     whole = rank_items(bundle, RankingTask(prepared, SCHEMA, dataclasses.replace(settings, candidates=100)))
     every = rank_items(bundle, RankingTask(prepared, SCHEMA, dataclasses.replace(settings, candidates=None)))
     assert whole.place.tolist() == every.place.tolist()  # more than there are: all of them
     assert (rank_items(bundle, task).place <= every.place).all()
+
+
+def test_every_user_has_a_draw_of_its_own():
+    rows = [("train", "w", f"i{k:02}", 1) for k in range(40)] + [("valid", "w", "i00", k) for k in (0, 1)]
+    rows += [("test", user, "i00", 1) for user in "abcdef"] + [("train", "w", "i00", 0), ("test", "w", "i01", 0)]
+    frame = pl.DataFrame(rows, schema=["part", "user", "item", "liked"], orient="row")
+    schema = Schema(fields=(Categorical("user", role="user"), Categorical("item", role="item")), label=Label("liked"))
+    split = prepare(frame, schema, split=ColumnSplit(column="part"), seed=0)
+    task = RankingTask(split, schema, RankingSettings(candidates=5))
+    drawn = {tuple(task.candidates(number).tolist()) for number in range(task.users)}
+    assert (task.users, len(drawn)) == (6, 6), "they differ in nothing but their number"
 
 
 def test_equal_scores_favour_nobody(prepared):

@@ -84,7 +84,7 @@ def test_an_interrupted_comparison_keeps_what_was_done(recipes, counted, monkeyp
     assert counted == [("lr.toml", 0), ("lr.toml", 1), ("fm.toml", 0), ("fm.toml", 1)]
 
 
-def test_the_key_knows_settings_seeds_and_data_alone(folder, recipes):
+def test_the_key_knows_settings_seeds_and_data_alone(folder, recipes, monkeypatch):
     def key(recipe):
         return run_key(recipe, data_inputs(recipe, DATA))
 
@@ -101,6 +101,12 @@ def test_the_key_knows_settings_seeds_and_data_alone(folder, recipes):
         load_recipe("fm.toml", ["split.test=0.2"]),
     ]
     assert len({key(recipe), *map(key, others)}) == 5
+    before, plain = key(recipe), load_recipe("fm.toml", ["defaults='fixed'"])
+    fixed = key(plain)
+    with monkeypatch.context() as other:  # a version with other rules for settings that are not given
+        other.setattr("fieldwise.runs.records.RULES", -1)
+        assert key(recipe) != before
+        assert key(plain) == fixed
     pl.read_csv("log.csv").head(599).write_csv("log.csv")
     assert key(load_recipe("fm.toml")) != key(load_recipe("elsewhere/fm.toml"))
 

@@ -55,12 +55,13 @@ def test_it_finds_what_trains_and_writes_a_recipe_of_it(recipe):
     assert found.runs[0].about["valid"]["auc"] == pytest.approx(found.value, abs=1e-9)  # the same run once more
 
 
+def trials_of(found):
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(found.study)))
+    return optuna.load_study(study_name=found.study.stem, storage=storage).trials
+
+
 def rates_of(found):
-    study = optuna.load_study(
-        study_name=found.study.stem,
-        storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(found.study))),
-    )
-    return [trial.params["training.learning_rate"] for trial in study.trials]
+    return [trial.params["training.learning_rate"] for trial in trials_of(found)]
 
 
 def test_processes_that_begin_together_try_different_values(recipe, monkeypatch):
@@ -118,6 +119,9 @@ def test_the_evaluations_on_the_test_rows_are_counted(recipe):
 def test_hopeless_trials_are_broken_off():
     found = search(edited("epochs = 2", "epochs = 8\npatience = 9"), trials=25)
     assert found.trials["pruned"] > 0
+    for trial in trials_of(found):  # evaluation k is step k of the study, from 0
+        assert list(trial.intermediate_values) == list(range(len(trial.intermediate_values)))
+        assert trial.state == optuna.trial.TrialState.PRUNED or len(trial.intermediate_values) == 8
 
 
 def test_ctrl_c_keeps_the_ended_trials(recipe, monkeypatch):

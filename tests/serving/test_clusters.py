@@ -77,6 +77,9 @@ def test_a_cascade_that_probes_all_clusters_is_exact_and_a_narrow_one_says_what_
         assert narrow.counts["scored"] <= wide.counts["scored"]
         assert narrow.counts["preranked"] == wide.counts["preranked"]
         assert not {"i3", "i7"} & set(narrow.items["item"]) & set(query.get("exclude", ()))
+    few = Ranker(ranker, index, prerank=tower, nprobe=1)
+    assert few.recommend(context, k=5, prerank=20).counts["scored"] < 280, "the clusters do not hold 280 items"
+    assert few.recommend(context, k=5, prerank=280).counts == exact.recommend(context, k=5, prerank=280).counts
     contexts = log(20, seed=4).drop("item")
     whole = evaluate_cascade(exact, contexts, k=5, prerank=20)
     assert (whole.candidates, whole.candidate_recall) == (300, 1)

@@ -317,7 +317,8 @@ def test_bodies_that_are_too_large_are_not_read_to_their_end(ranker):
 
 def test_a_token_is_asked_for(ranker):
     closed = client(Service(ranker), token="secret")
-    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
+    for found in (None, "Bearer wrong", "secret", "Basic secret", "Bearer", "Bearer secret secret"):
+        headers = {} if found is None else {"Authorization": found}
         answer = closed.post("/v1/predict", {"rows": [ROW]}, headers=headers)
         refused(answer, 401, "Authorization: Bearer TOKEN")
         assert answer.headers["www-authenticate"] == "Bearer"
