@@ -4,12 +4,13 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from fieldwise.data.infer.fields import guess_time
 from fieldwise.data.infer.schema import suggest_split
-from fieldwise.data.prepare.ordering import check_format, order_values, parse_timestamps
+from fieldwise.data.prepare.ordering import check_format, latest_rows, order_values, parse_timestamps
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import TimeSplit
 from fieldwise.data.read.delimited import TextFormat
@@ -202,3 +203,11 @@ def test_a_row_of_several_files_is_named_with_its_file(tmp_path):
         f"bad cell in line {line}; mend it" for line in ("2 of a.csv", "2 of b.csv", "4 of b.csv")
     ]
     assert told("*.parquet", 3) == "bad cell in row 0 (counting from 0) of 1.parquet; mend it"
+
+
+def test_of_equal_times_the_last_row_of_the_table_is_the_latest():
+    times = np.random.default_rng(0).integers(0, 3, 500)
+    log = pl.DataFrame({"time": times, "user": np.arange(500) % 2, "row": np.arange(500)})
+    expected = [max((t, row) for t, user, row in log.iter_rows() if user == one)[1] for one in (0, 1)]
+    assert latest_rows(log, "user", "time")["row"].to_list() == expected
+    assert latest_rows(log, "user", None)["row"].to_list() == [498, 499]

@@ -55,6 +55,14 @@ def test_every_model_builds_by_the_rules_and_every_setting_is_a_number_then(subt
             assert {"training.batch_size", "training.learning_rate", "training.l2"} <= {c.setting for c in found.chosen}
 
 
+@pytest.mark.parametrize(
+    ("model", "few", "slow", "rate"), [(AutoInt, 5_000, 0.002, 0.003), (AFM, 20_000, 0.006, 0.015)]
+)
+def test_small_tables_learn_slowly_below_a_number_of_rows(model, few, slow, rate):
+    for rows, expected in ((few - 1, slow), (few, rate)):
+        assert resolve(model(), TrainingSettings(), facts(rows=rows)).training.learning_rate == expected
+
+
 def test_autoint_plus_normalizes_batches_from_four_rows_a_value_on():
     settings = MODELS["autoint+"]
     assert LAYOUT.num_rows == 110

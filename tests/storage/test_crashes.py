@@ -52,6 +52,27 @@ def test_a_kill_at_any_step_leaves_the_old_one_or_the_new_one(tmp_path, case, ol
         assert names(killed) == names(clean)
 
 
+def test_names_of_parts_are_on_disk_before_the_manifest_names_them(tmp_path, monkeypatch):
+    """If the power failed between, the old manifest would be there, or the new one with all of its files."""
+    events, fsync, rename = [], os.fsync, os.replace
+
+    def flushed(descriptor):
+        events.append(("flush", os.fstat(descriptor).st_ino))
+        fsync(descriptor)
+
+    def renamed(old, new, **more):
+        events.append(("name", Path(new).name.split(".")[0]))
+        rename(old, new, **more)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "replace", renamed)
+    save_thing(tmp_path / "a", 1)
+    folder = ("flush", (tmp_path / "a").stat().st_ino)
+    parts, manifest = [events.index(("name", part)) for part in ("left", "right")], events.index(("name", "thing"))
+    assert folder in events[max(parts) : manifest], "the folder is flushed between"
+    assert folder in events[manifest:]
+
+
 @pytest.mark.parametrize(("kind", "older"), OVER)
 def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(tmp_path, case, older):
     if older:
