@@ -81,6 +81,11 @@ def test_every_way_that_a_model_has_is_judged(subtests, make, rows):
             if "attention" in orders:
                 # Two fields of every pair, or what every field takes: it is shared out.
                 np.testing.assert_allclose(orders["attention"].sum(1), 2 if isinstance(settings, AFM) else 1, rtol=1e-5)
+            if isinstance(settings, AutoInt):  # what a field is given, by all fields, heads and layers
+                layers = subject.network.attention_weights(subject.table.batch(slice(0, 12))[0])
+                given = np.mean([a_BHFF.detach().numpy().mean((1, 2)) for a_BHFF in layers], axis=0)
+                np.testing.assert_allclose(orders["attention"], given, rtol=1e-5)
+                assert np.ptp(given) > 1e-4, "it differs between fields"
             if "gates" in orders:
                 np.testing.assert_allclose(orders["gates"].sum(1), 2, rtol=1e-5)  # 1 a tower
 
