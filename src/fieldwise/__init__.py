@@ -4,7 +4,9 @@ Importing the package loads nothing else; PyTorch, Polars and scikit-learn are i
 them.
 """
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fieldwise.errors import (
@@ -29,31 +31,7 @@ if TYPE_CHECKING:
     from fieldwise.data.read.tables import as_table
     from fieldwise.estimator.recommender import Recommender
     from fieldwise.layout import Batch, Layout
-    from fieldwise.models import (
-        AFM,
-        COLD,
-        DAT,
-        DCN,
-        DIN,
-        DSSM,
-        FFM,
-        FM,
-        HOFM,
-        LR,
-        NFM,
-        AutoInt,
-        AutoIntPlus,
-        DCNv2,
-        DeepCrossing,
-        DeepFM,
-        FiBiNET,
-        FinalMLP,
-        FinalNet,
-        FwFM,
-        IntTower,
-        WideDeep,
-        XDeepFM,
-    )
+    from fieldwise.models import *  # noqa: F403  # every model
     from fieldwise.models.own import register_model, settings_of
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
@@ -63,19 +41,6 @@ if TYPE_CHECKING:
     from fieldwise.training.settings import TrainingSettings
 
 __all__ = [
-    "AFM",
-    "COLD",
-    "DAT",
-    "DCN",
-    "DIN",
-    "DSSM",
-    "FFM",
-    "FM",
-    "HOFM",
-    "LR",
-    "NFM",
-    "AutoInt",
-    "AutoIntPlus",
     "Bag",
     "Batch",
     "Bundle",
@@ -85,17 +50,9 @@ __all__ = [
     "Categorical",
     "ColumnSplit",
     "ConfigError",
-    "DCNv2",
     "DataError",
-    "DeepCrossing",
-    "DeepFM",
     "Encoder",
-    "FiBiNET",
     "FieldwiseError",
-    "FinalMLP",
-    "FinalNet",
-    "FwFM",
-    "IntTower",
     "Label",
     "Layout",
     "LeaveLastOutSplit",
@@ -111,8 +68,6 @@ __all__ = [
     "TimeSplit",
     "TrainingError",
     "TrainingSettings",
-    "WideDeep",
-    "XDeepFM",
     "__version__",
     "as_table",
     "auto",
@@ -126,7 +81,7 @@ __all__ = [
     "train_recipe",
 ]
 
-_HOMES = {  # by module, the names that are imported when they are asked for; all others are of `fieldwise.models`
+_HOMES = {  # by module, the names that are imported when they are asked for; models are of `fieldwise.models`
     "fieldwise.automatic.run": ("auto",),
     "fieldwise.bundle.bundle": ("Bundle",),
     "fieldwise.data.encode.encoder": ("Encoder",),
@@ -150,6 +105,11 @@ _HOMES = {  # by module, the names that are imported when they are asked for; al
     "fieldwise.training.callbacks": ("Callback",),
     "fieldwise.training.settings": ("TrainingSettings",),
 }
+
+
+_FILES = (path.read_text("utf-8") for path in sorted(Path(__file__).with_name("models").glob("*.py")))
+_MODELS = re.findall(r"^@register_model\(.*\n@dataclass.*\nclass (\w+)", "".join(_FILES), re.M)
+__all__.extend(_MODELS)  # read as text, since importing models loads PyTorch
 
 
 def __getattr__(name: str) -> object:

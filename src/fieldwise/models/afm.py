@@ -5,7 +5,7 @@ Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, A attention si
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,8 @@ from fieldwise.layers import FirstOrder, PairAttention
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layers.pair_attention import StartOfB, StartOfH
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Size, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, check_fields
 from fieldwise.ops.candidates import pair_attention_candidates
 
 __all__ = ["AFM", "AFMNetwork"]
@@ -47,6 +48,7 @@ VARIANTS: dict[Variant, _Choices] = {
 }
 
 
+@register_model("afm")
 @dataclass(frozen=True, kw_only=True)
 class AFM(EmbeddingSettings):
     """Settings of AFM. Squared L2 on W alone, as in the paper, is applied by the trainer, under the name `attention.W`.
@@ -65,6 +67,16 @@ class AFM(EmbeddingSettings):
     >>> AFM(variant="fuxictr", dropout=0.5).build(Layout.of_sizes([3, 4])).attention.attention_dropout
     0.5
     """
+
+    data_defaults: ClassVar = DataDefaults(
+        prior=120.0,
+        of_pairs=True,
+        rate=0.015,
+        few=20_000,
+        slow=0.006,
+        linear_start=True,
+        settings={"variant": "pooled", "dropout": 0.2},
+    )
 
     variant: Variant = "paper"
     attention_dim: Size = 16
@@ -86,6 +98,8 @@ class AFMNetwork(nn.Module):
     Shape:
         forward: Batch of B rows -> [B]. `pair_weights` -> [B, P], pairs as `fieldwise.ops.pair_indices` orders them.
     """
+
+    pair_terms = True  # `logit_terms` has pairs: serving asks
 
     def __init__(self, settings: AFM, layout: Layout) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ Letters: B batch, F fields, D embedding size, H heads, A total attention size of
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,8 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FirstOrder, InteractingLayer, InteractingOptions, linear
 from fieldwise.layers.interacting import Norm
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields, choices
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields, choices
 
 __all__ = ["AutoInt", "AutoIntNetwork", "AutoIntPlus"]
 
@@ -50,6 +51,7 @@ PRESETS: dict[Variant, _Choices] = {
 }
 
 
+@register_model("autoint")
 @dataclass(frozen=True, kw_only=True)
 class AutoInt(EmbeddingSettings):
     """Settings of AutoInt. A setting whose default is None takes the variant's value.
@@ -79,6 +81,8 @@ class AutoInt(EmbeddingSettings):
     fieldwise.errors.ConfigError: attention_dim must be divisible by heads, found attention_dim 5 and heads 2
     """
 
+    data_defaults: ClassVar = DataDefaults(settings={"layers": 2, "attention_dim": 64, "embedding_dropout": 0.1})
+
     variant: Variant = "paper"
     layers: Size = 3
     heads: Size = 2
@@ -101,6 +105,7 @@ class AutoInt(EmbeddingSettings):
         return AutoIntNetwork(self, layout)
 
 
+@register_model("autoint+")
 @dataclass(frozen=True, kw_only=True)
 class AutoIntPlus(AutoInt):
     """Settings of AutoInt+: those of `AutoInt`, and an MLP on the same embeddings whose logit is added.
@@ -119,6 +124,19 @@ class AutoIntPlus(AutoInt):
     Linear(in_features=8, out_features=1, bias=True)
     """
 
+    data_defaults: ClassVar = DataDefaults(
+        normalizes=True,
+        settings={
+            "layers": 1,
+            "attention_dim": 32,
+            "embedding_dropout": 0.1,
+            "hidden": (128,),
+            "mlp_dropout": 0.2,
+            "wide": True,
+        },
+    )
+
+    title: ClassVar = "AutoInt+"
     hidden: Sizes = (400, 400)
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False

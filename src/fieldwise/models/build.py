@@ -13,8 +13,8 @@ from fieldwise.config import parse, to_plain
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch, Layout
-from fieldwise.models import MODELS, ModelSettings
 from fieldwise.models.own import model_class, own_name
+from fieldwise.models.settings import MODELS, ModelSettings
 
 __all__ = [
     "MultiTask",

@@ -4,7 +4,7 @@ Letters: B batch, A all fields of a layout, F fields kept, D embedding size.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, linear
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Sizes, check_field_names, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, check_field_names, check_fields
 
 __all__ = ["COLD", "COLDNetwork"]
 
 SEBlock = Literal["joint", "own", "none"]
 
 
+@register_model("cold")
 @dataclass(frozen=True, kw_only=True)
 class COLD(EmbeddingSettings):
     """Settings of COLD: one network over all fields, so it is not a `TwoTower` and has no representations to store.
@@ -42,6 +44,8 @@ class COLD(EmbeddingSettings):
     >>> COLD(embedding_dim=4, hidden=(8,)).build(Layout.of_sizes([3, 4])).se_block
     Linear(in_features=8, out_features=2, bias=True)
     """
+
+    data_defaults: ClassVar = DataDefaults(settings={"hidden": (128,), "mlp_dropout": 0.2})
 
     hidden: Sizes = (300, 300, 128)
     se_block: SEBlock = "joint"

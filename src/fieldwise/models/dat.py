@@ -4,6 +4,7 @@ Letters: B batch, A all fields of a layout, D embedding size, E size of a repres
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,8 @@ from torch.nn import functional as F
 from fieldwise.config import changed, nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import NonNegative, Size, Sizes
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, NonNegative, Size, Sizes
 from fieldwise.models.twotower import (
     Activation,
     Similarity,
@@ -28,6 +30,7 @@ from fieldwise.schema.ids import Who, id_field
 __all__ = ["DAT", "DATNetwork"]
 
 
+@register_model("dat")
 @dataclass(frozen=True, kw_only=True)
 class DAT(TowerSettings):
     """Settings of DAT: DSSM's towers, each with a learned vector of the row's user or item appended to its input.
@@ -61,6 +64,8 @@ class DAT(TowerSettings):
     >>> DAT(embedding_dim=4, hidden=(8,), output_dim=5).build(layout).item_augmented.weight.shape
     torch.Size([4, 5])
     """
+
+    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 32
     hidden: Sizes = (256, 128)

@@ -4,15 +4,26 @@ Letters: B batch, F fields, D embedding size, N = F * D.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fieldwise.layers import CrossVector
 from fieldwise.layout import Layout
 from fieldwise.models.dcnv2 import DCNv2Network
-from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import (
+    SMALL_MLP,
+    DataDefaults,
+    EmbeddingSettings,
+    OptionalSizes,
+    Rate,
+    Size,
+    check_fields,
+)
 
 __all__ = ["DCN", "DCNNetwork"]
 
 
+@register_model("dcn")
 @dataclass(frozen=True, kw_only=True)
 class DCN(EmbeddingSettings):
     """Settings of DCN; the defaults are the paper's best for Criteo.
@@ -29,6 +40,8 @@ class DCN(EmbeddingSettings):
     >>> sum(p.numel() for p in DCN(embedding_dim=10, layers=2, hidden=()).build(layout).parameters())
     171
     """
+
+    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP | {"layers": 2, "batch_norm": False})
 
     layers: Size = 6
     hidden: OptionalSizes = (1024, 1024)

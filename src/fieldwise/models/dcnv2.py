@@ -5,7 +5,7 @@ Letters: B batch, F fields, D embedding size, N = F * D, K experts, R rank of an
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from fieldwise.layers import MLP, CrossMatrix, CrossMixture, CrossVector, linear
 from fieldwise.layers.cross import ExpertActivation, Gate
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import (
+    SMALL_MLP,
+    DataDefaults,
+    EmbeddingSettings,
+    OptionalSizes,
+    Rate,
+    Size,
+    check_fields,
+)
 
 if TYPE_CHECKING:
     from fieldwise.models.dcn import DCN
@@ -23,6 +32,7 @@ __all__ = ["DCNv2", "DCNv2Network"]
 Structure = Literal["stacked", "parallel"]
 
 
+@register_model("dcnv2")
 @dataclass(frozen=True, kw_only=True)
 class DCNv2(EmbeddingSettings):
     """Settings of DCN V2; the defaults are the paper's best for Criteo.
@@ -43,6 +53,8 @@ class DCNv2(EmbeddingSettings):
     >>> DCNv2(embedding_dim=4, hidden=(8,), rank=2, experts=3).build(Layout.of_sizes([3, 4])).cross[0].U.shape
     torch.Size([3, 8, 2])
     """
+
+    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP)
 
     layers: Size = 2
     structure: Structure = "stacked"

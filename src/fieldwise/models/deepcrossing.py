@@ -4,17 +4,20 @@ Letters: B batch, F fields, D embedding size, S = F * D size of the stacked vect
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fieldwise.layers import linear
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
 
 __all__ = ["DeepCrossing", "DeepCrossingNetwork", "ResidualUnit"]
 
 
+@register_model("deepcrossing")
 @dataclass(frozen=True, kw_only=True)
 class DeepCrossing(EmbeddingSettings):
     """Settings of Deep Crossing; the defaults are those of the authors' published CNTK script.
@@ -30,6 +33,8 @@ class DeepCrossing(EmbeddingSettings):
     >>> sum(p.numel() for p in DeepCrossing(embedding_dim=5, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     234
     """
+
+    data_defaults: ClassVar = DataDefaults(settings={"embedding_dim": 16, "hidden": (128,), "unit_dropout": 0.2})
 
     embedding_dim: Size = 128
     hidden: Sizes = (512, 512, 256, 128, 64)

@@ -4,19 +4,22 @@ Letters: B batch, F fields, D embedding size.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from fieldwise.layers import MLP, FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.candidates import fm_second_order_candidates
 
 __all__ = ["DeepFM", "DeepFMNetwork"]
 
 
+@register_model("deepfm")
 @dataclass(frozen=True, kw_only=True)
 class DeepFM(EmbeddingSettings):
     """Settings of DeepFM; the defaults are the paper's for Criteo.
@@ -31,6 +34,8 @@ class DeepFM(EmbeddingSettings):
     >>> sum(p.numel() for p in DeepFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     254
     """
+
+    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 10
     hidden: Sizes = (400, 400, 400)

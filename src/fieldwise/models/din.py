@@ -5,7 +5,7 @@ Letters: B batch, F fields, G bag fields, N values of all bags in a batch, D emb
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,8 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, linear
 from fieldwise.layers.activation_unit import Activation, ActivationUnit, Inputs, activated_layers
 from fieldwise.layout import Batch, FieldLayout, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Sizes, choices
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, choices
 
 __all__ = ["DIN", "DINNetwork"]
 
@@ -63,6 +64,7 @@ VARIANTS: dict[Variant, _Choices] = {
 }
 
 
+@register_model("din")
 @dataclass(frozen=True, kw_only=True)
 class DIN(EmbeddingSettings):
     """Settings of DIN. A setting whose default is None takes the variant's value.
@@ -97,6 +99,8 @@ class DIN(EmbeddingSettings):
     fieldwise.errors.ConfigError: DIN attends to a history of items and needs a sequence that shares the rows of the \
 items' field, found none: give the schema one, as in { kind = "sequence", name = "history", shares = "item_id" }
     """
+
+    data_defaults: ClassVar = DataDefaults(settings={"mlp_dropout": 0.2})
 
     variant: Variant = "paper"
     attention_inputs: Inputs | None = None

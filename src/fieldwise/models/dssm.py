@@ -4,15 +4,19 @@ Letters: B batch, D embedding size, E size of a representation.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from fieldwise.layout import Batch, Layout
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults
 from fieldwise.models.twotower import Similarity, TowerNetwork, TowerSettings
 
 __all__ = ["DSSM", "DSSMNetwork"]
 
 
+@register_model("dssm")
 @dataclass(frozen=True, kw_only=True)
 class DSSM(TowerSettings):
     """Settings of DSSM: one tower for the user and context fields, one for the item fields; defaults as in the paper.
@@ -36,6 +40,8 @@ class DSSM(TowerSettings):
     >>> DSSM(embedding_dim=4, hidden=(8,), output_dim=5).build(layout).item_tower.output
     Linear(in_features=8, out_features=5, bias=True)
     """
+
+    data_defaults: ClassVar = DataDefaults(settings={"hidden": (128,), "output_dim": 32, "mlp_dropout": 0.2})
 
     def build(self, layout: Layout) -> "DSSMNetwork":
         """A network with fresh weights."""

@@ -5,17 +5,20 @@ Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, R rows of the 
 
 import itertools
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Positive, Size, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Positive, Size, check_fields
 
 __all__ = ["FFM", "FFMNetwork"]
 
 
+@register_model("ffm")
 @dataclass(frozen=True, kw_only=True)
 class FFM(EmbeddingSettings):
     """Settings of FFM; the defaults follow LIBFFM, the authors' code.
@@ -28,6 +31,8 @@ class FFM(EmbeddingSettings):
     >>> FFM(embedding_dim=2).build(Layout.of_sizes([3, 4, 5])).embedding.weight.shape
     torch.Size([12, 4])
     """
+
+    data_defaults: ClassVar = DataDefaults(std=0.05, prior=30.0, few=0, settings={"first_order": True})
 
     embedding_dim: Size = 4
     first_order: bool = False

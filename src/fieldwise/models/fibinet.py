@@ -4,6 +4,7 @@ Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +13,22 @@ from fieldwise.layers import MLP, BilinearInteraction, FirstOrder, SENet
 from fieldwise.layers.bilinear import BilinearKind
 from fieldwise.layers.senet import SENetActivation
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Positive, Rate, Size, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import (
+    SMALL_MLP,
+    DataDefaults,
+    EmbeddingSettings,
+    OptionalSizes,
+    Positive,
+    Rate,
+    Size,
+    check_fields,
+)
 
 __all__ = ["FiBiNET", "FiBiNETNetwork"]
 
 
+@register_model("fibinet")
 @dataclass(frozen=True, kw_only=True)
 class FiBiNET(EmbeddingSettings):
     """Settings of FiBiNET.
@@ -37,6 +49,8 @@ class FiBiNET(EmbeddingSettings):
     >>> sum(p.numel() for p in FiBiNET(bilinear="all", hidden=()).build(Layout.of_sizes([3, 4])).parameters())
     282
     """
+
+    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 10
     bilinear: BilinearKind = "interaction"

@@ -5,7 +5,7 @@ Letters: B batch, F fields, D embedding size, N factors.
 
 import itertools
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,8 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import FactorizedInteraction, linear
 from fieldwise.layers.factorized_interaction import FactorActivation, FactorResidual
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, NonNegative, Rate, Size, Sizes, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, NonNegative, Rate, Size, Sizes, check_fields
 
 __all__ = ["FinalNet", "FinalNetNetwork"]
 
@@ -23,6 +24,7 @@ Blocks = Literal["1B", "2B"]
 Activation = Literal["none", "relu"]
 
 
+@register_model("finalnet")
 @dataclass(frozen=True, kw_only=True)
 class FinalNet(EmbeddingSettings):
     """Settings of FinalNet; the defaults are those of the authors' code, by its documentation.
@@ -56,6 +58,10 @@ class FinalNet(EmbeddingSettings):
     >>> network.block1[0][0].linear, network.block2[0][0].linear
     (Linear(in_features=40, out_features=8, bias=True), Linear(in_features=20, out_features=6, bias=True))
     """
+
+    data_defaults: ClassVar = DataDefaults(
+        settings={"embedding_dim": 16, "block1_hidden": (128,), "block2_hidden": (128,), "batch_norm": False}
+    )
 
     embedding_dim: Size = 10
     blocks: Blocks = "2B"

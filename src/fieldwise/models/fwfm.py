@@ -5,14 +5,15 @@ Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, R rows of the 
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fields
 from fieldwise.ops import pair_indices
 
 __all__ = ["FwFM", "FwFMNetwork"]
@@ -20,6 +21,7 @@ __all__ = ["FwFM", "FwFMNetwork"]
 Linear = Literal["weights", "feature_vectors", "field_vectors"]
 
 
+@register_model("fwfm")
 @dataclass(frozen=True, kw_only=True)
 class FwFM(EmbeddingSettings):
     """Settings of FwFM.
@@ -34,6 +36,8 @@ class FwFM(EmbeddingSettings):
     >>> sum(p.numel() for p in FwFM(embedding_dim=10).build(Layout.of_sizes([3, 4])).parameters())
     92
     """
+
+    data_defaults: ClassVar = DataDefaults(std=0.05, prior=30.0, few=0)
 
     linear: Linear = "field_vectors"
 

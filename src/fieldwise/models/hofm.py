@@ -5,14 +5,15 @@ Letters: B batch, F fields, D embedding size, M the order, R rows of the shared 
 
 import functools
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, check_fields, check_size
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fields, check_size
 from fieldwise.ops import fm_second_order
 
 __all__ = ["HOFM", "HOFMNetwork", "anova_kernels"]
@@ -20,6 +21,7 @@ __all__ = ["HOFM", "HOFMNetwork", "anova_kernels"]
 Sharing = Literal["none", "plain", "weighted"]
 
 
+@register_model("hofm")
 @dataclass(frozen=True, kw_only=True)
 class HOFM(EmbeddingSettings):
     """Settings of HOFM.
@@ -37,6 +39,8 @@ class HOFM(EmbeddingSettings):
     >>> sorted(dict(HOFM().build(Layout.of_sizes([3, 4, 5])).named_parameters()))
     ['embedding.weight', 'first_order.bias', 'first_order.embedding.weight', 'order_embeddings.3.weight']
     """
+
+    data_defaults: ClassVar = DataDefaults(std=0.05, prior=30.0, few=0)
 
     order: Annotated[int, functools.partial(check_size, minimum=2)] = 3
     sharing: Sharing = "none"

@@ -4,6 +4,7 @@ Letters: B batch, F fields, R rows of the shared table.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -11,11 +12,13 @@ from fieldwise.config import Settings
 from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, check_fields
 
 __all__ = ["LR", "LRNetwork"]
 
 
+@register_model("lr")
 @dataclass(frozen=True, kw_only=True)
 class LR(Settings):
     """Settings of LR; it has none.
@@ -29,6 +32,10 @@ class LR(Settings):
       )
     )
     """
+
+    data_defaults: ClassVar = DataDefaults(
+        prior=0.0, rate=0.01, few=20_000, slow=0.003, unknown_share=0.0, solved_exactly=True
+    )
 
     def build(self, layout: Layout) -> "LRNetwork":
         """A network with fresh weights (all zero)."""

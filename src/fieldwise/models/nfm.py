@@ -4,6 +4,7 @@ Letters: B batch, F fields, D embedding size, E size of the last hidden layer (D
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +12,13 @@ from torch.nn import functional as F
 
 from fieldwise.layers import MLP, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
 
 __all__ = ["NFM", "NFMNetwork", "bi_interaction"]
 
 
+@register_model("nfm")
 @dataclass(frozen=True, kw_only=True)
 class NFM(EmbeddingSettings):
     """Settings of NFM; the defaults are the paper's, with the hidden dropout that the authors used for Frappe.
@@ -32,6 +35,10 @@ class NFM(EmbeddingSettings):
     >>> sum(p.numel() for p in NFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     210
     """
+
+    data_defaults: ClassVar = DataDefaults(
+        settings={"embedding_dim": 16, "hidden": (128,), "pooled_dropout": 0.2, "batch_norm": False}
+    )
 
     embedding_dim: Size = 64
     hidden: OptionalSizes = (64,)

@@ -4,7 +4,7 @@ Letters: B batch, F fields, D embedding size, C crosses, N weights of all crosse
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,8 @@ from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FirstOrder
 from fieldwise.layout import Batch, FieldLayout, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
 
 __all__ = ["CrossProducts", "WideDeep", "WideDeepNetwork"]
 
@@ -33,6 +34,7 @@ def _check_crosses(_: str, crosses: tuple[tuple[str, str], ...]) -> None:
         seen.add(frozenset(pair))
 
 
+@register_model("widedeep")
 @dataclass(frozen=True, kw_only=True)
 class WideDeep(EmbeddingSettings):
     """Settings of Wide & Deep; the defaults are the paper's, except for the crosses, which must be chosen manually.
@@ -56,6 +58,8 @@ class WideDeep(EmbeddingSettings):
     >>> WideDeep(crosses=(("field_0", "field_1"),)).build(layout).crosses.weight.shape
     torch.Size([12, 1])
     """
+
+    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 32
     hidden: Sizes = (1024, 512, 256)

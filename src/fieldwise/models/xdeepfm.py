@@ -4,7 +4,7 @@ Letters: B batch, F fields, D embedding size.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -12,7 +12,17 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import CIN, MLP, FirstOrder, linear
 from fieldwise.layers.cin import CINActivation
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Rate, Size, Sizes, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import (
+    SMALL_MLP,
+    DataDefaults,
+    EmbeddingSettings,
+    OptionalSizes,
+    Rate,
+    Size,
+    Sizes,
+    check_fields,
+)
 
 __all__ = ["XDeepFM", "XDeepFMNetwork"]
 
@@ -45,6 +55,7 @@ PRESETS: dict[Variant, _Choices] = {
 }
 
 
+@register_model("xdeepfm")
 @dataclass(frozen=True, kw_only=True)
 class XDeepFM(EmbeddingSettings):
     """Settings of xDeepFM; sizes are the paper's best for Criteo.
@@ -67,6 +78,8 @@ class XDeepFM(EmbeddingSettings):
     Traceback (most recent call last):
     fieldwise.errors.ConfigError: cin_layers[0] must be even in the variant authors, found 9
     """
+
+    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP | {"cin_layers": (32, 32)})
 
     variant: Variant = "paper"
     embedding_dim: Size = 10
