@@ -5,7 +5,7 @@ Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, A attention si
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +68,7 @@ class AFM(EmbeddingSettings):
     0.5
     """
 
-    data_defaults: ClassVar = DataDefaults(
+    data_defaults = DataDefaults(
         prior=120.0,
         of_pairs=True,
         rate=0.015,

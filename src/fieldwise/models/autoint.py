@@ -4,7 +4,7 @@ Letters: B batch, F fields, D embedding size, H heads, A total attention size of
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +81,7 @@ class AutoInt(EmbeddingSettings):
     fieldwise.errors.ConfigError: attention_dim must be divisible by heads, found attention_dim 5 and heads 2
     """
 
-    data_defaults: ClassVar = DataDefaults(settings={"layers": 2, "attention_dim": 64, "embedding_dropout": 0.1})
+    data_defaults = DataDefaults(settings={"layers": 2, "attention_dim": 64, "embedding_dropout": 0.1})
 
     variant: Variant = "paper"
     layers: Size = 3
@@ -124,7 +124,7 @@ class AutoIntPlus(AutoInt):
     Linear(in_features=8, out_features=1, bias=True)
     """
 
-    data_defaults: ClassVar = DataDefaults(
+    data_defaults = DataDefaults(
         normalizes=True,
         settings={
             "layers": 1,
@@ -136,7 +136,7 @@ class AutoIntPlus(AutoInt):
         },
     )
 
-    title: ClassVar = "AutoInt+"
+    title = "AutoInt+"
     hidden: Sizes = (400, 400)
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False

@@ -4,7 +4,7 @@ Letters: B batch, A all fields of a layout, F fields kept, D embedding size.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +45,7 @@ class COLD(EmbeddingSettings):
     Linear(in_features=8, out_features=2, bias=True)
     """
 
-    data_defaults: ClassVar = DataDefaults(settings={"hidden": (128,), "mlp_dropout": 0.2})
+    data_defaults = DataDefaults(settings={"hidden": (128,), "mlp_dropout": 0.2})
 
     hidden: Sizes = (300, 300, 128)
     se_block: SEBlock = "joint"

@@ -4,7 +4,6 @@ Letters: B batch, A all fields of a layout, D embedding size, E size of a repres
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +64,7 @@ class DAT(TowerSettings):
     torch.Size([4, 5])
     """
 
-    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP)
+    data_defaults = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 32
     hidden: Sizes = (256, 128)

@@ -4,7 +4,6 @@ Letters: B batch, F fields, D embedding size, N = F * D.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from fieldwise.layers import CrossVector
 from fieldwise.layout import Layout
@@ -41,7 +40,7 @@ class DCN(EmbeddingSettings):
     171
     """
 
-    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP | {"layers": 2, "batch_norm": False})
+    data_defaults = DataDefaults(settings=SMALL_MLP | {"layers": 2, "batch_norm": False})
 
     layers: Size = 6
     hidden: OptionalSizes = (1024, 1024)

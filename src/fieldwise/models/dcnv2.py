@@ -5,7 +5,7 @@ Letters: B batch, F fields, D embedding size, N = F * D, K experts, R rank of an
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +54,7 @@ class DCNv2(EmbeddingSettings):
     torch.Size([3, 8, 2])
     """
 
-    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP)
+    data_defaults = DataDefaults(settings=SMALL_MLP)
 
     layers: Size = 2
     structure: Structure = "stacked"

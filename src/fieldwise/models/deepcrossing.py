@@ -4,7 +4,6 @@ Letters: B batch, F fields, D embedding size, S = F * D size of the stacked vect
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +33,7 @@ class DeepCrossing(EmbeddingSettings):
     234
     """
 
-    data_defaults: ClassVar = DataDefaults(settings={"embedding_dim": 16, "hidden": (128,), "unit_dropout": 0.2})
+    data_defaults = DataDefaults(settings={"embedding_dim": 16, "hidden": (128,), "unit_dropout": 0.2})
 
     embedding_dim: Size = 128
     hidden: Sizes = (512, 512, 256, 128, 64)

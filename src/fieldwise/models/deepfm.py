@@ -4,7 +4,6 @@ Letters: B batch, F fields, D embedding size.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -35,7 +34,7 @@ class DeepFM(EmbeddingSettings):
     254
     """
 
-    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP)
+    data_defaults = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 10
     hidden: Sizes = (400, 400, 400)

@@ -5,7 +5,7 @@ Letters: B batch, F fields, G bag fields, N values of all bags in a batch, D emb
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +100,7 @@ class DIN(EmbeddingSettings):
 items' field, found none: give the schema one, as in { kind = "sequence", name = "history", shares = "item_id" }
     """
 
-    data_defaults: ClassVar = DataDefaults(settings={"mlp_dropout": 0.2})
+    data_defaults = DataDefaults(settings={"mlp_dropout": 0.2})
 
     variant: Variant = "paper"
     attention_inputs: Inputs | None = None

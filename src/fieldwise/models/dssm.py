@@ -4,7 +4,6 @@ Letters: B batch, D embedding size, E size of a representation.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -41,7 +40,7 @@ class DSSM(TowerSettings):
     Linear(in_features=8, out_features=5, bias=True)
     """
 
-    data_defaults: ClassVar = DataDefaults(settings={"hidden": (128,), "output_dim": 32, "mlp_dropout": 0.2})
+    data_defaults = DataDefaults(settings={"hidden": (128,), "output_dim": 32, "mlp_dropout": 0.2})
 
     def build(self, layout: Layout) -> "DSSMNetwork":
         """A network with fresh weights."""

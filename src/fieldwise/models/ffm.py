@@ -5,7 +5,6 @@ Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, R rows of the 
 
 import itertools
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +31,7 @@ class FFM(EmbeddingSettings):
     torch.Size([12, 4])
     """
 
-    data_defaults: ClassVar = DataDefaults(std=0.05, prior=30.0, few=0, settings={"first_order": True})
+    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0, settings={"first_order": True})
 
     embedding_dim: Size = 4
     first_order: bool = False

@@ -4,7 +4,6 @@ Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +49,7 @@ class FiBiNET(EmbeddingSettings):
     282
     """
 
-    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP)
+    data_defaults = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 10
     bilinear: BilinearKind = "interaction"

@@ -4,7 +4,7 @@ Letters: B batch, F fields, D embedding size, M and N sizes of the streams' outp
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +67,7 @@ class FinalMLP(EmbeddingSettings):
     (torch.Size([3, 10]), torch.Size([10]))
     """
 
-    data_defaults: ClassVar = DataDefaults(
+    data_defaults = DataDefaults(
         settings={
             "embedding_dim": 16,
             "stream1_hidden": (128,),

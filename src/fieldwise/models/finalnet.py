@@ -5,7 +5,7 @@ Letters: B batch, F fields, D embedding size, N factors.
 
 import itertools
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +59,7 @@ class FinalNet(EmbeddingSettings):
     (Linear(in_features=40, out_features=8, bias=True), Linear(in_features=20, out_features=6, bias=True))
     """
 
-    data_defaults: ClassVar = DataDefaults(
+    data_defaults = DataDefaults(
         settings={"embedding_dim": 16, "block1_hidden": (128,), "block2_hidden": (128,), "batch_norm": False}
     )
 

@@ -4,7 +4,6 @@ Letters: B batch, F fields, D embedding size, R rows of the shared table.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +33,7 @@ class FM(EmbeddingSettings):
     78
     """
 
-    data_defaults: ClassVar = DataDefaults(std=0.05, prior=30.0, few=0, linear_start=True)
+    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0, linear_start=True)
 
     def build(self, layout: Layout) -> "FMNetwork":
         """A network with fresh weights."""

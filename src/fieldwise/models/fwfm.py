@@ -5,7 +5,7 @@ Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, R rows of the 
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,7 @@ class FwFM(EmbeddingSettings):
     92
     """
 
-    data_defaults: ClassVar = DataDefaults(std=0.05, prior=30.0, few=0)
+    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0)
 
     linear: Linear = "field_vectors"
 

@@ -5,7 +5,7 @@ Letters: B batch, F fields, D embedding size, M the order, R rows of the shared 
 
 import functools
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,7 @@ class HOFM(EmbeddingSettings):
     ['embedding.weight', 'first_order.bias', 'first_order.embedding.weight', 'order_embeddings.3.weight']
     """
 
-    data_defaults: ClassVar = DataDefaults(std=0.05, prior=30.0, few=0)
+    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0)
 
     order: Annotated[int, functools.partial(check_size, minimum=2)] = 3
     sharing: Sharing = "none"

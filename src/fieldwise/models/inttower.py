@@ -5,7 +5,7 @@ Letters: B batch, F fields of a tower, D embedding size, L levels, H user heads,
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -94,7 +94,7 @@ class IntTower(EmbeddingSettings):
     )
     """
 
-    data_defaults: ClassVar = DataDefaults(
+    data_defaults = DataDefaults(
         std=0.3,
         settings={
             "embedding_dim": 16,

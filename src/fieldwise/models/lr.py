@@ -4,7 +4,6 @@ Letters: B batch, F fields, R rows of the shared table.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -33,9 +32,7 @@ class LR(Settings):
     )
     """
 
-    data_defaults: ClassVar = DataDefaults(
-        prior=0.0, rate=0.01, few=20_000, slow=0.003, unknown_share=0.0, solved_exactly=True
-    )
+    data_defaults = DataDefaults(prior=0.0, rate=0.01, few=20_000, slow=0.003, unknown_share=0.0, solved_exactly=True)
 
     def build(self, layout: Layout) -> "LRNetwork":
         """A network with fresh weights (all zero)."""

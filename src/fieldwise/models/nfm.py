@@ -4,7 +4,6 @@ Letters: B batch, F fields, D embedding size, E size of the last hidden layer (D
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +35,7 @@ class NFM(EmbeddingSettings):
     210
     """
 
-    data_defaults: ClassVar = DataDefaults(
+    data_defaults = DataDefaults(
         settings={"embedding_dim": 16, "hidden": (128,), "pooled_dropout": 0.2, "batch_norm": False}
     )
 

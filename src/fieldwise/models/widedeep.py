@@ -4,7 +4,7 @@ Letters: B batch, F fields, D embedding size, C crosses, N weights of all crosse
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +59,7 @@ class WideDeep(EmbeddingSettings):
     torch.Size([12, 1])
     """
 
-    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP)
+    data_defaults = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 32
     hidden: Sizes = (1024, 512, 256)

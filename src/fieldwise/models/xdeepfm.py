@@ -4,7 +4,7 @@ Letters: B batch, F fields, D embedding size.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -79,7 +79,7 @@ class XDeepFM(EmbeddingSettings):
     fieldwise.errors.ConfigError: cin_layers[0] must be even in the variant authors, found 9
     """
 
-    data_defaults: ClassVar = DataDefaults(settings=SMALL_MLP | {"cin_layers": (32, 32)})
+    data_defaults = DataDefaults(settings=SMALL_MLP | {"cin_layers": (32, 32)})
 
     variant: Variant = "paper"
     embedding_dim: Size = 10
