@@ -108,7 +108,7 @@ _HOMES = {  # by module, the names that are imported when they are asked for; mo
 
 
 _FILES = (path.read_text("utf-8") for path in sorted(Path(__file__).with_name("models").glob("*.py")))
-_MODELS = re.findall(r"^@register_model\(.*\n@dataclass.*\nclass (\w+)", "".join(_FILES), re.M)
+_MODELS = re.findall(r"^@register_model\(.*\n(?:@.*\n)*class (\w+)", "".join(_FILES), re.M)
 __all__.extend(_MODELS)  # read as text, since importing models loads PyTorch
 
 
