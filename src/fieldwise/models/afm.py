@@ -123,8 +123,7 @@ class AFMNetwork(nn.Module):
         """The logit [B]."""
         pooled_BD = self.attention(self.embedding(batch))
         pooled_BD = F.dropout(pooled_BD, self.pooled_dropout, self.training)
-        logit_B: Tensor = self.first_order(batch) + torch.mv(pooled_BD, self.p)
-        return logit_B
+        return self.first_order(batch) + torch.mv(pooled_BD, self.p)
 
     def scale_interactions(self, factor: float) -> None:
         """Multiply the term of pairs by a factor, in place."""

@@ -113,8 +113,7 @@ class COLDNetwork(nn.Module):
         x_BFD = self._kept(batch)
         if self.se_block is not None:
             x_BFD = x_BFD * self._weigh(x_BFD).unsqueeze(2)
-        logit_B: Tensor = self.mlp(x_BFD.flatten(1)).squeeze(1)
-        return logit_B
+        return self.mlp(x_BFD.flatten(1)).squeeze(1)
 
     def importance(self, batch: Batch) -> Tensor:
         """s, the importance between 0 and 1 of every field kept [B, F]; all 1 without an SE block."""
@@ -145,5 +144,4 @@ class COLDNetwork(nn.Module):
 
     def _weigh(self, x_BFD: Tensor) -> Tensor:
         assert self.se_block is not None
-        s_BF: Tensor = torch.sigmoid(self.se_block(x_BFD.flatten(1)))
-        return s_BF
+        return torch.sigmoid(self.se_block(x_BFD.flatten(1)))

@@ -200,8 +200,7 @@ class DATNetwork(TowerNetwork):
 
     def score(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
         """The logit [B] of stored representations, row by row."""
-        logit_B: Tensor = self.similarity(user_BE, item_BE)
-        return logit_B
+        return self.similarity(user_BE, item_BE)
 
     def _represent(self, tower: Tower, x_BAD: Tensor, augmented_BE: Tensor) -> Tensor:
         return self.similarity.represent(tower(x_BAD, augmented_BE))

@@ -121,5 +121,4 @@ class DCNv2Network(nn.Module):
             x_BN = layer(x0_BN, x_BN)
         if self.mlp is not None:
             x_BN = self.mlp(x_BN) if self.structure == "stacked" else torch.cat([x_BN, self.mlp(x0_BN)], 1)
-        logit_B: Tensor = self.head(x_BN).squeeze(1)
-        return logit_B
+        return self.head(x_BN).squeeze(1)

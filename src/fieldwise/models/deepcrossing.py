@@ -74,8 +74,7 @@ class ResidualUnit(nn.Module):
         y_BS = x_BS + self.outer(torch.relu(self.inner(x_BS)))
         if self.norm is not None:
             y_BS = self.norm(y_BS)
-        dropped_BS: Tensor = self.drop(torch.relu(y_BS))
-        return dropped_BS
+        return self.drop(torch.relu(y_BS))
 
 
 class DeepCrossingNetwork(nn.Module):
@@ -107,5 +106,4 @@ class DeepCrossingNetwork(nn.Module):
         x_BFD = self.embedding(batch)
         if self.embedding_bias is not None:
             x_BFD = torch.relu(x_BFD + self.embedding_bias)
-        logit_B: Tensor = self.head(self.units(x_BFD.flatten(1))).squeeze(1)
-        return logit_B
+        return self.head(self.units(x_BFD.flatten(1))).squeeze(1)

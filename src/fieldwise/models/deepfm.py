@@ -71,8 +71,7 @@ class DeepFMNetwork(nn.Module):
         """The logit [B]."""
         x_BFD = self.embedding(batch)
         deep_B = self.mlp(x_BFD.flatten(1)).squeeze(1)
-        logit_B: Tensor = self.first_order(batch) + fm_second_order(x_BFD) + deep_B
-        return logit_B
+        return self.first_order(batch) + fm_second_order(x_BFD) + deep_B
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the context's sums and its part of the MLP's first layer are computed once."""

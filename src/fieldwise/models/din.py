@@ -187,8 +187,7 @@ class DINNetwork(nn.Module):
         x_BFD = self.embedding(weighted)
         if self.interests:
             x_BFD = torch.cat([x_BFD, x_BFD[:, self.interests] * x_BFD[:, self.candidates]], 1)
-        logit_B: Tensor = self.mlp(x_BFD.flatten(1)).squeeze(1)
-        return logit_B
+        return self.mlp(x_BFD.flatten(1)).squeeze(1)
 
     def attention_weights(self, batch: Batch) -> Tensor:
         """The weight of every value of every bag [N]: in a history a(h_j, c), in other bags the pooling's."""

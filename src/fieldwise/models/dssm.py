@@ -74,5 +74,4 @@ class DSSMNetwork(TowerNetwork):
 
     def score(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
         """The logit [B] of stored representations, row by row."""
-        logit_B: Tensor = self.similarity(user_BE, item_BE)
-        return logit_B
+        return self.similarity(user_BE, item_BE)

@@ -97,8 +97,7 @@ class FiBiNETNetwork(nn.Module):
         weighted = self.bilinear if self.weighted_bilinear is None else self.weighted_bilinear
         c = torch.cat([self.bilinear(x_BFD), weighted(self.senet(x_BFD))], 1).flatten(1)
         deep_B = c.sum(1) if self.mlp is None else self.mlp(c).squeeze(1)
-        logit_B: Tensor = self.first_order(batch) + deep_B
-        return logit_B
+        return self.first_order(batch) + deep_B
 
     def field_weights(self, batch: Batch) -> Tensor:
         """SENET's weight of every field of every row [B, F]."""

@@ -160,5 +160,4 @@ class FinalMLPNetwork(nn.Module):
         x = self.embedding(batch).flatten(1)
         one_BM = self.stream1(x if self.gate1 is None else x * self.gate1(batch))
         two_BN = self.stream2(x if self.gate2 is None else x * self.gate2(batch))
-        logit_B: Tensor = self.fusion(one_BM, two_BN)
-        return logit_B
+        return self.fusion(one_BM, two_BN)

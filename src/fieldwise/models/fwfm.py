@@ -96,8 +96,7 @@ class FwFMNetwork(nn.Module):
 
     def _linear(self, batch: Batch, x_BFD: Tensor) -> Tensor:
         if self.first_order is not None:
-            logit_B: Tensor = self.first_order(batch)
-            return logit_B
+            return self.first_order(batch)
         second = self.field_vectors
         if self.feature_vectors is not None:
             # A number's value is already in x: the second vector comes without it, so that it counts once.

@@ -58,8 +58,7 @@ class LRNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
-        logit_B: Tensor = self.first_order(batch)
-        return logit_B
+        return self.first_order(batch)
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the context's sum is taken once."""

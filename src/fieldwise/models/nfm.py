@@ -81,8 +81,7 @@ class NFMNetwork(nn.Module):
         if self.pooled_norm is not None:
             pooled_BD = self.pooled_norm(pooled_BD)
         pooled_BD = F.dropout(pooled_BD, self.pooled_dropout, self.training)
-        logit_B: Tensor = self.first_order(batch) + torch.mv(self.mlp(pooled_BD), self.h)
-        return logit_B
+        return self.first_order(batch) + torch.mv(self.mlp(pooled_BD), self.h)
 
 
 def bi_interaction(x_BFD: Tensor) -> Tensor:

@@ -203,8 +203,7 @@ def choices(settings: Any, preset: C) -> C:
     """
     given = {f.name: getattr(settings, f.name, None) for f in dataclasses.fields(preset)}  # type: ignore[arg-type]
     given = {name: value for name, value in given.items() if value is not None}
-    chosen: C = dataclasses.replace(preset, **given)  # type: ignore[type-var]
-    return chosen
+    return dataclasses.replace(preset, **given)  # type: ignore[type-var]
 
 
 def check_fields(layout: Layout, minimum: int, model: str, why: str) -> None:

@@ -112,8 +112,7 @@ def get_rng_state(device: torch.device) -> Tensor | None:
     if device.type == "cpu":
         return None
     module = torch.get_device_module(device)
-    state: Tensor = module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
-    return state
+    return module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
 
 
 def set_rng_state(device: torch.device, state: Tensor | None) -> None:

@@ -114,8 +114,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return F.dropout(x, p)
     seed = draw_seeds(1)
     if backend_of(x) == "native":
-        dropped: Tensor = torch.ops.fieldwise.dropout(x, seed, p)
-        return dropped
+        return torch.ops.fieldwise.dropout(x, seed, p)
     return dropout_plain(x, seed, p)
 
 

@@ -80,8 +80,7 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
     """
     native = backend_of(table_RD, first_R1) == "native" and ids_BF.dtype in (torch.int32, torch.int64)
     if native and table_RD.shape[0] <= _LARGEST:
-        logit_B: Tensor = torch.ops.fieldwise.fm_logit(table_RD, first_R1, ids_BF)[0]
-        return logit_B
+        return torch.ops.fieldwise.fm_logit(table_RD, first_R1, ids_BF)[0]
     table_RD, first_R1 = float32_under_autocast(table_RD, first_R1)
     return fm_logit_plain(table_RD, first_R1, ids_BF)
 

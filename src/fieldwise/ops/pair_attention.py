@@ -66,10 +66,7 @@ def pair_attention_pool(
     drops = (pair_dropout, attention_dropout) if training else (0.0, 0.0)
     seeds = draw_seeds(2) if any(drops) else torch.zeros(2, dtype=torch.int64)
     if backend_of(x_BFD, W_AD, b_A, h_A) == "native" and left_P.shape[0]:
-        pooled: Tensor = torch.ops.fieldwise.pair_attention_pool(x_BFD, left_P, right_P, W_AD, b_A, h_A, seeds, *drops)[
-            0
-        ]
-        return pooled
+        return torch.ops.fieldwise.pair_attention_pool(x_BFD, left_P, right_P, W_AD, b_A, h_A, seeds, *drops)[0]
     x_BFD, W_AD, b_A, h_A = float32_under_autocast(x_BFD, W_AD, b_A, h_A)
     with torch.autocast(x_BFD.device.type, enabled=False):
         return pair_attention_pool_plain(x_BFD, left_P, right_P, W_AD, b_A, h_A, seeds, *drops)[0]

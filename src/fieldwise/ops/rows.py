@@ -131,14 +131,12 @@ class _SparseGather(torch.autograd.Function):
 
 
 def _sparse_gather(table: Tensor, ids: Tensor) -> Tensor:
-    gathered: Tensor = _SparseGather.apply(table, ids)  # type: ignore[no-untyped-call]
-    return gathered
+    return _SparseGather.apply(table, ids)  # type: ignore[no-untyped-call]
 
 
 def _gathered(table: Tensor, ids: Tensor) -> Tensor:
     if backend_of(table, autocasts=False) == "native" and _native_ids(ids, table.shape[0]) and table.is_contiguous():
-        gathered: Tensor = torch.ops.fieldwise.gather_rows(table, ids)
-        return gathered
+        return torch.ops.fieldwise.gather_rows(table, ids)
     return F.embedding(ids, table)
 
 

@@ -50,8 +50,7 @@ def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
     tensor([5.])
     """
     if backend_of(user_BHP, item_BKP) == "native" and all((*user_BHP.shape[1:], item_BKP.shape[1])):
-        score_B: Tensor = torch.ops.fieldwise.max_sim(user_BHP, item_BKP)[0]
-        return score_B
+        return torch.ops.fieldwise.max_sim(user_BHP, item_BKP)[0]
     user_BHP, item_BKP = float32_under_autocast(user_BHP, item_BKP)
     with torch.autocast(user_BHP.device.type, enabled=False):
         return max_sim_plain(user_BHP, item_BKP)
