@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fieldwise.layers import FirstOrder, PairAttention
+from fieldwise.layers.attention import StartOfB, StartOfH
 from fieldwise.layers.candidates import Part, first_order_candidates
-from fieldwise.layers.pair_attention import StartOfB, StartOfH
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, check_fields
@@ -56,11 +56,9 @@ class AFM(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs), or ours: `attention` and
             `pooled`, with the initial values of `paper`. It chooses the places of dropout and the initial p, h and b.
-        embedding_dim: D.
         attention_dim: A.
         dropout: share dropped of the pooled vector's entries, and also of the products' entries (`paper`) or of the
             attention weights (`fuxictr`, `attention`).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in AFM(embedding_dim=10, attention_dim=8).build(Layout.of_sizes([3, 4])).parameters())
     184

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FirstOrder, InteractingLayer, InteractingOptions, linear
-from fieldwise.layers.interacting import Norm
+from fieldwise.layers.attention import Norm
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields, choices
@@ -59,7 +59,6 @@ class AutoInt(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or `transformer` (tutorials):
             what its attention layers have (`docs/models/autoint.md`).
-        embedding_dim: D.
         layers: number of attention layers.
         heads: H.
         attention_dim: A, the total size of all heads in every layer; divisible by `heads`.
@@ -69,7 +68,6 @@ class AutoInt(EmbeddingSettings):
         scale: scores are divided by sqrt(A/H) (`authors`, `transformer`).
         norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu` (`transformer`: it has no ReLU, so
             this is the end of the layer), or `none` (`paper`, `fuxictr`).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or an attention_dim that heads do not divide; `build`: no field.
@@ -111,11 +109,6 @@ class AutoIntPlus(AutoInt):
     """Settings of AutoInt+: those of `AutoInt`, and an MLP on the same embeddings whose logit is added.
 
     The MLP's last unit has its own bias besides AutoInt's, as in the authors' code and in FuxiCTR.
-
-    Args:
-        hidden: sizes of the MLP's layers.
-        mlp_dropout: dropout rate of the MLP's hidden units.
-        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
 
     Errors:
         ConfigError: as `AutoInt`, or a size or share out of range.

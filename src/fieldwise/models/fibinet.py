@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.layers import MLP, BilinearInteraction, FirstOrder, SENet
-from fieldwise.layers.bilinear import BilinearKind
-from fieldwise.layers.senet import SENetActivation
+from fieldwise.layers.attention import SENetActivation
+from fieldwise.layers.crosses import BilinearKind
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import (
@@ -33,7 +33,6 @@ class FiBiNET(EmbeddingSettings):
     """Settings of FiBiNET.
 
     Args:
-        embedding_dim: D.
         bilinear: `all` pairs share one matrix, pairs of `each` first field share one, or every `interaction` has its
             own.
         shared_bilinear: the plain and the weighted fields share their matrices (FuxiCTR 1.x, hence BARS; DeepCTR);
@@ -41,9 +40,6 @@ class FiBiNET(EmbeddingSettings):
         reduction_ratio: r of SENET, whose squeezed size is F / r, rounded down, but at least 1.
         senet_activation: of SENET's field weights, `relu` or `sigmoid`.
         hidden: sizes of the MLP's layers; `()` is the paper's shallow form, the sum of all products' entries.
-        mlp_dropout: dropout rate of the MLP's hidden units.
-        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in FiBiNET(bilinear="all", hidden=()).build(Layout.of_sizes([3, 4])).parameters())
     282
