@@ -147,7 +147,7 @@ def python_names() -> str:
         lines += ["", f"## {title}"]
         for module in modules:
             names = [name for name, home in homes.items() if home == module]
-            lines += _directives(f"{module}.{name}" for name in names)
+            lines += _directives(f"{getattr(fieldwise, name).__module__}.{name}" for name in names)
             homes = {name: home for name, home in homes.items() if home != module}
     assert not homes, f"public names without a group in {Path(__file__).name}: {homes}"
     return "\n".join([*lines, ""])

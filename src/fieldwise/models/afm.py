@@ -17,7 +17,7 @@ from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, check_fields
-from fieldwise.ops.candidates import pair_attention_candidates
+from fieldwise.ops.pair_attention import pair_attention_candidates
 
 __all__ = ["AFM", "AFMNetwork"]
 

@@ -13,7 +13,7 @@ from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
 from fieldwise.ops import fm_second_order
-from fieldwise.ops.candidates import fm_second_order_candidates
+from fieldwise.ops.fm import fm_second_order_candidates
 
 __all__ = ["DeepFM", "DeepFMNetwork"]
 

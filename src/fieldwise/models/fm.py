@@ -14,8 +14,7 @@ from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fields
 from fieldwise.ops import fm_second_order
-from fieldwise.ops.candidates import fm_second_order_candidates
-from fieldwise.ops.fm import fm_logit
+from fieldwise.ops.fm import fm_logit, fm_second_order_candidates
 
 __all__ = ["FM", "FMNetwork"]
 

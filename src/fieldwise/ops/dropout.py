@@ -13,8 +13,7 @@ from torch.library import register_autograd
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.backends import backend_of
-from fieldwise.ops.native import NATIVE, OPERATORS, define, implement, pointer, type_name
+from fieldwise.ops.native import NATIVE, OPERATORS, backend_of, define, implement, pointer, type_name
 
 __all__ = ["draw_seeds", "dropout", "dropout_plain", "hash_draws", "keep_factors", "keep_threshold"]
 

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.ops.backends import backend_of, float32_under_autocast
 from fieldwise.ops.native import (
     NATIVE,
+    backend_of,
     define,
+    float32_under_autocast,
     implement,
     implement_with_gradient,
     pointer,

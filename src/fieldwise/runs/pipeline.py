@@ -27,8 +27,7 @@ from fieldwise.evaluation import binary_metrics
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.models.own import as_settings, source_digest
-from fieldwise.ops.devices import device_of, open_device
-from fieldwise.ops.threads import use_passive_openmp_wait
+from fieldwise.ops.devices import device_of, open_device, use_passive_openmp_wait
 from fieldwise.runs.default_settings import Chosen, Facts, resolve, scaled_labels
 from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.identity import rows_digest
@@ -195,7 +194,7 @@ def fit_parts(
     """Train on the training rows and restore the best weights on the validation rows.
 
     Ctrl-C ends training early, as in `fieldwise.training.fit.Training`. PyTorch's idle threads sleep from now on
-    (`fieldwise.ops.threads`).
+    (`fieldwise.ops.devices`).
 
     Args:
         recipe: schema, model, training, defaults, seed and warm start are used.
