@@ -110,9 +110,6 @@ class AutoIntPlus(AutoInt):
 
     The MLP's last unit has its own bias besides AutoInt's, as in the authors' code and in FuxiCTR.
 
-    Errors:
-        ConfigError: as `AutoInt`, or a size or share out of range.
-
     >>> AutoIntPlus(hidden=(8,)).build(Layout.of_sizes([3, 4])).mlp.output
     Linear(in_features=8, out_features=1, bias=True)
     """

@@ -22,7 +22,7 @@ from fieldwise.ops.native import (
     save_with_second_output,
     type_name,
 )
-from fieldwise.ops.rows import no_row
+from fieldwise.ops.rows import LARGEST, no_row
 
 __all__ = [
     "fm_logit",
@@ -109,7 +109,7 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
     tensor([2.5000, 6.0000])
     """
     native = backend_of(table_RD, first_R1) == "native" and ids_BF.dtype in (torch.int32, torch.int64)
-    if native and table_RD.shape[0] <= _LARGEST:
+    if native and table_RD.shape[0] <= LARGEST:
         return torch.ops.fieldwise.fm_logit(table_RD, first_R1, ids_BF)[0]
     table_RD, first_R1 = float32_under_autocast(table_RD, first_R1)
     return fm_logit_plain(table_RD, first_R1, ids_BF)
@@ -124,8 +124,6 @@ def fm_logit_plain(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor
     linear_B = F.embedding(ids_BF, first_R1).sum((1, 2))
     return linear_B + fm_second_order(F.embedding(ids_BF, table_RD))
 
-
-_LARGEST = 2**31 - 1
 
 define("fm_logit(Tensor table, Tensor first, Tensor ids) -> (Tensor, Tensor)")
 define("fm_logit_backward(Tensor table, Tensor first, Tensor ids, Tensor sums, Tensor grad) -> (Tensor, Tensor)")
