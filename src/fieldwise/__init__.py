@@ -7,7 +7,7 @@ them.
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from fieldwise.errors import (
     BundleError,
@@ -18,7 +18,9 @@ from fieldwise.errors import (
     SchemaError,
     TrainingError,
 )
-from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.schema import *  # noqa: F403  # every kind of field
+from fieldwise.schema import Field as _Field
+from fieldwise.schema import Label, Schema
 from fieldwise.version import __version__
 
 if TYPE_CHECKING:
@@ -41,13 +43,11 @@ if TYPE_CHECKING:
     from fieldwise.training.settings import TrainingSettings
 
 __all__ = [
-    "Bag",
     "Batch",
     "Bundle",
     "BundleError",
     "Callback",
     "Catalogue",
-    "Categorical",
     "ColumnSplit",
     "ConfigError",
     "DataError",
@@ -58,13 +58,11 @@ __all__ = [
     "LeaveLastOutSplit",
     "MissingExtraError",
     "NegativeSampling",
-    "Numeric",
     "RandomSplit",
     "Recipe",
     "Recommender",
     "Schema",
     "SchemaError",
-    "Sequence",
     "TimeSplit",
     "TrainingError",
     "TrainingSettings",
@@ -107,9 +105,10 @@ _HOMES = {  # by module, the names that are imported when they are asked for; mo
 }
 
 
+# Models are read as text, since importing them loads PyTorch.
 _FILES = (path.read_text("utf-8") for path in sorted(Path(__file__).with_name("models").glob("*.py")))
 _MODELS = re.findall(r"^@register_model\(.*\n(?:@.*\n)*class (\w+)", "".join(_FILES), re.M)
-__all__.extend(_MODELS)  # read as text, since importing models loads PyTorch
+__all__.extend([*(kind.__name__ for kind in get_args(_Field)), *_MODELS])
 
 
 def __getattr__(name: str) -> object:
