@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, SplitSettings, TargetEncoding
-from fieldwise.models import MODELS, ModelSettings
+from fieldwise.models import ModelSettings
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
@@ -137,22 +137,22 @@ def chapter(title: str, kind: type, names: tuple[str, ...] | None = None) -> lis
 
 
 def models() -> list[str]:
-    """The settings that most models have, each with every model's own default."""
-    rows = [
+    """The settings that most models have."""
+    return [
         "",
         "## `[model]`",
         "",
-        "`name` selects the model; the other keys are its settings. Most models have these, with these defaults; a",
-        "model's other settings are on its page.",
+        "`name` selects the model; the other keys are its settings. Most models have these; a model's other settings,",
+        "and all of its defaults, are on its [page](models/README.md).",
         "",
-        f"| model | {' | '.join(f'`{name}`' for name in COMMON)} |",
-        f"|---|{'---|' * len(COMMON)}",
+        *(f"- `{name}`: {meaning}" for name, meaning in COMMON.items()),
     ]
-    for name, settings in MODELS.items():
-        fields = {field.name: field for field in dataclasses.fields(settings)}
-        cells = [default_words(fields[one]) if one in fields else "-" for one in COMMON]
-        rows.append(f"| [`{name}`](models/{name.removesuffix('+')}.md) | {' | '.join(cells)} |")
-    return [*rows, "", *(f"- `{name}`: {meaning}" for name, meaning in COMMON.items())]
+
+
+def model_defaults(settings: type) -> list[str]:
+    """A model's own defaults of the settings that most models have, as cells of a table."""
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    return [default_words(fields[name]) if name in fields else "-" for name in COMMON]
 
 
 def page() -> str:

@@ -1,10 +1,13 @@
 """Pages of the site that are made while it is built: the reference, from the code, and two of the repository's files.
 
+So are the models' part of the navigation and their table: a page below docs/models is enough.
+
 A hook of MkDocs (`hooks` in mkdocs.yml): nothing that it makes is written below docs/.
 """
 
 import importlib
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,11 @@ from typing import Any
 import typer.main
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 import fieldwise
 from fieldwise.cli.app import app
+from fieldwise.models import MODELS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -71,6 +76,7 @@ ROOMS = {
     "testing": ("Testing a model of your own", ("fieldwise.testing",)),
     "operations": ("Operations and layers", ("fieldwise.ops", "fieldwise.layers")),
 }
+MARK = "<!-- models: the site's table of them -->"
 FILES = {"development/contributing.md": "CONTRIBUTING.md", "development/changelog.md": "CHANGELOG.md"}
 
 
@@ -83,6 +89,39 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the models' pages into the navigation."""
+    part = next(part["Models"] for part in config.nav or () if "Models" in part)
+    part[1:1] = [f"models/{page.name}" for page in model_pages()]
+    return config
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Put the table of models into their page."""
+    if page.file.src_uri != "models/README.md":
+        return markdown
+    assert MARK in markdown
+    return markdown.replace(MARK, "\n".join(model_table()))
+
+
+def model_pages() -> list[Path]:
+    """The models' pages, by name."""
+    return sorted({ROOT / "docs" / "models" / f"{name.removesuffix('+')}.md" for name in MODELS})
+
+
+def model_table() -> list[str]:
+    """Every model with what it adds, as its page says, and its defaults of the settings that most models have."""
+    made = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
+    common = [f"`{name}`" for name in made["COMMON"]]
+    rows = [f"| name | model | what it adds | {' | '.join(common)} |", f"|---|---|---|{'---|' * len(common)}"]
+    for page in model_pages():
+        title, _, adds = page.read_text("utf-8").split("\n")[:3]
+        for name in (name for name in MODELS if name.removesuffix("+") == page.stem):
+            cells = f"`{name}`", f"[{title[2:]}]({page.name})", adds.strip("*"), *made["model_defaults"](MODELS[name])
+            rows.append(f"| {' | '.join(cells)} |")
+    return rows
 
 
 def reference_index() -> str:
@@ -108,7 +147,7 @@ def python_names() -> str:
         lines += ["", f"## {title}"]
         for module in modules:
             names = [name for name, home in homes.items() if home == module]
-            lines += _directives(f"{module}.{name}" for name in names)
+            lines += _directives(f"{getattr(fieldwise, name).__module__}.{name}" for name in names)
             homes = {name: home for name, home in homes.items() if home != module}
     assert not homes, f"public names without a group in {Path(__file__).name}: {homes}"
     return "\n".join([*lines, ""])

@@ -2,8 +2,12 @@
 
 import copy
 import dataclasses
+import os
+import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -228,6 +232,48 @@ def test_logits_of_another_shape_are_refused():
         ConfigError, match=r"Column.forward\(batch\) must return one logit per row, shape \[\d+\], found"
     ):
         fitted(Column)
+
+
+FOUND_EVERYWHERE = """
+import sys
+sys.meta_path = [finder for finder in sys.meta_path if "Redirecting" not in type(finder).__name__]
+import fieldwise
+assert "Mean" in fieldwise.__all__ and "Mean" in dir(fieldwise) and "torch" not in sys.modules
+from fieldwise import Label, Mean, Numeric, Recommender, Schema, TrainingSettings, simulate
+from fieldwise.models import MODELS
+from fieldwise.models.build import model_name
+from fieldwise.testing import check_model
+from scripts.settings_page import model_defaults
+assert MODELS["mean"] is Mean and model_name(Mean(width=2)) == "mean"
+check_model(Mean)
+schema = Schema(fields=(Numeric("length"),), label=Label("liked"))
+log = simulate(100, users=5, items=5)
+model = Recommender(schema, "mean", training=TrainingSettings(epochs=1)).fit(log)
+model.save("bundle")
+assert fieldwise.Bundle.load("bundle").score(log[:3]).shape == (3,)
+assert fieldwise.load_recipe("simulated/lr", ["model.name=mean"]).model == Mean()
+assert model_defaults(Mean) == ["-"] * 5
+"""
+
+
+def test_a_file_in_the_package_is_a_model(tmp_path):
+    """Nothing else names a built-in model: a copy of the package with one more file has it everywhere."""
+    root, copied = Path(__file__).parents[1], tmp_path / "fieldwise"
+    shutil.copytree(root / "src" / "fieldwise", copied, ignore=shutil.ignore_patterns("__pycache__"))
+    source = SOURCE.replace(
+        "\n\nclass", '\nfrom fieldwise.models.own import register_model\n\n@register_model("mean")\nclass'
+    )
+    (copied / "models" / "mean.py").write_text(source)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}", "FIELDWISE_NATIVE": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", FOUND_EVERYWHERE],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
 
 
 def test_runs_of_a_model_that_was_changed_are_other_runs(module, tmp_path):

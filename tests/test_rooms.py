@@ -65,6 +65,18 @@ def test_modules_import_rooms_above_their_own_alone():
     assert [sentence for module in MODULES if module != "fieldwise" for sentence in refused(module)] == []
 
 
+def test_concrete_models_are_imported_in_their_room_alone():
+    """What others ask of a model is in the docstring of `fieldwise.models.own`."""
+    tools = {f"fieldwise.models.{name}" for name in ("build", "own", "settings", "twotower")}
+    for module, path in MODULES.items():
+        if module.split(".")[1:2] != ["models"]:
+            named = {target for target in imports(path) if target.startswith("fieldwise.models.")}
+            assert named <= tools, f"{module} names a model: let it answer by an attribute or a method"
+            names = {alias.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ImportFrom)
+                     and node.module == "fieldwise.models" for alias in node.names}  # fmt: skip
+            assert names <= {"*", "MODELS", "EmbeddingSettings", "ModelSettings", "parameter_count"}, module
+
+
 def test_every_entry_of_the_package_is_a_room():
     entries = {p.stem for p in (SRC / "fieldwise").iterdir() if not p.name.startswith((".", "__")) and p.stem != "py"}
     assert entries - set(DATA) == set(ROOMS) - {"__main__"}

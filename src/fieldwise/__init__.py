@@ -4,8 +4,10 @@ Importing the package loads nothing else; PyTorch, Polars and scikit-learn are i
 them.
 """
 
+import re
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 from fieldwise.errors import (
     BundleError,
@@ -16,7 +18,9 @@ from fieldwise.errors import (
     SchemaError,
     TrainingError,
 )
-from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.schema import *  # noqa: F403  # every kind of field
+from fieldwise.schema import Field as _Field
+from fieldwise.schema import Label, Schema
 from fieldwise.version import __version__
 
 if TYPE_CHECKING:
@@ -29,31 +33,7 @@ if TYPE_CHECKING:
     from fieldwise.data.read.tables import as_table
     from fieldwise.estimator.recommender import Recommender
     from fieldwise.layout import Batch, Layout
-    from fieldwise.models import (
-        AFM,
-        COLD,
-        DAT,
-        DCN,
-        DIN,
-        DSSM,
-        FFM,
-        FM,
-        HOFM,
-        LR,
-        NFM,
-        AutoInt,
-        AutoIntPlus,
-        DCNv2,
-        DeepCrossing,
-        DeepFM,
-        FiBiNET,
-        FinalMLP,
-        FinalNet,
-        FwFM,
-        IntTower,
-        WideDeep,
-        XDeepFM,
-    )
+    from fieldwise.models import *  # noqa: F403  # every model
     from fieldwise.models.own import register_model, settings_of
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
@@ -63,56 +43,29 @@ if TYPE_CHECKING:
     from fieldwise.training.settings import TrainingSettings
 
 __all__ = [
-    "AFM",
-    "COLD",
-    "DAT",
-    "DCN",
-    "DIN",
-    "DSSM",
-    "FFM",
-    "FM",
-    "HOFM",
-    "LR",
-    "NFM",
-    "AutoInt",
-    "AutoIntPlus",
-    "Bag",
     "Batch",
     "Bundle",
     "BundleError",
     "Callback",
     "Catalogue",
-    "Categorical",
     "ColumnSplit",
     "ConfigError",
-    "DCNv2",
     "DataError",
-    "DeepCrossing",
-    "DeepFM",
     "Encoder",
-    "FiBiNET",
     "FieldwiseError",
-    "FinalMLP",
-    "FinalNet",
-    "FwFM",
-    "IntTower",
     "Label",
     "Layout",
     "LeaveLastOutSplit",
     "MissingExtraError",
     "NegativeSampling",
-    "Numeric",
     "RandomSplit",
     "Recipe",
     "Recommender",
     "Schema",
     "SchemaError",
-    "Sequence",
     "TimeSplit",
     "TrainingError",
     "TrainingSettings",
-    "WideDeep",
-    "XDeepFM",
     "__version__",
     "as_table",
     "auto",
@@ -126,7 +79,7 @@ __all__ = [
     "train_recipe",
 ]
 
-_HOMES = {  # by module, the names that are imported when they are asked for; all others are of `fieldwise.models`
+_HOMES = {  # by module, the names that are imported when they are asked for; models are of `fieldwise.models`
     "fieldwise.automatic.run": ("auto",),
     "fieldwise.bundle.bundle": ("Bundle",),
     "fieldwise.data.encode.encoder": ("Encoder",),
@@ -150,6 +103,12 @@ _HOMES = {  # by module, the names that are imported when they are asked for; al
     "fieldwise.training.callbacks": ("Callback",),
     "fieldwise.training.settings": ("TrainingSettings",),
 }
+
+
+# Models are read as text, since importing them loads PyTorch.
+_FILES = (path.read_text("utf-8") for path in sorted(Path(__file__).with_name("models").glob("*.py")))
+_MODELS = re.findall(r"^@register_model\(.*\n(?:@.*\n)*class (\w+)", "".join(_FILES), re.M)
+__all__.extend([*(kind.__name__ for kind in get_args(_Field)), *_MODELS])
 
 
 def __getattr__(name: str) -> object:

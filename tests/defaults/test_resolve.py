@@ -20,7 +20,7 @@ from fieldwise.layout import Layout
 from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, IntTower
 from fieldwise.models.build import model_to_dict
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.default_settings import UNKNOWN_SHARE, Facts, resolve, training_rules
+from fieldwise.runs.default_settings import DEFAULTS, Facts, resolve, training_rules
 from fieldwise.runs.pipeline import fit_baseline, fit_recipe, resolve_defaults, train_recipe
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.schema import Bag, Categorical, Label, Schema
@@ -73,8 +73,8 @@ def test_autoint_plus_normalizes_batches_from_four_rows_a_value_on():
 
 def test_rare_values_stand_for_unknown_ones_but_in_lr():
     shares = {model: resolve(model(), TrainingSettings(), facts()).training.unknown_share for model in (LR, FM)}
-    assert shares == {LR: 0.0, FM: UNKNOWN_SHARE}
-    assert UNKNOWN_SHARE > 0
+    assert shares == {LR: 0.0, FM: DEFAULTS.unknown_share}
+    assert DEFAULTS.unknown_share > 0
 
 
 def test_what_is_given_stays_even_where_it_is_the_class_s_own_default():

@@ -7,9 +7,8 @@ import torch
 from fieldwise.data.table import EncodedTable
 from fieldwise.layout import Layout
 from fieldwise.models import FM
-from fieldwise.ops import backends
-from fieldwise.ops.backends import backends_here, missing_on
-from fieldwise.ops.native import Native
+from fieldwise.ops import native
+from fieldwise.ops.native import Native, backends_here, missing_on
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
@@ -24,14 +23,14 @@ def test_other_devices_have_plain_pytorch_and_no_warning():
 
 
 def test_a_cpu_without_the_native_library_is_told(monkeypatch):
-    monkeypatch.setattr(backends, "NATIVE", Native(None, "none", False, "no native library: not built"))
+    monkeypatch.setattr(native, "NATIVE", Native(None, "none", False, "no native library: not built"))
     assert missing_on(CPU) == "operations run as plain PyTorch, many times slower: no native library: not built"
 
 
 def test_a_run_begins_with_what_is_missing(monkeypatch):
     layout, ids = Layout.of_sizes([3]), np.zeros((4, 1), np.int32)
     rows = EncodedTable(layout, ids, *(np.zeros(size, np.float32) for size in ((4, 0), 0, 1)), y=np.zeros(4))
-    monkeypatch.setattr(backends, "NATIVE", Native(None, "none", False, "no native library: not built"))
+    monkeypatch.setattr(native, "NATIVE", Native(None, "none", False, "no native library: not built"))
     with pytest.warns(UserWarning, match="many times slower: no native library"):
         Training(
             network=FM(embedding_dim=2).build(layout), train=rows, valid=rows, settings=TrainingSettings(epochs=1),

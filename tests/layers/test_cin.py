@@ -3,7 +3,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fieldwise.layers import CIN
-from fieldwise.layers.cin import CINLayer
+from fieldwise.layers.crosses import CINLayer
 from fieldwise.ops import fm_second_order
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fieldwise.layers.activation_unit import Dice
+from fieldwise.layers.attention import Dice
 
 
 def filled(size=3, momentum=0.1):

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import ConfigError
-from fieldwise.layers.activation_unit import ActivationUnit
+from fieldwise.layers.attention import ActivationUnit
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models import DIN, parameter_count
 from fieldwise.models.din import VARIANTS

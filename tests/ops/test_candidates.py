@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops import candidates as module
+from fieldwise.ops import pair_attention as module
 from fieldwise.ops import pair_attention_pool_plain, pair_indices, use_ops
-from fieldwise.ops.candidates import fm_second_order_candidates, pair_attention_candidates, pair_attention_summary
+from fieldwise.ops.fm import fm_second_order_candidates
 from fieldwise.ops.native import NATIVE
+from fieldwise.ops.pair_attention import pair_attention_candidates, pair_attention_summary
 
 BACKENDS = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason="no native library"))]
 SIZES = [(0, 2), (1, 1), (1, 3), (2, 1), (5, 4), (3, 0)]  # C, I

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from fieldwise.layers.candidates import Split
 from fieldwise.layout import Batch, Layout
 from fieldwise.models import FM
+from fieldwise.ops.devices import flushed_denormals
 from fieldwise.ops.native import NATIVE
-from fieldwise.ops.threads import flushed_denormals
 from fieldwise.scoring.batches import score_batches
 from fieldwise.scoring.candidates import score_candidates
 
@@ -62,7 +62,7 @@ def test_the_outer_one_of_two_ends_it() -> None:
 @pytest.mark.parametrize("native", [True, False])
 def test_the_calling_thread_flushes_in_any_case(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
     if not native:
-        monkeypatch.setattr("fieldwise.ops.threads.NATIVE", type(NATIVE)(None, "none", False, "left out"))
+        monkeypatch.setattr("fieldwise.ops.devices.NATIVE", type(NATIVE)(None, "none", False, "left out"))
     with flushed_denormals():
         assert kept(8) == 0.0
 

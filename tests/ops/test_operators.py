@@ -8,11 +8,10 @@ from torch.autograd import forward_ad
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops import max_sim, pair_attention_pool, pair_indices, use_ops
-from fieldwise.ops.backends import backend_of
 from fieldwise.ops.dropout import dropout
 from fieldwise.ops.fm import fm_logit
 from fieldwise.ops.interacting import interacting
-from fieldwise.ops.native import ISAS, NATIVE
+from fieldwise.ops.native import ISAS, NATIVE, backend_of
 from fieldwise.ops.rows import RowRule, gather_rows, group_rows, squares_of_rows, update_rows_
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)

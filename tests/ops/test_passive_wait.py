@@ -13,7 +13,7 @@ from fieldwise.ops.native import loaded_openmp
 SCRIPT = """
 import json, time
 import torch
-from fieldwise.ops.threads import use_passive_openmp_wait
+from fieldwise.ops.devices import use_passive_openmp_wait
 
 numbers = torch.ones(1 << 18)
 
@@ -57,7 +57,7 @@ def test_idle_threads_sleep():
     "settings", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "1000"}, {"OMP_NUM_THREADS": "1"}]
 )
 def test_what_is_set_by_hand_and_one_thread_stay(settings, monkeypatch):
-    from fieldwise.ops.threads import use_passive_openmp_wait
+    from fieldwise.ops.devices import use_passive_openmp_wait
 
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         monkeypatch.delenv(name, raising=False)

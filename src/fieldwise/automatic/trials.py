@@ -27,6 +27,7 @@ from fieldwise.data.prepare.prepared import Part
 from fieldwise.errors import DataError, FieldwiseError, MissingExtraError
 from fieldwise.evaluation import logloss_from_logits, rmse
 from fieldwise.evaluation.calibration import Calibration, fit_platt
+from fieldwise.models.own import title_of
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
@@ -47,15 +48,7 @@ __all__ = [
     "try_models",
 ]
 
-TITLES = {
-    "lr": "LR",
-    "fm": "FM",
-    "afm": "AFM",
-    "autoint+": "AutoInt+",
-    "finalmlp": "FinalMLP",
-    "dssm": "DSSM",
-    "inttower": "IntTower",
-}
+TITLES = {name: title_of(name) for name in ("lr", "fm", "afm", "autoint+", "finalmlp", "dssm", "inttower")}
 TOWERS = ("dssm", "inttower")
 TREES, CONSTANT = "LightGBM", "constant"
 ALL_ROWS = "all rows"  # end of the title of a trial trained on training and validation rows

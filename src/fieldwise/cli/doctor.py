@@ -166,8 +166,7 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         return dict.fromkeys(("threads", "cpu_capability", "devices", "ops", "bfloat16"))
     import torch
 
-    from fieldwise.ops.backends import backends_here
-    from fieldwise.ops.native import NATIVE
+    from fieldwise.ops.native import NATIVE, backends_here
     from fieldwise.training.precision import slow_bfloat16
 
     if not version.startswith(TESTED_TORCH):
@@ -186,7 +185,7 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
     if torch.backends.mps.is_available():
         kinds.append("mps")
         devices.append("mps: Apple's GPU")
-    ops = backends_here()
+    ops = backends_here(torch.device("cpu"))
     for kind in kinds:
         there = backends_here(torch.device(kind))
         ops = {name: f"{backend}; on {kind} {there[name]}" for name, backend in ops.items()}

@@ -21,7 +21,7 @@ from fieldwise.cli.show import say
 from fieldwise.config import nearest
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
-from fieldwise.models.inttower import IntTowerNetwork
+from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.schema.ids import id_column
 from fieldwise.scoring.items import ItemIndex, checked_ids, item_table
 from fieldwise.scoring.ranker import Ranker
@@ -62,7 +62,7 @@ class Loader:
         for folder in options.folders:
             self._loaded[folder] = self._bundle(folder)
         tower = None if options.prerank is None else self._loaded[options.prerank]
-        if tower is not None and not isinstance(tower.network, IntTowerNetwork):
+        if tower is not None and not isinstance(tower.network, HeadsNetwork):
             name = type(tower.settings).__name__
             raise ConfigError(f"--prerank must be an IntTower, found {name} in {options.prerank}: train inttower")
         self._schemas = [bundle.schema for bundle in reversed(self._loaded.values())]  # the pre-ranking bundle's first

@@ -212,10 +212,10 @@ def _suggest_next(done: "TrainingResult", folder: Path) -> None:
 
 def _tell_baseline(done: "TrainingResult", prepared: "Prepared") -> None:
     """Train the baseline of a run whose recipe leaves settings to be chosen, and say so if it is the better model."""
-    from fieldwise.models import LR
-    from fieldwise.runs.pipeline import baseline_rows, fit_baseline
+    from fieldwise.models.build import model_name
+    from fieldwise.runs.pipeline import BASELINE, baseline_rows, fit_baseline
 
-    if isinstance(done.recipe.model, LR):
+    if model_name(done.recipe.model) == BASELINE:
         return
     rows, every = baseline_rows(prepared, done.history.epochs), len(prepared.train.table)
     if rows < every:

@@ -35,7 +35,7 @@ from fieldwise.evaluation.calibration import reliability
 from fieldwise.evaluation.ranking import roc_chart
 from fieldwise.explain.explanation import Explanation, explain
 from fieldwise.explain.subject import Method
-from fieldwise.models import AutoIntPlus, ModelSettings
+from fieldwise.models import ModelSettings
 from fieldwise.models.own import as_settings
 from fieldwise.ops.devices import open_device
 from fieldwise.runs.data_settings import DataSettings, check_seed
@@ -53,7 +53,7 @@ from fieldwise.training.settings import TrainingSettings
 __all__ = ["Recommender"]
 
 Plot = Literal["training", "roc", "calibration"]
-_MODEL = AutoIntPlus()
+_MODEL = as_settings("autoint+")
 _TRAINING = TrainingSettings()
 # The parameters that a bundle's manifest keeps; schema and model are saved separately, the others not at all.
 SAVED = ("training", "valid_share", "valid_by", "negatives", "warm_start", "seed")

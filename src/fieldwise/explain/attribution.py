@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Bags, Batch
-from fieldwise.ops.devices import device_of
-from fieldwise.ops.threads import flushed_denormals
+from fieldwise.ops.devices import device_of, flushed_denormals
 from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
 
 __all__ = ["Mixer", "has_gradients", "integrated_gradients", "occlusion", "pair_interactions"]

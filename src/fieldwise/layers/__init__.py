@@ -1,15 +1,17 @@
 """Modules over `fieldwise.ops` that models are built from."""
 
-from fieldwise.layers.bilinear import BilinearFusion, BilinearInteraction
-from fieldwise.layers.cin import CIN
-from fieldwise.layers.cross import CrossMatrix, CrossMixture, CrossVector
+from fieldwise.layers.attention import FEBlock, InteractingLayer, InteractingOptions, LightSE, PairAttention, SENet
+from fieldwise.layers.crosses import (
+    CIN,
+    BilinearFusion,
+    BilinearInteraction,
+    CrossMatrix,
+    CrossMixture,
+    CrossVector,
+    FactorizedInteraction,
+)
 from fieldwise.layers.embedding import FieldEmbedding, FirstOrder, SubsetEmbedding
-from fieldwise.layers.factorized_interaction import FactorizedInteraction
-from fieldwise.layers.fe_block import FEBlock
-from fieldwise.layers.interacting import InteractingLayer, InteractingOptions
 from fieldwise.layers.mlp import MLP, hidden_layers, linear
-from fieldwise.layers.pair_attention import PairAttention
-from fieldwise.layers.senet import LightSE, SENet
 
 __all__ = [
     "CIN",

@@ -130,8 +130,7 @@ class Part:
 
     def vectors(self, embedding: FieldEmbedding) -> Tensor:
         """The fields' vectors [rows, fields of this side, D] from an embedding of the whole layout."""
-        vectors: Tensor = self.side.reader(embedding)(self.batch)
-        return vectors
+        return self.side.reader(embedding)(self.batch)
 
     def rows(self, rows: slice) -> "Part":
         """Some of the rows."""

@@ -226,5 +226,4 @@ class SubsetEmbedding(nn.Module):
         """All bags [B, G, D]; the vectors of those that are not chosen are not used."""
         shift_N = self.bag_shifts.index_select(0, batch.bag_segments % self.num_bags)
         v_ND = gather_rows(self.weight, (batch.bag_ids - shift_N).clamp(0, self.weight.shape[0] - 1))
-        pooled_BGD: Tensor = self.pooling(v_ND, batch)
-        return pooled_BGD
+        return self.pooling(v_ND, batch)

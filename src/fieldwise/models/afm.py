@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fieldwise.layers import FirstOrder, PairAttention
+from fieldwise.layers.attention import StartOfB, StartOfH
 from fieldwise.layers.candidates import Part, first_order_candidates
-from fieldwise.layers.pair_attention import StartOfB, StartOfH
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Size, check_fields
-from fieldwise.ops.candidates import pair_attention_candidates
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, check_fields
+from fieldwise.ops.pair_attention import pair_attention_candidates
 
 __all__ = ["AFM", "AFMNetwork"]
 
@@ -47,6 +48,7 @@ VARIANTS: dict[Variant, _Choices] = {
 }
 
 
+@register_model("afm")
 @dataclass(frozen=True, kw_only=True)
 class AFM(EmbeddingSettings):
     """Settings of AFM. Squared L2 on W alone, as in the paper, is applied by the trainer, under the name `attention.W`.
@@ -54,17 +56,25 @@ class AFM(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs), or ours: `attention` and
             `pooled`, with the initial values of `paper`. It chooses the places of dropout and the initial p, h and b.
-        embedding_dim: D.
         attention_dim: A.
         dropout: share dropped of the pooled vector's entries, and also of the products' entries (`paper`) or of the
             attention weights (`fuxictr`, `attention`).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in AFM(embedding_dim=10, attention_dim=8).build(Layout.of_sizes([3, 4])).parameters())
     184
     >>> AFM(variant="fuxictr", dropout=0.5).build(Layout.of_sizes([3, 4])).attention.attention_dropout
     0.5
     """
+
+    data_defaults = DataDefaults(
+        prior=120.0,
+        of_pairs=True,
+        rate=0.015,
+        few=20_000,
+        slow=0.006,
+        linear_start=True,
+        settings={"variant": "pooled", "dropout": 0.2},
+    )
 
     variant: Variant = "paper"
     attention_dim: Size = 16
@@ -86,6 +96,8 @@ class AFMNetwork(nn.Module):
     Shape:
         forward: Batch of B rows -> [B]. `pair_weights` -> [B, P], pairs as `fieldwise.ops.pair_indices` orders them.
     """
+
+    pair_terms = True  # `logit_terms` has pairs: serving asks
 
     def __init__(self, settings: AFM, layout: Layout) -> None:
         super().__init__()
@@ -109,8 +121,7 @@ class AFMNetwork(nn.Module):
         """The logit [B]."""
         pooled_BD = self.attention(self.embedding(batch))
         pooled_BD = F.dropout(pooled_BD, self.pooled_dropout, self.training)
-        logit_B: Tensor = self.first_order(batch) + torch.mv(pooled_BD, self.p)
-        return logit_B
+        return self.first_order(batch) + torch.mv(pooled_BD, self.p)
 
     def scale_interactions(self, factor: float) -> None:
         """Multiply the term of pairs by a factor, in place."""

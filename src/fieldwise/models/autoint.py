@@ -12,9 +12,10 @@ from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FirstOrder, InteractingLayer, InteractingOptions, linear
-from fieldwise.layers.interacting import Norm
+from fieldwise.layers.attention import Norm
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields, choices
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields, choices
 
 __all__ = ["AutoInt", "AutoIntNetwork", "AutoIntPlus"]
 
@@ -50,6 +51,7 @@ PRESETS: dict[Variant, _Choices] = {
 }
 
 
+@register_model("autoint")
 @dataclass(frozen=True, kw_only=True)
 class AutoInt(EmbeddingSettings):
     """Settings of AutoInt. A setting whose default is None takes the variant's value.
@@ -57,7 +59,6 @@ class AutoInt(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or `transformer` (tutorials):
             what its attention layers have (`docs/models/autoint.md`).
-        embedding_dim: D.
         layers: number of attention layers.
         heads: H.
         attention_dim: A, the total size of all heads in every layer; divisible by `heads`.
@@ -67,7 +68,6 @@ class AutoInt(EmbeddingSettings):
         scale: scores are divided by sqrt(A/H) (`authors`, `transformer`).
         norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu` (`transformer`: it has no ReLU, so
             this is the end of the layer), or `none` (`paper`, `fuxictr`).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or an attention_dim that heads do not divide; `build`: no field.
@@ -78,6 +78,8 @@ class AutoInt(EmbeddingSettings):
     Traceback (most recent call last):
     fieldwise.errors.ConfigError: attention_dim must be divisible by heads, found attention_dim 5 and heads 2
     """
+
+    data_defaults = DataDefaults(settings={"layers": 2, "attention_dim": 64, "embedding_dropout": 0.1})
 
     variant: Variant = "paper"
     layers: Size = 3
@@ -101,24 +103,30 @@ class AutoInt(EmbeddingSettings):
         return AutoIntNetwork(self, layout)
 
 
+@register_model("autoint+")
 @dataclass(frozen=True, kw_only=True)
 class AutoIntPlus(AutoInt):
     """Settings of AutoInt+: those of `AutoInt`, and an MLP on the same embeddings whose logit is added.
 
     The MLP's last unit has its own bias besides AutoInt's, as in the authors' code and in FuxiCTR.
 
-    Args:
-        hidden: sizes of the MLP's layers.
-        mlp_dropout: dropout rate of the MLP's hidden units.
-        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-
-    Errors:
-        ConfigError: as `AutoInt`, or a size or share out of range.
-
     >>> AutoIntPlus(hidden=(8,)).build(Layout.of_sizes([3, 4])).mlp.output
     Linear(in_features=8, out_features=1, bias=True)
     """
 
+    data_defaults = DataDefaults(
+        normalizes=True,
+        settings={
+            "layers": 1,
+            "attention_dim": 32,
+            "embedding_dropout": 0.1,
+            "hidden": (128,),
+            "mlp_dropout": 0.2,
+            "wide": True,
+        },
+    )
+
+    title = "AutoInt+"
     hidden: Sizes = (400, 400)
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False

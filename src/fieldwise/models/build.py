@@ -13,8 +13,8 @@ from fieldwise.config import parse, to_plain
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch, Layout
-from fieldwise.models import MODELS, ModelSettings
 from fieldwise.models.own import model_class, own_name
+from fieldwise.models.settings import MODELS, ModelSettings
 
 __all__ = [
     "MultiTask",
@@ -112,8 +112,7 @@ def model_from_dict(data: Mapping[str, Any], where: str = "model") -> ModelSetti
     if not isinstance(data, Mapping):
         raise ConfigError(f"{where} must be a table of settings, found {data!r}")
     cls = model_class(data.get("name"), where)
-    settings: ModelSettings = parse(cls, {k: v for k, v in data.items() if k != "name"}, where)
-    return settings
+    return parse(cls, {k: v for k, v in data.items() if k != "name"}, where)
 
 
 def model_name(settings: ModelSettings) -> str:

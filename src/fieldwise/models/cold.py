@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, linear
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Sizes, check_field_names, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, check_field_names, check_fields
 
 __all__ = ["COLD", "COLDNetwork"]
 
 SEBlock = Literal["joint", "own", "none"]
 
 
+@register_model("cold")
 @dataclass(frozen=True, kw_only=True)
 class COLD(EmbeddingSettings):
     """Settings of COLD: one network over all fields, so it is not a `TwoTower` and has no representations to store.
@@ -27,14 +29,10 @@ class COLD(EmbeddingSettings):
     `fields_kept`.
 
     Args:
-        embedding_dim: D.
-        hidden: sizes of the MLP's layers.
         se_block: the input of a field's importance: `joint`, all fields' vectors; `own`, the field's own vector; `none`
             omits the block and weights no field, as the paper does in serving.
         fields_kept: names of the fields that the network reads; all if omitted.
-        mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's hidden linear layers.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field, or a name in `fields_kept` that is not in the layout.
@@ -42,6 +40,8 @@ class COLD(EmbeddingSettings):
     >>> COLD(embedding_dim=4, hidden=(8,)).build(Layout.of_sizes([3, 4])).se_block
     Linear(in_features=8, out_features=2, bias=True)
     """
+
+    data_defaults = DataDefaults(settings={"hidden": (128,), "mlp_dropout": 0.2})
 
     hidden: Sizes = (300, 300, 128)
     se_block: SEBlock = "joint"
@@ -109,8 +109,7 @@ class COLDNetwork(nn.Module):
         x_BFD = self._kept(batch)
         if self.se_block is not None:
             x_BFD = x_BFD * self._weigh(x_BFD).unsqueeze(2)
-        logit_B: Tensor = self.mlp(x_BFD.flatten(1)).squeeze(1)
-        return logit_B
+        return self.mlp(x_BFD.flatten(1)).squeeze(1)
 
     def importance(self, batch: Batch) -> Tensor:
         """s, the importance between 0 and 1 of every field kept [B, F]; all 1 without an SE block."""
@@ -141,5 +140,4 @@ class COLDNetwork(nn.Module):
 
     def _weigh(self, x_BFD: Tensor) -> Tensor:
         assert self.se_block is not None
-        s_BF: Tensor = torch.sigmoid(self.se_block(x_BFD.flatten(1)))
-        return s_BF
+        return torch.sigmoid(self.se_block(x_BFD.flatten(1)))

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from fieldwise.config import changed, nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import NonNegative, Size, Sizes
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, NonNegative, Size, Sizes
 from fieldwise.models.twotower import (
     Activation,
     Similarity,
@@ -28,6 +29,7 @@ from fieldwise.schema.ids import Who, id_field
 __all__ = ["DAT", "DATNetwork"]
 
 
+@register_model("dat")
 @dataclass(frozen=True, kw_only=True)
 class DAT(TowerSettings):
     """Settings of DAT: DSSM's towers, each with a learned vector of the row's user or item appended to its input.
@@ -37,7 +39,6 @@ class DAT(TowerSettings):
     these units die within a few hundred steps, so the default is none.
 
     Args:
-        embedding_dim: D.
         hidden: sizes of both towers' hidden layers.
         output_dim: E, of representations and augmented vectors.
         activation: of the hidden units; `relu` (paper) or `tanh`.
@@ -61,6 +62,8 @@ class DAT(TowerSettings):
     >>> DAT(embedding_dim=4, hidden=(8,), output_dim=5).build(layout).item_augmented.weight.shape
     torch.Size([4, 5])
     """
+
+    data_defaults = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 32
     hidden: Sizes = (256, 128)
@@ -196,8 +199,7 @@ class DATNetwork(TowerNetwork):
 
     def score(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
         """The logit [B] of stored representations, row by row."""
-        logit_B: Tensor = self.similarity(user_BE, item_BE)
-        return logit_B
+        return self.similarity(user_BE, item_BE)
 
     def _represent(self, tower: Tower, x_BAD: Tensor, augmented_BE: Tensor) -> Tensor:
         return self.similarity.represent(tower(x_BAD, augmented_BE))

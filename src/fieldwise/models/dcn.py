@@ -8,11 +8,21 @@ from dataclasses import dataclass
 from fieldwise.layers import CrossVector
 from fieldwise.layout import Layout
 from fieldwise.models.dcnv2 import DCNv2Network
-from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import (
+    SMALL_MLP,
+    DataDefaults,
+    EmbeddingSettings,
+    OptionalSizes,
+    Rate,
+    Size,
+    check_fields,
+)
 
 __all__ = ["DCN", "DCNNetwork"]
 
 
+@register_model("dcn")
 @dataclass(frozen=True, kw_only=True)
 class DCN(EmbeddingSettings):
     """Settings of DCN; the defaults are the paper's best for Criteo.
@@ -21,14 +31,13 @@ class DCN(EmbeddingSettings):
         embedding_dim: D. In the paper it depends on the field; see the network.
         layers: number of cross layers.
         hidden: sizes of the MLP's layers; none, `()`, for the cross network alone (CrossNet).
-        mlp_dropout: dropout rate of the MLP's hidden units.
-        batch_norm: BatchNorm after each of the MLP's linear layers.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> layout = Layout.of_sizes([3, 4])
     >>> sum(p.numel() for p in DCN(embedding_dim=10, layers=2, hidden=()).build(layout).parameters())
     171
     """
+
+    data_defaults = DataDefaults(settings=SMALL_MLP | {"layers": 2, "batch_norm": False})
 
     layers: Size = 6
     hidden: OptionalSizes = (1024, 1024)

@@ -11,9 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.layers import MLP, CrossMatrix, CrossMixture, CrossVector, linear
-from fieldwise.layers.cross import ExpertActivation, Gate
+from fieldwise.layers.crosses import ExpertActivation, Gate
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import (
+    SMALL_MLP,
+    DataDefaults,
+    EmbeddingSettings,
+    OptionalSizes,
+    Rate,
+    Size,
+    check_fields,
+)
 
 if TYPE_CHECKING:
     from fieldwise.models.dcn import DCN
@@ -23,6 +32,7 @@ __all__ = ["DCNv2", "DCNv2Network"]
 Structure = Literal["stacked", "parallel"]
 
 
+@register_model("dcnv2")
 @dataclass(frozen=True, kw_only=True)
 class DCNv2(EmbeddingSettings):
     """Settings of DCN V2; the defaults are the paper's best for Criteo.
@@ -36,13 +46,12 @@ class DCNv2(EmbeddingSettings):
         experts: K, if `rank` is given.
         gate: `softmax` over the experts, `sigmoid`, or `constant` 1, for two experts or more.
         expert_activation: g in the experts' low-rank space: `identity`, `tanh` (public code), `hard_tanh` or `relu`.
-        mlp_dropout: dropout rate of the MLP's hidden units.
-        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> DCNv2(embedding_dim=4, hidden=(8,), rank=2, experts=3).build(Layout.of_sizes([3, 4])).cross[0].U.shape
     torch.Size([3, 8, 2])
     """
+
+    data_defaults = DataDefaults(settings=SMALL_MLP)
 
     layers: Size = 2
     structure: Structure = "stacked"
@@ -109,5 +118,4 @@ class DCNv2Network(nn.Module):
             x_BN = layer(x0_BN, x_BN)
         if self.mlp is not None:
             x_BN = self.mlp(x_BN) if self.structure == "stacked" else torch.cat([x_BN, self.mlp(x0_BN)], 1)
-        logit_B: Tensor = self.head(x_BN).squeeze(1)
-        return logit_B
+        return self.head(x_BN).squeeze(1)

@@ -10,26 +10,28 @@ from torch import Tensor, nn
 
 from fieldwise.layers import linear
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
 
 __all__ = ["DeepCrossing", "DeepCrossingNetwork", "ResidualUnit"]
 
 
+@register_model("deepcrossing")
 @dataclass(frozen=True, kw_only=True)
 class DeepCrossing(EmbeddingSettings):
     """Settings of Deep Crossing; the defaults are those of the authors' published CNTK script.
 
     Args:
-        embedding_dim: D.
         hidden: inner sizes of the residual units, one unit each.
         embedding_relu: `relu(x_f + b_f)` of every field's vector, with a learned b_f (the paper), or x_f itself (BARS).
         unit_dropout: dropout rate of every unit's outputs (BARS).
         batch_norm: BatchNorm of every unit's sum, before its ReLU (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in DeepCrossing(embedding_dim=5, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     234
     """
+
+    data_defaults = DataDefaults(settings={"embedding_dim": 16, "hidden": (128,), "unit_dropout": 0.2})
 
     embedding_dim: Size = 128
     hidden: Sizes = (512, 512, 256, 128, 64)
@@ -70,8 +72,7 @@ class ResidualUnit(nn.Module):
         y_BS = x_BS + self.outer(torch.relu(self.inner(x_BS)))
         if self.norm is not None:
             y_BS = self.norm(y_BS)
-        dropped_BS: Tensor = self.drop(torch.relu(y_BS))
-        return dropped_BS
+        return self.drop(torch.relu(y_BS))
 
 
 class DeepCrossingNetwork(nn.Module):
@@ -103,5 +104,4 @@ class DeepCrossingNetwork(nn.Module):
         x_BFD = self.embedding(batch)
         if self.embedding_bias is not None:
             x_BFD = torch.relu(x_BFD + self.embedding_bias)
-        logit_B: Tensor = self.head(self.units(x_BFD.flatten(1))).squeeze(1)
-        return logit_B
+        return self.head(self.units(x_BFD.flatten(1))).squeeze(1)

@@ -10,27 +10,27 @@ from torch import Tensor, nn
 from fieldwise.layers import MLP, FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
 from fieldwise.ops import fm_second_order
-from fieldwise.ops.candidates import fm_second_order_candidates
+from fieldwise.ops.fm import fm_second_order_candidates
 
 __all__ = ["DeepFM", "DeepFMNetwork"]
 
 
+@register_model("deepfm")
 @dataclass(frozen=True, kw_only=True)
 class DeepFM(EmbeddingSettings):
     """Settings of DeepFM; the defaults are the paper's for Criteo.
 
     Args:
         embedding_dim: D, shared by the FM and the MLP's input.
-        hidden: sizes of the MLP's layers.
-        mlp_dropout: dropout rate of the MLP's hidden units.
-        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in DeepFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     254
     """
+
+    data_defaults = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 10
     hidden: Sizes = (400, 400, 400)
@@ -67,8 +67,7 @@ class DeepFMNetwork(nn.Module):
         """The logit [B]."""
         x_BFD = self.embedding(batch)
         deep_B = self.mlp(x_BFD.flatten(1)).squeeze(1)
-        logit_B: Tensor = self.first_order(batch) + fm_second_order(x_BFD) + deep_B
-        return logit_B
+        return self.first_order(batch) + fm_second_order(x_BFD) + deep_B
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the context's sums and its part of the MLP's first layer are computed once."""

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, linear
-from fieldwise.layers.activation_unit import Activation, ActivationUnit, Inputs, activated_layers
+from fieldwise.layers.attention import Activation, ActivationUnit, Inputs, activated_layers
 from fieldwise.layout import Batch, FieldLayout, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Sizes, choices
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, choices
 
 __all__ = ["DIN", "DINNetwork"]
 
@@ -63,6 +64,7 @@ VARIANTS: dict[Variant, _Choices] = {
 }
 
 
+@register_model("din")
 @dataclass(frozen=True, kw_only=True)
 class DIN(EmbeddingSettings):
     """Settings of DIN. A setting whose default is None takes the variant's value.
@@ -74,7 +76,6 @@ class DIN(EmbeddingSettings):
         variant: `paper`, `authors` (their experiment code as first published), `authors_2020` (the same code since
             June 2020, whose MLP also reads every interest times its candidate, element-wise) or `fuxictr` (the code of
             the BARS runs).
-        embedding_dim: D.
         attention_inputs: the activation unit's inputs besides h and c: their flattened `outer` product (`paper`), their
             element-wise `product`, their `difference`, or both of the latter, `difference_product` (all others).
         attention_hidden: sizes of the unit's hidden layers.
@@ -83,11 +84,7 @@ class DIN(EmbeddingSettings):
         softmax: the weights of a history sum to 1 (both authors' codes); the paper omits it, to keep the strength
             of an interest.
         attention_dropout: dropout rate of the unit's hidden units.
-        hidden: sizes of the MLP's layers.
         activation: of these layers: `prelu` (`paper`), `dice` (the paper's better one), `relu` or `sigmoid`.
-        mlp_dropout: dropout rate of the MLP's hidden units.
-        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no history that shares another field's rows.
@@ -97,6 +94,8 @@ class DIN(EmbeddingSettings):
     fieldwise.errors.ConfigError: DIN attends to a history of items and needs a sequence that shares the rows of the \
 items' field, found none: give the schema one, as in { kind = "sequence", name = "history", shares = "item_id" }
     """
+
+    data_defaults = DataDefaults(settings={"mlp_dropout": 0.2})
 
     variant: Variant = "paper"
     attention_inputs: Inputs | None = None
@@ -183,8 +182,7 @@ class DINNetwork(nn.Module):
         x_BFD = self.embedding(weighted)
         if self.interests:
             x_BFD = torch.cat([x_BFD, x_BFD[:, self.interests] * x_BFD[:, self.candidates]], 1)
-        logit_B: Tensor = self.mlp(x_BFD.flatten(1)).squeeze(1)
-        return logit_B
+        return self.mlp(x_BFD.flatten(1)).squeeze(1)
 
     def attention_weights(self, batch: Batch) -> Tensor:
         """The weight of every value of every bag [N]: in a history a(h_j, c), in other bags the pooling's."""

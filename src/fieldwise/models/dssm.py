@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fieldwise.layout import Batch, Layout
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults
 from fieldwise.models.twotower import Similarity, TowerNetwork, TowerSettings
 
 __all__ = ["DSSM", "DSSMNetwork"]
 
 
+@register_model("dssm")
 @dataclass(frozen=True, kw_only=True)
 class DSSM(TowerSettings):
     """Settings of DSSM: one tower for the user and context fields, one for the item fields; defaults as in the paper.
 
     Args:
-        embedding_dim: D.
         hidden: sizes of both towers' hidden layers.
         output_dim: E.
         activation: of the hidden units; `tanh` (paper) or `relu`.
@@ -27,15 +29,13 @@ class DSSM(TowerSettings):
         temperature: initial value of the learned temperature; ignored for `dot`.
         mlp_dropout: dropout rate of the towers' hidden units.
         batch_norm: BatchNorm after each of the towers' hidden linear layers.
-        embedding_std: standard deviation of the embeddings' initial values.
-
-    Errors:
-        ConfigError: a setting out of range; `build`: no field for the user tower, or none for the item tower.
 
     >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
     >>> DSSM(embedding_dim=4, hidden=(8,), output_dim=5).build(layout).item_tower.output
     Linear(in_features=8, out_features=5, bias=True)
     """
+
+    data_defaults = DataDefaults(settings={"hidden": (128,), "output_dim": 32, "mlp_dropout": 0.2})
 
     def build(self, layout: Layout) -> "DSSMNetwork":
         """A network with fresh weights."""
@@ -69,5 +69,4 @@ class DSSMNetwork(TowerNetwork):
 
     def score(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
         """The logit [B] of stored representations, row by row."""
-        logit_B: Tensor = self.similarity(user_BE, item_BE)
-        return logit_B
+        return self.similarity(user_BE, item_BE)

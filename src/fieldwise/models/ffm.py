@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Positive, Size, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Positive, Size, check_fields
 
 __all__ = ["FFM", "FFMNetwork"]
 
 
+@register_model("ffm")
 @dataclass(frozen=True, kw_only=True)
 class FFM(EmbeddingSettings):
     """Settings of FFM; the defaults follow LIBFFM, the authors' code.
@@ -23,11 +25,12 @@ class FFM(EmbeddingSettings):
     Args:
         embedding_dim: D of one vector; a row of the table holds F - 1 of them.
         first_order: the first-order term and a bias are added (BARS); the paper and LIBFFM have neither.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> FFM(embedding_dim=2).build(Layout.of_sizes([3, 4, 5])).embedding.weight.shape
     torch.Size([12, 4])
     """
+
+    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0, settings={"first_order": True})
 
     embedding_dim: Size = 4
     first_order: bool = False

@@ -9,20 +9,30 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.layers import MLP, BilinearInteraction, FirstOrder, SENet
-from fieldwise.layers.bilinear import BilinearKind
-from fieldwise.layers.senet import SENetActivation
+from fieldwise.layers.attention import SENetActivation
+from fieldwise.layers.crosses import BilinearKind
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Positive, Rate, Size, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import (
+    SMALL_MLP,
+    DataDefaults,
+    EmbeddingSettings,
+    OptionalSizes,
+    Positive,
+    Rate,
+    Size,
+    check_fields,
+)
 
 __all__ = ["FiBiNET", "FiBiNETNetwork"]
 
 
+@register_model("fibinet")
 @dataclass(frozen=True, kw_only=True)
 class FiBiNET(EmbeddingSettings):
     """Settings of FiBiNET.
 
     Args:
-        embedding_dim: D.
         bilinear: `all` pairs share one matrix, pairs of `each` first field share one, or every `interaction` has its
             own.
         shared_bilinear: the plain and the weighted fields share their matrices (FuxiCTR 1.x, hence BARS; DeepCTR);
@@ -30,13 +40,12 @@ class FiBiNET(EmbeddingSettings):
         reduction_ratio: r of SENET, whose squeezed size is F / r, rounded down, but at least 1.
         senet_activation: of SENET's field weights, `relu` or `sigmoid`.
         hidden: sizes of the MLP's layers; `()` is the paper's shallow form, the sum of all products' entries.
-        mlp_dropout: dropout rate of the MLP's hidden units.
-        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in FiBiNET(bilinear="all", hidden=()).build(Layout.of_sizes([3, 4])).parameters())
     282
     """
+
+    data_defaults = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 10
     bilinear: BilinearKind = "interaction"
@@ -84,8 +93,7 @@ class FiBiNETNetwork(nn.Module):
         weighted = self.bilinear if self.weighted_bilinear is None else self.weighted_bilinear
         c = torch.cat([self.bilinear(x_BFD), weighted(self.senet(x_BFD))], 1).flatten(1)
         deep_B = c.sum(1) if self.mlp is None else self.mlp(c).squeeze(1)
-        logit_B: Tensor = self.first_order(batch) + deep_B
-        return logit_B
+        return self.first_order(batch) + deep_B
 
     def field_weights(self, batch: Batch) -> Tensor:
         """SENET's weight of every field of every row [B, F]."""

@@ -12,7 +12,16 @@ from torch import Tensor, nn
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, BilinearFusion, SubsetEmbedding
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_field_names, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import (
+    DataDefaults,
+    EmbeddingSettings,
+    Rate,
+    Size,
+    Sizes,
+    check_field_names,
+    check_fields,
+)
 
 __all__ = ["FinalMLP", "FinalMLPNetwork"]
 
@@ -29,6 +38,7 @@ def _check_names(setting: str, names: tuple[str, ...]) -> None:
 Names = Annotated[tuple[str, ...], _check_names]
 
 
+@register_model("finalmlp")
 @dataclass(frozen=True, kw_only=True)
 class FinalMLP(EmbeddingSettings):
     """Settings of FinalMLP; default sizes as in the authors' code.
@@ -56,6 +66,16 @@ class FinalMLP(EmbeddingSettings):
     >>> network.gate1.fields.weight.shape, network.gate2.vector.shape
     (torch.Size([3, 10]), torch.Size([10]))
     """
+
+    data_defaults = DataDefaults(
+        settings={
+            "embedding_dim": 16,
+            "stream1_hidden": (128,),
+            "stream2_hidden": (128,),
+            "stream1_dropout": 0.2,
+            "stream2_dropout": 0.2,
+        }
+    )
 
     embedding_dim: Size = 10
     stream1_hidden: Sizes = (64, 64, 64)
@@ -140,5 +160,4 @@ class FinalMLPNetwork(nn.Module):
         x = self.embedding(batch).flatten(1)
         one_BM = self.stream1(x if self.gate1 is None else x * self.gate1(batch))
         two_BN = self.stream2(x if self.gate2 is None else x * self.gate2(batch))
-        logit_B: Tensor = self.fusion(one_BM, two_BN)
-        return logit_B
+        return self.fusion(one_BM, two_BN)

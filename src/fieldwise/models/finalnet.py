@@ -13,9 +13,10 @@ from torch.nn import functional
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FactorizedInteraction, linear
-from fieldwise.layers.factorized_interaction import FactorActivation, FactorResidual
+from fieldwise.layers.crosses import FactorActivation, FactorResidual
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, NonNegative, Rate, Size, Sizes, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, NonNegative, Rate, Size, Sizes, check_fields
 
 __all__ = ["FinalNet", "FinalNetNetwork"]
 
@@ -23,6 +24,7 @@ Blocks = Literal["1B", "2B"]
 Activation = Literal["none", "relu"]
 
 
+@register_model("finalnet")
 @dataclass(frozen=True, kw_only=True)
 class FinalNet(EmbeddingSettings):
     """Settings of FinalNet; the defaults are those of the authors' code, by its documentation.
@@ -31,7 +33,6 @@ class FinalNet(EmbeddingSettings):
     code, and so every published run, concatenates them without one; see `residual` and `factor_activation`.
 
     Args:
-        embedding_dim: D.
         blocks: `1B`, one block, or `2B`, the mean of two blocks' logits.
         block1_hidden: sizes of the first block's layers.
         block2_hidden: sizes of the second block's layers (only `2B`).
@@ -47,7 +48,6 @@ class FinalNet(EmbeddingSettings):
             `sigmoid`.
         distillation_weight: weight of the loss that pulls each block towards the mean's probability (only `2B`). It is
             a cross-entropy for binary labels; set 0 for a regression.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or sizes that `factors` does not divide with `concat`; `build`: no field.
@@ -56,6 +56,10 @@ class FinalNet(EmbeddingSettings):
     >>> network.block1[0][0].linear, network.block2[0][0].linear
     (Linear(in_features=40, out_features=8, bias=True), Linear(in_features=20, out_features=6, bias=True))
     """
+
+    data_defaults = DataDefaults(
+        settings={"embedding_dim": 16, "block1_hidden": (128,), "block2_hidden": (128,), "batch_norm": False}
+    )
 
     embedding_dim: Size = 10
     blocks: Blocks = "2B"

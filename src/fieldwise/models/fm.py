@@ -11,25 +11,24 @@ from torch import Tensor, nn
 from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fields
 from fieldwise.ops import fm_second_order
-from fieldwise.ops.candidates import fm_second_order_candidates
-from fieldwise.ops.fm import fm_logit
+from fieldwise.ops.fm import fm_logit, fm_second_order_candidates
 
 __all__ = ["FM", "FMNetwork"]
 
 
+@register_model("fm")
 @dataclass(frozen=True, kw_only=True)
 class FM(EmbeddingSettings):
     """Settings of FM.
 
-    Args:
-        embedding_dim: D.
-        embedding_std: standard deviation of the embeddings' initial values.
-
     >>> sum(p.numel() for p in FM(embedding_dim=10).build(Layout.of_sizes([3, 4])).parameters())
     78
     """
+
+    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0, linear_start=True)
 
     def build(self, layout: Layout) -> "FMNetwork":
         """A network with fresh weights."""
@@ -51,6 +50,7 @@ class FMNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
+    pair_terms = True  # `logit_terms` has pairs: serving asks
     reads_rows = True  # in one op, without the fields' vectors: integrated gradients ask
 
     def __init__(self, settings: FM, layout: Layout) -> None:

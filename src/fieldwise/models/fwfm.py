@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fields
 from fieldwise.ops import pair_indices
 
 __all__ = ["FwFM", "FwFMNetwork"]
@@ -20,20 +21,21 @@ __all__ = ["FwFM", "FwFMNetwork"]
 Linear = Literal["weights", "feature_vectors", "field_vectors"]
 
 
+@register_model("fwfm")
 @dataclass(frozen=True, kw_only=True)
 class FwFM(EmbeddingSettings):
     """Settings of FwFM.
 
     Args:
-        embedding_dim: D.
         linear: the linear term: `weights`, one weight per feature (the paper's FwFM_LW); `feature_vectors`, a feature's
             vector times a second vector of its own (FwFM_FeLV); `field_vectors`, a feature's vector times a vector of
             its field (FwFM_FiLV).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in FwFM(embedding_dim=10).build(Layout.of_sizes([3, 4])).parameters())
     92
     """
+
+    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0)
 
     linear: Linear = "field_vectors"
 
@@ -92,8 +94,7 @@ class FwFMNetwork(nn.Module):
 
     def _linear(self, batch: Batch, x_BFD: Tensor) -> Tensor:
         if self.first_order is not None:
-            logit_B: Tensor = self.first_order(batch)
-            return logit_B
+            return self.first_order(batch)
         second = self.field_vectors
         if self.feature_vectors is not None:
             # A number's value is already in x: the second vector comes without it, so that it counts once.

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, check_fields, check_size
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fields, check_size
 from fieldwise.ops import fm_second_order
 
 __all__ = ["HOFM", "HOFMNetwork", "anova_kernels"]
@@ -20,6 +21,7 @@ __all__ = ["HOFM", "HOFMNetwork", "anova_kernels"]
 Sharing = Literal["none", "plain", "weighted"]
 
 
+@register_model("hofm")
 @dataclass(frozen=True, kw_only=True)
 class HOFM(EmbeddingSettings):
     """Settings of HOFM.
@@ -29,14 +31,12 @@ class HOFM(EmbeddingSettings):
         order: M, at least 2; 2 is FM.
         sharing: `none`, a table of vectors for each order (the paper's plain form); `plain`, one table for all orders;
             `weighted`, one table, and a learned weight for each order and dimension.
-        embedding_std: standard deviation of the embeddings' initial values.
-
-    Errors:
-        ConfigError: a setting out of range; `build`: fewer fields than the order.
 
     >>> sorted(dict(HOFM().build(Layout.of_sizes([3, 4, 5])).named_parameters()))
     ['embedding.weight', 'first_order.bias', 'first_order.embedding.weight', 'order_embeddings.3.weight']
     """
+
+    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0)
 
     order: Annotated[int, functools.partial(check_size, minimum=2)] = 3
     sharing: Sharing = "none"

@@ -13,8 +13,19 @@ from torch import Tensor, nn
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FEBlock, LightSE
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, NonNegative, Positive, Rate, Size, Sizes, choices, sides
-from fieldwise.models.twotower import TowerNetwork, contrastive_loss
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import (
+    DataDefaults,
+    EmbeddingSettings,
+    NonNegative,
+    Positive,
+    Rate,
+    Size,
+    Sizes,
+    choices,
+    sides,
+)
+from fieldwise.models.twotower import HeadsNetwork, contrastive_loss
 from fieldwise.ops.stored_items import StoredItems
 
 __all__ = ["IntTower", "IntTowerNetwork"]
@@ -47,6 +58,7 @@ AUTHORS = Choices(levels="inputs", light_se_bias=False, output_bias=True, cir_we
 VARIANTS = {"paper": Choices(), "authors": AUTHORS}
 
 
+@register_model("inttower")
 @dataclass(frozen=True, kw_only=True)
 class IntTower(EmbeddingSettings):
     """Settings of IntTower: one tower for the user and context fields, one for the item fields.
@@ -56,7 +68,6 @@ class IntTower(EmbeddingSettings):
     Args:
         variant: `paper`, or `authors` for their published code with its bugs: the user tower's last layer is not used
             in the score or the loss.
-        embedding_dim: D.
         hidden: sizes of both towers' layers; any number of them.
         dropout: dropout rate of the towers' hidden units.
         batch_norm: BatchNorm after each of the towers' linear layers.
@@ -66,7 +77,6 @@ class IntTower(EmbeddingSettings):
         output_bias: whether the logit has a bias (authors).
         cir_weight: alpha, the weight of the contrastive loss; authors: 0; the paper gives no value: tune it.
         temperature: tau of the contrastive loss; 0.07 in the authors' code; the paper gives no value.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or heads that cannot be compared; `build`: no field for the user tower, or
@@ -81,6 +91,21 @@ class IntTower(EmbeddingSettings):
       (item_projection): Linear(in_features=8, out_features=3, bias=True)
     )
     """
+
+    data_defaults = DataDefaults(
+        std=0.3,
+        settings={
+            "embedding_dim": 16,
+            "hidden": (128,),
+            "dropout": 0.3,
+            "batch_norm": False,
+            "user_heads": 2,
+            "item_heads": 2,
+            "head_dim": 16,
+            "output_bias": True,
+            "cir_weight": 0.0,
+        },
+    )
 
     variant: Variant = "paper"
     embedding_dim: Size = 32
@@ -152,7 +177,7 @@ class LevelTower(nn.Module):
         return [heads_of(self.levels(self.light_se.weigh(x_BFD, gates))) for gates in (gates_BF, *closed)], gates_BF
 
 
-class IntTowerNetwork(TowerNetwork):
+class IntTowerNetwork(HeadsNetwork):
     """`logit = sum over user levels of sum over user heads of max over item heads of <m_u, m_v>`.
 
     Item heads do not depend on the user: `score(user(batch), item(batch))` equals `forward(batch)`, so that item heads

@@ -11,11 +11,13 @@ from fieldwise.config import Settings
 from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, check_fields
 
 __all__ = ["LR", "LRNetwork"]
 
 
+@register_model("lr")
 @dataclass(frozen=True, kw_only=True)
 class LR(Settings):
     """Settings of LR; it has none.
@@ -29,6 +31,8 @@ class LR(Settings):
       )
     )
     """
+
+    data_defaults = DataDefaults(prior=0.0, rate=0.01, few=20_000, slow=0.003, unknown_share=0.0, solved_exactly=True)
 
     def build(self, layout: Layout) -> "LRNetwork":
         """A network with fresh weights (all zero)."""
@@ -54,8 +58,7 @@ class LRNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The logit [B]."""
-        logit_B: Tensor = self.first_order(batch)
-        return logit_B
+        return self.first_order(batch)
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the context's sum is taken once."""

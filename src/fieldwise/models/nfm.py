@@ -11,27 +11,31 @@ from torch.nn import functional as F
 
 from fieldwise.layers import MLP, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
 
 __all__ = ["NFM", "NFMNetwork", "bi_interaction"]
 
 
+@register_model("nfm")
 @dataclass(frozen=True, kw_only=True)
 class NFM(EmbeddingSettings):
     """Settings of NFM; the defaults are the paper's, with the hidden dropout that the authors used for Frappe.
 
     Args:
-        embedding_dim: D.
         hidden: sizes of the hidden layers; with none, `()`, the model is NFM-0, which is initially an FM (h is all
             ones).
         pooled_dropout: dropout rate of the pooled vector's entries.
         mlp_dropout: dropout rate of the hidden units.
         batch_norm: BatchNorm of the pooled vector, and after each hidden layer's linear map.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in NFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     210
     """
+
+    data_defaults = DataDefaults(
+        settings={"embedding_dim": 16, "hidden": (128,), "pooled_dropout": 0.2, "batch_norm": False}
+    )
 
     embedding_dim: Size = 64
     hidden: OptionalSizes = (64,)
@@ -75,8 +79,7 @@ class NFMNetwork(nn.Module):
         if self.pooled_norm is not None:
             pooled_BD = self.pooled_norm(pooled_BD)
         pooled_BD = F.dropout(pooled_BD, self.pooled_dropout, self.training)
-        logit_B: Tensor = self.first_order(batch) + torch.mv(self.mlp(pooled_BD), self.h)
-        return logit_B
+        return self.first_order(batch) + torch.mv(self.mlp(pooled_BD), self.h)
 
 
 def bi_interaction(x_BFD: Tensor) -> Tensor:

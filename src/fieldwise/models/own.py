@@ -1,4 +1,21 @@
-"""User-defined models: networks or settings, registered under a name or passed in Python.
+"""Models by name: built-in ones, and user-defined networks or settings, registered or passed in Python.
+
+What the rest of fieldwise asks of a model, beside `build(layout)` of its settings and `forward(batch)` of its network;
+all of it is optional:
+
+    settings class  data_defaults           what follows from the data (`fieldwise.models.settings.DataDefaults`)
+                    title                   its name on a leaderboard, if not the class's
+                    of_schema(schema)       the settings, completed by the schema
+    network         forward_with_auxiliary  logits and an auxiliary loss (`fieldwise.training.step`)
+                    binary_settings         settings that must be 0 if the label is not binary
+                    scale_interactions      for `linear_start`: multiplies the interactions by a factor, in place
+                    logit_terms             terms that add up to the logit (`fieldwise.explain.Terms`)
+                    pair_terms              whether these include `pairs`
+                    score_candidates        logits of a context's candidates (`fieldwise.layers.candidates`)
+                    user, item, score       two towers (`fieldwise.models.twotower`), of which item heads can be stored
+                                            with score_stored
+    module          reads_rows              a table is read without the fields' vectors: integrated gradients ask
+                    by_value                a row of `weight` belongs to a value of the vocabulary: warm starts ask
 
 No code named by a file is ever imported: a recipe or a bundle may name a user-defined model, which is found only if
 the user has imported it.
@@ -21,8 +38,7 @@ from torch import nn
 from fieldwise.config import Settings, nearest, parse, to_plain
 from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.layout import Layout
-from fieldwise.models import MODELS
-from fieldwise.models.settings import ModelSettings
+from fieldwise.models.settings import MODELS, ModelSettings
 
 __all__ = [
     "as_settings",
@@ -34,6 +50,7 @@ __all__ = [
     "settings_class",
     "settings_of",
     "source_digest",
+    "title_of",
 ]
 
 C = TypeVar("C", bound=type)
@@ -54,7 +71,7 @@ def source_digest(settings: Any) -> str | None:
 
 
 def register_model(name: str | None = None) -> Callable[[C], C]:
-    """A decorator that registers your own model under a name, for recipes and bundles.
+    """A decorator that registers a model under a name, for recipes and bundles: one of fieldwise's files, or your own.
 
     Args:
         name: the name in recipes; `package.module:Class` if omitted.
@@ -81,12 +98,14 @@ def register_model(name: str | None = None) -> Callable[[C], C]:
     def register(cls: C) -> C:
         settings = settings_class(cls)
         wanted = location(settings) if name is None else name
-        if wanted in MODELS:
+        built_in = settings.__module__.startswith("fieldwise.models.")
+        if wanted in MODELS and not built_in:
             raise ConfigError(f"{wanted!r} is the name of a built-in model: register {cls.__name__} under another")
-        known = _REGISTERED.get(wanted)
+        registry = MODELS if built_in else _REGISTERED
+        known = registry.get(wanted)
         if known is not None and location(known) != location(settings):  # reloading a module registers again
             raise ConfigError(f"two models cannot have one name: {wanted!r} is {location(known)} already")
-        _REGISTERED[wanted] = settings
+        registry[wanted] = settings
         return cls
 
     return register
@@ -187,6 +206,16 @@ def own_name(settings: Any) -> str:
     """
     cls = settings_class(type(settings))
     return next((name for name, known in _REGISTERED.items() if known is cls), location(cls))
+
+
+def title_of(name: str) -> str:
+    """A model's name for people.
+
+    >>> title_of("fm"), title_of("autoint+")
+    ('FM', 'AutoInt+')
+    """
+    cls = model_class(name, "model")
+    return str(getattr(cls, "title", cls.__name__))
 
 
 def is_known(name: object) -> bool:

@@ -3,8 +3,8 @@
 import dataclasses
 import functools
 import typing
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin
 
 from torch import nn
@@ -15,6 +15,9 @@ from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Layout
 
 __all__ = [
+    "MODELS",
+    "SMALL_MLP",
+    "DataDefaults",
     "EmbeddingSettings",
     "ModelSettings",
     "NonNegative",
@@ -83,6 +86,48 @@ class ModelSettings(Protocol):
         ...
 
 
+MODELS: dict[str, type[ModelSettings]] = {}
+"""The built-in models' settings by the names that recipes use; each file of this folder registers its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataDefaults:
+    """What is chosen for settings that were not given, if defaults follow from the data (docs/defaults.md).
+
+    The attribute `data_defaults` of a model's settings class; the attribute of a base class does not count. The
+    training of a model without one has these defaults, and its own settings keep their class's.
+
+    Args:
+        std: standard deviation of the embeddings' initial values.
+        prior: `c` of the embeddings' L2 strength `c / rows`.
+        of_pairs: whether `prior` is divided by the number of pairs of fields: of a model with a mean over pairs.
+        rate: Adam's learning rate.
+        few: number of training rows below which `slow` is the learning rate.
+        slow: see `few`.
+        unknown_share: the training's `unknown_share`.
+        settings: the model's other settings by name.
+        normalizes: whether `batch_norm` is on if there are enough training rows per row of the embedding table.
+        solved_exactly: whether it is a regression, which `optimizer = "lbfgs"` solves.
+        linear_start: whether `linear_start` is on, where that regression can be solved.
+    """
+
+    std: float = 0.2
+    prior: float = 300.0
+    of_pairs: bool = False
+    rate: float = 0.003
+    few: int = 5_000
+    slow: float = 0.002
+    unknown_share: float = 0.3
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    normalizes: bool = False
+    solved_exactly: bool = False
+    linear_start: bool = False
+
+
+SMALL_MLP: dict[str, Any] = {"embedding_dim": 16, "hidden": (128,), "mlp_dropout": 0.2}
+"""The `settings` of several models' `DataDefaults`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingSettings(Settings):
     """Base class for settings of models with one embedding table (abstract).
@@ -93,6 +138,9 @@ class EmbeddingSettings(Settings):
     Args:
         embedding_dim: D.
         embedding_std: standard deviation of the embeddings' initial values.
+
+    Where a model with an MLP says nothing else, `hidden` are the sizes of its layers, `mlp_dropout` is the dropout rate
+    of its hidden units, and `batch_norm` puts BatchNorm after each of its linear layers.
 
     Errors:
         ConfigError: a setting out of range; `build`: a layout without the fields that the model needs.
@@ -158,8 +206,7 @@ def choices(settings: Any, preset: C) -> C:
     """
     given = {f.name: getattr(settings, f.name, None) for f in dataclasses.fields(preset)}  # type: ignore[arg-type]
     given = {name: value for name, value in given.items() if value is not None}
-    chosen: C = dataclasses.replace(preset, **given)  # type: ignore[type-var]
-    return chosen
+    return dataclasses.replace(preset, **given)  # type: ignore[type-var]
 
 
 def check_fields(layout: Layout, minimum: int, model: str, why: str) -> None:

@@ -21,9 +21,11 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, hidden_layers, linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.settings import EmbeddingSettings, Positive, Rate, Size, Sizes, sides
+from fieldwise.ops.stored_items import StoredItems
 
 __all__ = [
     "Activation",
+    "HeadsNetwork",
     "Similarity",
     "SimilarityKind",
     "Tower",
@@ -90,6 +92,14 @@ class TowerNetwork(nn.Module, ABC):
     @abstractmethod
     def score(self, user: Tensor, item: Tensor) -> Tensor:
         """The logit [B] of representations, row by row."""
+
+
+class HeadsNetwork(TowerNetwork):
+    """Base class of two-tower networks whose items can be stored as heads, for an index and pre-ranking (abstract)."""
+
+    @abstractmethod
+    def score_stored(self, user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None) -> Tensor:
+        """The logits [B, N] of every user with every stored item, or with those of `rows` [R] -> [B, R]."""
 
 
 @dataclass(frozen=True, kw_only=True)

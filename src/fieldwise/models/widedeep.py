@@ -14,7 +14,8 @@ from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FirstOrder
 from fieldwise.layout import Batch, FieldLayout, Layout
-from fieldwise.models.settings import EmbeddingSettings, Rate, Size, Sizes, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
 
 __all__ = ["CrossProducts", "WideDeep", "WideDeepNetwork"]
 
@@ -33,18 +34,14 @@ def _check_crosses(_: str, crosses: tuple[tuple[str, str], ...]) -> None:
         seen.add(frozenset(pair))
 
 
+@register_model("widedeep")
 @dataclass(frozen=True, kw_only=True)
 class WideDeep(EmbeddingSettings):
     """Settings of Wide & Deep; the defaults are the paper's, except for the crosses, which must be chosen manually.
 
     Args:
-        embedding_dim: D.
-        hidden: sizes of the MLP's layers.
         crosses: pairs of names of single-valued categorical fields; the wide part has one weight for every combination
             of the categories of such a pair, so keep the product of their sizes small.
-        mlp_dropout: dropout rate of the MLP's hidden units.
-        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field, or a cross of a field that is not a single-valued
@@ -56,6 +53,8 @@ class WideDeep(EmbeddingSettings):
     >>> WideDeep(crosses=(("field_0", "field_1"),)).build(layout).crosses.weight.shape
     torch.Size([12, 1])
     """
+
+    data_defaults = DataDefaults(settings=SMALL_MLP)
 
     embedding_dim: Size = 32
     hidden: Sizes = (1024, 512, 256)

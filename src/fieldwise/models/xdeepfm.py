@@ -10,9 +10,19 @@ from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import CIN, MLP, FirstOrder, linear
-from fieldwise.layers.cin import CINActivation
+from fieldwise.layers.crosses import CINActivation
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, OptionalSizes, Rate, Size, Sizes, check_fields
+from fieldwise.models.own import register_model
+from fieldwise.models.settings import (
+    SMALL_MLP,
+    DataDefaults,
+    EmbeddingSettings,
+    OptionalSizes,
+    Rate,
+    Size,
+    Sizes,
+    check_fields,
+)
 
 __all__ = ["XDeepFM", "XDeepFMNetwork"]
 
@@ -45,6 +55,7 @@ PRESETS: dict[Variant, _Choices] = {
 }
 
 
+@register_model("xdeepfm")
 @dataclass(frozen=True, kw_only=True)
 class XDeepFM(EmbeddingSettings):
     """Settings of xDeepFM; sizes are the paper's best for Criteo.
@@ -52,13 +63,9 @@ class XDeepFM(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `deepctr` (DeepCTR's) or `fuxictr` (the code of the BARS runs):
             what maps go where, their activation and biases (`docs/models/xdeepfm.md`).
-        embedding_dim: D.
         cin_layers: number of maps of each of the CIN's layers.
         hidden: sizes of the MLP's layers; none, `()`, for no MLP.
         wide: add the first-order sum to the logit. The paper's CIN alone is `hidden=(), wide=False`.
-        mlp_dropout: dropout rate of the MLP's hidden units.
-        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or an odd number of maps that the variant halves; `build`: no field.
@@ -67,6 +74,8 @@ class XDeepFM(EmbeddingSettings):
     Traceback (most recent call last):
     fieldwise.errors.ConfigError: cin_layers[0] must be even in the variant authors, found 9
     """
+
+    data_defaults = DataDefaults(settings=SMALL_MLP | {"cin_layers": (32, 32)})
 
     variant: Variant = "paper"
     embedding_dim: Size = 10

@@ -4,9 +4,9 @@ Each has a plain PyTorch backend, the reference implementation, and faster backe
 `use_ops`.
 """
 
-from fieldwise.ops.backends import use_ops
 from fieldwise.ops.fm import fm_second_order, pair_indices, pair_products
 from fieldwise.ops.interacting import field_attention
+from fieldwise.ops.native import use_ops
 from fieldwise.ops.pair_attention import pair_attention_pool, pair_attention_pool_plain
 from fieldwise.ops.stored_items import max_sim
 

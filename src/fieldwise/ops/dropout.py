@@ -13,8 +13,7 @@ from torch.library import register_autograd
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.backends import backend_of
-from fieldwise.ops.native import NATIVE, OPERATORS, define, implement, pointer, type_name
+from fieldwise.ops.native import NATIVE, OPERATORS, backend_of, define, implement, pointer, type_name
 
 __all__ = ["draw_seeds", "dropout", "dropout_plain", "hash_draws", "keep_factors", "keep_threshold"]
 
@@ -114,8 +113,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return F.dropout(x, p)
     seed = draw_seeds(1)
     if backend_of(x) == "native":
-        dropped: Tensor = torch.ops.fieldwise.dropout(x, seed, p)
-        return dropped
+        return torch.ops.fieldwise.dropout(x, seed, p)
     return dropout_plain(x, seed, p)
 
 

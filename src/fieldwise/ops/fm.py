@@ -1,6 +1,7 @@
 """Products of pairs of fields, and the factorization machine's logit from ids and tables: plain and native backends.
 
-Letters: B batch, F fields, P = F(F-1)/2 pairs, R rows of the table, D embedding size.
+Letters: B batch, F fields, P = F(F-1)/2 pairs, R rows of the table, D embedding size, N candidates,
+C context fields, I candidates' fields.
 """
 
 import ctypes
@@ -11,11 +12,26 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.backends import backend_of, float32_under_autocast
-from fieldwise.ops.native import NATIVE, define, implement_with_gradient, pointer, save_with_second_output, type_name
-from fieldwise.ops.rows import no_row
+from fieldwise.ops.native import (
+    NATIVE,
+    backend_of,
+    define,
+    float32_under_autocast,
+    implement_with_gradient,
+    pointer,
+    save_with_second_output,
+    type_name,
+)
+from fieldwise.ops.rows import LARGEST, no_row
 
-__all__ = ["fm_logit", "fm_logit_plain", "fm_second_order", "pair_indices", "pair_products"]
+__all__ = [
+    "fm_logit",
+    "fm_logit_plain",
+    "fm_second_order",
+    "fm_second_order_candidates",
+    "pair_indices",
+    "pair_products",
+]
 
 
 def pair_indices(num_fields: int) -> tuple[Tensor, Tensor]:
@@ -55,6 +71,20 @@ def fm_second_order(x_BFD: Tensor) -> Tensor:
     return 0.5 * (x_BFD.sum(1).square() - x_BFD.square().sum(1)).sum(-1)
 
 
+def fm_second_order_candidates(x_context_CD: Tensor, x_candidates_NID: Tensor) -> Tensor:
+    """`fm_second_order` of the context's vectors with each candidate's; the context's sums are computed once.
+
+    Shape:
+        x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; returns [N].
+
+    >>> fm_second_order_candidates(torch.tensor([[1.0], [2.0]]), torch.tensor([[[3.0]], [[5.0]]]))
+    tensor([11., 17.])
+    """
+    inside = fm_second_order(x_context_CD.unsqueeze(0))
+    crossed_N = torch.mv(x_candidates_NID.sum(1), x_context_CD.sum(0))
+    return fm_second_order(x_candidates_NID) + crossed_N + inside
+
+
 def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
     """`sum_f w_f + sum_{i<j} <x_i, x_j>` for rows given by ids (Rendle, ICDM 2010, Equation 1, without the bias).
 
@@ -79,9 +109,8 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
     tensor([2.5000, 6.0000])
     """
     native = backend_of(table_RD, first_R1) == "native" and ids_BF.dtype in (torch.int32, torch.int64)
-    if native and table_RD.shape[0] <= _LARGEST:
-        logit_B: Tensor = torch.ops.fieldwise.fm_logit(table_RD, first_R1, ids_BF)[0]
-        return logit_B
+    if native and table_RD.shape[0] <= LARGEST:
+        return torch.ops.fieldwise.fm_logit(table_RD, first_R1, ids_BF)[0]
     table_RD, first_R1 = float32_under_autocast(table_RD, first_R1)
     return fm_logit_plain(table_RD, first_R1, ids_BF)
 
@@ -95,8 +124,6 @@ def fm_logit_plain(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor
     linear_B = F.embedding(ids_BF, first_R1).sum((1, 2))
     return linear_B + fm_second_order(F.embedding(ids_BF, table_RD))
 
-
-_LARGEST = 2**31 - 1
 
 define("fm_logit(Tensor table, Tensor first, Tensor ids) -> (Tensor, Tensor)")
 define("fm_logit_backward(Tensor table, Tensor first, Tensor ids, Tensor sums, Tensor grad) -> (Tensor, Tensor)")

@@ -14,9 +14,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.backends import autocast_to_bfloat16, backend_of, float32_under_autocast, plain_is_set
 from fieldwise.ops.dropout import draw_seeds, keep_factors, keep_threshold
-from fieldwise.ops.native import NATIVE, define, implement_with_gradient, pointer, type_name
+from fieldwise.ops.native import (
+    NATIVE,
+    autocast_to_bfloat16,
+    backend_of,
+    define,
+    float32_under_autocast,
+    implement_with_gradient,
+    plain_is_set,
+    pointer,
+    type_name,
+)
 
 __all__ = ["Norm", "Residual", "field_attention", "finish_interacting", "interacting", "interacting_plain"]
 
@@ -307,8 +316,7 @@ def _address(tensor: Tensor | None) -> ctypes.c_void_p | None:
 
 def _fake(*inputs: Any) -> Tensor:
     x, weight, residual = inputs[0], inputs[1], inputs[7]
-    y: Tensor = x.new_empty(x.shape[0], x.shape[1], weight.shape[0] // _parts(residual))
-    return y
+    return x.new_empty(x.shape[0], x.shape[1], weight.shape[0] // _parts(residual))
 
 
 def _fake_backward(*inputs: Any) -> tuple[Tensor, ...]:

@@ -16,8 +16,7 @@ from torch.library import get_ctx, register_autograd
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.backends import backend_of
-from fieldwise.ops.native import NATIVE, OPERATORS, define, implement, pointer, type_name
+from fieldwise.ops.native import NATIVE, OPERATORS, backend_of, define, implement, pointer, type_name
 
 __all__ = [
     "RowGroups",
@@ -73,9 +72,9 @@ def gather_rows(table_RD: Tensor, ids: Tensor, *, sparse: bool = False) -> Tenso
     """
     if sparse and table_RD.requires_grad and torch.is_grad_enabled():
         if torch.compiler.is_compiling():  # it has no sparse gradients: only the code before and after is compiled
-            uncompiled: Callable[[Tensor, Tensor], Tensor] = torch.compiler.disable(_sparse_gather)  # type: ignore[no-untyped-call]
+            uncompiled: Callable[[Tensor, Tensor], Tensor] = torch.compiler.disable(_SparseGather.apply)  # type: ignore[no-untyped-call]
             return uncompiled(table_RD, ids)
-        return _sparse_gather(table_RD, ids)
+        return _SparseGather.apply(table_RD, ids)  # type: ignore[no-untyped-call]
     return _gathered(table_RD, ids)
 
 
@@ -96,7 +95,7 @@ def group_rows(ids_N: Tensor, rows: int) -> RowGroups:
     RowGroups(order=tensor([1, 0, 2], dtype=torch.int32), starts=tensor([0, 1, 3], dtype=torch.int32), \
 distinct=tensor([2, 5], dtype=torch.int32))
     """
-    if _native_ids(ids_N, rows):
+    if _sortable(ids_N, rows) and backend_of(torch.empty((), device=ids_N.device)) == "native":
         return RowGroups(*torch.ops.fieldwise.group_rows(ids_N, rows))
     return group_rows_plain(ids_N, rows)
 
@@ -130,23 +129,16 @@ class _SparseGather(torch.autograd.Function):
         return torch.sparse_coo_tensor(ids_1N, values_ND, ctx.shape, check_invariants=False), None
 
 
-def _sparse_gather(table: Tensor, ids: Tensor) -> Tensor:
-    gathered: Tensor = _SparseGather.apply(table, ids)  # type: ignore[no-untyped-call]
-    return gathered
-
-
 def _gathered(table: Tensor, ids: Tensor) -> Tensor:
-    if backend_of(table, autocasts=False) == "native" and _native_ids(ids, table.shape[0]) and table.is_contiguous():
-        gathered: Tensor = torch.ops.fieldwise.gather_rows(table, ids)
-        return gathered
+    native = backend_of(table, autocasts=False) == "native" and ids.device == table.device and table.is_contiguous()
+    if native and _sortable(ids, table.shape[0]):
+        return torch.ops.fieldwise.gather_rows(table, ids)
     return F.embedding(ids, table)
 
 
-def _native_ids(ids: Tensor, rows: int) -> bool:
+def _sortable(ids: Tensor, rows: int) -> bool:
     """Whether the native sort supports these ids: it uses 32-bit numbers."""
-    small = NATIVE.ready and rows <= LARGEST and ids.numel() <= LARGEST
-    like_table = torch.empty((), device=ids.device)
-    return small and ids.dtype in (torch.int32, torch.int64) and backend_of(like_table) == "native"
+    return rows <= LARGEST and ids.numel() <= LARGEST and ids.dtype in (torch.int32, torch.int64)
 
 
 define("gather_rows(Tensor table, Tensor ids) -> Tensor")
@@ -159,7 +151,7 @@ def _gather(table: Tensor, ids: Tensor) -> Tensor:
     out, bad = table.new_empty(*ids.shape, table.shape[1]), ctypes.c_int64()
     sizes = (ctypes.c_int64 * 3)(ids.numel(), *table.shape)
     operands = pointer(table), pointer(ids), pointer(out)
-    NATIVE.call(f"fw_gather_rows_{type_name(table)}", _wide(ids), sizes, *operands, ctypes.byref(bad))
+    NATIVE.call(f"fw_gather_rows_{type_name(table)}", ids.dtype == torch.int64, sizes, *operands, ctypes.byref(bad))
     if bad.value >= 0:
         raise no_row(ids, table.shape[0])
     return out
@@ -171,7 +163,7 @@ def _scatter(grad: Tensor, ids: Tensor, rows: int) -> Tensor:
     out, bad = grad.new_zeros(rows, grad.shape[-1]), ctypes.c_int64()
     sizes = (ctypes.c_int64 * 3)(ids.numel(), *out.shape)
     operands = pointer(grad), pointer(ids), pointer(out)
-    NATIVE.call(f"fw_scatter_rows_{type_name(grad)}", _wide(ids), sizes, *operands, ctypes.byref(bad))
+    NATIVE.call(f"fw_scatter_rows_{type_name(grad)}", ids.dtype == torch.int64, sizes, *operands, ctypes.byref(bad))
     if bad.value >= 0:
         raise no_row(ids, rows)
     return out
@@ -183,7 +175,7 @@ def _group(ids: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     order, starts, distinct = (torch.empty(size, dtype=torch.int32) for size in (n, n + 1, n))
     groups, bad = ctypes.c_int64(), ctypes.c_int64()
     outputs = pointer(order), pointer(starts), pointer(distinct), ctypes.byref(groups), ctypes.byref(bad)
-    NATIVE.call("fw_group_rows", _wide(ids), (ctypes.c_int64 * 2)(n, rows), pointer(ids), *outputs)
+    NATIVE.call("fw_group_rows", ids.dtype == torch.int64, (ctypes.c_int64 * 2)(n, rows), pointer(ids), *outputs)
     if bad.value >= 0:
         raise no_row(ids, rows)
     return order, starts[: groups.value + 1], distinct[: groups.value]
@@ -193,10 +185,6 @@ def _grouped(groups: RowGroups, grads: Tensor) -> tuple[Any, ...]:
     """Sizes and addresses of groups and their contiguous gradients, as kernel arguments."""
     sizes = (ctypes.c_int64 * 3)(groups.order.shape[0], groups.distinct.shape[0], grads.shape[-1])
     return sizes, *(pointer(t) for t in groups), pointer(grads)
-
-
-def _wide(ids: Tensor) -> int:
-    return int(ids.dtype == torch.int64)
 
 
 def no_row(ids: Tensor, rows: int) -> IndexError:
@@ -284,7 +272,6 @@ def update_rows_(
         grads_ND: a gradient per id.
         rule: the update rule.
 
-    >>> from fieldwise.ops.rows import group_rows
     >>> table = torch.zeros(3, 2)
     >>> groups = group_rows(torch.tensor([2, 2]), 3)
     >>> update_rows_(table, (), groups, torch.ones(2, 2), RowRule(name="sgd", rate=0.5))
@@ -333,7 +320,6 @@ def update_rows_plain_(
 def squares_of_rows(table_RD: Tensor, groups: RowGroups, grads_ND: Tensor, l2: float) -> float:
     """The squared norm of the gradient of `update_rows_` before scaling: summed by row and including L2's.
 
-    >>> from fieldwise.ops.rows import group_rows
     >>> squares_of_rows(torch.ones(3, 1), group_rows(torch.tensor([2, 2, 0]), 3), torch.ones(3, 1), 0.5)
     8.5
     """

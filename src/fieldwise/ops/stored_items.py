@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.ops.backends import backend_of, float32_under_autocast
 from fieldwise.ops.native import (
     NATIVE,
+    backend_of,
     define,
+    float32_under_autocast,
     implement,
     implement_with_gradient,
     pointer,
@@ -50,8 +51,7 @@ def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
     tensor([5.])
     """
     if backend_of(user_BHP, item_BKP) == "native" and all((*user_BHP.shape[1:], item_BKP.shape[1])):
-        score_B: Tensor = torch.ops.fieldwise.max_sim(user_BHP, item_BKP)[0]
-        return score_B
+        return torch.ops.fieldwise.max_sim(user_BHP, item_BKP)[0]
     user_BHP, item_BKP = float32_under_autocast(user_BHP, item_BKP)
     with torch.autocast(user_BHP.device.type, enabled=False):
         return max_sim_plain(user_BHP, item_BKP)

@@ -19,8 +19,9 @@ from fieldwise.config import given, parse, to_plain
 from fieldwise.data.table import EncodedTable, deviations, mean_target
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Layout
-from fieldwise.models import MODELS, ModelSettings
+from fieldwise.models import ModelSettings
 from fieldwise.models.build import build_network, model_name
+from fieldwise.models.settings import DataDefaults
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label, Task
 from fieldwise.training.history import History
@@ -53,89 +54,8 @@ VARIANCES = 31  # candidates between them, evenly spaced in the logarithm
 EFFECT_ROWS = 200_000  # maximum number of rows read for the variance, evenly spaced
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Initialisation, regularisation and learning rate of a kind of model.
-
-    Args:
-        std: standard deviation of the embeddings' initial values.
-        prior: `c` of the embeddings' L2 strength `c / rows`.
-        rate: Adam's learning rate.
-        few: number of training rows below which `slow` is the learning rate.
-        slow: see `few`.
-        of_pairs: whether `prior` is divided by the number of pairs of fields, because of AFM's mean over pairs.
-    """
-
-    std: float
-    prior: float
-    rate: float = 0.003
-    few: int = 0
-    slow: float = 0.003
-    of_pairs: bool = False
-
-
-FACTORIZED = Plan(std=0.05, prior=30.0)
-DEEP = Plan(std=0.2, prior=300.0, few=5_000, slow=0.002)
-PLANS: Mapping[str, Plan] = {
-    "lr": Plan(std=0.0, prior=0.0, rate=0.01, few=20_000, slow=0.003),
-    "fm": FACTORIZED,
-    "hofm": FACTORIZED,
-    "fwfm": FACTORIZED,
-    "ffm": FACTORIZED,
-    "afm": Plan(std=0.2, prior=120.0, rate=0.015, few=20_000, slow=0.006, of_pairs=True),
-    "inttower": Plan(std=0.3, prior=300.0, few=5_000, slow=0.002),
-}
-UNKNOWN_SHARE = 0.3
+DEFAULTS = DataDefaults()  # of the training of a model without its own
 NO_STEPS = {"monitor", "refit", "device", "checkpoint_minutes"}  # settings that mean the same for an exact solution
-LINEAR_START = ("fm", "afm")
-
-DROPOUT, WIDTH = 0.2, 128
-SIZES: Mapping[str, Mapping[str, Any]] = {
-    "afm": {"variant": "pooled", "dropout": DROPOUT},
-    "nfm": {"embedding_dim": 16, "hidden": (WIDTH,), "pooled_dropout": DROPOUT, "batch_norm": False},
-    "widedeep": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
-    "deepcrossing": {"embedding_dim": 16, "hidden": (WIDTH,), "unit_dropout": DROPOUT},
-    "deepfm": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
-    "dcn": {"embedding_dim": 16, "layers": 2, "hidden": (WIDTH,), "mlp_dropout": DROPOUT, "batch_norm": False},
-    "dcnv2": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
-    "xdeepfm": {"embedding_dim": 16, "cin_layers": (32, 32), "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
-    "fibinet": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
-    "autoint": {"layers": 2, "attention_dim": 64, "embedding_dropout": 0.1},
-    "autoint+": {
-        "layers": 1,
-        "attention_dim": 32,
-        "embedding_dropout": 0.1,
-        "hidden": (WIDTH,),
-        "mlp_dropout": DROPOUT,
-        "wide": True,
-    },
-    "finalmlp": {
-        "embedding_dim": 16,
-        "stream1_hidden": (WIDTH,),
-        "stream2_hidden": (WIDTH,),
-        "stream1_dropout": DROPOUT,
-        "stream2_dropout": DROPOUT,
-    },
-    "finalnet": {"embedding_dim": 16, "block1_hidden": (WIDTH,), "block2_hidden": (WIDTH,), "batch_norm": False},
-    "din": {"mlp_dropout": DROPOUT},
-    "dssm": {"hidden": (WIDTH,), "output_dim": 32, "mlp_dropout": DROPOUT},
-    "dat": {"embedding_dim": 16, "hidden": (WIDTH,), "mlp_dropout": DROPOUT},
-    "cold": {"hidden": (WIDTH,), "mlp_dropout": DROPOUT},
-    "ffm": {"first_order": True},
-    "inttower": {
-        "embedding_dim": 16,
-        "hidden": (WIDTH,),
-        "dropout": 0.3,
-        "batch_norm": False,
-        "user_heads": 2,
-        "item_heads": 2,
-        "head_dim": 16,
-        "output_bias": True,
-        "cir_weight": 0.0,
-    },
-}
-
-NORMALIZED = ("autoint+",)  # batch normalization in the MLP, with many rows
 ROWS_A_VALUE = 4.0  # minimum training rows per row of the embedding table for it
 
 
@@ -261,20 +181,24 @@ Rule = tuple[Any, str]
 """A value with its reason from the data."""
 
 
-def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any]) -> dict[str, Rule]:
+def training_rules(
+    model: ModelSettings, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any]
+) -> dict[str, Rule]:
     """Rules for training settings.
 
     Args:
-        model: its name in `fieldwise.models.MODELS`; "" for your own model.
+        model: its settings.
         facts: facts about the training rows.
         tables: the width of each embedding table by parameter name; width 1 for first-order weights.
         fixed: the training settings that are given, on which others depend.
     """
     rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
+    own = data_defaults(model)
+    by_model = own or DEFAULTS
     monitor: Rule = ("logloss" if binary else "rmse", f"a {facts.task} label")
     if fixed.get("optimizer") == LBFGS:
         return {"monitor": monitor}
-    if model == "lr" and facts.exact and fixed.keys() <= NO_STEPS:
+    if by_model.solved_exactly and facts.exact and fixed.keys() <= NO_STEPS:
         return {"optimizer": (LBFGS, f"solved exactly, {rows}"), "monitor": monitor}
     batch = fixed.get("batch_size", batch_size(facts.rows))
     steps = math.ceil(facts.rows / batch)
@@ -282,24 +206,24 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
     evaluations = fixed.get("evaluations_per_epoch", evaluations)
     rules: dict[str, Rule] = {
         "batch_size": (batch, rows),
-        "l2": (_strengths(model, facts, tables), f"Gaussian priors, divided by {rows}"),
+        "l2": (_strengths(by_model, facts, tables), f"Gaussian priors, divided by {rows}"),
         "start_at_base_rate": (True, f"{facts.mean:.1%} positive" if binary else f"the mean label is {facts.mean:.4g}"),
         "monitor": monitor,
         "epochs": (100, "early stopping ends the run"),
         "evaluations_per_epoch": (evaluations, f"{steps:,} steps per epoch"),
         "patience": (5 * evaluations, "five epochs"),
         "plateau_patience": (2 * evaluations, "two epochs"),
-        "unknown_share": (0.0 if model == "lr" else UNKNOWN_SHARE, "rare values represent unseen ones"),
+        "unknown_share": (by_model.unknown_share, "rare values represent unseen ones"),
         "plateau_factor": (0.3, "when the validation metric stops improving"),
     }
-    if model == "lr" and facts.exact and "optimizer" not in fixed:
+    if by_model.solved_exactly and facts.exact and "optimizer" not in fixed:
         steps_of = ", ".join(sorted(fixed.keys() - NO_STEPS))
         rules["optimizer"] = ("adam", f"not solved exactly on {rows}, because of the given {steps_of}")
-    if model in LINEAR_START and facts.exact:
+    if by_model.linear_start and facts.exact:
         rules["linear_start"] = (True, "starts from LR, and ends as their best mean")
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
-        rules["learning_rate"] = _rate(PLANS.get(model, DEEP), facts, model or "a model")
+        rules["learning_rate"] = _rate(by_model, facts, model_name(model) if own else "a model")
     if OPTIMIZERS[optimizer].rows_only:
         rules["l2_rows"] = ("touched", f"{optimizer} updates only the rows of a batch")
     if facts.vocabulary < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
@@ -312,14 +236,21 @@ def training_rules(model: str, facts: Facts, tables: Mapping[str, int], fixed: M
     }
 
 
-def model_rules(model: str, facts: Facts) -> dict[str, Rule]:
-    """Rules for a model's settings by its name; none for your own model, whose name is ""."""
-    if model in ("", "lr"):
+def data_defaults(model: ModelSettings) -> DataDefaults | None:
+    """What the model's class says about defaults; None if it says nothing."""
+    return vars(type(model)).get("data_defaults")
+
+
+def model_rules(model: ModelSettings, facts: Facts) -> dict[str, Rule]:
+    """Rules for a model's settings; none for a model without `data_defaults`."""
+    chosen = data_defaults(model)
+    if chosen is None:
         return {}
-    plan = PLANS.get(model, DEEP)
-    found: dict[str, Rule] = {"embedding_std": (plan.std, f"for {model}")}
-    found |= {name: (value, f"of {model} by default") for name, value in SIZES.get(model, {}).items()}
-    if model in NORMALIZED:
+    name, found = model_name(model), dict[str, Rule]()
+    if hasattr(model, "embedding_std"):
+        found["embedding_std"] = (chosen.std, f"for {name}")
+    found |= {setting: (value, f"of {name} by default") for setting, value in chosen.settings.items()}
+    if chosen.normalizes:
         share = facts.rows / facts.vocabulary
         found["batch_norm"] = (share >= ROWS_A_VALUE, f"{share:.3g} rows per value")
     return found
@@ -346,14 +277,13 @@ def label_scale(deviation: float) -> Rule | None:
     return (float(f"{deviation:.2g}"), f"the label's standard deviation is {deviation:.4g}")
 
 
-def _rate(plan: Plan, facts: Facts, model: str) -> Rule:
+def _rate(plan: DataDefaults, facts: Facts, model: str) -> Rule:
     few = facts.rows < plan.few
     rows = f", {facts.rows:,} rows" if plan.few else ""
     return (plan.slow if few else plan.rate, f"Adam's, for {model}{rows}")
 
 
-def _strengths(model: str, facts: Facts, tables: Mapping[str, int]) -> dict[str, float]:
-    plan = PLANS.get(model, DEEP)
+def _strengths(plan: DataDefaults, facts: Facts, tables: Mapping[str, int]) -> dict[str, float]:
     prior = plan.prior / facts.pairs if plan.of_pairs else plan.prior
     return {
         name: float(f"{(1 / facts.effects if width == 1 else prior) / facts.rows:.4g}")
@@ -409,12 +339,10 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     >>> str(found.chosen[1])
     'batch size 128: 9,731 rows'
     """
-    name = model_name(model) if type(model) in MODELS.values() else ""
-    resolved, by_model = _fill(model, model_rules(name, facts), "model")
+    resolved, by_model = _fill(model, model_rules(model, facts), "model")
     tables = _embeddings(resolved, facts)
-    trained, by_training = _fill(
-        training, training_rules(name, facts, tables, {n: getattr(training, n) for n in given(training)}), "training"
-    )
+    fixed = {name: getattr(training, name) for name in given(training)}
+    trained, by_training = _fill(training, training_rules(model, facts, tables, fixed), "training")
     return Resolved(resolved, trained, (*by_model, *by_training))
 
 

@@ -24,11 +24,10 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
-from fieldwise.models import LR, parameter_count
+from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
-from fieldwise.models.own import source_digest
-from fieldwise.ops.devices import device_of, open_device
-from fieldwise.ops.threads import use_passive_openmp_wait
+from fieldwise.models.own import as_settings, source_digest
+from fieldwise.ops.devices import device_of, open_device, use_passive_openmp_wait
 from fieldwise.runs.default_settings import Chosen, Facts, resolve, scaled_labels
 from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.identity import rows_digest
@@ -45,6 +44,7 @@ from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.version import __version__
 
 __all__ = [
+    "BASELINE",
     "TrainingResult",
     "baseline_rows",
     "best_possible",
@@ -60,6 +60,7 @@ __all__ = [
 PROBABILITY = "true_probability"
 BASELINE_EPOCHS = 20
 LEAST_BASELINE_ROWS = 50_000  # training rows: about a second
+BASELINE = "lr"  # the model, which other models of a run without fixed settings are compared with
 BASELINE_WORK = 0.1  # of the training's, counted in rows that are trained on
 
 
@@ -193,7 +194,7 @@ def fit_parts(
     """Train on the training rows and restore the best weights on the validation rows.
 
     Ctrl-C ends training early, as in `fieldwise.training.fit.Training`. PyTorch's idle threads sleep from now on
-    (`fieldwise.ops.threads`).
+    (`fieldwise.ops.devices`).
 
     Args:
         recipe: schema, model, training, defaults, seed and warm start are used.
@@ -332,7 +333,7 @@ def fit_baseline(recipe: Recipe, prepared: Prepared, rows: int) -> Mapping[str, 
         name="baseline",
         data=recipe.data,
         schema=recipe.schema,
-        model=LR(),
+        model=as_settings(BASELINE),
         training=TrainingSettings(epochs=BASELINE_EPOCHS),
         seed=recipe.seed,
     )

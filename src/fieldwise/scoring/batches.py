@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from fieldwise.layout import Batch
-from fieldwise.ops.devices import device_of
-from fieldwise.ops.threads import flushed_denormals
+from fieldwise.ops.devices import device_of, flushed_denormals
 from fieldwise.storage.arrays import mapped_array
 
 __all__ = ["SCORING_BATCH", "in_numpy", "prefetch", "score_batches", "scoring_mode"]

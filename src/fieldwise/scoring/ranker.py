@@ -24,7 +24,7 @@ from torch import Tensor
 from fieldwise.data.encode.columns import ONE_VALUE, cell_text
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.layout import Batch
-from fieldwise.models.inttower import IntTowerNetwork
+from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.scoring.batches import scoring_mode
 from fieldwise.scoring.candidates import CatalogueScorer, Model, Pairs, stacked
@@ -193,7 +193,7 @@ class PreRanker:
     def __init__(self, model: Model, index: ItemIndex, nprobe: int | None = None) -> None:
         if nprobe is not None and nprobe < 1:
             raise ConfigError(f"nprobe must be at least 1, found {nprobe}")
-        if not isinstance(model.network, IntTowerNetwork):
+        if not isinstance(model.network, HeadsNetwork):
             raise ConfigError("the bundle that pre-ranks must be the IntTower of the index, found another model")
         if index.model != model.digest:
             raise BundleError(

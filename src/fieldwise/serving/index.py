@@ -22,7 +22,7 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.models.inttower import IntTowerNetwork
+from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.ops.devices import device_of
 from fieldwise.ops.stored_items import Storage, StoredItems
 from fieldwise.schema.ids import id_column as id_of
@@ -195,13 +195,13 @@ def _opened(saved: Artifact, verify: bool, shared: SharedArrays | None) -> ItemI
     return index
 
 
-def _item_network(bundle: Bundle) -> IntTowerNetwork:
+def _item_network(bundle: Bundle) -> HeadsNetwork:
     """The bundle's IntTower network, whose item tower computes the heads.
 
     Errors:
         ConfigError: the model is not an IntTower with one label, or fields of both sides read the same column.
     """
-    if not isinstance(bundle.network, IntTowerNetwork):
+    if not isinstance(bundle.network, HeadsNetwork):
         name = type(bundle.settings).__name__
         raise ConfigError(f"an index needs the item heads of an IntTower with one label, found {name}: train inttower")
     check_columns_apart(bundle.schema)
@@ -240,7 +240,7 @@ def _same_rows(old: EncodedTable, places: np.ndarray, new: EncodedTable) -> np.n
 
 
 def _head_blocks(
-    network: IntTowerNetwork,
+    network: HeadsNetwork,
     table: EncodedTable,
     storage: Storage,
     old: ItemIndex | None,

@@ -13,8 +13,6 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.effects import effect
 from fieldwise.explain.explanation import explain
-from fieldwise.models.afm import AFMNetwork
-from fieldwise.models.fm import FMNetwork
 from fieldwise.schema import Field
 from fieldwise.scoring.items import ItemIndex
 from fieldwise.scoring.ranker import Found, Prepared, Ranker
@@ -395,7 +393,7 @@ def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[di
 def measures_pairs(bundle: Bundle) -> bool:
     """Whether `explanations` with `pairs` measures them, which takes long, since the model has no pair terms."""
     network = cast(nn.ModuleList, bundle.network.heads)[0] if bundle.schema.more_labels else bundle.network
-    return not isinstance(network, FMNetwork | AFMNetwork)
+    return not getattr(network, "pair_terms", False)
 
 
 def tried(call: Callable[[A], T], given: A) -> T | BaseException:

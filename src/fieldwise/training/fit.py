@@ -20,8 +20,7 @@ from fieldwise.distributed.environment import BatchShard
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError, first_line
 from fieldwise.evaluation.registry import METRICS
-from fieldwise.ops.devices import kept_rng, wait_for
-from fieldwise.ops.threads import flushed_denormals
+from fieldwise.ops.devices import flushed_denormals, kept_rng, wait_for
 from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.memory import keep_freed_arrays
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fieldwise.data.table import EncodedTable, mean_target
 from fieldwise.layout import Batch
-from fieldwise.ops.backends import missing_on
 from fieldwise.ops.devices import device_of, open_device
+from fieldwise.ops.native import missing_on
 from fieldwise.training.objective import Objective
 
 __all__ = ["move_to_device", "output_biases", "start_at_base_rate"]

@@ -9,6 +9,8 @@ A module a model (`autoint+` is `autoint_plus`), each with
                         what of the state changes where the k-th field is the former field order[k]: name -> array;
                         left out where no parameter depends on the order of fields
     LAYOUTS             names of the laboratory's layouts that the model can be built on; all of them where left out
+    NEEDS               "pairs", "towers" or another word for what a layout of one field lacks; left out where one is
+                        enough
     ORDER_MATTERS       why no state of the network makes up for another order of the fields, for a model of which
                         that is true; `permuted` then has to hold for states that are alike in that respect, made by
     order_free(settings, w)

@@ -9,6 +9,7 @@ from parity.reference.common import field_vectors, first_order, pairs, relu, sof
 from fieldwise.models import AFM
 
 SMALL = {"embedding_dim": 4, "attention_dim": 5}
+NEEDS = "pairs"
 CASES = {
     "paper": AFM(**SMALL, dropout=0.3),
     "authors": AFM(**SMALL, variant="authors", dropout=0.3),

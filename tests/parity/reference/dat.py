@@ -7,6 +7,7 @@ from parity.reference.inttower import sides
 
 from fieldwise.models import DAT
 
+NEEDS = "towers"
 LAYOUTS = ("categorical", "history")  # the others have no categorical field of role user, or none of role item
 
 SMALL = {"embedding_dim": 4, "hidden": (7, 6), "output_dim": 5, "mlp_dropout": 0.2}

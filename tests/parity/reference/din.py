@@ -5,6 +5,7 @@ from parity.reference.common import batch_norm, blocks, field_vectors, linear, r
 
 from fieldwise.models import DIN
 
+NEEDS = "a history"
 LAYOUTS = ("history", "histories")
 SMALL = {"embedding_dim": 4, "attention_hidden": (5,), "hidden": (6, 5)}
 CASES = {

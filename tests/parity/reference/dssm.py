@@ -12,6 +12,7 @@ SMALL = {"embedding_dim": 4, "hidden": (7, 6), "output_dim": 5, "mlp_dropout": 0
 
 WIDE = SMALL | {"hidden": (24, 24), "output_dim": 16}  # behind a ReLU, a few random units are often all dead
 
+NEEDS = "towers"
 CASES = {
     "paper": DSSM(**SMALL),
     "dot": DSSM(**SMALL, similarity="dot"),

@@ -8,6 +8,7 @@ from parity.reference.common import field_vectors, first_order, pairs
 
 from fieldwise.models import FFM
 
+NEEDS = "pairs"
 CASES = {"first order": FFM(embedding_dim=4, first_order=True), "plain": FFM(embedding_dim=3)}
 
 

@@ -6,6 +6,7 @@ from parity.reference.common import blocks, field_vectors, first_order, mlp, pai
 from fieldwise.models import FiBiNET
 
 SMALL = {"embedding_dim": 4, "hidden": (8, 6)}
+NEEDS = "pairs"
 CASES = {
     "interaction": FiBiNET(**SMALL, reduction_ratio=1.0, mlp_dropout=0.2, batch_norm=True),
     "each": FiBiNET(**SMALL, bilinear="each", senet_activation="sigmoid"),

@@ -6,6 +6,7 @@ from parity.reference.common import blocks, field_vectors, first_order, pair_blo
 
 from fieldwise.models import FwFM
 
+NEEDS = "pairs"
 CASES = {
     "field vectors": FwFM(embedding_dim=4),
     "feature vectors": FwFM(embedding_dim=4, linear="feature_vectors"),

@@ -7,6 +7,7 @@ from parity.reference.common import field_vectors, first_order
 
 from fieldwise.models import HOFM
 
+NEEDS = "three fields"
 CASES = {
     "plain": HOFM(embedding_dim=4),
     "order 2": HOFM(embedding_dim=4, order=2),

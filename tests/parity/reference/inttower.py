@@ -7,6 +7,7 @@ from fieldwise.models import IntTower
 
 SMALL = {"embedding_dim": 4, "hidden": (6, 5, 4), "user_heads": 3, "item_heads": 2, "head_dim": 4, "dropout": 0.2}
 
+NEEDS = "towers"
 CASES = {
     "paper": IntTower(**SMALL),
     "one-level": IntTower(**(SMALL | {"hidden": (4,), "user_heads": 1, "item_heads": 4})),

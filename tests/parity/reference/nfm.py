@@ -4,6 +4,7 @@ from parity.reference.common import batch_norm, field_vectors, first_order, mlp,
 
 from fieldwise.models import NFM
 
+NEEDS = "pairs"
 CASES = {
     "authors": NFM(embedding_dim=4, hidden=(6,), pooled_dropout=0.2, mlp_dropout=0.2),
     "bars": NFM(embedding_dim=3, hidden=(6, 5), pooled_dropout=0.0, mlp_dropout=0.1, batch_norm=False),

@@ -1,0 +1,482 @@
+"""Attention and other weights from a row's own vectors: AutoInt's, AFM's, DIN's, squeeze and excitation, FE-Block.
+
+Letters: B batch, F fields, D size of a field's vector, P = F(F-1)/2 pairs, H heads, A total attention size, N values of
+all histories, M histories. Of the FE-Block: L levels, H user heads, K item heads, P size of a head.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fieldwise.distributed.process_group import all_reduce
+from fieldwise.layers.mlp import hidden_layers, linear
+from fieldwise.ops import field_attention, max_sim, pair_attention_pool, pair_attention_pool_plain, pair_indices
+from fieldwise.ops.interacting import Norm, Residual, finish_interacting, interacting
+from fieldwise.ops.stored_items import StoredItems
+
+__all__ = [
+    "Activation",
+    "ActivationUnit",
+    "Dice",
+    "FEBlock",
+    "Inputs",
+    "InteractingLayer",
+    "InteractingOptions",
+    "LightSE",
+    "Norm",
+    "PairAttention",
+    "SENet",
+    "SENetActivation",
+    "StartOfB",
+    "StartOfH",
+    "activated_layers",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InteractingOptions:
+    """The differences between AutoInt's implementations in a layer; the defaults are the paper's.
+
+    Args:
+        relu_on_projections: ReLU on Q, K, V and the projected residual.
+        bias: a bias in these projections.
+        scale: scores are divided by sqrt(A/H).
+        projects_residual: whether the residual is projected where sizes are equal too.
+        norm: LayerNorm of the sum, `after_relu` or `before_relu`, with `norm_epsilon`; or `none`.
+        norm_epsilon: LayerNorm's epsilon.
+        output_projection: a linear map of the concatenated heads.
+        output_relu: ReLU on the sum.
+    """
+
+    relu_on_projections: bool = False
+    bias: bool = False
+    scale: bool = False
+    projects_residual: bool = True
+    norm: Norm = "none"
+    norm_epsilon: float = 1e-5
+    output_projection: bool = False
+    output_relu: bool = True
+
+
+PAPER = InteractingOptions()
+
+
+class InteractingLayer(nn.Module):
+    """Multi-head self-attention over the fields plus a residual (Song et al., CIKM 2019, Equations 5 to 8).
+
+    The paper's has no bias, no ReLU on projections, plain scores, a projected residual and ReLU at the end.
+
+    Args:
+        inputs: D.
+        attention_dim: A, divisible by `heads`.
+        heads: H.
+        options: differences from the paper's layer.
+        dropout: dropout rate of the attention weights.
+
+    Shape:
+        forward: [B, F, D] -> [B, F, A]. `attend` also returns the weights [B, H, F, F].
+
+    >>> InteractingLayer(8, 6, 2)(torch.ones(5, 3, 8)).shape
+    torch.Size([5, 3, 6])
+    """
+
+    def __init__(
+        self, inputs: int, attention_dim: int, heads: int, options: InteractingOptions = PAPER, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.heads, self.options, self.dropout = heads, options, dropout
+        self.projects_residual = options.projects_residual or inputs != attention_dim
+        # One weight [3A or 4A, D] holds Wq, Wk, Wv and Wres in this order: one matrix product instead of four.
+        self.parts = 4 if self.projects_residual else 3
+        self.projection = nn.Linear(inputs, self.parts * attention_dim, bias=options.bias)
+        for part in self.projection.weight.detach().chunk(self.parts):
+            nn.init.xavier_normal_(part)
+        if options.bias:
+            nn.init.zeros_(self.projection.bias)
+        self.output = linear(attention_dim, attention_dim, bias=options.bias) if options.output_projection else None
+        self.norm = None if options.norm == "none" else nn.LayerNorm(attention_dim, eps=options.norm_epsilon)
+
+    def forward(self, x_BFD: Tensor) -> Tensor:
+        """The fields' new vectors [B, F, A]."""
+        if self.output is None:
+            return self._interact(x_BFD, self.parts, "projected" if self.projects_residual else "identity", ends=True)
+        y_BFA = self._interact(x_BFD, 3, "none", ends=False)
+        if not self.projects_residual:
+            return self._finish(y_BFA, x_BFD, ())
+        weight_AD, bias_A = self._rows(slice(-self.output.in_features, None))
+        residual_BFA = F.linear(x_BFD, weight_AD, bias_A)
+        if self.options.relu_on_projections:
+            residual_BFA = torch.relu(residual_BFA)
+        return self._finish(y_BFA, x_BFD, [residual_BFA])
+
+    def attend(self, x_BFD: Tensor) -> tuple[Tensor, Tensor]:
+        """The fields' new vectors [B, F, A] and the attention weights [B, H, F, F]."""
+        projected = self.projection(x_BFD)
+        projected = torch.relu(projected) if self.options.relu_on_projections else projected
+        q, k, v, *rest = projected.chunk(self.parts, -1)
+        y_BFA, weights_BHFF = field_attention(
+            q, k, v, heads=self.heads, scale=self.options.scale, dropout=self.dropout, training=self.training
+        )
+        return self._finish(y_BFA, x_BFD, rest), weights_BHFF
+
+    def _finish(self, y: Tensor, x: Tensor, residual: Sequence[Tensor]) -> Tensor:
+        """Apply to the concatenated heads y, as configured, output projection, residual, normalization and ReLU."""
+        if self.output is not None:
+            y = self.output(y)
+        added, chosen = residual[0] if residual else x, self.options
+        return finish_interacting(
+            y, added, self._normed(), norm=chosen.norm, output_relu=chosen.output_relu, epsilon=chosen.norm_epsilon
+        )
+
+    def _interact(self, x_BFD: Tensor, parts: int, residual: Residual, *, ends: bool) -> Tensor:
+        """The op on the first `parts` projections; `ends`: including norm and ReLU."""
+        rows, chosen = self.projection.out_features // self.parts * parts, self.options
+        return interacting(
+            x_BFD,
+            *self._rows(slice(rows)),
+            *(self._normed() if ends else (None, None)),
+            heads=self.heads,
+            residual=residual,
+            norm=chosen.norm if ends else "none",
+            relu_on_projections=chosen.relu_on_projections,
+            scale=chosen.scale,
+            output_relu=chosen.output_relu and ends,
+            epsilon=chosen.norm_epsilon,
+            dropout=self.dropout,
+            training=self.training,
+        )
+
+    def _rows(self, rows: slice) -> tuple[Tensor, Tensor | None]:
+        """Some rows of the projections' weight and bias."""
+        bias = self.projection.bias
+        return self.projection.weight[rows], None if bias is None else bias[rows]
+
+    def _normed(self) -> tuple[Tensor | None, Tensor | None]:
+        """LayerNorm's weight and bias."""
+        return (None, None) if self.norm is None else (self.norm.weight, self.norm.bias)
+
+
+StartOfH = Literal["xavier", "standard_normal"]
+StartOfB = Literal["zeros", "xavier"]
+
+
+class PairAttention(nn.Module):
+    """Attention-based pooling of the products of all pairs of fields (Xiao et al., IJCAI 2017, Equations 3 to 5).
+
+    Parameters are named as in the paper: `W` [A, D], `b` [A], `h` [A].
+
+    Args:
+        num_fields: F, at least 2.
+        dim: D.
+        attention_dim: A.
+        pair_dropout: dropout rate of the products' entries.
+        attention_dropout: dropout rate of the weights.
+        start_of_h: initial distribution of h: `xavier`, a normal of variance 2 / (A + 1), or `standard_normal`.
+        start_of_b: initial value of b: `zeros`, or like W `xavier`, a normal of variance 2 / (D + A).
+
+    Shape:
+        forward: [B, F, D] -> [B, D]. `weights` -> [B, P], which sum to 1 over the P = F(F-1)/2 pairs.
+
+    >>> attention, x = PairAttention(3, 4, 8), torch.ones(2, 3, 4)
+    >>> attention(x).shape, attention.weights(x).shape
+    (torch.Size([2, 4]), torch.Size([2, 3]))
+    """
+
+    def __init__(
+        self,
+        num_fields: int,
+        dim: int,
+        attention_dim: int,
+        *,
+        pair_dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        start_of_h: StartOfH = "xavier",
+        start_of_b: StartOfB = "zeros",
+    ) -> None:
+        super().__init__()
+        self.pair_dropout, self.attention_dropout = pair_dropout, attention_dropout
+        self.W = nn.Parameter(torch.empty(attention_dim, dim))
+        self.b = nn.Parameter(torch.zeros(attention_dim))
+        self.h = nn.Parameter(torch.empty(attention_dim))
+        nn.init.xavier_normal_(self.W)
+        nn.init.normal_(self.h, std=math.sqrt(2.0 / (attention_dim + 1)) if start_of_h == "xavier" else 1.0)
+        if start_of_b == "xavier":
+            nn.init.normal_(self.b, std=math.sqrt(2.0 / (dim + attention_dim)))
+        left_P, right_P = pair_indices(num_fields)
+        self.left = nn.Buffer(left_P, persistent=False)
+        self.right = nn.Buffer(right_P, persistent=False)
+
+    def forward(self, x_BFD: Tensor) -> Tensor:
+        """The pooled vectors [B, D]."""
+        return pair_attention_pool(
+            x_BFD,
+            self.left,
+            self.right,
+            self.W,
+            self.b,
+            self.h,
+            pair_dropout=self.pair_dropout,
+            attention_dropout=self.attention_dropout,
+            training=self.training,
+        )
+
+    def weights(self, x_BFD: Tensor) -> Tensor:
+        """The attention weights [B, P], pairs as `fieldwise.ops.pair_indices` orders them; never with dropout."""
+        return pair_attention_pool_plain(x_BFD, self.left, self.right, self.W, self.b, self.h)[1]
+
+
+class Dice(nn.Module):
+    """`f(s) = p(s) s + (1 - p(s)) alpha s` with `p(s) = sigmoid((s - E[s]) / sqrt(Var[s] + eps))`, unit by unit.
+
+    Source: Zhou et al., KDD 2018, arXiv 1706.06978, Section 5.2. In training E and Var are those of the batch, else
+    moving averages of them, as in batch normalization (without its scale and shift).
+
+    NOTE[DIFF]: the paper does not define the moving averages; here they are updated as in PyTorch's BatchNorm, with
+    `momentum` and the unbiased variance. alpha is initially 0, as in the authors' code, which has no averages: its
+    batch normalization runs in inference mode, so that E stays 0 and Var 1.
+
+    Args:
+        size: number of units.
+        eps: the paper's 1e-8.
+        momentum: weight of the latest batch in the moving averages.
+
+    Shape:
+        forward: [N, size] -> [N, size]. `counted` [N]: the rows that E and Var are taken over; all, if omitted.
+
+    >>> Dice(1).eval()(torch.tensor([[0.0], [3.0]])).flatten().tolist()  # p(3) = 0.953 at mean 0, variance 1
+    [0.0, 2.857722282409668]
+    """
+
+    def __init__(self, size: int, *, eps: float = 1e-8, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.eps, self.momentum = eps, momentum
+        self.alpha = nn.Parameter(torch.zeros(size))
+        self.running_mean = nn.Buffer(torch.zeros(size))
+        self.running_var = nn.Buffer(torch.ones(size))
+
+    def forward(self, s: Tensor, counted: Tensor | None = None) -> Tensor:
+        """The activation of every row and unit."""
+        mean, var = self._measure(s, counted) if self.training else (self.running_mean, self.running_var)
+        p = torch.sigmoid((s - mean) * torch.rsqrt(var + self.eps))
+        return s * (p + (1 - p) * self.alpha)
+
+    def _measure(self, s: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Mean and (biased) variance of the batch; updates the moving averages."""
+        share = s.new_ones(s.shape[0]) if counted is None else counted.to(s.dtype)
+        n = all_reduce(share.sum())
+        share = share / n.clamp(min=1)
+        mean = all_reduce(share @ s)
+        var = all_reduce(share @ (s - mean).square())
+        with torch.no_grad():
+            step = self.momentum * (n > 1).to(s.dtype)  # one row has no variance
+            self.running_mean.lerp_(mean, step)
+            self.running_var.lerp_(var * (n / (n - 1).clamp(min=1)), step)
+        return mean, var
+
+
+Activation = Literal["prelu", "dice", "relu", "sigmoid"]
+Inputs = Literal["outer", "product", "difference", "difference_product"]
+
+
+class ActivationUnit(nn.Module):
+    """`a(h, c)`: an MLP over a history's value h, the candidate c and features of both (Section 4.3).
+
+    Args:
+        dim: D.
+        hidden: sizes of the hidden layers; one linear unit without activation follows.
+        inputs: as DIN's `attention_inputs`.
+        activation: as DIN's `attention_activation`.
+        softmax: as DIN's.
+        scale: as DIN's.
+        dropout: dropout rate of the hidden units.
+
+    Shape:
+        forward: h and c [N, D], own [N] (which values are this history's: Dice measures only these), segments [N]
+            (which history of which row a value is of, in [0, count)) -> [N].
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: tuple[int, ...],
+        *,
+        inputs: Inputs = "outer",
+        activation: Activation = "prelu",
+        softmax: bool = False,
+        scale: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.inputs, self.softmax, self.factor = inputs, softmax, dim**-0.5 if scale else 1.0
+        width = {"outer": 2 * dim + dim * dim, "product": 3 * dim, "difference": 3 * dim}.get(inputs, 4 * dim)
+        self.layers = nn.ModuleList(activated_layers(width, hidden, activation, dropout))
+        self.output = linear(hidden[-1], 1, bias=not softmax)  # a constant has no effect on a softmax
+
+    def forward(self, h_ND: Tensor, c_ND: Tensor, own_N: Tensor, segments_N: Tensor, count: int) -> Tensor:
+        """The weight of every value."""
+        x = self._joined(h_ND, c_ND)
+        for layer in self.layers:
+            assert isinstance(layer, nn.Sequential)
+            for module in layer:
+                x = module(x, own_N) if isinstance(module, Dice) else module(x)
+        a_N: Tensor = self.output(x).squeeze(1) * self.factor
+        return _segment_softmax(a_N, segments_N, count) if self.softmax else a_N
+
+    def _joined(self, h_ND: Tensor, c_ND: Tensor) -> Tensor:
+        if self.inputs == "outer":
+            # NOTE[DIFF]: the paper names "the out product" and gives no sizes; here all D * D products.
+            return torch.cat([h_ND, (h_ND.unsqueeze(2) * c_ND.unsqueeze(1)).flatten(1), c_ND], 1)
+        if self.inputs == "difference_product":
+            return torch.cat([c_ND, h_ND, c_ND - h_ND, c_ND * h_ND], 1)
+        return torch.cat([h_ND, h_ND * c_ND if self.inputs == "product" else h_ND - c_ND, c_ND], 1)
+
+
+def activated_layers(
+    inputs: int, hidden: tuple[int, ...], activation: Activation, dropout: float, batch_norm: bool = False
+) -> list[nn.Sequential]:
+    """`hidden_layers` with one of DIN's activations."""
+    make = functools.partial(_activation, activation)
+    return hidden_layers(inputs, hidden, make, dropout=dropout, batch_norm=batch_norm)
+
+
+def _activation(name: Activation, size: int) -> nn.Module:
+    if name == "dice":
+        return Dice(size)
+    if name == "prelu":
+        return nn.PReLU(size, init=0.0)  # the paper gives no initial value; 0 as in the authors' code
+    return nn.ReLU() if name == "relu" else nn.Sigmoid()
+
+
+def _segment_softmax(a_N: Tensor, segments_N: Tensor, count: int) -> Tensor:
+    """The softmax within each segment."""
+    with torch.no_grad():  # the result does not depend on what is subtracted
+        top_M = a_N.new_zeros(count).scatter_reduce(0, segments_N, a_N, "amax", include_self=False)
+    e_N = torch.exp(a_N - top_M.index_select(0, segments_N))
+    return e_N / a_N.new_zeros(count).index_add(0, segments_N, e_N).index_select(0, segments_N)
+
+
+SENetActivation = Literal["relu", "sigmoid"]
+
+
+class SENet(nn.Module):
+    """`z_f = mean of x_f over D`, `a = act(W2 relu(W1 z))`, then `a_f x_f` (Huang et al., RecSys 2019).
+
+    Neither map has a bias.
+
+    Args:
+        num_fields: F.
+        reduction_ratio: r; the squeezed size H is F / r, rounded down, but at least 1.
+        activation: of the weights: `relu`, or `sigmoid`, which keeps them between 0 and 1.
+
+    Shape:
+        forward: [B, F, D] -> [B, F, D]. `field_weights`: [B, F, D] -> [B, F].
+
+    >>> SENet(7, reduction_ratio=3).reduce
+    Linear(in_features=7, out_features=2, bias=False)
+    """
+
+    def __init__(self, num_fields: int, *, reduction_ratio: float = 3.0, activation: SENetActivation = "relu") -> None:
+        super().__init__()
+        size = max(1, int(num_fields / reduction_ratio))
+        self.reduce = linear(num_fields, size, bias=False)
+        self.expand = linear(size, num_fields, bias=False)
+        self.activation = activation
+
+    def field_weights(self, x_BFD: Tensor) -> Tensor:
+        """How much of each field is kept [B, F]."""
+        a_BF: Tensor = self.expand(torch.relu(self.reduce(x_BFD.mean(2))))
+        return torch.relu(a_BF) if self.activation == "relu" else torch.sigmoid(a_BF)
+
+    def forward(self, x_BFD: Tensor) -> Tensor:
+        """The fields' weighted vectors [B, F, D]."""
+        return self.field_weights(x_BFD).unsqueeze(2) * x_BFD
+
+
+class LightSE(nn.Module):
+    """`k = softmax(Linear(mean of x over D))` over the fields, then `x + k * x` (Li et al., CIKM 2022).
+
+    Args:
+        num_fields: F of the tower.
+        bias: whether the linear map has a bias.
+
+    Shape:
+        forward: [B, F, D] -> [B, F, D].
+
+    >>> LightSE(1)(torch.ones(2, 1, 4))[0]
+    tensor([[2., 2., 2., 2.]], grad_fn=<SelectBackward0>)
+    """
+
+    def __init__(self, num_fields: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.excite = linear(num_fields, num_fields, bias=bias)
+
+    def forward(self, x_BFD: Tensor) -> Tensor:
+        """The fields' weighted vectors."""
+        return self.weigh(x_BFD, self.weights(x_BFD))
+
+    def weights(self, x_BFD: Tensor) -> Tensor:
+        """K [B, F], which sums to 1 over the fields."""
+        return torch.softmax(self.excite(x_BFD.mean(2)), 1)
+
+    @staticmethod
+    def weigh(x_BFD: Tensor, k_BF: Tensor) -> Tensor:
+        """`x + k * x` [B, F, D]."""
+        return x_BFD + k_BF.unsqueeze(2) * x_BFD
+
+
+class FEBlock(nn.Module):
+    """Projects levels to heads and scores them by MaxSim: `logit = sum over levels of S_i` (Li et al., CIKM 2022).
+
+    Args:
+        user_sizes: sizes of the user tower's levels.
+        item_size: size of the item tower's last level.
+        user_heads: H.
+        item_heads: K, which may differ from H.
+        head_dim: P.
+
+    Shape:
+        user: L tensors [B, user_sizes[i]] -> [B, L, H, P]; item: [B, item_size] -> [B, K, P];
+        score: both of these -> [B].
+
+    >>> block = FEBlock((4, 3), 5, user_heads=2, item_heads=3, head_dim=6)
+    >>> user, item = block.user([torch.ones(7, 4), torch.ones(7, 3)]), block.item(torch.ones(7, 5))
+    >>> user.shape, item.shape, block.score(user, item).shape
+    (torch.Size([7, 2, 2, 6]), torch.Size([7, 3, 6]), torch.Size([7]))
+    """
+
+    def __init__(
+        self, user_sizes: Sequence[int], item_size: int, *, user_heads: int, item_heads: int, head_dim: int
+    ) -> None:
+        super().__init__()
+        self.user_heads, self.item_heads, self.head_dim = user_heads, item_heads, head_dim
+        # A logit is a sum of L * H maxima: the root of that scales both sides' initial weights, so that it is near 0 at
+        # first.
+        gain = (len(user_sizes) * user_heads) ** -0.5
+        self.user_projections = nn.ModuleList(linear(size, user_heads * head_dim, gain=gain) for size in user_sizes)
+        self.item_projection = linear(item_size, item_heads * head_dim, gain=gain)
+
+    def user(self, levels: Sequence[Tensor]) -> Tensor:
+        """Head vectors of all user levels [B, L, H, P]."""
+        heads = [project(level) for project, level in zip(self.user_projections, levels, strict=True)]
+        return torch.stack(heads, 1).view(-1, len(heads), self.user_heads, self.head_dim)
+
+    def item(self, last: Tensor) -> Tensor:
+        """Head vectors of the item's last level [B, K, P]."""
+        heads: Tensor = self.item_projection(last)
+        return heads.view(-1, self.item_heads, self.head_dim)
+
+    def score(self, user_BLHP: Tensor, item_BKP: Tensor) -> Tensor:
+        """The logit [B]: the sum of the levels' MaxSim scores."""
+        # MaxSim sums over user heads, so the heads of all levels are concatenated and scored at once.
+        return max_sim(user_BLHP.flatten(1, 2), item_BKP)
+
+    @staticmethod
+    def score_stored(user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None) -> Tensor:
+        """The logits [B, N] of every user with every stored item, or with those of `rows` [R] -> [B, R]."""
+        return items.scores(user_BLHP.flatten(1, 2), rows)
