@@ -50,7 +50,10 @@ EXTRAS = {  # their purposes and packages
 
 
 def run(*, json: AsJson = False) -> None:
-    """Show packages, extras and their purpose, devices, compilers, data sets, and what is missing."""
+    """Show what is installed here, and what is missing.
+
+    Packages, extras and their purpose, devices, compilers and data sets.
+    """
     facts = examine()
     if json:
         print_json(facts)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fieldwise.cli.next import command
 from fieldwise.cli.options import Label, Overwrite, Positive, Reading, naming_positive
-from fieldwise.cli.show import say
+from fieldwise.cli.show import command, say, suggest
 from fieldwise.config import to_plain
 from fieldwise.errors import ConfigError
 
@@ -46,13 +45,21 @@ class InitOptions:
     schema: Annotated[
         Path | None, typer.Option(help="An existing schema to use, or the file to write. Default: schema.toml.")
     ] = None
-    out: Annotated[Path, typer.Option(help="Folder for the recipe and the schema.")] = Path()
+    out: Annotated[Path, typer.Option(help="Folder for the recipe and the schema; - prints the schema instead.")] = (
+        Path()
+    )
     overwrite: Overwrite = False
     reading: Reading
 
 
 def run(options: InitOptions) -> None:
-    """Write a commented schema and recipe for a table, ready to train."""
+    """Write a schema and a recipe for a table, ready to train.
+
+    The schema has a comment for each column, for you to correct. With --out - it is printed, and nothing is written.
+    """
+    if str(options.out) == "-":
+        _print_schema(options)
+        return
     from fieldwise.data.infer.schema import suggest_split
     from fieldwise.data.read.lines import renumbering_rows
     from fieldwise.schema import Schema
@@ -96,6 +103,22 @@ def run(options: InitOptions) -> None:
         for line in _findings(guess, sample, why, options):
             say(line)
     say(f"next: {read}{command('train', recipe_file)}")
+
+
+def _print_schema(options: InitOptions) -> None:
+    """Print the inferred schema as TOML."""
+    if options.schema is not None:
+        raise ConfigError(f"--out - prints an inferred schema, found --schema {options.schema}: omit it")
+    sample = options.reading.sample(options.table)
+    with options.reading.lines(options.table):
+        guess = _inferred(sample, options)
+    print(guess.to_toml())
+    options.reading.say_sample(sample)
+    for doubt in guess.doubts.values():
+        say(f"CHECK: {doubt}")
+    given = [] if options.label is None else ["--label", options.label]
+    given += [word for value in options.positive or () for word in ("--positive", value)]
+    suggest("write it as schema.toml, with a recipe", "init", options.table, *given, *options.reading.options())
 
 
 @naming_positive()

@@ -1,17 +1,15 @@
 """Options that several commands share."""
 
-import json
 import os
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fieldwise.cli.show import say
+from fieldwise.cli.show import reading_words, say
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, SchemaError
 
@@ -20,6 +18,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.data.read.chunked_table import Sample
     from fieldwise.data.read.delimited import TextFormat
     from fieldwise.data.reports import Reports
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from fieldwise.training.callbacks import Callback
 
 __all__ = [
-    "GIVEN",
-    "IMPORTS",
+    "DEVICE",
     "MAX_SEED",
     "AsJson",
+    "BundleDevice",
     "BundleFolder",
     "Label",
+    "OptionalRecipe",
     "Overwrite",
     "Positive",
-    "Protocol",
     "Quiet",
     "Raw",
     "Reading",
@@ -48,16 +48,17 @@ __all__ = [
     "Tracker",
     "cache_for",
     "callbacks_for",
-    "command_again",
+    "check_device",
     "data_folder",
+    "load_bundle",
     "naming_positive",
     "one_of",
     "reports_for",
+    "rows_of_bundle",
     "run_context",
 ]
 
-GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start
-IMPORTS: list[str] = []  # modules given with `--import`; suggested commands repeat the option
+DEVICE = "training.device"  # the setting of a recipe
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 
 
@@ -74,11 +75,12 @@ def one_of(option: str, *known: str) -> Callable[[str], str]:
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. training.epochs=3. May be repeated."),
-]
-Protocol = Annotated[
-    str | None,
-    typer.Option(help="Another way to split rows and make features, e.g. time or leave-last-out for movielens-1m."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting, e.g. training.epochs=3, seed=1, training.device=cuda, or protocol=time for another way "
+        "that the recipe has to split rows and make features. May be repeated.",
+    ),
 ]
 BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
 Label = Annotated[str | None, typer.Option(help="The label's column. Default: guessed by name.")]
@@ -113,48 +115,75 @@ Positive = Annotated[
 ]
 
 
+def _device_name(device: str) -> str:
+    """Check that a word can be a device's name; whether there is one is known once PyTorch is loaded."""
+    from fieldwise.training.settings import DEVICE
+
+    if not DEVICE.fullmatch(device):
+        raise ConfigError(f"--device must be auto, cpu, cuda, cuda:N or mps, found {device!r}")
+    return device
+
+
+BundleDevice = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        callback=_device_name,
+        help="Where the network computes: cpu, cuda, cuda:N (a GPU by its number), mps, or auto (a GPU if there is "
+        "one).",
+    ),
+]
+RECIPE = "A recipe's name (`fieldwise describe` lists them) or a TOML file."
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecipeOptions:
     """A recipe, and what changes it."""
 
-    recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A recipe's name (`fieldwise recipes` lists them) or a TOML file.")
-    ]
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help=RECIPE)]
     settings: Settings = None
-    protocol: Protocol = None
 
-    def check(self, device: str | None = None) -> None:
-        """Check the recipe, but for its model's settings, without PyTorch; arguments and errors as for `load`."""
+    @property
+    def protocol(self) -> str | None:
+        """The protocol that the settings name."""
+        named = [one.partition("=")[2].strip("\"' ") for one in self.settings or () if _names_protocol(one)]
+        return named[-1] if named else None
+
+    def check(self) -> None:
+        """Check the recipe, but for its model's settings, without PyTorch; errors as for `load`."""
         from fieldwise.runs.recipe import check_recipe
 
-        check_recipe(self.recipe, self._settings(device), protocol=self.protocol)
+        check_recipe(self.recipe, self._overrides, protocol=self.protocol)
 
-    def load(self, device: str | None = None) -> "Recipe":
-        """The recipe, with the device of --device if it is given. PyTorch is loaded only if all else is valid.
+    def load(self) -> "Recipe":
+        """The recipe. PyTorch is loaded only if all else is valid.
 
         Errors:
             ConfigError, SchemaError: as `load_recipe` raises.
         """
         from fieldwise.runs.recipe import load_recipe
 
-        return load_recipe(self.recipe, self._settings(device), protocol=self.protocol)
+        return load_recipe(self.recipe, self._overrides, protocol=self.protocol)
 
-    def _settings(self, device: str | None) -> list[str]:
-        return [*(self.settings or []), *([] if device is None else [f"training.device={json.dumps(device)}"])]
+    @property
+    def _overrides(self) -> list[str]:
+        return [one for one in self.settings or () if not _names_protocol(one)]
 
     @property
     def words(self) -> list[str]:
         """The options that were given, as typed on the command line."""
-        given = [] if self.protocol is None else ["--protocol", self.protocol]
-        return [*(word for setting in self.settings or () for word in ("--set", setting)), *given]
+        return [word for setting in self.settings or () for word in ("--set", setting)]
 
 
-def reading_words(separator: str | None, encoding: str, columns: "Sequence[str] | None" = None) -> list[str]:
-    """The options for reading a text file that differ from their defaults, as typed on the command line."""
-    given = {} if separator is None else {"separator": separator.replace("\t", r"\t")}
-    given |= {} if encoding == "utf-8" else {"encoding": encoding}
-    given |= {} if columns is None else {"columns": ",".join(columns)}
-    return [word for key, value in given.items() for word in ("--read", f"{key}={value}")]
+@dataclass(frozen=True, kw_only=True)
+class OptionalRecipe(RecipeOptions):
+    """A recipe, and what changes it; commands without one list what there is."""
+
+    recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", show_default=False, help=RECIPE)] = ""
+
+
+def _names_protocol(setting: str) -> bool:
+    return setting.partition("=")[0].strip() == "protocol"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,10 +368,50 @@ def naming_positive() -> "Iterator[None]":
         raise SchemaError(str(e).replace("ones as positive", "ones with --positive")) from None
 
 
-def command_again() -> list[str]:
-    """The command line of this command, for another process that runs it.
+def check_device(*devices: str, what: str = "--device") -> None:
+    """Check before any work that devices exist, and say which one `auto` is here.
 
-    Like this process, it imports nothing from the working directory, unless `python -m fieldwise` was called.
+    Args:
+        devices: their names.
+        what: what errors call the setting.
+
+    Errors:
+        ConfigError: one does not.
     """
-    safe = [] if sys.path[:1] == [os.getcwd()] else ["-P"]
-    return [sys.executable, *safe, "-m", "fieldwise", *GIVEN]
+    from fieldwise.ops.devices import auto_words, open_device
+
+    for device in devices:
+        open_device(device, what)
+    if "auto" in devices:
+        say(auto_words())
+
+
+def load_bundle(folder: Path, device: str) -> "Bundle":
+    """A bundle, on the device that --device names.
+
+    Errors:
+        ConfigError: there is no such device.
+    """
+    from fieldwise.bundle.bundle import Bundle
+
+    check_device(device)
+    return Bundle.load(folder, device=device)
+
+
+def rows_of_bundle(
+    bundle: "Bundle", folder: Path, parts: "Sequence[Literal['valid', 'test']]", instead: str
+) -> "tuple[Prepared, list[pl.DataFrame]]":
+    """The prepared data of a bundle's recipe, and the raw rows of some parts.
+
+    Errors:
+        BundleError, DataError: as `recipe_of` and `rows_of_run` raise; they end with `instead`.
+    """
+    from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.identity import UNCHECKED, recipe_of, rows_of_run
+
+    recipe = recipe_of(bundle, folder, instead)
+    prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for())
+    found = [rows_of_run(bundle, recipe, prepared, part, instead) for part in parts]
+    if not found[0][1]:
+        say(UNCHECKED.format({"valid": "validation"}.get(parts[0], parts[0])))
+    return prepared, [frame for frame, _ in found]

@@ -1,6 +1,5 @@
 """`fieldwise train`."""
 
-import dataclasses
 import os
 import time
 import warnings
@@ -12,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.devices import Device, check_device
-from fieldwise.cli.next import suggest, suggest_report
 from fieldwise.cli.options import (
-    MAX_SEED,
+    DEVICE,
     AsJson,
     Overwrite,
     Quiet,
@@ -24,22 +21,33 @@ from fieldwise.cli.options import (
     Tracker,
     cache_for,
     callbacks_for,
+    check_device,
     data_folder,
-    reading_words,
     reports_for,
 )
 from fieldwise.cli.processes import EngineName, launch_processes, train_on_ray
-from fieldwise.cli.show import console, print_json, row_counts, say, say_cautions, show_metrics
-from fieldwise.errors import ConfigError
+from fieldwise.cli.show import (
+    console,
+    print_json,
+    reading_words,
+    row_counts,
+    say,
+    say_cautions,
+    show_metrics,
+    suggest,
+    suggest_report,
+)
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
 
 if TYPE_CHECKING:
+    from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.distributed.process_group import ProcessGroup
     from fieldwise.runs.pipeline import TrainingResult
     from fieldwise.runs.recipe import Recipe
     from fieldwise.training.checkpoint import Unfinished
 
-__all__ = ["TrainOptions", "below_baseline", "run"]
+__all__ = ["TrainOptions", "below_baseline", "check_out", "run", "save_or_keep"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,26 +55,17 @@ class TrainOptions:
     """Options of `fieldwise train`."""
 
     recipe: RecipeOptions
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=MAX_SEED, help="Seed of the split, negatives, weights and row order.")
-    ] = None
     out: Annotated[Path | None, typer.Option(help="Folder for the bundle. Default: runs/RECIPE-seedN.")] = None
     overwrite: Overwrite = False
     json: AsJson = False
     quiet: Quiet = False
     tracker: Tracker = None
     progress: Shown = "text"
-    device: Device = None
     processes: Annotated[
         int | None,
         typer.Option(min=1, help="Processes on this machine that share the training; torchrun starts them on several."),
     ] = None
     engine: EngineName = "local"
-
-    def load(self) -> "Recipe":
-        """The recipe, with the seed and the device from the options."""
-        recipe = self.recipe.load(self.device)
-        return recipe if self.seed is None else dataclasses.replace(recipe, seed=self.seed)
 
     def folder(self, recipe: "Recipe") -> Path:
         """The folder for the bundle."""
@@ -76,13 +75,14 @@ class TrainOptions:
 
 
 def run(options: TrainOptions) -> None:
-    """Train a recipe, evaluate it on its test rows and save a bundle.
+    """Train a recipe, evaluate it, and save a bundle.
 
-    Ctrl-C keeps the best model so far. After Ctrl-C or a kill the same command resumes from the last checkpoint.
+    It is evaluated on its test rows. Ctrl-C keeps the best model so far. After Ctrl-C or a kill the same command
+    resumes from the last checkpoint.
     """
-    options.recipe.check(options.device)  # before PyTorch is loaded
+    options.recipe.check()  # before PyTorch is loaded
     if options.engine == "ray" and "FIELDWISE_RAY_WORKER" not in os.environ:
-        recipe = options.load()
+        recipe = options.recipe.load()
         out = options.folder(recipe).absolute()
         out.parent.mkdir(parents=True, exist_ok=True)
         train_on_ray(options.processes, gpus=recipe.training.device.startswith("cuda"), folder=out.parent)
@@ -92,8 +92,8 @@ def run(options: TrainOptions) -> None:
     from fieldwise.distributed.process_group import process_group
 
     with process_group() as group:
-        recipe = options.load()
-        check_device(options.device, recipe.training.device)
+        recipe = options.recipe.load()
+        check_device(recipe.training.device, what=DEVICE)
         if group is None or group.rank == 0:
             _run_here(options, recipe, group)
         else:
@@ -118,7 +118,6 @@ def _share(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup") -> No
 def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | None") -> None:
     """Train in this process, which prints and writes, and in others, if there are any."""
     from fieldwise.bundle.files import MANIFEST, stopped_by
-    from fieldwise.cli.saving import check_out, save_or_keep
     from fieldwise.runs.default_settings import limit_reached
     from fieldwise.training.checkpoint import Unfinished
 
@@ -271,3 +270,37 @@ def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
         f"({STOPPED[done.history.stopped]}), {epoch}{preparing + training} s in total "
         f"({preparing} s to read and prepare, {training} s to train and evaluate). Bundle: {folder}"
     )
+
+
+def check_out(folder: Path) -> None:
+    """Check, before any work, that a bundle can be saved to a folder.
+
+    Errors: BundleError: `folder` is a file, or holds files but no bundle. DataError: it is not writable, or the
+    disk is full.
+    """
+    from fieldwise.bundle.files import BUNDLE
+    from fieldwise.storage.files import check_folder
+
+    BUNDLE.check_folder(folder)
+    check_folder(folder)
+
+
+def save_or_keep(bundle: "Bundle", folder: Path) -> tuple[Path, DataError | None]:
+    """Save a bundle; if its folder cannot be written after all, save it elsewhere.
+
+    Returns:
+        Where the bundle is, and the error to end with if that is not `folder`.
+
+    Errors:
+        FieldwiseError, OSError: from saving, if no other place was writable either.
+    """
+    from fieldwise.storage.files import keep_elsewhere
+
+    try:
+        bundle.save(folder)
+    except (FieldwiseError, OSError) as error:
+        kept = keep_elsewhere(bundle.save)
+        if kept is None:
+            raise
+        return kept, DataError(f"{error}. The trained bundle was saved in {kept}: move it from there")
+    return folder, None
