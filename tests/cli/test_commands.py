@@ -73,7 +73,7 @@ def test_the_commands_and_their_options_are_these():
 
 def test_a_removed_command_or_option_is_answered_with_what_to_use_instead(fieldwise):
     for words, instead in {
-        "calibrate b --method platt": "`fieldwise calibrate` was removed: `fieldwise evaluate BUNDLE --calibrate METHOD`",
+        "calibrate b --method platt": "`fieldwise calibrate` was removed: `fieldwise evaluate BUNDLE --calib",
         "data infer log.csv": "`fieldwise data` was removed: `fieldwise fetch` lists",
         "train r --protocol time": "--protocol was removed; leave it out: --set protocol=NAME",
         "tune r --device cuda": "--device was removed; leave it out: --set training.device=NAME",
