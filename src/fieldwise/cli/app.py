@@ -8,6 +8,7 @@ whose type is a dataclass stands for the options that are the dataclass's fields
 import dataclasses
 import inspect
 import logging
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -34,6 +35,7 @@ from fieldwise.cli import (
 )
 from fieldwise.cli.processes import check_started
 from fieldwise.cli.show import IMPORTS
+from fieldwise.errors import FieldwiseError
 from fieldwise.version import __version__
 
 __all__ = ["app", "as_command"]
@@ -75,6 +77,10 @@ PANELS = {
     "Machine": ("device", "precision", "processes", "workers", "engine"),
 }
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+ARGUMENTS = (  # by option, an argument's name in errors of the package, and what the command line calls it
+    ("read", r"(?<!--read )\b(?=(separator|encoding|columns)=)", "--read "),
+    ("positive", "ones as positive", "ones with --positive"),
+)
 UNLISTED = ("install_completion", "show_completion")  # options that work and take no line of the help
 
 
@@ -99,7 +105,13 @@ def as_command(run: Callable[..., None]) -> Callable[..., None]:
 
     def command(**given: Any) -> None:
         _set_logging(given.get("verbose", 0), quiet=given.get("quiet", False))
-        _called(run, given)
+        try:
+            _called(run, given)
+        except FieldwiseError as e:
+            said = str(e)
+            for _, pattern, spoken in (one for one in ARGUMENTS if one[0] in given):
+                said = re.sub(pattern, spoken, said)
+            raise e if said == str(e) else type(e)(said) from None
 
     verbose = inspect.Parameter("verbose", inspect.Parameter.KEYWORD_ONLY, default=0, annotation=Verbose)
     parameters = [*_parameters(run), verbose]

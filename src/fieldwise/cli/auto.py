@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fieldwise.automatic.settings import AutoSettings
-from fieldwise.cli.options import (
-    AsJson,
-    BundleDevice,
-    Label,
-    Overwrite,
-    Positive,
-    Quiet,
-    Reading,
-    Seed,
-    check_device,
-    naming_positive,
-)
+from fieldwise.cli.options import AsJson, BundleDevice, Label, Overwrite, Positive, Quiet, Reading, Seed, check_device
 from fieldwise.cli.show import console, print_json, print_table, say, suggest
 from fieldwise.errors import ConfigError
 
@@ -88,8 +77,7 @@ def run(options: AutoOptions) -> None:
     reading = options.reading.arguments
     names = reading.pop("columns")
     data = DataSettings(path=str(options.table), columns=None if names is None else tuple(names), **reading)
-    with naming_positive():
-        result = run_auto(data, settings, (lambda _: None) if options.quiet else say)
+    result = run_auto(data, settings, (lambda _: None) if options.quiet else say)
     if options.json:
         print_json(result.to_plain(), default=str)
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fieldwise.cli.options import Label, Overwrite, Positive, Reading, naming_positive
+from fieldwise.cli.options import Label, Overwrite, Positive, Reading
 from fieldwise.cli.show import command, say, suggest
 from fieldwise.config import to_plain
 from fieldwise.errors import ConfigError
@@ -121,7 +121,6 @@ def _print_schema(options: InitOptions) -> None:
     suggest("write it as schema.toml, with a recipe", "init", options.table, *given, *options.reading.options())
 
 
-@naming_positive()
 def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     """The inferred schema; on a terminal the user is asked for a label and ids that are in doubt."""
     from fieldwise.data.infer.schema import infer_schema

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,10 +11,10 @@ import typer
 
 from fieldwise.cli.show import reading_words, say
 from fieldwise.config import nearest
-from fieldwise.errors import ConfigError, SchemaError
+from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import polars as pl
 
@@ -51,7 +51,6 @@ __all__ = [
     "check_device",
     "data_folder",
     "load_bundle",
-    "naming_positive",
     "one_of",
     "reports_for",
     "rows_of_bundle",
@@ -357,15 +356,6 @@ def data_folder(name: str | None = None) -> Path:
         if name in PUBLIC_SETS:
             raise ConfigError(f"the data folder must exist: {named} does not; check FIELDWISE_DATA")
     return Path(named)
-
-
-@contextmanager
-def naming_positive() -> "Iterator[None]":
-    """Errors about a label name the option, where Python's names the argument."""
-    try:
-        yield
-    except SchemaError as e:
-        raise SchemaError(str(e).replace("ones as positive", "ones with --positive")) from None
 
 
 def check_device(*devices: str, what: str = "--device") -> None:
