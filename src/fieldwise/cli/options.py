@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.prepared import Prepared
-    from fieldwise.data.read.chunked_table import Sample
     from fieldwise.data.read.delimited import TextFormat
     from fieldwise.data.reports import Reports
     from fieldwise.runs.fits import RunContext
@@ -149,17 +148,13 @@ class RecipeOptions:
         return named[-1] if named else None
 
     def check(self) -> None:
-        """Check the recipe, but for its model's settings, without PyTorch; errors as for `load`."""
+        """Check the recipe, but for its model's settings, without PyTorch."""
         from fieldwise.runs.recipe import check_recipe
 
         check_recipe(self.recipe, self._overrides, protocol=self.protocol)
 
     def load(self) -> "Recipe":
-        """The recipe. PyTorch is loaded only if all else is valid.
-
-        Errors:
-            ConfigError, SchemaError: as `load_recipe` raises.
-        """
+        """The recipe. PyTorch is loaded only if all else is valid."""
         from fieldwise.runs.recipe import load_recipe
 
         return load_recipe(self.recipe, self._overrides, protocol=self.protocol)
@@ -187,11 +182,7 @@ def _names_protocol(setting: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The option `--read`: how text files are read.
-
-    Errors:
-        ConfigError: an unknown key, or an empty column name.
-    """
+    """The option `--read`: how text files are read."""
 
     read: Annotated[
         list[str] | None,
@@ -220,10 +211,8 @@ class Reading:
         if found["columns"] is not None:
             names = [name.strip() for name in found["columns"].split(",")]
             if "" in names:
-                raise ConfigError(
-                    f"--read columns=... must name every column of the file, separated by commas, found "
-                    f"{found['columns']!r}"
-                )
+                rule = "--read columns=... must name every column of the file, separated by commas"
+                raise ConfigError(f"{rule}, found {found['columns']!r}")
             found["columns"] = names
         return found
 
@@ -235,43 +224,15 @@ class Reading:
         return TextFormat(**self.arguments)
 
     def check_used(self, option: str, value: object) -> None:
-        """Check that there is a file to read as `--read` says.
-
-        Errors:
-            ConfigError: `--read` is given, but not the option of the file.
-        """
+        """Check that there is a file to read as `--read` says; else raise a ConfigError."""
         if self.read and value is None:
             raise ConfigError(f"--read applies to {option}, which is not given")
 
-    def found_separator(self, path: Path) -> str | None:
-        """The delimiter that is detected in a text file, or in the first of several, if it is another than a comma."""
-        from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
-
-        file, text = find_files(path)[0], self.text
-        if text.separator or kind_of(file) != "delimited text" or suffix_of(file)[0] in (".tsv", ".tab"):
-            return None
-        found = text.separator_of(file)
-        return None if found == "," else found
-
     def table(self, path: Path | str) -> "pl.DataFrame":
-        """The table of a file; one that takes more than a sixth of the available memory is mapped from scratch files.
-
-        Errors:
-            DataError: as `as_table` raises.
-        """
+        """The table of a file, mapped from scratch files if it takes more than a sixth of the available memory."""
         from fieldwise.data.read.tables import whole_table
 
         return whole_table(path, self.text)
-
-    def sample(self, path: Path) -> "Sample":
-        """All rows of a table of usual size, else a random sample of them.
-
-        Errors:
-            DataError: as `sample_table` raises.
-        """
-        from fieldwise.data.read.chunked_table import sample_table
-
-        return sample_table(path, self.text)
 
     def lines(self, path: Path | None) -> AbstractContextManager[None]:
         """A context in which errors about a row of a text file name its line; it has no effect without a file."""
@@ -284,15 +245,6 @@ class Reading:
     def options(self) -> list[str]:
         """The options that differ from their defaults, as typed on the command line."""
         return reading_words(**self.arguments)
-
-    def say_sample(self, sample: "Sample") -> None:
-        """Say which rows of a table were looked at, if not all, or which of all are copies of others."""
-        from fieldwise.data.prepare.row_fingerprints import copies_sentence
-
-        if sample.told:
-            say(f"inferred from {sample.told}")
-        elif copies := copies_sentence(sample.frame):
-            say(copies)
 
 
 def cache_for(quiet: bool = False) -> "Cache | None":
@@ -312,11 +264,7 @@ def reports_for(shown: str, *, quiet: bool = False) -> "AbstractContextManager[R
 
 
 def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[Callback]"]:
-    """What makes the callbacks of a training from its title: its progress display, and a tracker if one is named.
-
-    Errors:
-        ConfigError, MissingExtraError: there is no such tracker, or its library is missing.
-    """
+    """What makes the callbacks of a training from its title: its progress display, and a tracker if one is named."""
     from fieldwise.training.progress import progress_for
     from fieldwise.training.trackers import check_tracker
 
@@ -325,28 +273,15 @@ def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[
 
 
 def run_context(data_dir: Path, tracker: str | None, *, quiet: bool) -> "RunContext":
-    """Where stored runs read their data, and how they are shown.
-
-    Errors:
-        ConfigError, MissingExtraError: as `callbacks_for` raises.
-    """
+    """Where stored runs read their data, and how they are shown."""
     from fieldwise.runs.fits import RunContext
 
-    note = (lambda _: None) if quiet else say
-    return RunContext(
-        data_dir=data_dir, cache=cache_for(quiet), note=note, callbacks=callbacks_for(tracker, quiet=quiet)
-    )
+    note, callbacks = (lambda _: None) if quiet else say, callbacks_for(tracker, quiet=quiet)
+    return RunContext(data_dir=data_dir, cache=cache_for(quiet), note=note, callbacks=callbacks)
 
 
 def data_folder(name: str | None = None) -> Path:
-    """The folder of public data sets: FIELDWISE_DATA, else one in the user's cache folder.
-
-    Args:
-        name: a data set that is to be read from it.
-
-    Errors:
-        ConfigError: `name` is a public set, and the folder that FIELDWISE_DATA names does not exist.
-    """
+    """The folder of public data sets: FIELDWISE_DATA, which must exist if the set `name` is read, else a usual one."""
     if not (named := os.environ.get("FIELDWISE_DATA")):
         cache = os.environ.get("XDG_CACHE_HOME")
         return (Path(cache) if cache else Path.home() / ".cache") / "fieldwise" / "data"
@@ -359,15 +294,7 @@ def data_folder(name: str | None = None) -> Path:
 
 
 def check_device(*devices: str, what: str = "--device") -> None:
-    """Check before any work that devices exist, and say which one `auto` is here.
-
-    Args:
-        devices: their names.
-        what: what errors call the setting.
-
-    Errors:
-        ConfigError: one does not.
-    """
+    """Check before any work that devices exist, and say which one `auto` is here; errors name `what`."""
     from fieldwise.ops.devices import auto_words, open_device
 
     for device in devices:
@@ -377,11 +304,7 @@ def check_device(*devices: str, what: str = "--device") -> None:
 
 
 def load_bundle(folder: Path, device: str) -> "Bundle":
-    """A bundle, on the device that --device names.
-
-    Errors:
-        ConfigError: there is no such device.
-    """
+    """A bundle, on the device that --device names."""
     from fieldwise.bundle.bundle import Bundle
 
     check_device(device)
@@ -391,11 +314,7 @@ def load_bundle(folder: Path, device: str) -> "Bundle":
 def rows_of_bundle(
     bundle: "Bundle", folder: Path, parts: "Sequence[Literal['valid', 'test']]", instead: str
 ) -> "tuple[Prepared, list[pl.DataFrame]]":
-    """The prepared data of a bundle's recipe, and the raw rows of some parts.
-
-    Errors:
-        BundleError, DataError: as `recipe_of` and `rows_of_run` raise; they end with `instead`.
-    """
+    """The prepared data of a bundle's recipe, and the raw rows of some parts; errors end with `instead`."""
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.identity import UNCHECKED, recipe_of, rows_of_run
 
