@@ -21,7 +21,7 @@ from fieldwise.cli.options import (
     data_folder,
     run_context,
 )
-from fieldwise.cli.ranking import WIDTH, RankingOptions, interval_text, p_text, show_rankings
+from fieldwise.cli.ranking import RankingOptions, interval_text, p_text, show_rankings
 from fieldwise.cli.show import console, print_json, print_table, say, suggest
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _show(
     """Print leaderboards, their rankings, what the intervals mean, and remarks."""
     from fieldwise.evaluation.remarks import remarks_on_means
 
-    screen, several = console(WIDTH), options.seeds > 1
+    screen, several = console(), options.seeds > 1
     for board, of_board in zip(boards, ranked, strict=True):
         mean = f"mean of {options.seeds} seed{'s' * several} [95 % interval]"
         screen.print(f"{board.title}: {board.rows:,} test rows, {mean}")
@@ -165,7 +165,7 @@ def _print_board(board: "Board", names: Mapping[str, str]) -> None:
         epoch = "-" if line.seconds_per_epoch is None else f"{line.seconds_per_epoch:.1f}"
         cost = [f"{line.parameters:,}", f"{line.epochs:.1f}", epoch]
         rows.append([names[line.recipe], *(interval_text(line.metrics[m]) for m in metrics), *against, *cost])
-    print_table(heads, rows, right=True, width=WIDTH)
+    print_table(heads, rows, right=True)
 
 
 @dataclass(frozen=True, kw_only=True)

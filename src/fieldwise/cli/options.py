@@ -57,6 +57,7 @@ __all__ = [
 ]
 
 DEVICE = "training.device"  # the setting of a recipe
+PROTOCOL = "protocol="  # what begins the setting that selects one
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 
 
@@ -144,7 +145,7 @@ class RecipeOptions:
     @property
     def protocol(self) -> str | None:
         """The protocol that the settings name."""
-        named = [one.partition("=")[2].strip("\"' ") for one in self.settings or () if _names_protocol(one)]
+        named = [one.removeprefix(PROTOCOL).strip("\"'") for one in self.settings or () if one.startswith(PROTOCOL)]
         return named[-1] if named else None
 
     def check(self) -> None:
@@ -161,7 +162,7 @@ class RecipeOptions:
 
     @property
     def _overrides(self) -> list[str]:
-        return [one for one in self.settings or () if not _names_protocol(one)]
+        return [one for one in self.settings or () if not one.startswith(PROTOCOL)]
 
     @property
     def words(self) -> list[str]:
@@ -174,10 +175,6 @@ class OptionalRecipe(RecipeOptions):
     """A recipe, and what changes it; commands without one list what there is."""
 
     recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", show_default=False, help=RECIPE)] = ""
-
-
-def _names_protocol(setting: str) -> bool:
-    return setting.partition("=")[0].strip() == "protocol"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,7 +97,10 @@ def run_describe(*, recipe: OptionalRecipe, json: AsJson = False) -> None:
     Nothing is trained. Without RECIPE the names of the package's recipes are listed.
     """
     if not recipe.recipe:
-        _list_recipes()
+        from fieldwise.runs.recipe import recipe_names
+
+        print(*recipe_names(), sep="\n")
+        suggest("see what a recipe trains", "describe", "simulated/afm")
         return
     loaded = recipe.load()
     from fieldwise.config import to_plain
@@ -140,13 +143,6 @@ def run_describe(*, recipe: OptionalRecipe, json: AsJson = False) -> None:
     if peak is not None:
         out.print(f"peak memory of reading or preparing the rows, mapped files included: {peak:,.0f} MiB")
     suggest("train it", "train", recipe.recipe, *recipe.words)
-
-
-def _list_recipes() -> None:
-    from fieldwise.runs.recipe import recipe_names
-
-    print(*recipe_names(), sep="\n")
-    suggest("see what a recipe trains", "describe", "simulated/afm")
 
 
 def _show(facts: dict[str, Any], choices: "Sequence[Chosen]") -> None:

@@ -1,7 +1,6 @@
 """`fieldwise quickstart`: train models on one log, compare them, recommend ten films, serve."""
 
 import dataclasses
-import socket
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -78,9 +77,6 @@ def run(
     if not serve:
         suggest("start a web page with recommendations and explanations for each user", *words)
         return
-    if not port:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
     words += ["--port", port]
     suggest("start the page again later", *words)
     from fieldwise.cli.app import app

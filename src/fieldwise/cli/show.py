@@ -49,6 +49,7 @@ __all__ = [
 GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start
 IMPORTS: list[str] = []  # modules given with `--import`; suggested commands repeat the option
 MIB = 2**20
+WIDTH = 1000  # of figures: a terminal wraps long lines, which is better than truncated ones
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 PARTS = ("valid", "test")
 COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
@@ -64,11 +65,7 @@ def visible(text: str) -> str:
 
 
 def console(width: int | None = None) -> "Console":
-    """A console of Rich on standard output that prints texts as `visible` has them, and brackets as they are.
-
-    Args:
-        width: of its lines; the terminal's if omitted, or 120 where there is none.
-    """
+    """A console of Rich on standard output that prints texts as `visible` has them, and brackets as they are."""
     from rich.console import Console
     from rich.text import Text
 
@@ -81,22 +78,9 @@ def console(width: int | None = None) -> "Console":
 
 
 def print_table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    title: str | None = None,
-    right: bool = False,
-    width: int | None = None,
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None, right: bool = False
 ) -> None:
-    """Print a table without a frame.
-
-    Args:
-        heads: names of the columns.
-        rows: texts of the cells.
-        title: printed above it.
-        right: whether all columns but the first are aligned to the right, and never broken into lines.
-        width: as of `console`.
-    """
+    """Print a table without a frame; `right` aligns all columns but the first, and keeps long lines whole."""
     from rich.table import Table
 
     table = Table(*heads, title=title, title_justify="left", box=None)
@@ -104,7 +88,7 @@ def print_table(
         column.justify, column.no_wrap = "right", True
     for row in rows:
         table.add_row(*row)
-    console(width).print(table)
+    console(WIDTH if right else None).print(table)
 
 
 def drawn_rows(frame: "pl.DataFrame", rows: int, what: str) -> "pl.DataFrame":
