@@ -206,7 +206,7 @@ def test_unfit_separators_and_encodings(fieldwise, done, bundle, log, tmp_path):
     for option in (("--read", "separator=||"), ("--read", "separator=ä"), ("--read", "encoding=utf-99")):
         refused(fieldwise("evaluate", bundle, "--data", "new.csv", *option), repr(option[1].partition("=")[2]))
     log.write_csv(tmp_path / "new.tsv", separator=";")
-    refused(fieldwise("evaluate", bundle, "--data", "new.tsv"), "separator=';'")
+    refused(fieldwise("evaluate", bundle, "--data", "new.tsv"), "--read separator=';'")
     log.write_csv(tmp_path / "new.csv", separator="\t")
     done("evaluate", bundle, "--data", "new.csv", "--read", r"separator=\t")
     (tmp_path / "new.csv").write_bytes("user,click\nü,1\n".encode("cp1252"))

@@ -99,8 +99,11 @@ def test_help_of_every_command(fieldwise):
     assert fieldwise("train", "-h") == fieldwise("train", "--help")
 
 
-def test_help_has_headings(fieldwise):
+def test_help_has_headings_and_fits_on_a_screen(fieldwise, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = fieldwise("--help")
+    assert 24 <= len(out.strip().splitlines()) <= 40
+    assert "…" not in out
     headings = ["Start here", "The loop", "Operations"]
     places = [out.index(f" {heading} ─") for heading in headings]
     assert places == sorted(places)

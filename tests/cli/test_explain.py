@@ -37,8 +37,8 @@ def test_a_row_to_read(fieldwise, bundle, table):
     assert re.fullmatch(r"click: [\d.]+ %(, (more|less) than usual)?, mainly because .+", first)
     assert second.startswith("probability 0.")
     assert "(exact terms)" in out
-    assert "pairs, the first 10 of 6" in out
-    assert out.count(" × ") == 4  # two pairs, by names and by values
+    assert "pairs, the first 6 of 6" in out
+    assert out.count(" × ") == 12  # six pairs, by names and by values
 
 
 def test_directions_of_cheap_and_dear(fieldwise, done, bundle, log, table):

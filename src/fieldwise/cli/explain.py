@@ -214,7 +214,7 @@ def _print_row(plain: dict[str, Any], found: "Explanation", top: int) -> None:
             ]
             for p in plain["pairs"][:top]
         ]
-        title = f"\npairs, the first {top} of {len(plain['pairs'])}"
+        title = f"\npairs, the first {len(rows)} of {len(plain['pairs'])}"
         print_table(["pair", "values", "contribution", *parts], rows, title=title)
     if "attention" in plain:
         _print_attention(plain["attention"], found.subject.fields, top)
