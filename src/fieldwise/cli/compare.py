@@ -10,11 +10,11 @@ import typer
 
 from fieldwise.cli.options import (
     DEVICE,
-    MAX_SEED,
     AsJson,
     Overwrite,
     Quiet,
     RecipeOptions,
+    Seed,
     Settings,
     Tracker,
     check_device,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fieldwise.runs.records import RunRecord
     from fieldwise.runs.tune import Tuned
 
-__all__ = ["CompareOptions", "TuneOptions", "run", "run_tune"]
+__all__ = ["CompareOptions", "run", "run_tune"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +72,9 @@ def run(options: CompareOptions) -> None:
     for recipe in recipes:
         folder = data_folder(recipe.data.name)
     try:
-        runs = recorded_runs(
-            recipes,
-            range(options.seeds),
-            store=Store(options.store),
-            context=run_context(folder, options.tracker, quiet=options.quiet),
-            again=options.overwrite,
-            ranking=ranking,
-        )
+        context, store = run_context(folder, options.tracker, quiet=options.quiet), Store(options.store)
+        again, seeds = options.overwrite, range(options.seeds)
+        runs = recorded_runs(recipes, seeds, store=store, context=context, again=again, ranking=ranking)
     except KeyboardInterrupt:
         say(f"finished runs are kept in {options.store}: the same command resumes from there")
         raise
@@ -168,53 +163,40 @@ def _print_board(board: "Board", names: Mapping[str, str]) -> None:
     print_table(heads, rows, right=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TuneOptions:
-    """Options of `fieldwise tune`."""
-
-    recipe: RecipeOptions
-    trials: Annotated[int, typer.Option(min=1, help="Total trials of the study, including those of earlier calls.")] = (
-        30
-    )
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the search.")] = 0
+def run_tune(
+    *,
+    recipe: RecipeOptions,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Total trials of the study, including those of earlier calls.")
+    ] = 30,
+    seed: Seed = 0,
     seeds: Annotated[
         int, typer.Option(min=1, help="Number of seeds with which the best settings are evaluated on the test rows.")
-    ] = 3
-    store: Annotated[Path, typer.Option(help="Folder of studies. Several processes may share it.")] = Path("runs/tune")
-    json: AsJson = False
-    quiet: Quiet = False
-    tracker: Tracker = None
-
-
-def run_tune(options: TuneOptions) -> None:
+    ] = 3,
+    store: Annotated[Path, typer.Option(help="Folder of studies. Several processes may share it.")] = Path("runs/tune"),
+    json: AsJson = False,
+    quiet: Quiet = False,
+    tracker: Tracker = None,
+) -> None:
     """Search for better settings on the validation rows.
 
-    The test rows are evaluated once, at the end. Ctrl-C keeps the finished trials, and the same command resumes.
-    The recipe's table `search` defines the search space.
+    The test rows are evaluated once, at the end. Ctrl-C keeps the finished trials, and the same command resumes. The
+    recipe's table `search` defines the search space.
     """
-    recipe = options.recipe.load()
+    loaded = recipe.load()
     from fieldwise.config import to_plain
     from fieldwise.runs.tune import tune
 
-    check_device(recipe.training.device, what=DEVICE)
-    found = tune(
-        recipe,
-        trials=options.trials,
-        store=options.store,
-        context=run_context(data_folder(recipe.data.name), options.tracker, quiet=options.quiet),
-        seed=options.seed,
-        final_seeds=options.seeds,
-    )
-    if options.json:
-        plain = {f.name: getattr(found, f.name) for f in fields(found)}
-        runs = [
-            {"folder": str(run.folder), "seed": run["seed"], "test": dict(run["test"])} for run in plain.pop("runs")
-        ]
-        plain |= {"study": str(found.study), "recipe_file": str(found.recipe_file)}
-        print_json({**{name: to_plain(value) for name, value in plain.items() if name != "recipe"}, "runs": runs})
+    check_device(loaded.training.device, what=DEVICE)
+    context = run_context(data_folder(loaded.data.name), tracker, quiet=quiet)
+    found = tune(loaded, trials=trials, store=store, context=context, seed=seed, final_seeds=seeds)
+    if json:
+        plain = {f.name: to_plain(getattr(found, f.name)) for f in fields(found) if f.name not in ("recipe", "runs")}
+        runs = [{"folder": str(run.folder), "seed": run["seed"], "test": dict(run["test"])} for run in found.runs]
+        print_json({**plain, "study": str(found.study), "recipe_file": str(found.recipe_file), "runs": runs})
         return
-    _show_tuned(found, recipe)
-    if not options.quiet:
+    _show_tuned(found, loaded)
+    if not quiet:
         suggest("train a bundle with the best settings", "train", found.recipe_file)
 
 

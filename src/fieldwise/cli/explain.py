@@ -18,6 +18,7 @@ from fieldwise.cli.options import (
     load_bundle,
 )
 from fieldwise.cli.show import console, drawn_rows, print_json, print_table, say, suggest, suggest_report
+from fieldwise.cli.train import save_or_keep
 from fieldwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def run_report(
     """
     from fieldwise.bundle.files import MANIFEST
     from fieldwise.report import ReportSettings, report
-    from fieldwise.storage.files import check_file, keep_elsewhere, write_atomically
+    from fieldwise.storage.files import check_file, write_atomically
 
     if out.is_dir():
         raise ConfigError(f"--out must be a file, but {out} is a folder: give {out / 'report.html'}")
@@ -148,13 +149,9 @@ def run_report(
     settings = ReportSettings(slices=tuple(slices or ()), rows=rows, device=device)
     cache = cache_for(quiet)
     page = report(runs, settings, data_dir=data_folder(), cache=cache).encode()
-    try:
-        write_atomically(out, page)
-    except DataError as e:
-        kept = keep_elsewhere(lambda folder: write_atomically(folder / out.name, page))
-        raise (
-            e if kept is None else DataError(f"{e}. The report was saved as {kept / out.name}: move it from there")
-        ) from e
+    _, unsaved = save_or_keep(lambda folder: write_atomically(folder / out.name, page), out.parent, "The report")
+    if unsaved is not None:
+        raise unsaved
     if not quiet:
         say(f"report written to {out} ({len(page) / 1024:,.0f} KiB)")
         bundles = [run for run in runs if (run / MANIFEST).is_file()]

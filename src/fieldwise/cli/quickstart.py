@@ -108,7 +108,7 @@ def _train(data: str, out: Path, seed: int, *, quiet: bool) -> list[object]:
         same = (recipe.schema, recipe.split, recipe.rows_seed) == (first.schema, first.split, first.rows_seed)
         rows = prepared if same else prepare_recipe(recipe, Path(), frame)
         done = train_recipe(recipe, rows, [progress_for(recipe.name, quiet=quiet)])
-        _, unsaved = save_or_keep(done.bundle, folders[recipe.name])
+        _, unsaved = save_or_keep(done.bundle.save, folders[recipe.name], "The trained bundle")
         if unsaved is not None:
             raise unsaved
         runs.append(done)

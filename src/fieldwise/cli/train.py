@@ -3,7 +3,7 @@
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,6 @@ from fieldwise.cli.show import (
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 
 if TYPE_CHECKING:
-    from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.distributed.process_group import ProcessGroup
     from fieldwise.runs.pipeline import TrainingResult
@@ -132,7 +131,7 @@ def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | No
         )
     with unfinished.claimed():
         done, prepared, preparing = _trained(options, recipe, unfinished, group)
-        folder, unsaved = save_or_keep(done.bundle, folder)
+        folder, unsaved = save_or_keep(done.bundle.save, folder, "The trained bundle")
         if interrupted := done.history.stopped == "interrupted":
             best = f"the best model so far (after epoch {done.history.best.epoch:.4g})"
             more = "; the same command resumes it" if unfinished.exists() else ""
@@ -273,11 +272,7 @@ def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
 
 
 def check_out(folder: Path) -> None:
-    """Check, before any work, that a bundle can be saved to a folder.
-
-    Errors: BundleError: `folder` is a file, or holds files but no bundle. DataError: it is not writable, or the
-    disk is full.
-    """
+    """Check, before any work, that a bundle can be saved to a folder; else raise a BundleError or DataError."""
     from fieldwise.bundle.files import BUNDLE
     from fieldwise.storage.files import check_folder
 
@@ -285,11 +280,11 @@ def check_out(folder: Path) -> None:
     check_folder(folder)
 
 
-def save_or_keep(bundle: "Bundle", folder: Path) -> tuple[Path, DataError | None]:
-    """Save a bundle; if its folder cannot be written after all, save it elsewhere.
+def save_or_keep(save: Callable[[Path], object], folder: Path, what: str) -> tuple[Path, DataError | None]:
+    """Save something to a folder, or elsewhere if that folder cannot be written after all.
 
     Returns:
-        Where the bundle is, and the error to end with if that is not `folder`.
+        The folder that has it, and the error to end with if it is another.
 
     Errors:
         FieldwiseError, OSError: from saving, if no other place was writable either.
@@ -297,10 +292,10 @@ def save_or_keep(bundle: "Bundle", folder: Path) -> tuple[Path, DataError | None
     from fieldwise.storage.files import keep_elsewhere
 
     try:
-        bundle.save(folder)
+        save(folder)
     except (FieldwiseError, OSError) as error:
-        kept = keep_elsewhere(bundle.save)
+        kept = keep_elsewhere(save)
         if kept is None:
             raise
-        return kept, DataError(f"{error}. The trained bundle was saved in {kept}: move it from there")
+        return kept, DataError(f"{error}. {what} was saved in {kept}: move it from there")
     return folder, None
