@@ -32,7 +32,7 @@ def prepare(folder: Path) -> None:
     """Simulate the log, train the model and write its report, where they are missing."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "log.parquet").exists():
-        fieldwise("data", "simulate", "--out", folder / "log.parquet")
+        fieldwise("simulate", "--out", folder / "log.parquet")
     if not (folder / "bundle").exists():
         fieldwise("train", MODEL, "--out", folder / "bundle", "--quiet")
     if not (folder / "report.html").exists():

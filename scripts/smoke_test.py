@@ -43,7 +43,7 @@ def main() -> None:
         command("predict", str(Path(folder) / "bundle"), "--data", str(Path(folder) / "rows.csv"), "--out", scores)
         lines = Path(scores).read_text("utf-8").splitlines()
         assert len(lines) == 401, f"400 scores were expected, found {len(lines) - 1}"
-    assert "simulated/autoint" in command("recipes")
+    assert "simulated/autoint" in command("describe")
     print(command("doctor"))
     print(f"fieldwise {fieldwise.__version__} at {installed.parent}: works")
 

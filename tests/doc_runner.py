@@ -32,6 +32,7 @@ from forked import Command
 
 from fieldwise.cli import run
 from fieldwise.cli.app import app
+from fieldwise.cli.options import RecipeOptions
 from fieldwise.runs.recipe import SECTIONS, Recipe, load_recipe, recipe_names
 from fieldwise.schema import Schema
 from fieldwise.training.fit import Training
@@ -41,12 +42,12 @@ LOG = {"rows": 4000, "users": 320, "items": 320}
 SMALL_LOG = [word for name, count in LOG.items() for word in ("--set", f"data.{name}={count}")]
 SMALLER = {
     "auto": ["--minutes", "0.1"],
-    "data simulate": [word for name, count in LOG.items() for word in (f"--{name}", str(count))],
+    "simulate": [word for name, count in LOG.items() for word in (f"--{name}", str(count))],
     "train": ["--set", "training.epochs=1"],
     "compare": ["--seeds", "1", "--set", "training.epochs=1"],
     "tune": ["--trials", "2", "--seeds", "1", "--set", "training.epochs=1"],
     "explain": ["--rows", "20"],
-    "evaluate-cascade": ["--rows", "5"],
+    "evaluate --prerank": ["--rows", "5"],
 }
 LONG = {"export", "report"}
 RECIPES_TAKEN = {"train", "compare", "tune", "describe"}
@@ -228,7 +229,7 @@ class PageRunner:
         if not self.slow and (command in LONG or needs_data(words)):
             check_recipes(params)
             return ""
-        words = [*words, *SMALLER.get(command, [])]
+        words = [*words, *SMALLER.get("evaluate --prerank" if "--prerank" in words else command, [])]
         if command in RECIPES_TAKEN and any(word.startswith("simulated/") for word in words):
             words += SMALL_LOG
         said = io.StringIO(), io.StringIO()
@@ -313,10 +314,10 @@ def check_commands(block: Block) -> None:
 
 def check_recipes(params: Mapping[str, Any]) -> None:
     """The recipes of a command that is not run must exist, and take its settings."""
-    names = params.get("recipes") or [params[key] for key in ("recipe",) if key in params]
+    names = params.get("recipes") or [params.get("recipe") or "none.toml"]
     for name in names:
         if not name.endswith(".toml"):
-            load_recipe(name, params.get("settings") or [], protocol=params.get("protocol"))
+            RecipeOptions(recipe=name, settings=params.get("settings")).load()
 
 
 def check_make(words: list[str], place: str) -> None:

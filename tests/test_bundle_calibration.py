@@ -109,7 +109,7 @@ def test_a_server_predicts_calibrated_probabilities():
 
 
 def test_a_compiled_network_would_lose_it(tmp_path):
-    with pytest.raises(BundleError, match="calibrate BUNDLE --method none --out COPY"):
+    with pytest.raises(BundleError, match="evaluate BUNDLE --calibrate none --out COPY"):
         export_bundle(calibrated(), tmp_path / "out", "aoti")
 
 

@@ -49,12 +49,12 @@ def sbatch(script: str, *arguments: str, **environment: str) -> "subprocess.Comp
 )
 def test_slurm_starts_torchrun_on_each_machine(commands, environment, per_node, threads):
     commands(**STAND_INS)
-    done = sbatch("slurm/train.sbatch", "my recipe.toml", "runs/a", "--seed", "3", **environment)
+    done = sbatch("slurm/train.sbatch", "my recipe.toml", "runs/a", "--set", "seed=3", **environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "--nnodes", "2", "--nproc-per-node", per_node, "--rdzv-backend", "c10d", "--rdzv-endpoint", "n1:29577",
         "--rdzv-id", "4077", "--max-restarts", "0", "-m", "fieldwise", "train", "my recipe.toml", "--out", "runs/a",
-        "--seed", "3", f"threads {threads}",
+        "--set", "seed=3", f"threads {threads}",
     ]  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def test_a_page_that_does_what_it_says(page, tmp_path):
         ```
 
         ```sh
-        fieldwise data simulate --out log.csv   # a comment
+        fieldwise simulate --out log.csv   # a comment
         head -n 1 \\
           log.csv > head.txt
         ```

@@ -175,7 +175,7 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(module, tmp_path, caps
         (f"{module}:Maen", "has no 'Maen': did you mean 'Mean'?"),
         (f"{module}:torch", "is not a built-in model"),
     ):
-        assert run(["--import", target, "recipes"]) == 2
+        assert run(["--import", target, "describe"]) == 2
         error = capsys.readouterr().err
         assert sentence in error
         assert "Traceback" not in error

@@ -108,9 +108,9 @@ def same_weights(one: Bundle, other: Bundle) -> bool:
 
 def together(seeds: Sequence[str], place: Path) -> list[tuple[int, str]]:
     """Exit statuses and outputs of small trainings into one folder that start at once."""
-    command = [sys.executable, "-m", "fieldwise", "train", "simulated/fm", "--out", str(place), *FITS, "--seed"]
+    command = [sys.executable, "-m", "fieldwise", "train", "simulated/fm", "--out", str(place), *FITS, "--set"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    children = [subprocess.Popen([*command, seed], text=True, **pipes) for seed in seeds]
+    children = [subprocess.Popen([*command, f"seed={seed}"], text=True, **pipes) for seed in seeds]
     said = [child.communicate(timeout=300)[0] for child in children]
     return [(child.returncode, text[-500:]) for child, text in zip(children, said, strict=True)]
 

@@ -25,7 +25,7 @@ OURS = tuple(COLUMNS)[:6]
 HEAD = """# Results with default settings
 
 Written by `python -m benchmarks.defaults write`; do not edit. The page has twelve development tables, each prepared as
-a new user would: fields by `fieldwise data infer`, with corrections of the label, the user and item columns and the
+a new user would: fields by `fieldwise init`, with corrections of the label, the user and item columns and the
 columns that are not fields (`benchmarks/defaults/tables.py` has every correction), and a recipe that names only a
 model.
 

@@ -21,7 +21,7 @@ missing runs of a table. The name in a row's brackets is its recipe, and
 fieldwise compare RECIPE --seeds 3
 ```
 
-repeats only that row (with the table's `--protocol`, if it has one).
+repeats only that row (with the table's `--set protocol=NAME`, if it has one).
 
 Our figures are means over seeds on the test rows, with 95 % intervals of a bootstrap over rows and seeds
 ([how](experiments.md)). Recipes were chosen on validation rows; the earliest ones in a manual search, with different

@@ -98,9 +98,9 @@ def test_a_malformed_file(subtests, fieldwise, recipe, tmp_path):
 
 def test_a_malformed_libfm_line_and_values_that_no_schema_can_read(fieldwise, tmp_path):
     (tmp_path / "log.libfm").write_text("1 3:1 5:1\n0 3:x 5:1\n")
-    refused(fieldwise("data", "infer", "log.libfm"), "log.libfm", "2")
+    refused(fieldwise("init", "log.libfm", "--out", "-"), "log.libfm", "2")
     (tmp_path / "log.libfm").write_text("1 3:1\n0 3:1 5:0.5\n")
-    refused(fieldwise("data", "infer", "log.libfm"), "values other than 1", "line 2", "convert the file")
+    refused(fieldwise("init", "log.libfm", "--out", "-"), "values other than 1", "line 2", "convert the file")
 
 
 def test_duplicate_columns_in_the_table_to_score(fieldwise, bundle, tmp_path):
@@ -131,14 +131,14 @@ def test_a_wrong_word_on_the_command_line(subtests, fieldwise, tmp_path):
         (("train", "simulated/afm", "--set", "training.epoch=1"), ("did you mean 'training.epochs'",)),
         (("train", "simulated/afm", "--set", "nonsense"), ("key=value",)),
         (("describe", "simulated/afm", "--set", "training.optimizer=adm"), (f"one of {KNOWN}, found 'adm'",)),
-        (("train", "adult/afm"), ("adult is not complete", "fieldwise data fetch adult")),
+        (("train", "adult/afm"), ("adult is not complete", "fieldwise fetch adult")),
         (("describe", "criteo-sample/lr"), ("criteo-sample is not complete",)),
         (("evaluate", "gone"), ("gone is not a bundle",)),
         (("predict", "gone", "--data", "x.csv", "--out", "y.csv"), ("gone is not a bundle",)),
-        (("demo", "--data", "movielens"), ("did you mean 'movielens-1m'",)),
-        (("data", "fetch", "adlt"), ("did you mean 'adult'",)),
-        (("data", "infer", "gone.csv"), ("gone.csv",)),
-        (("data", "simulate", "--out", "log.xlsx", "--rows", "5"), ("log.xlsx", "suffix")),
+        (("quickstart", "--data", "movielens"), ("did you mean 'movielens-1m'",)),
+        (("fetch", "adlt"), ("did you mean 'adult'",)),
+        (("init", "gone.csv", "--out", "-"), ("gone.csv",)),
+        (("simulate", "--out", "log.xlsx", "--rows", "5"), ("log.xlsx", "suffix")),
         (("train", "simulated/afm", "--set", "data.path=gone.csv"), ("gone.csv",)),
         (("train", "simulated/afm", "--set", "model.name=gpt"), ("'gpt'",)),
         (
@@ -206,7 +206,7 @@ def test_unfit_separators_and_encodings(fieldwise, done, bundle, log, tmp_path):
     for option in (("--read", "separator=||"), ("--read", "separator=ä"), ("--read", "encoding=utf-99")):
         refused(fieldwise("evaluate", bundle, "--data", "new.csv", *option), repr(option[1].partition("=")[2]))
     log.write_csv(tmp_path / "new.tsv", separator=";")
-    refused(fieldwise("evaluate", bundle, "--data", "new.tsv"), "separator=';'")
+    refused(fieldwise("evaluate", bundle, "--data", "new.tsv"), "--read separator=';'")
     log.write_csv(tmp_path / "new.csv", separator="\t")
     done("evaluate", bundle, "--data", "new.csv", "--read", r"separator=\t")
     (tmp_path / "new.csv").write_bytes("user,click\nü,1\n".encode("cp1252"))
@@ -220,7 +220,7 @@ def test_evaluate_notices_that_the_test_rows_have_changed(fieldwise, done, recip
     refused(fieldwise("evaluate", "b"), "must be those of the training run", "--data FILE")
     log.reverse().write_csv(tmp_path / "log.csv")
     refused(fieldwise("evaluate", "b"), "have changed")
-    refused(fieldwise("calibrate", "b", "--method", "platt"), "the data of", "have changed since", "--data FILE")
+    refused(fieldwise("evaluate", "b", "--calibrate", "platt"), "the data of", "have changed since", "--data FILE")
     done("evaluate", "b", "--data", "log.csv")
 
 
@@ -279,7 +279,7 @@ def test_a_full_disk_while_saving_leaves_the_old_bundle(fieldwise, done, recipe,
         save(self, folder)
 
     monkeypatch.setattr(Bundle, "save", save_when_full)
-    refused(fieldwise("train", recipe, "--out", "b", "--quiet", "--seed", 5, "--overwrite"), "the disk is full")
+    refused(fieldwise("train", recipe, "--out", "b", "--quiet", "--set", "seed=5", "--overwrite"), "the disk is full")
     assert Bundle.load(Path("b")).about["run"] == before
 
 
@@ -287,15 +287,15 @@ def test_a_full_disk_while_saving_leaves_the_old_bundle(fieldwise, done, recipe,
     "command",
     [
         ("train", "{recipe}", "--out", "{out}"),
-        ("demo", "--out", "{out}"),
+        ("quickstart", "--no-serve", "--out", "{out}"),
         ("compare", "{recipe}", "--store", "{out}"),
         ("tune", "{recipe}", "--store", "{out}"),
         ("predict", "{bundle}", "--data", "log.csv", "--out", "{out}.csv"),
-        ("calibrate", "{bundle}", "--method", "platt", "--out", "{out}"),
+        ("evaluate", "{bundle}", "--calibrate", "platt", "--out", "{out}"),
         ("report", "{bundle}", "--out", "{out}.html"),
         ("export", "{bundle}", "--out", "{out}"),
         ("index", "{bundle}", "--items", "log.csv", "--out", "{out}"),
-        ("data", "simulate", "--out", "{out}.csv"),
+        ("simulate", "--out", "{out}.csv"),
     ],
     ids=lambda command: f"{command[0]} {command[-2]}",
 )

@@ -1,4 +1,4 @@
-"""`fieldwise calibrate`: fitted on validation rows, kept, shown on test rows, and taken out again."""
+"""`fieldwise evaluate --calibrate`: fitted on validation rows, kept, shown on test rows, and taken out again."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def parts(bundle):
 @pytest.mark.parametrize(("method", "fit"), [("platt", fit_platt), ("isotonic", fit_isotonic)])
 def test_it_is_fitted_on_validation_rows_alone(done, own, method, fit):
     plain, rows = Bundle.load(own), parts(own)
-    out = done("calibrate", own, "--method", method, "--json")[0]
+    out = done("evaluate", own, "--calibrate", method, "--json")[0]
     expected = fit(rows.valid.main, plain.score(rows.valid.frame))
     kept = Bundle.load(own)
     assert kept.calibration == {"click": expected}
@@ -61,7 +61,7 @@ def test_it_is_fitted_on_validation_rows_alone(done, own, method, fit):
 
 def test_every_command_speaks_in_calibrated_probabilities(fieldwise, done, own, log, tmp_path):
     log.write_csv(tmp_path / "rows.csv")
-    done("calibrate", own, "--method", "platt")
+    done("evaluate", own, "--calibrate", "platt")
     bundle = Bundle.load(own)
     expected = bundle.calibration["click"].logit(bundle.score(log))
     done("predict", own, "--data", "rows.csv", "--out", "scores.csv")
@@ -71,17 +71,17 @@ def test_every_command_speaks_in_calibrated_probabilities(fieldwise, done, own, 
     assert json.loads(out)["metrics"]["logloss"] == pytest.approx(logloss_from_logits(log["click"], expected))
     _, out, _ = fieldwise("explain", own, "--data", "rows.csv", "--row", 5, "--json")
     assert json.loads(out)["prediction"] == pytest.approx(1 / (1 + np.exp(-expected[5])))
-    refused(fieldwise("export", own, "--out", "x", "--to", "aoti"), "--method none --out COPY")
+    refused(fieldwise("export", own, "--out", "x", "--to", "aoti"), "--calibrate none --out COPY")
 
 
 def test_a_copy_and_the_way_back(done, own):
     before = (own / "bundle.json").read_bytes()
-    out = done("calibrate", own, "--method", "isotonic", "--out", "copy")[0]
+    out = done("evaluate", own, "--calibrate", "isotonic", "--out", "copy")[0]
     assert "validation rows" in out
     assert "test rows" in out
     assert "copy now predicts with this calibration (isotonic)" in out
     assert (own / "bundle.json").read_bytes() == before
-    err = done("calibrate", "copy", "--method", "none")[1]
+    err = done("evaluate", "copy", "--calibrate", "none")[1]
     assert "copy has no calibration" in err
     back = Bundle.load("copy")
     assert back.calibration == {}
@@ -92,17 +92,17 @@ def test_a_copy_and_the_way_back(done, own):
 def test_rows_of_ones_own(done, own, tmp_path):
     rows = make_log(300)
     rows.write_csv(tmp_path / "fresh.csv")
-    done("calibrate", own, "--method", "platt", "--data", "fresh.csv")
+    done("evaluate", own, "--calibrate", "platt", "--data", "fresh.csv")
     bundle = Bundle.load(own)
     assert bundle.calibration["click"] == fit_platt(rows["click"], bundle.score(rows))
     assert bundle.about["calibration"]["fitted_on"] == "fresh.csv"
 
 
 def test_what_is_refused(fieldwise, own, tmp_path):
-    calibrate = "calibrate", own, "--method"
+    calibrate = "evaluate", own, "--calibrate"
     refused(fieldwise(*calibrate, "plat"), "one of platt, isotonic, none, found 'plat'", "did you mean 'platt'")
     refused(fieldwise(*calibrate, "platt", "--read", "separator=;"), "--data, which is not given")
-    refused(fieldwise("calibrate", "nothing", "--method", "platt"), "nothing is not a bundle")
+    refused(fieldwise("evaluate", "nothing", "--calibrate", "platt"), "nothing is not a bundle")
     make_log(50).with_columns(click=1).write_csv(tmp_path / "ones.csv")
     refused(fieldwise(*calibrate, "platt", "--data", "ones.csv"), "'click', ones.csv", "all 50 rows have label 1")
     make_log(50).head(0).write_csv(tmp_path / "none.csv")
@@ -122,4 +122,4 @@ def test_a_number_has_no_probability(fieldwise, done, recipe):
     )
     recipe.write_text(text)
     done("train", recipe, "--out", "b", "--quiet", "--json")
-    refused(fieldwise("calibrate", "b", "--method", "platt"), "b predicts a number")
+    refused(fieldwise("evaluate", "b", "--calibrate", "platt"), "b predicts a number")

@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fieldwise.cli import options
-from fieldwise.cli.command import as_command
+from fieldwise.cli import show
+from fieldwise.cli.app import as_command
 from fieldwise.cli.options import Reading
 from fieldwise.errors import ConfigError
 from fieldwise.version import __version__
@@ -81,9 +81,9 @@ def test_how_a_text_file_is_read():
 
 def test_further_processes_of_a_command_run_no_code_of_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(options, "GIVEN", ["--version"])
+    monkeypatch.setattr(show, "GIVEN", ["--version"])
     Path("typing.py").write_text("raise SystemExit('a file of the working directory was run')")
-    done = subprocess.run(options.command_again(), capture_output=True, text=True, check=False)
+    done = subprocess.run(show.command_again(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, f"fieldwise {__version__}\n"), done.stderr
     monkeypatch.syspath_prepend(str(tmp_path))  # as for `python -m fieldwise`
-    assert options.command_again() == [sys.executable, "-m", "fieldwise", "--version"]
+    assert show.command_again() == [sys.executable, "-m", "fieldwise", "--version"]

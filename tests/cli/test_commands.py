@@ -18,10 +18,9 @@ from cli.test_bad_input import refused
 
 import fieldwise as package
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.cli import demo as demo_module
-from fieldwise.cli import run
+from fieldwise.cli import quickstart, run
 from fieldwise.cli.app import app
-from fieldwise.cli.next import command, command_name
+from fieldwise.cli.show import command, command_name
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.estimator.recommender import Recommender
 from fieldwise.models import FM
@@ -31,39 +30,28 @@ from fieldwise.training.settings import OPTIMIZERS, TrainingSettings
 
 COMMON = {"--help", "--verbose"}
 OPTIONS = {  # by command
-    "": "import version install-completion show-completion",
-    "quickstart": "out serve port seed quiet",
-    "demo": "data out seed quiet",
+    "": "import version install-completion show-completion",  # the two of completion are not in the help
+    "quickstart": "data out serve port seed quiet",
+    "fetch": "",
+    "simulate": "out rows users items seed",
     "init": "label positive schema out overwrite read",
     "auto": "label positive minutes out overwrite schema split-column keep seed read json quiet device",
-    "prepare": "set protocol json quiet progress engine",
-    "train": "set protocol seed out overwrite json quiet tracker progress device processes engine",
-    "compare": "seeds set protocol base metric store overwrite ranking k candidates users keep-seen json quiet tracker"
-    " device",
-    "tune": "trials set protocol seed seeds store json quiet tracker device",
-    "evaluate": "data read ranking k candidates users keep-seen json device",
-    "calibrate": "method out data read json device",
+    "prepare": "set clear json quiet progress engine",
+    "train": "set out overwrite json quiet tracker progress processes engine",
+    "compare": "seeds set metric store overwrite ranking k candidates users keep-seen json quiet tracker",
+    "tune": "trials set seed seeds store json quiet tracker",
+    "evaluate": "data read ranking k candidates users keep-seen calibrate out prerank index nprobe rows json device",
     "report": "out slice rows quiet device",
-    "explain": "data row rows background method label top faithfulness read json device",
+    "explain": "data row rows background method label faithfulness read json device",
     "predict": "data out column logit raw read progress device precision engine",
     "recommend": "log out k user keep-seen title raw read quiet progress device",
     "export": "out to",
     "index": "out items id storage changes remove read json device",
-    "evaluate-cascade": "index data k prerank nprobe rows read json device",
     "serve": "prerank index nprobe users user-id items item-id log read exclude-seen max-items title"
     " store-timeout on-store-failure host port token no-token allow-host"
     " max-body timeout workers watch device",
-    "describe": "set protocol json",
-    "recipes": "",
+    "describe": "set json",
     "doctor": "json",
-    "data": "",
-    "data list": "",
-    "data fetch": "",
-    "data simulate": "out rows users items seed",
-    "data infer": "label positive read",
-    "cache": "",
-    "cache show": "",
-    "cache clear": "",
     "store": "",
     "store load": "to id read json",
 }
@@ -83,8 +71,12 @@ def test_the_commands_and_their_options_are_these():
     assert found == {path: set(options.split()) for path, options in OPTIONS.items()}
 
 
-def test_a_removed_option_is_answered_with_what_to_use_instead(fieldwise):
+def test_a_removed_command_or_option_is_answered_with_what_to_use_instead(fieldwise):
     for words, instead in {
+        "calibrate b --method platt": "`fieldwise calibrate` was removed: `fieldwise evaluate BUNDLE --calib",
+        "data infer log.csv": "`fieldwise data` was removed: `fieldwise fetch` lists",
+        "train r --protocol time": "--protocol was removed; leave it out: --set protocol=NAME",
+        "tune r --device cuda": "--device was removed; leave it out: --set training.device=NAME",
         "evaluate b --separator ;": "--separator was removed; leave it out: --read separator=... says it",
         "compare r --again": "--again was removed; leave it out: --overwrite replaces the runs of the store",
         "recommend b -n 5": "-n was removed; leave it out: --k is the number of items for each user",
@@ -102,14 +94,17 @@ def test_help_of_every_command(fieldwise):
     for path, options in OPTIONS.items():
         code, out, err = fieldwise(*path.split(), "--help")
         assert (code, err) == (0, ""), path
-        assert not [name for name in options.split() if f"--{name}" not in out], path
+        assert not [name for name in options.split() if f"--{name}" not in out and "completion" not in name], path
         assert not re.search(r"<(bool|str|int|float|path|int range|float range)>", out), path
     assert fieldwise("train", "-h") == fieldwise("train", "--help")
 
 
-def test_help_has_headings(fieldwise):
+def test_help_has_headings_and_fits_on_a_screen(fieldwise, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = fieldwise("--help")
-    headings = ["Start", "Train and compare", "Evaluate and explain", "Score and recommend", "Serve", "Look up"]
+    assert 24 <= len(out.strip().splitlines()) <= 40
+    assert "…" not in out
+    headings = ["Start here", "The loop", "Operations"]
     places = [out.index(f" {heading} ─") for heading in headings]
     assert places == sorted(places)
     _, out, _ = fieldwise("train", "--help")
@@ -119,7 +114,7 @@ def test_help_has_headings(fieldwise):
 
 
 def test_without_a_command_comes_the_help(subtests, fieldwise):
-    for path in [(), ("data",)]:
+    for path in [(), ("store",)]:
         with subtests.test(path=path):
             code, out, err = fieldwise(*path)
             assert code in (0, 2)
@@ -130,11 +125,11 @@ def test_version_and_recipes(fieldwise):
     assert fieldwise("--version") == (0, f"fieldwise {package.__version__}\n", "")
     done = subprocess.run([sys.executable, "-m", "fieldwise", "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == fieldwise("--version")
-    assert fieldwise("recipes")[:2] == (0, "".join(f"{name}\n" for name in recipe_names()))
+    assert fieldwise("describe")[:2] == (0, "".join(f"{name}\n" for name in recipe_names()))
 
 
 def test_the_shell_completes_commands_and_options():
-    for words, place, offered in (("predict --lo", 2, ["--logit"]), ("eval", 1, ["evaluate", "evaluate-cascade"])):
+    for words, place, offered in (("predict --lo", 2, ["--logit"]), ("ex", 1, ["explain", "export"])):
         asked = {"_FIELDWISE_COMPLETE": "complete_bash", "COMP_WORDS": f"fieldwise {words}", "COMP_CWORD": str(place)}
         command = [sys.executable, "-m", "fieldwise"]
         done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False)
@@ -142,7 +137,7 @@ def test_the_shell_completes_commands_and_options():
 
 
 def test_train_prints_one_json_object_and_saves_a_bundle(done, recipe, log):
-    out, err = done("train", recipe, "--out", "b", "--seed", 4, "--json", "--set", "training.epochs=3")
+    out, err = done("train", recipe, "--out", "b", "--set", "seed=4", "--json", "--set", "training.epochs=3")
     record = json.loads(out)
     assert (record["seed"], record["bundle"], record["training"]["epochs"]) == (4, "b", 3)
     assert record["counts"] == {"dropped_by_label": 0, "train_rows": 240, "valid_rows": 80, "test_rows": 80}
@@ -173,7 +168,7 @@ def test_train_prints_a_table_for_people_and_chooses_a_folder(fieldwise, recipe)
 
 
 def test_train_of_a_packaged_recipe_on_a_users_file(fieldwise, done):
-    done("data", "simulate", "--out", "log.parquet", "--rows", 500, "--users", 20, "--items", 15)
+    done("simulate", "--out", "log.parquet", "--rows", 500, "--users", 20, "--items", 15)
     code, out, err = fieldwise(
         "train", "simulated/lr", "--set", "data.path=log.parquet", "--set", "training.epochs=1", "--json", "--quiet"
     )
@@ -184,7 +179,7 @@ def test_train_of_a_packaged_recipe_on_a_users_file(fieldwise, done):
 
 def test_the_same_seed_gives_the_same_numbers_also_from_the_cache(fieldwise, done, recipe):
     def record(out, seed):
-        return json.loads(fieldwise("train", recipe, "--out", out, "--json", "--quiet", "--seed", seed)[1])
+        return json.loads(fieldwise("train", recipe, "--out", out, "--json", "--quiet", "--set", f"seed={seed}")[1])
 
     first, again, other = record("a", 1), record("b", 1), record("c", 2)
     assert first["test"] == again["test"] != other["test"]
@@ -291,7 +286,7 @@ def test_text_of_another_separator_and_encoding(done, bundle, log, tmp_path):
     assert pl.read_csv(tmp_path / "out.csv")["user"].unique().to_list() == ["ü"]
     out = done("evaluate", bundle, "--data", "new.csv", "--json", *how)[0]
     assert json.loads(out)["metrics"]["rows"] == 400
-    done("data", "infer", "new.csv", *how)
+    done("init", "new.csv", "--out", "-", *how)
 
 
 def test_evaluate_remarks_on_bad_and_on_empty_figures(done, bundle, log, tmp_path):
@@ -369,11 +364,11 @@ def test_the_second_command_reads_the_cache_and_says_so(fieldwise, recipe, monke
     with monkeypatch.context() as patch:
         patch.setenv("FIELDWISE_CACHE", "off")
         assert fieldwise("describe", recipe, "--json")[::2] == fieldwise("describe", recipe, "--json")[::2] == (0, "")
-        for command in (("cache", "show"), ("prepare", recipe)):
+        for command in (("prepare",), ("prepare", recipe)):
             code, _, err = fieldwise(*command)
             assert (code, err.count("\n")) == (2, 1)
             assert err.startswith("fieldwise: there is no cache, since FIELDWISE_CACHE is off: ")
-    assert "0 entries" in fieldwise("cache", "show")[1]
+    assert "0 entries" in fieldwise("prepare")[1]
     code, out, err = fieldwise("describe", recipe, "--json")
     assert (code, err) == (0, "")
     first = described(out)
@@ -381,10 +376,10 @@ def test_the_second_command_reads_the_cache_and_says_so(fieldwise, recipe, monke
     assert (code, described(second)) == (0, first)
     assert err.startswith("read from the cache: ")
     assert err.count("\n") == 1
-    _, out, _ = fieldwise("cache", "show")
+    _, out, _ = fieldwise("prepare")
     assert "240 train, 80 valid, 80 test rows" in out
     assert "1 entries" in out
-    assert "1 entries removed" in fieldwise("cache", "clear")[2]
+    assert "1 entries removed" in fieldwise("prepare", "--clear")[2]
     _, out, err = fieldwise("describe", recipe, "--json")
     assert (described(out), err) == (first, "")
 
@@ -400,13 +395,12 @@ def test_a_warning_is_a_sentence_and_no_line_of_code(done, recipe, monkeypatch):
 USAGE = {
     "no number": (("compare", "x", "--seeds", "two"), "'--seeds'", "found 'two'", "`fieldwise compare --help`"),
     "too small": (("compare", "x", "--seeds=0"), "greater than or equal to 1", "found '0'"),
-    "a seed too small": (("train", "x", "--seed", "-1"), "'--seed'", "found '-1'"),
-    "a seed too large": (("demo", "--seed", str(2**32)), "'--seed'", f"found '{2**32}'"),
+    "a seed too small": (("tune", "x", "--seed", "-1"), "'--seed'", "found '-1'"),
+    "a seed too large": (("quickstart", "--seed", str(2**32)), "'--seed'", f"found '{2**32}'"),
     "no recipe": (("train",), "Missing argument 'RECIPE'; see `fieldwise train --help`"),
     "removed option": (("serve", "x", "--map-index"), "--map-index was removed; leave it out:", "always maps"),
     "unknown option": (("compare", "x", "--sedes", "3"), "No such option: --sedes", "--seeds"),
     "unknown command": (("trian",), "No such command 'trian'", "`fieldwise --help`"),
-    "command of a group": (("infer", "log.csv"), "No such command 'infer'. Did you mean `fieldwise data infer`?; see"),
     "no value": (("compare", "x", "--seeds"), "'--seeds' requires an argument; see `fieldwise --help`"),
 }
 
@@ -440,11 +434,11 @@ def small_movielens(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("small_movielens")
 def test_describe_names_the_protocol_and_its_leak(fieldwise):
-    ask = "describe", "movielens-1m-inttower/lr", "--protocol"
-    _, out, err = fieldwise(*ask, "paper")
+    ask = "describe", "movielens-1m-inttower/lr", "--set"
+    _, out, err = fieldwise(*ask, "protocol=paper")
     assert "protocol: paper (leaks labels)\n" in out
     assert "metrics are too good" in err
-    _, out, err = fieldwise(*ask, "clean", "--json")
+    _, out, err = fieldwise(*ask, "protocol=clean", "--json")
     assert json.loads(out)["protocol"] == "clean"
     assert "too good" not in err
 
@@ -529,7 +523,7 @@ def test_doctor_and_list_see_the_data_at_hand(fieldwise, real_data, monkeypatch)
     monkeypatch.setenv("FIELDWISE_DATA", str(real_data))
     facts = json.loads(fieldwise("doctor", "--json")[1])
     assert {"movielens-1m", "adult", "frappe"} <= set(facts["data_sets"])
-    out = fieldwise("data", "list")[1]
+    out = fieldwise("fetch")[1]
     assert re.search(r"^ adult +48,842 +yes", out, re.M)
 
 
@@ -537,9 +531,9 @@ def test_a_data_folder_that_does_not_exist_stops_only_what_reads_it(fieldwise, d
     monkeypatch.setenv("FIELDWISE_DATA", "gone")
     for arguments in (("train", recipe, "--out", "b", "--quiet"), ("describe", recipe), ("evaluate", bundle)):
         done(*arguments)
-    assert "gone (does not exist yet)" in fieldwise("data", "list")[1]
+    assert "gone (does not exist yet)" in fieldwise("fetch")[1]
     assert "no public data set in gone" in fieldwise("doctor")[1]
-    for arguments in (("train", "adult/afm"), ("describe", "adult/afm"), ("demo", "--data", "movielens-1m")):
+    for arguments in (("train", "adult/afm"), ("describe", "adult/afm"), ("quickstart", "--data", "movielens-1m")):
         refused(fieldwise(*arguments), "the data folder must exist: gone does not")
 
 
@@ -551,7 +545,7 @@ def test_fetch_makes_its_folder(fieldwise, monkeypatch, tmp_path):
 
     monkeypatch.setattr("fieldwise.data.read.public_sets.fetch", fetched)
     monkeypatch.setenv("FIELDWISE_DATA", "new/sets")
-    code, out, _ = fieldwise("data", "fetch", "adult")
+    code, out, _ = fieldwise("fetch", "adult")
     assert (code, out) == (0, "new/sets/file\n")
 
 
@@ -606,22 +600,22 @@ def test_any_command_names_the_package_that_it_misses(package):
     assert done.stderr == f"fieldwise: this command needs {package}, which is not installed: pip install {package}\n"
 
 
-def test_data_simulate_and_infer_lead_to_a_schema(fieldwise, done, tmp_path):
-    code, out, err = fieldwise("data", "simulate", "--out", "log.csv", "--rows", 300, "--users", 9, "--items", 8)
+def test_simulate_and_init_lead_to_a_schema(fieldwise, done, tmp_path):
+    code, out, err = fieldwise("simulate", "--out", "log.csv", "--rows", 300, "--users", 9, "--items", 8)
     assert (code, out) == (0, "")
     assert "300 rows written to log.csv (user_id, " in err
-    out, err = done("data", "infer", "log.csv", "--label", "liked")
+    out, err = done("init", "log.csv", "--out", "-", "--label", "liked")
     assert err == f"next, write it as schema.toml, with a recipe: {command('init', 'log.csv', '--label', 'liked')}\n"
     schema = package.Schema.from_toml(out)
     assert schema.label.column == "liked"
     assert {"user_id", "item_id"} <= {f.name for f in schema.fields}
 
 
-def test_data_simulate_is_the_recipes_log(fieldwise, tmp_path):
+def test_simulate_is_the_recipes_log(fieldwise, tmp_path):
     from fieldwise.runs.data import load_frame
     from fieldwise.runs.data_settings import DataSettings
 
-    fieldwise("data", "simulate", "--out", "log.parquet", "--rows", 200)
+    fieldwise("simulate", "--out", "log.parquet", "--rows", 200)
     assert pl.read_parquet(tmp_path / "log.parquet").equals(
         load_frame(DataSettings(name="simulated", rows=200), tmp_path)
     )
@@ -697,19 +691,20 @@ def test_describe_names_the_labels(fieldwise, recipe):
     assert "labels:" not in fieldwise("describe", recipe)[1]
 
 
-# demo
+# quickstart on the whole simulated log
 
 
 @pytest.fixture
 def small_demo(monkeypatch):
     settings = ("data.rows=600", "data.users=20", "data.items=90", "training.epochs=1", "training.batch_size=256")
-    monkeypatch.setitem(demo_module.DEMOS, "simulated", demo_module.DEMOS["simulated"]._replace(settings=settings))
+    monkeypatch.setitem(quickstart.DEMOS, "simulated", quickstart.DEMOS["simulated"]._replace(settings=settings))
 
 
 def test_demo_compares_saves_and_recommends(done, small_demo):
-    out, err = done("demo", "--out", "d", "--quiet")
-    assert err == "simulated: 480 train, 60 valid, 60 test rows\n"
-    for model in demo_module.MODELS:
+    out, err = done("quickstart", "--data", "simulated", "--no-serve", "--out", "d", "--quiet")
+    first, last = err.splitlines()
+    assert first == "simulated: 480 train, 60 valid, 60 test rows"
+    for model in quickstart.MODELS:
         assert re.search(rf"^ simulated/{re.escape(model)} +0\.\d{{4}} ", out, re.M)
         Bundle.load(Path("d") / model)
     assert re.search(r"^ best possible \(true probability\) +0\.\d{4} +0\.\d{4}", out, re.M)
@@ -718,7 +713,7 @@ def test_demo_compares_saves_and_recommends(done, small_demo):
     scores = [float(line.split()[-1]) for line in listed]
     assert all(re.match(r" m\d{4} ", line) for line in listed)
     assert scores == sorted(scores, reverse=True)
-    words = shlex.split(out.splitlines()[-1].partition("for each user: ")[2])
+    words = shlex.split(last.partition("for each user: ")[2])
     start = [*command_name(), "serve"]  # runs as it stands, in an environment or outside
     assert (words[: len(start)], words[-2:]) == (start, ["--log", "d/log.parquet"])
 
@@ -737,7 +732,7 @@ def test_demo_interrupted_shows_what_there_is(fieldwise, small_demo, monkeypatch
         "progress_for",
         lambda name, quiet: Interrupting() if name.endswith("/fm") else real(name, quiet=quiet),
     )
-    code, out, err = fieldwise("demo", "--out", "d", "--quiet")
+    code, out, err = fieldwise("quickstart", "--data", "simulated", "--no-serve", "--out", "d", "--quiet")
     assert code == 130
     assert "interrupted: this model and those before it are saved" in err
     assert "simulated/fm" in out
@@ -757,7 +752,7 @@ def test_inference_says_how_many_rows_of_a_large_table_it_saw(done, tmp_path, mo
     monkeypatch.setattr("fieldwise.data.read.chunked_table.MOST_ROWS", 3000)
     frame = pl.DataFrame({"x": [f"v{k % 7}" for k in range(9_000)], "click": [k % 2 for k in range(9_000)]})
     frame.write_parquet(tmp_path / "log.parquet")
-    for words in (["data", "infer"], ["init"]):
-        err = done(*words, "log.parquet")[1]
+    for words in (["--out", "-"], []):
+        err = done("init", "log.parquet", *words)[1]
         assert "inferred from 3,000 of 9,000 rows, drawn at random" in err
         assert "an earlier row" not in err, "a sample does not tell"

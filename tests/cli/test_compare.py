@@ -23,9 +23,9 @@ def test_a_table_for_people(fieldwise, recipe, lr):
 
 
 def test_json_and_no_second_run(fieldwise, done, recipe, lr):
-    ask = ("compare", lr, recipe, "--seeds", 2, "--json", "--base", recipe, "--metric", "logloss")
+    ask = ("compare", recipe, lr, "--seeds", 2, "--json", "--metric", "logloss")
     out, err = done(*ask)
-    assert f"{recipe} seed 1: done, 4 of 4 runs" in err
+    assert f"{lr} seed 1: done, 4 of 4 runs" in err
     (board,) = json.loads(out)["boards"]
     assert (board["metric"], board["base"], board["rows"]) == ("logloss", str(recipe), 80)
     values = [line["metrics"]["logloss"]["value"] for line in board["lines"]]
@@ -37,7 +37,6 @@ def test_json_and_no_second_run(fieldwise, done, recipe, lr):
 
 def test_errors_are_one_sentence(subtests, fieldwise, recipe):
     for options, sentence in [
-        (("--base", "none.toml"), "baseline must be one of the recipes compared"),
         (("--metric", "rmse"), "metric must be one of auc, logloss"),
         (("--set", "training.epoch=3"), "has no setting 'training.epoch': did you mean 'training.epochs'?"),
     ]:

@@ -132,12 +132,12 @@ def test_one_row_one_class_and_many_classes_are_sentences(fieldwise, tmp_path: P
 @pytest.mark.filterwarnings("default")
 def test_a_file_without_a_header(fieldwise, done, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text(table(), include_header=False))
-    code, _, err = fieldwise("data", "infer", "t.csv")
+    code, _, err = fieldwise("init", "t.csv", "--out", "-")
     assert code == 2  # no column looks like a label
     assert "fieldwise: warning: the first line of t.csv was read as the column names" in err
     assert "give its column names (`columns`)" in err
     told = ("--read", "columns=user, item,click")
-    assert fieldwise("data", "infer", "t.csv", *told)[2].endswith("t.csv --read columns=user,item,click\n")
+    assert fieldwise("init", "t.csv", "--out", "-", *told)[2].endswith("t.csv --read columns=user,item,click\n")
     done("init", "t.csv", *told)
     assert 'columns = [\n    "user",\n    "item",\n    "click",\n]' in (tmp_path / "t.toml").read_text()
     done("train", "t.toml", "--out", "b", *QUICK)
@@ -149,23 +149,23 @@ def test_a_file_without_a_header(fieldwise, done, tmp_path: Path) -> None:
         ("user,,click", "must name every column"),
         ("a,a,b", "repeats 'a'"),
     ):
-        refused(fieldwise("data", "infer", "t.csv", "--read", "columns=" + names), sentence)
+        refused(fieldwise("init", "t.csv", "--out", "-", "--read", "columns=" + names), sentence)
 
 
 def test_names_for_a_file_that_has_its_own_are_refused(fieldwise, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text(table()))
     table().write_parquet(tmp_path / "t.parquet")
     told = ("--read", "columns=user,item,click")
-    assert "the first line of t.csv is one: omit them" in fieldwise("data", "infer", "t.csv", *told)[2]
-    assert "t.parquet has its own column names" in fieldwise("data", "infer", "t.parquet", *told)[2]
+    assert "the first line of t.csv is one: omit them" in fieldwise("init", "t.csv", "--out", "-", *told)[2]
+    assert "t.parquet has its own column names" in fieldwise("init", "t.parquet", "--out", "-", *told)[2]
 
 
 def test_exact_copies_of_rows_are_counted_and_stay(fieldwise, tmp_path: Path) -> None:
     rows = table(row_id=[f"r{k}" for k in range(ROWS)])
     (tmp_path / "t.csv").write_text(text(rows))
-    assert "an earlier row" not in fieldwise("data", "infer", "t.csv")[2]
+    assert "an earlier row" not in fieldwise("init", "t.csv", "--out", "-")[2]
     (tmp_path / "t.csv").write_text(text(pl.concat([rows, rows.head(7), rows.head(2)])))
     sentence = "9 of 309 rows equal an earlier row in every column: they are kept"
-    assert sentence in fieldwise("data", "infer", "t.csv")[2]
+    assert sentence in fieldwise("init", "t.csv", "--out", "-")[2]
     assert sentence in fieldwise("init", "t.csv")[2]
     assert as_table(tmp_path / "t.csv").height == 309

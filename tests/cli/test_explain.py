@@ -31,14 +31,14 @@ def test_a_row_as_json(as_json, bundle, log, table):
 
 
 def test_a_row_to_read(fieldwise, bundle, table):
-    code, out, err = fieldwise("explain", bundle, "--data", table, "--row", 0, "--top", 2)
+    code, out, err = fieldwise("explain", bundle, "--data", table, "--row", 0)
     assert (code, err.startswith("next, ")) == (0, True)
     first, _, second = out.splitlines()[:3]
     assert re.fullmatch(r"click: [\d.]+ %(, (more|less) than usual)?, mainly because .+", first)
     assert second.startswith("probability 0.")
     assert "(exact terms)" in out
-    assert "pairs, the first 2 of 6" in out
-    assert out.count(" × ") == 4  # two pairs, by names and by values
+    assert "pairs, the first 6 of 6" in out
+    assert out.count(" × ") == 12  # six pairs, by names and by values
 
 
 def test_directions_of_cheap_and_dear(fieldwise, done, bundle, log, table):
@@ -92,12 +92,12 @@ def test_other_models_have_their_own_parts(done, recipe, table):
         recipe.write_text(text.replace('name = "fm"', f'name = "{model}"\n{settings}'))
         done("train", recipe, "--out", model, "--quiet", "--json")
         for which in (("--row", 1), ("--rows", 20)):
-            out = done("explain", model, "--data", table, *which, "--top", 3)[0]
+            out = done("explain", model, "--data", table, *which)[0]
             assert all(word in out for word in words)
 
 
 def test_the_simulated_logs_pairs_are_counted(fieldwise, done, tmp_path):
-    done("data", "simulate", "--rows", 600, "--out", "log.csv")
+    done("simulate", "--rows", 600, "--out", "log.csv")
     short = "--set", "data.rows=2000", "--set", "training.epochs=1"
     done("train", "simulated/fm", "--out", "b", "--quiet", "--json", *short)
     out = done("explain", "b", "--data", "log.csv", "--rows", 20, "--json")[0]

@@ -91,7 +91,7 @@ def test_infer_proposes_what_the_rule_finds(fieldwise, trained):
     bundle, log, user, item = trained
     table = pl.read_csv(log).drop("user_id")
     table.write_csv("log.csv")
-    out = fieldwise("data", "infer", "log.csv")[1]
+    out = fieldwise("init", "log.csv", "--out", "-")[1]
     assert f'user = "{user}"\nitem = "{item}"\n' in out, "also where no name tells it: by the rows"
     if (user, item) == NAMED:
         assert id_columns(table.columns, Bundle.load(bundle).schema) == {"user": user, "item": item}

@@ -6,7 +6,7 @@ import pytest
 from cli.test_bad_input import refused
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.cli.next import command
+from fieldwise.cli.show import command
 from fieldwise.data.infer.schema import suggest_split
 from fieldwise.data.prepare.settings import RandomSplit, TimeSplit
 from fieldwise.models import AutoIntPlus
@@ -123,7 +123,7 @@ def test_files_that_are_there_are_not_written_over(fieldwise, done, clicks, tmp_
 
 
 def test_a_schema_that_is_there_is_used_as_it_is(fieldwise, done, clicks, tmp_path):
-    done("data", "infer", "clicks.csv", "--label", "item", "--positive", "i1")
+    done("init", "clicks.csv", "--out", "-", "--label", "item", "--positive", "i1")
     schema = Schema(fields=(Categorical("user"),), label=Label("click"))
     (tmp_path / "mine.toml").write_text(schema.to_toml())
     code, out, err = fieldwise("init", "clicks.csv", "--schema", "mine.toml")

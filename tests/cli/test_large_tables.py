@@ -57,7 +57,7 @@ def test_every_command_gives_what_it_gives_in_memory(subtests, done, recipes):
     commands = {
         "train": ("train", "{recipe}", "--out", "{name}"),
         "evaluate": ("evaluate", "{name}"),
-        "calibrate": ("calibrate", "{name}", "--method", "platt", "--out", "{name}-calibrated"),
+        "calibrate": ("evaluate", "{name}", "--calibrate", "platt", "--out", "{name}-calibrated"),
         "warm start": ("train", "{recipe}", "--out", "{name}-2", "--set", "warm_start={name}"),
         "explain": ("explain", "{name}", "--data", "log", "--rows", "50"),
         "compare": ("compare", "{recipe}", "--seeds", "2"),

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from fieldwise.cli import next as next_module
+from fieldwise.cli import show
 from fieldwise.cli.app import app
-from fieldwise.cli.next import command, command_name
+from fieldwise.cli.show import command, command_name
 
 
 def suggested(err: str) -> list[str]:
@@ -61,7 +61,7 @@ def test_training_leads_to_a_report_and_a_description_to_training(fieldwise, don
     check_parses(serve)
     assert "next" not in fieldwise(*train, "--out", "a bundle", "--overwrite", "--quiet")[2]
     assert "next" not in fieldwise(*train, "--out", "a bundle", "--overwrite", "--json")[2]
-    monkeypatch.setattr(next_module, "find_spec", lambda _: None)  # without the extra that writes reports
+    monkeypatch.setattr(show, "find_spec", lambda _: None)  # without the extra that writes reports
     _, _, err = fieldwise(*train, "--out", "a bundle", "--overwrite")
     assert suggested(err) == ["evaluate", "a bundle"]
     done(*suggested(err))
@@ -76,17 +76,17 @@ def test_a_comparison_leads_to_a_search(fieldwise, recipe):
 
 
 def test_commands_about_data_lead_to_commands_on_them(fieldwise, done):
-    _, _, err = fieldwise("recipes")
+    _, _, err = fieldwise("describe")
     check_parses(suggested(err))
-    _, _, err = fieldwise("data", "list")
-    assert suggested(err)[:2] == ["data", "fetch"]
+    _, _, err = fieldwise("fetch")
+    assert suggested(err)[:1] == ["fetch"]
     check_parses(suggested(err))
-    _, _, err = fieldwise("data", "simulate", "--out", "log.csv", "--rows", 200)
+    _, _, err = fieldwise("simulate", "--out", "log.csv", "--rows", 200)
     done(*suggested(err))
 
 
 def test_the_command_is_what_starts_this_installation(tmp_path, monkeypatch):
-    own = next(iter(next_module._script_folders()))
+    own = next(iter(show._script_folders()))
     monkeypatch.setattr("shutil.which", lambda name: str(own / "fieldwise") if name == "fieldwise" else None)
     assert command_name() == ["fieldwise"]
     monkeypatch.setattr("shutil.which", lambda name: f"/elsewhere/{name}")  # another one's
@@ -101,5 +101,5 @@ def test_the_command_is_what_starts_this_installation(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.name == "nt", reason="words are quoted otherwise there")
 def test_paths_are_quoted(monkeypatch):
-    monkeypatch.setattr(next_module, "command_name", lambda: ["fieldwise"])
+    monkeypatch.setattr(show, "command_name", lambda: ["fieldwise"])
     assert command("report", Path("my runs") / "it's") == """fieldwise report 'my runs/it'"'"'s'"""

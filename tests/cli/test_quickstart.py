@@ -8,19 +8,19 @@ from cli.test_bad_input import refused
 from forked import Command
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.cli import demo
-from fieldwise.cli.next import command
+from fieldwise.cli import quickstart
+from fieldwise.cli.show import command
 
 SMALL = ("data.rows=600", "data.users=20", "data.items=60", "training.epochs=1", "training.batch_size=256")
 BEFORE = f"""
-from fieldwise.cli import demo
-demo.QUICK = demo.QUICK._replace(settings={SMALL!r})
+from fieldwise.cli import quickstart
+quickstart.DEMOS["small"] = quickstart.DEMOS["small"]._replace(settings={SMALL!r})
 """
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(demo, "QUICK", demo.QUICK._replace(settings=SMALL))
+    monkeypatch.setitem(quickstart.DEMOS, "small", quickstart.DEMOS["small"]._replace(settings=SMALL))
 
 
 def test_one_command_serves_what_it_printed():
@@ -55,6 +55,6 @@ def test_without_serving_it_names_the_command_that_does(done, small):
 
 
 def test_without_the_extra_it_says_so_before_any_work(fieldwise, monkeypatch):
-    monkeypatch.setattr(demo, "find_spec", lambda _: None)
-    monkeypatch.setattr(demo, "_train", lambda *_, **__: pytest.fail("work was begun"))
+    monkeypatch.setattr(quickstart, "find_spec", lambda _: None)
+    monkeypatch.setattr(quickstart, "_train", lambda *_, **__: pytest.fail("work was begun"))
     refused(fieldwise("quickstart"), "the page needs uvicorn: pip install 'fieldwise[serve]'", "--no-serve")

@@ -49,7 +49,7 @@ def test_a_page_of_one_run(fieldwise, bundle, tmp_path):
 
 def test_the_calibration_that_a_bundle_keeps_is_marked(fieldwise, bundle, tmp_path):
     shutil.copytree(bundle, "own")
-    assert fieldwise("calibrate", "own", "--method", "isotonic")[0] == 0
+    assert fieldwise("evaluate", "own", "--calibrate", "isotonic")[0] == 0
     assert fieldwise("report", "own", "--out", "r.html", "--quiet")[0] == 0
     text = (tmp_path / "r.html").read_text()
     assert "isotonic (saved in this bundle)" in text
@@ -79,7 +79,7 @@ def test_runs_are_compared(fieldwise, bundle, recipe, tmp_path):
 
 
 def test_runs_of_other_rows_stand_in_tables_of_their_own(fieldwise, bundle, recipe, tmp_path):
-    trained(fieldwise, recipe, "two", None, "--seed", "1")
+    trained(fieldwise, recipe, "two", None, "--set", "seed=1")
     assert fieldwise("report", bundle, "two", "--out", "r.html", "--quiet")[0] == 0
     assert sum(title.startswith("Comparison: ") for title in sections((tmp_path / "r.html").read_text())) == 2
 

@@ -59,13 +59,13 @@ def test_a_run_that_ctrl_c_broke_off_goes_on(fieldwise, done, recipe, monkeypatc
 def test_a_finished_bundle_is_replaced_only_when_asked(fieldwise, done, recipe):
     done("train", recipe, "--out", "b", "--quiet")
     before = Bundle.load("b").digest
-    code, _, err = fieldwise("train", recipe, "--out", "b", "--seed", 3)
+    code, _, err = fieldwise("train", recipe, "--out", "b", "--set", "seed=3")
     assert code == 2
     assert (
         err == "fieldwise: b holds a bundle already, which training would replace: give --overwrite, or another --out\n"
     )
     assert Bundle.load("b").digest == before
-    done("train", recipe, "--out", "b", "--seed", 3, "--quiet", "--overwrite")
+    done("train", recipe, "--out", "b", "--set", "seed=3", "--quiet", "--overwrite")
     assert Bundle.load("b").digest != before
 
 

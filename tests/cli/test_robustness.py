@@ -25,7 +25,7 @@ def test_a_folder_for_a_file_is_a_sentence(subtests, fieldwise, recipe, bundle):
         recipe.read_text().replace(str(recipe.with_name("log.csv")), str(Path("folder").absolute()))
     )
     for arguments in [
-        ("data", "infer", "folder", *LABEL),
+        ("init", "folder", "--out", "-", *LABEL),
         ("predict", "BUNDLE", "--data", "folder", "--out", "scores.csv"),
         ("evaluate", "BUNDLE", "--data", "folder"),
         ("explain", "BUNDLE", "--data", "folder"),
@@ -70,7 +70,7 @@ def test_a_disk_that_is_really_full(fieldwise, recipe, bundle, log, small_disk, 
         "train": ("train", recipe, "--out", small_disk / "b", "--quiet"),
         "predict": ("predict", bundle, "--data", "rows.parquet", "--out", small_disk / "scores.csv"),
         "compare": ("compare", recipe, "--seeds", 1, "--quiet", "--store", small_disk / "store"),
-        "simulate": ("data", "simulate", "--rows", 20_000, "--out", small_disk / "log.parquet"),
+        "simulate": ("simulate", "--rows", 20_000, "--out", small_disk / "log.parquet"),
     }
     code, _, err = fieldwise(*asked[command])
     assert code == 2
@@ -143,4 +143,4 @@ def test_a_disk_too_small_for_the_cache_is_told_before_work(fieldwise, done, rec
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=12_000))
     err = done("describe", recipe)[1]
     assert "not stored in the cache: that needs" in err
-    assert "0 entries" in fieldwise("cache", "show")[1]
+    assert "0 entries" in fieldwise("prepare")[1]

@@ -1,4 +1,4 @@
-"""`fieldwise index` and `fieldwise evaluate-cascade`."""
+"""`fieldwise index` and `fieldwise evaluate --prerank`."""
 
 import json
 import shlex
@@ -11,7 +11,7 @@ from cli.test_bad_input import refused
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli import run
-from fieldwise.cli.next import command
+from fieldwise.cli.show import command
 
 TOWER = {"name": "inttower", "hidden": [6], "user_heads": 2, "item_heads": 2, "head_dim": 4, "cir_weight": 0.0}
 
@@ -58,7 +58,8 @@ def test_build_update_change_and_remove(fieldwise, trained, items):
 def test_what_a_cascade_loses(fieldwise, trained, bundle, items, log):
     log.write_csv("rows.csv")
     assert fieldwise("index", trained, "--items", "items.csv", "--out", "ix")[0] == 0
-    measure = "evaluate-cascade", trained, bundle, "--index", "ix", "--data", "rows.csv", "--k", 3, "--prerank", 5
+    cascade = "evaluate", bundle, "--prerank", trained, "--index", "ix", "--data", "rows.csv"
+    measure = *cascade, "--k", 3, "--candidates", 5
     code, out, err = fieldwise(*measure, "--rows", 20, "--json")
     assert code == 0
     assert err == "20 of 400 rows sampled as contexts (use --rows for more)\n"
@@ -81,7 +82,8 @@ def test_tables_without_a_header(fieldwise, trained, bundle, items, log):
     log.write_csv("rows.csv")
     code, out, _ = fieldwise("index", trained, "--items", "bare-items.csv", "--out", "ix", *catalogue)
     assert (code, out[:12]) == (0, "7 items in i")
-    measure = "evaluate-cascade", trained, bundle, "--index", "ix", "--k", 3, "--prerank", 5, "--rows", 20, "--json"
+    cascade = "evaluate", bundle, "--prerank", trained, "--index", "ix", "--k", 3
+    measure = *cascade, "--candidates", 5, "--rows", 20, "--json"
     found = [fieldwise(*measure, "--data", *data)[1] for data in (("bare.csv", *rows), ("rows.csv",))]
     plain = [{k: v for k, v in json.loads(text).items() if k != "milliseconds"} for text in found]
     assert plain[0] == plain[1]
@@ -91,7 +93,7 @@ def test_tables_without_a_header(fieldwise, trained, bundle, items, log):
     ]
     assert explained[0]["fields"] == explained[1]["fields"]
     for name, data in (("a", ("bare.csv", *rows)), ("b", ("rows.csv",))):
-        assert fieldwise("calibrate", bundle, "--method", "platt", "--out", name, "--data", *data)[0] == 0
+        assert fieldwise("evaluate", bundle, "--calibrate", "platt", "--out", name, "--data", *data)[0] == 0
     assert Bundle.load(Path("a")).calibration == Bundle.load(Path("b")).calibration
     _, _, err = fieldwise("predict", bundle, "--data", "bare.csv", "--out", "scores.csv", *rows)
     after = shlex.split(err.splitlines()[-1].rpartition("fieldwise ")[2])
@@ -122,12 +124,15 @@ def test_what_is_refused(fieldwise, trained, bundle, items, log):
         change = "index", trained, "--items", "some.parquet", "--out", "whole", "--changes"
         refused(fieldwise(*change), "column 'price' is Int32 there", f"found {shown} in row 0")
     log.write_csv("rows.csv")
-    measure = "evaluate-cascade", trained, bundle, "--data", "rows.csv"
+    measure = "evaluate", bundle, "--prerank", trained, "--data", "rows.csv"
     refused(fieldwise(*measure, "--index", "nothing"), "nothing is not an index")
-    refused(fieldwise(*measure, "--index", "ix", "--k", 10, "--prerank", 5), "found k 10 and prerank 5")
-    refused(
-        fieldwise("evaluate-cascade", bundle, bundle, "--index", "ix", "--data", "rows.csv"), "must be the IntTower"
-    )
+    refused(fieldwise(*measure, "--index", "ix", "--k", 10, "--candidates", 5), "found k 10 and prerank 5")
+    refused(fieldwise(*measure, "--index", "ix", "--candidates", "all"), "the number of items passed on, found 'all'")
+    refused(fieldwise(*measure[:4], "--index", "ix"), "give --index and --data")
+    refused(fieldwise(*measure, "--index", "ix", "--ranking"), "--ranking and --prerank are evaluations of their own")
+    refused(fieldwise("evaluate", bundle, "--nprobe", 3), "--nprobe is an option of --prerank, which is not given")
+    alone = "evaluate", bundle, "--prerank", bundle, "--data", "rows.csv"
+    refused(fieldwise(*alone, "--index", "ix"), "must be the IntTower")
 
 
 def test_a_thousand_workers_are_refused_before_any_is_started(fieldwise, bundle, monkeypatch):

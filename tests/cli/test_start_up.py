@@ -34,11 +34,11 @@ def test_help_lists_and_errors_of_a_recipe_load_nothing_heavy(tmp_path, monkeypa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "broken.toml").write_text("[model")
     sentences = {
-        **dict.fromkeys(["--help", "--version", "recipes", "train --help", "data --help", "cache --help"]),
-        "cache show": None,
+        **dict.fromkeys(["--help", "--version", "describe", "train --help", "prepare --help", "store --help"]),
+        "prepare": None,
         "train simulated/afmm": "no recipe is named",
         "describe absent.toml": "a recipe file must exist",
-        "tune simulated/afm --protocol none": "has no protocol",
+        "tune simulated/afm --set protocol=none": "has no protocol",
         "train simulated/afm --set training.epoch=3": "did you mean 'training.epochs'?",
         "train simulated/afm --set trainin.epochs=3": "did you mean 'training.epochs'?",
         "train simulated/afm --set training.epochs=0": "epochs must be at least 1",
@@ -56,10 +56,10 @@ def test_help_lists_and_errors_of_a_recipe_load_nothing_heavy(tmp_path, monkeypa
 def test_commands_on_tables_load_no_pytorch(tmp_path, subtests):
     (tmp_path / "t.csv").write_text("user,item,click\n" + "".join(f"u{i % 3},i{i % 5},{i % 2}\n" for i in range(40)))
     codes = {
-        "data list": 0,
-        "data fetch absent": 2,
-        "data simulate --rows 20 --out log.csv": 0,
-        "data infer t.csv": 0,
+        "fetch": 0,
+        "fetch absent": 2,
+        "simulate --rows 20 --out log.csv": 0,
+        "init t.csv --out -": 0,
         "init t.csv": 0,
     }
     outcomes = loaded(codes, tmp_path, names=("torch", "sklearn"))

@@ -47,7 +47,7 @@ def test_json_and_a_recipe_to_train(done, tuned):
     assert sum(found["trials"].values()) == 2
     assert load_recipe(found["recipe_file"]).model.embedding_dim == found["values"]["model.embedding_dim"]
     assert [run["seed"] for run in found["runs"]] == [0]
-    trained = json.loads(done("train", found["recipe_file"], "--seed", 0, "--quiet", "--json")[0])
+    trained = json.loads(done("train", found["recipe_file"], "--set", "seed=0", "--quiet", "--json")[0])
     assert trained["valid"]["logloss"] == pytest.approx(found["value"], abs=1e-9)
 
 

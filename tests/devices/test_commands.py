@@ -1,4 +1,4 @@
-"""`--device` of the commands, from a recipe to predictions; a device that is not there is one sentence."""
+"""Devices of the commands, from a recipe to predictions; a device that is not there is one sentence."""
 
 import json
 
@@ -37,8 +37,8 @@ def fieldwise(capsys, tmp_path, monkeypatch):
 
 
 def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fieldwise, name, device, tmp_path):
-    on = ("--device", name)
-    code, out, err = fieldwise("train", "mine.toml", "--out", "b", "--quiet", "--json", *on)
+    on, trained_on = ("--device", name), ("--set", f"training.device={name}")
+    code, out, err = fieldwise("train", "mine.toml", "--out", "b", "--quiet", "--json", *trained_on)
     assert code == 0, err
     assert name not in json.loads(out)["training"].values()
     manifest = json.loads((tmp_path / "b" / "bundle.json").read_text())
@@ -64,8 +64,8 @@ def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fiel
     assert json.loads(out)["items"] == pl.read_csv("items.csv").height
     losses = []
     for k, option in enumerate(((), on)):
-        given = ("--method", "platt", "--out", f"calibrated-{k}", "--json", *option)
-        code, out, err = fieldwise("calibrate", "b", *given)
+        given = ("--calibrate", "platt", "--out", f"calibrated-{k}", "--json", *option)
+        code, out, err = fieldwise("evaluate", "b", *given)
         assert code == 0, err
         (figures,) = json.loads(out)["figures"]["test rows"].values()
         losses.append(figures["after"]["logloss"])
@@ -78,8 +78,8 @@ def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fiel
     assert pages[1] == pytest.approx(pages[0], rel=0.01)
     shares = []
     for option in ((), on):
-        given = ("b", "b", "--index", "index", "--data", "log.csv", "--k", 3, "--prerank", 5, "--rows", 9, "--json")
-        code, out, err = fieldwise("evaluate-cascade", *given, *option)
+        given = ("--index", "index", "--data", "log.csv", "--k", 3, "--candidates", 5, "--rows", 9, "--json")
+        code, out, err = fieldwise("evaluate", "b", "--prerank", "b", *given, *option)
         assert code == 0, err
         shares.append({name: json.loads(out)[name] for name in ("recall", "ndcg", "hit_rate")})
     assert shares[1] == pytest.approx(shares[0], abs=1e-5)
@@ -96,7 +96,7 @@ def test_auto_trains_on_the_device(fieldwise, name, device, tmp_path):
 
 def test_compare_reuses_the_runs_of_another_device_and_says_so(fieldwise, name, tmp_path):
     given = ("compare", "mine.toml", "--json", "--store", "runs")
-    code, _, err = fieldwise(*given, "--seeds", 1, "--device", name)
+    code, _, err = fieldwise(*given, "--seeds", 1, "--set", f"training.device={name}")
     assert code == 0, err
     code, _, err = fieldwise(*given, "--seeds", 2)
     assert code == 0, err
@@ -108,10 +108,9 @@ def test_compare_reuses_the_runs_of_another_device_and_says_so(fieldwise, name, 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("train", "mine.toml", "--out", "b"),
         ("train", "mine.toml", "--out", "b", "--set", "training.device=cuda:77"),
-        ("compare", "mine.toml"),
-        ("tune", "mine.toml"),
+        ("compare", "mine.toml", "--set", "training.device=cuda:77"),
+        ("tune", "mine.toml", "--set", "training.device=cuda:77"),
         ("auto", "log.csv"),
         ("report", "b"),
         ("predict", "b", "--data", "log.csv", "--out", "scores.csv"),
@@ -123,12 +122,12 @@ def test_a_device_that_does_not_exist_is_told_before_any_work(fieldwise, argumen
     code, out, err = fieldwise(*arguments, *option)
     assert (code, out) == (2, "")
     assert len(err.strip().splitlines()) == 1
-    assert ("device" if "--set" in arguments else "--device") + " = 'cuda:77'" in err
+    assert ("training.device" if option == () else "--device") + " = 'cuda:77'" in err
     assert "choose one that this machine has: cpu" in err
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("arguments", [("train", "mine.toml"), ("evaluate", "b"), ("tune", "mine.toml")])
+@pytest.mark.parametrize("arguments", [("evaluate", "b"), ("auto", "log.csv")])
 def test_a_word_that_names_no_device_is_refused(fieldwise, arguments):
     code, _, err = fieldwise(*arguments, "--device", "the first GPU")
     assert code == 2
@@ -138,7 +137,19 @@ def test_a_word_that_names_no_device_is_refused(fieldwise, arguments):
 @pytest.mark.slow
 def test_tune_searches_on_the_device(fieldwise, name, device, tmp_path):
     pytest.importorskip("optuna")
-    given = ("tune", "mine.toml", "--trials", 1, "--seeds", 1, "--store", "studies", "--json", "--device", name)
+    given = (
+        "tune",
+        "mine.toml",
+        "--trials",
+        1,
+        "--seeds",
+        1,
+        "--store",
+        "studies",
+        "--json",
+        "--set",
+        f"training.device={name}",
+    )
     code, out, err = fieldwise(*given)
     assert code == 0, err
     record = json.loads((tmp_path / json.loads(out)["runs"][0]["folder"] / "record.json").read_text())
@@ -149,7 +160,7 @@ def test_tune_searches_on_the_device(fieldwise, name, device, tmp_path):
 def test_auto_without_a_gpu_is_said_with_its_reason(fieldwise, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    code, _, err = fieldwise("train", "mine.toml", "--out", "b", "--quiet", "--device", "auto")
+    code, _, err = fieldwise("train", "mine.toml", "--out", "b", "--quiet", "--set", "training.device=auto")
     assert code == 0
     assert err.startswith(f"device auto: cpu; PyTorch {torch.__version__} ")
     assert err.count("device auto") == 1

@@ -33,7 +33,7 @@ def test_a_logloss_above_the_constants_is_named_beside_it():
     mean = (1 / (1 + np.exp(-GOOD))).mean()
     assert f"the mean prediction is {100 * mean:.1f} %" in sentence
     assert "the ranking is useful (AUC 0.8" in sentence
-    assert "fieldwise calibrate" in sentence
+    assert "fieldwise evaluate --calibrate" in sentence
     useless = of(Y, RNG.normal(size=len(Y)))
     assert "useful" not in useless[0]
     assert len(remarks_on_means([binary_metrics(Y, GOOD), binary_metrics(Y, GOOD + 0.1)], "test rows")) == 1

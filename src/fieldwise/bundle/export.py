@@ -99,7 +99,7 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
     if bundle.calibration and target != "onnx":
         raise BundleError(
             "a compiled network returns logits without this bundle's calibration: "
-            "export a copy without it (`fieldwise calibrate BUNDLE --method none --out COPY`)"
+            "export a copy without it (`fieldwise evaluate BUNDLE --calibrate none --out COPY`)"
         )
     if bundle.samples.height < 2:
         raise DataError(f"an export needs at least 2 sample rows, found {bundle.samples.height}")

@@ -29,9 +29,19 @@ PACKAGES = {  # packages whose name differs from their module's
     "tomli_w": "tomli-w",
     "ray": "'fieldwise[ray]'",
 }
-_USER, _ITEM = "set user = COLUMN in the schema", "set item = COLUMN in the schema"
-_ROWS = "the same rows are drawn every time, and in Python `seed` draws others"
-REMOVED = {  # options that are gone, of all commands or of the one named, with what to use instead
+REMOVED = {  # commands and options that are gone, of all commands or of the one named, with what to use instead
+    "demo": "`fieldwise quickstart --data simulated` trains the six models",
+    "recipes": "`fieldwise describe` without a recipe lists them",
+    "calibrate": "`fieldwise evaluate BUNDLE --calibrate METHOD` fits a calibration and saves it",
+    "evaluate-cascade": "`fieldwise evaluate RANKER --prerank TOWER --index FOLDER --data FILE` measures two stages",
+    "data": "`fieldwise fetch` lists and downloads public data sets, `fieldwise simulate` writes a log, and `fieldwise "
+    "init TABLE --out -` prints a schema",
+    "cache": "`fieldwise prepare` without a recipe lists the cache, and with --clear empties it",
+    "--protocol": "--set protocol=NAME selects a protocol",
+    "train --seed": "--set seed=N sets it",
+    **dict.fromkeys(("train --device", "compare --device", "tune --device"), "--set training.device=NAME sets it"),
+    "compare --base": "the first recipe is the baseline",
+    "explain --top": "--json has all pairs and weights",
     "serve --max-connections-per-address": "a proxy limits an address's connections (deploy/nginx.conf: limit_conn)",
     "serve --max-head": "a proxy limits heads (deploy/nginx.conf: large_client_header_buffers)",
     "serve --head-timeout": "a proxy limits the time of heads (deploy/nginx.conf: client_header_timeout)",
@@ -40,9 +50,7 @@ REMOVED = {  # options that are gone, of all commands or of the one named, with 
     "serve --idle-timeout": "an idle connection is closed after 5 s; a proxy has its own keepalive_timeout",
     "serve --map-index": "`serve` always maps the index's files",
     "serve --batch-window": "requests that arrive while the model is busy form the next batch",
-    "--separator": "--read separator=... says it",
-    "--encoding": "--read encoding=... says it",
-    "--columns": "--read columns=... says it",
+    **{f"--{key}": f"--read {key}=... says it" for key in ("separator", "encoding", "columns")},
     "--threads": "the environment variable OMP_NUM_THREADS sets the threads",
     "--data-dir": "the environment variable FIELDWISE_DATA names the folder of public data sets",
     "--cache": "prepared data are cached unless the environment variable FIELDWISE_CACHE is off",
@@ -53,14 +61,19 @@ REMOVED = {  # options that are gone, of all commands or of the one named, with 
     "compare --again": "--overwrite replaces the runs of the store",
     "init --force": "--overwrite replaces an existing recipe and schema",
     "tune --final-seeds": "--seeds is their number",
-    "recommend --n": "--k is the number of items for each user",
-    "recommend -n": "--k is the number of items for each user",
+    **dict.fromkeys(("recommend --n", "recommend -n"), "--k is the number of items for each user"),
     "compare --plot": "`fieldwise report` draws the runs, and a leaderboard in a notebook has `.plot()`",
     "quickstart --open": "the command prints the page's address",
     "doctor --quick": "`pip list` shows versions without importing the packages",
-    **dict.fromkeys(("compare --user", "evaluate --user", "report --user", "recommend --user-id"), _USER),
-    **dict.fromkeys(("compare --item", "evaluate --item", "report --item", "recommend --item-id"), _ITEM),
-    **dict.fromkeys(("explain --seed", "report --seed", "evaluate-cascade --seed"), _ROWS),
+    **{
+        f"{command} --{side}{'-id' * (command == 'recommend')}": f"set {side} = COLUMN in the schema"
+        for command in ("compare", "evaluate", "report", "recommend")
+        for side in ("user", "item")
+    },
+    **{
+        f"{command} --seed": "the same rows are drawn every time, and in Python `seed` draws others"
+        for command in ("explain", "report")
+    },
 }
 NO_MEMORY = (  # PyTorch's messages when an allocation fails
     "can't allocate memory",
@@ -98,7 +111,7 @@ def execute(arguments: Sequence[str]) -> int | None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     began = time.perf_counter()  # so that a time budget includes loading PyTorch
     from fieldwise.cli.app import app
-    from fieldwise.cli.options import GIVEN
+    from fieldwise.cli.show import GIVEN
 
     GIVEN[:] = arguments
     with warnings.catch_warnings():  # restores warnings.showwarning on exit
@@ -165,14 +178,12 @@ def _usage(e: Any, arguments: Sequence[str]) -> str:
     found = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
     command = e.ctx.command_path if getattr(e, "ctx", None) else "fieldwise"
     sentence = e.format_message().rstrip(".")
-    name = str(getattr(e, "option_name", ""))
-    if instead := REMOVED.get(name) or REMOVED.get(f"{command.removeprefix('fieldwise ')} {name}"):
-        return f"{name} was removed; leave it out: {instead}"
-    if command == "fieldwise" and sentence.startswith("No such command"):
-        name = sentence.split("'")[1]
-        for group, one in getattr(e.ctx.command, "commands", {}).items():
-            if name in getattr(one, "commands", {}):  # given without its group, such as `infer` for `data infer`
-                sentence = f"{sentence.partition('.')[0]}. Did you mean `fieldwise {group} {name}`?"
+    if name := str(getattr(e, "option_name", "")):
+        instead = REMOVED.get(name) or REMOVED.get(f"{command.removeprefix('fieldwise ')} {name}")
+        if instead:
+            return f"{name} was removed; leave it out: {instead}"
+    elif sentence.startswith("No such command") and (instead := REMOVED.get(name := sentence.split("'")[1])):
+        return f"`{command} {name}` was removed: {instead}"
     return f"{sentence}{found}; see `{command} --help`"
 
 

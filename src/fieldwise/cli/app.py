@@ -1,60 +1,184 @@
-"""The commands by heading, in the order of `--help`; a command imports heavy modules when it runs."""
+"""The commands by heading, in the order of `--help`, and how a function with annotated parameters becomes one.
 
-from collections.abc import Callable
-from typing import Annotated
+A command is a function whose parameters are its options, and whose docstring is its help; its first paragraph is
+the line in the list of commands. A parameter has a name, a type, a default and Typer's settings (`Annotated`). One
+whose type is a dataclass stands for the options that are the dataclass's fields. Commands import heavy modules late.
+"""
+
+import dataclasses
+import inspect
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from fieldwise.cli import (
     auto,
-    calibrate,
     compare,
-    data,
-    demo,
-    describe,
     doctor,
     evaluate,
     explain,
-    export,
+    fetch,
     index,
     init,
     predict,
     prepare,
+    quickstart,
     recommend,
-    report,
     serve,
     store,
     train,
-    tune,
 )
-from fieldwise.cli.command import PlainGroup, add_command
-from fieldwise.cli.options import IMPORTS
 from fieldwise.cli.processes import check_started
+from fieldwise.cli.show import IMPORTS
+from fieldwise.errors import FieldwiseError
 from fieldwise.version import __version__
 
-__all__ = ["app"]
+__all__ = ["app", "as_command"]
 
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Start": {"quickstart": demo.run_quickstart, "demo": demo.run, "init": init.run, "auto": auto.run},
-    "Train and compare": {"prepare": prepare.run, "train": train.run, "compare": compare.run, "tune": tune.run},
-    "Evaluate and explain": {
-        "evaluate": evaluate.run,
-        "calibrate": calibrate.run,
-        "report": report.run,
-        "explain": explain.run,
+    "Start here": {
+        "quickstart": quickstart.run,
+        "auto": auto.run,
+        "init": init.run,
+        "fetch": fetch.run,
+        "simulate": fetch.run_simulate,
+        "doctor": doctor.run,
     },
-    "Score and recommend": {"predict": predict.run, "recommend": recommend.run, "export": export.run},
-    "Serve": {"index": index.run, "evaluate-cascade": evaluate.run_cascade, "serve": serve.run},
-    "Look up": {"describe": describe.run, "recipes": describe.run_recipes, "doctor": doctor.run},
+    "The loop": {
+        "describe": prepare.run_describe,
+        "train": train.run,
+        "compare": compare.run,
+        "tune": compare.run_tune,
+        "evaluate": evaluate.run,
+        "explain": explain.run,
+        "report": explain.run_report,
+    },
+    "Operations": {
+        "prepare": prepare.run,
+        "predict": predict.run,
+        "recommend": recommend.run,
+        "export": predict.run_export,
+        "index": index.run,
+        "serve": serve.run,
+    },
 }
-GROUPS = {"data": (data, "Start"), "cache": (prepare, "Look up"), "store": (store, "Serve")}
+Verbose = Annotated[
+    int,
+    typer.Option("--verbose", "-v", count=True, show_default=False, help="Show what the package logs; -vv shows more."),
+]
+VALUES = {int: "N", float: "X", Path: "PATH"}  # words for values in help; other values have the option's name
+PANELS = {
+    "Output": ("json", "quiet", "verbose", "progress", "tracker"),
+    "Machine": ("device", "precision", "processes", "workers", "engine"),
+}
+PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+ARGUMENTS = (  # by option, an argument's name in errors of the package, and what the command line calls it
+    ("read", r"(?<!--read )\b(?=(separator|encoding|columns)=)", "--read "),
+    ("positive", "ones as positive", "ones with --positive"),
+)
+UNLISTED = ("install_completion", "show_completion")  # options that work and take no line of the help
+
+
+def as_command(run: Callable[..., None]) -> Callable[..., None]:
+    """A function for Typer with one parameter per option, which calls `run` with the options.
+
+    Args:
+        run: a function with annotated parameters.
+
+    >>> @dataclasses.dataclass(frozen=True, kw_only=True)
+    ... class Manner:
+    ...     times: int = 1
+    >>> def greet(*, name: str, manner: Manner) -> None:
+    ...     '''Greet a person.'''
+    ...     print(manner.times * f"Hello {name}!")
+    >>> command = as_command(greet)
+    >>> list(inspect.signature(command).parameters)
+    ['name', 'times', 'verbose']
+    >>> command(name="Ada", times=2)
+    Hello Ada!Hello Ada!
+    """
+
+    def command(**given: Any) -> None:
+        _set_logging(given.get("verbose", 0), quiet=given.get("quiet", False))
+        try:
+            _called(run, given)
+        except FieldwiseError as e:
+            said = str(e)
+            for _, pattern, spoken in (one for one in ARGUMENTS if one[0] in given):
+                said = re.sub(pattern, spoken, said)
+            raise e if said == str(e) else type(e)(said) from None
+
+    verbose = inspect.Parameter("verbose", inspect.Parameter.KEYWORD_ONLY, default=0, annotation=Verbose)
+    parameters = [*_parameters(run), verbose]
+    command.__name__, command.__doc__, command.__module__ = run.__name__, run.__doc__, run.__module__
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__signature__ = inspect.Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
+    return command
+
+
+def _set_logging(verbose: int, *, quiet: bool) -> None:
+    """Show what the package logs on standard error: warnings, with -v more, with -q errors alone."""
+    logger, handler = logging.getLogger("fieldwise"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
+
+
+class _Plain:
+    """What has a help with options under headings, without the types of Python."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, as the help shows them."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in params:
+            if isinstance(one, TyperArgument):
+                one.display_type_rich = lambda **_: None  # type: ignore[method-assign]
+            elif isinstance(one, TyperOption):
+                one.hidden = one.hidden or one.name in UNLISTED
+                one.rich_help_panel = one.rich_help_panel or PANEL_OF.get(one.name or "")
+                if one.metavar is None:
+                    kind, name = one.type_descriptor.annotation, max(one.opts, key=len).strip("-").upper()
+                    one.metavar = "" if one.is_flag or one.count else VALUES.get(kind, name)
+        return params
+
+
+class _PlainCommand(_Plain, TyperCommand):
+    """A command with such a help."""
+
+
+class _PlainGroup(_Plain, TyperGroup):
+    """A group of commands with such a help."""
+
+
+def _parameters(owner: Callable[..., object]) -> Iterator[inspect.Parameter]:
+    """The parameters of a function or dataclass, in order; those of a dataclass among them stand at its place."""
+    hints = get_type_hints(owner, include_extras=True)
+    for name, one in inspect.signature(owner).parameters.items():
+        if dataclasses.is_dataclass(hints[name]):
+            yield from _parameters(hints[name])
+        else:
+            yield one.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+
+
+def _called(owner: Callable[..., Any], given: dict[str, Any]) -> Any:
+    """What a function or dataclass makes of values by name, with the dataclasses among its parameters."""
+    hints = get_type_hints(owner)
+    names = inspect.signature(owner).parameters
+    grouped = {name: hints[name] for name in names if dataclasses.is_dataclass(hints[name])}
+    return owner(**{name: _called(grouped[name], given) if name in grouped else given[name] for name in names})
+
 
 app = typer.Typer(
     name="fieldwise",
-    cls=PlainGroup,
-    help="Recommenders built on attention over feature fields: from a raw log to a trained and evaluated model.",
-    epilog="Environment: FIELDWISE_DATA, the folder of public data sets; FIELDWISE_CACHE, the folder of prepared data, "
-    "or off; OMP_NUM_THREADS, the number of threads; RAY_ADDRESS, the cluster of --engine ray.",
+    cls=_PlainGroup,
+    help="Recommenders on feature fields: from a raw log to a trained, served model.",
+    epilog="Variables: FIELDWISE_DATA, folder of public data sets; FIELDWISE_CACHE, of prepared data, or off; "
+    "OMP_NUM_THREADS; RAY_ADDRESS.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -74,11 +198,7 @@ def _root(
     context: typer.Context,
     modules: Annotated[
         list[str] | None,
-        typer.Option(
-            "--import",
-            metavar="MODULE[:CLASS]",
-            help="Import a module with your own models first. The working directory is searched too. May be repeated.",
-        ),
+        typer.Option("--import", metavar="MODULE[:CLASS]", help="Import own models first; may be repeated."),
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
@@ -96,6 +216,7 @@ def _root(
 
 for panel, commands in COMMANDS.items():
     for name, run in commands.items():
-        add_command(app, name, run, panel)
-for name, (group, panel) in GROUPS.items():
-    app.add_typer(group.app, name=name, cls=PlainGroup, rich_help_panel=panel)
+        app.command(name, cls=_PlainCommand, rich_help_panel=panel)(as_command(run))
+stores = typer.Typer(help="Write users' and items' features for `serve` into a store.", no_args_is_help=True)
+stores.command("load", cls=_PlainCommand)(as_command(store.run_load))
+app.add_typer(stores, name="store", cls=_PlainGroup, rich_help_panel="Operations")

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fieldwise.automatic.settings import AutoSettings
-from fieldwise.cli.devices import BundleDevice, check_device
-from fieldwise.cli.next import suggest
-from fieldwise.cli.options import AsJson, Label, Overwrite, Positive, Quiet, Reading, Seed, naming_positive
-from fieldwise.cli.show import console, print_json, print_table, say
+from fieldwise.cli.options import AsJson, BundleDevice, Label, Overwrite, Positive, Quiet, Reading, Seed, check_device
+from fieldwise.cli.show import console, print_json, print_table, say, suggest
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +48,10 @@ class AutoOptions:
 
 
 def run(options: AutoOptions) -> None:
-    """Find a good model for a table within a time budget: audit, train, tune, evaluate, save. Ctrl-C ends it early."""
+    """Find a good model for a table in a given time.
+
+    It audits the columns, trains, tunes, evaluates and saves. Ctrl-C ends it early.
+    """
     from fieldwise.automatic.run import BOARD, run_auto
     from fieldwise.data.prepare.settings import ColumnSplit
     from fieldwise.runs.data_settings import DataSettings
@@ -76,8 +77,7 @@ def run(options: AutoOptions) -> None:
     reading = options.reading.arguments
     names = reading.pop("columns")
     data = DataSettings(path=str(options.table), columns=None if names is None else tuple(names), **reading)
-    with naming_positive():
-        result = run_auto(data, settings, (lambda _: None) if options.quiet else say)
+    result = run_auto(data, settings, (lambda _: None) if options.quiet else say)
     if options.json:
         print_json(result.to_plain(), default=str)
     else:

@@ -1,34 +1,36 @@
-"""`fieldwise compare`."""
+"""`fieldwise compare` and `fieldwise tune`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.devices import Device, check_device
-from fieldwise.cli.next import suggest
 from fieldwise.cli.options import (
+    DEVICE,
     AsJson,
     Overwrite,
-    Protocol,
     Quiet,
     RecipeOptions,
+    Seed,
     Settings,
     Tracker,
+    check_device,
     data_folder,
     run_context,
 )
-from fieldwise.cli.ranking import WIDTH, RankingOptions, interval_text, p_text, show_rankings
-from fieldwise.cli.show import console, print_json, print_table, say
+from fieldwise.cli.ranking import RankingOptions, interval_text, p_text, show_rankings
+from fieldwise.cli.show import console, print_json, print_table, say, suggest
 
 if TYPE_CHECKING:
     from fieldwise.runs.leaderboard import Board, RankingBoard
+    from fieldwise.runs.recipe import Recipe
     from fieldwise.runs.records import RunRecord
+    from fieldwise.runs.tune import Tuned
 
-__all__ = ["CompareOptions", "run"]
+__all__ = ["CompareOptions", "run", "run_tune"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +42,6 @@ class CompareOptions:
     ]
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each recipe, with seeds 0, 1, ... and the same rows.")] = 3
     settings: Settings = None
-    protocol: Protocol = None
-    base: Annotated[
-        str | None, typer.Option(metavar="RECIPE", help="The recipe to compare with. Default: the first.")
-    ] = None
     metric: Annotated[str | None, typer.Option(help="Metric to sort by: auc, logloss, ece or rmse.")] = None
     store: Annotated[
         Path, typer.Option(help="Folder of finished runs, which are not run again. Several processes may share it.")
@@ -53,43 +51,34 @@ class CompareOptions:
     json: AsJson = False
     quiet: Quiet = False
     tracker: Tracker = None
-    device: Device = None
 
 
 def run(options: CompareOptions) -> None:
-    """Train recipes with several seeds and print a leaderboard with intervals and a paired test. Can be resumed."""
-    from fieldwise.runs.recipe import recipe_names
+    """Train recipes with several seeds; a leaderboard with intervals.
 
-    def given(name: str) -> RecipeOptions:
-        return RecipeOptions(recipe=name, settings=options.settings, protocol=options.protocol)
-
-    for name in options.recipes:
-        given(name).check(options.device)  # before PyTorch is loaded
+    It has a paired test of each recipe against the first. Finished runs are kept, and the same command resumes.
+    """
+    given = [RecipeOptions(recipe=name, settings=options.settings) for name in options.recipes]
+    for recipe_options in given:
+        recipe_options.check()  # before PyTorch is loaded
     from fieldwise.runs.fits import recorded_runs
     from fieldwise.runs.leaderboard import check_choices, leaderboards, ranking_boards
     from fieldwise.runs.records import Store
 
-    ranking, base = options.ranking.settings(), options.base
-    recipes = [given(name).load(options.device) for name in options.recipes]
-    check_device(options.device, *(recipe.training.device for recipe in recipes))
-    if base is not None and base not in recipe_names():
-        base = str(Path(base))  # recipes from a file are named by their path
-    check_choices([r.name for r in recipes], {r.schema.label.task for r in recipes}, base, options.metric)
+    ranking = options.ranking.settings()
+    recipes = [recipe_options.load() for recipe_options in given]
+    check_device(*(recipe.training.device for recipe in recipes), what=DEVICE)
+    check_choices([r.name for r in recipes], {r.schema.label.task for r in recipes}, None, options.metric)
     for recipe in recipes:
         folder = data_folder(recipe.data.name)
     try:
-        runs = recorded_runs(
-            recipes,
-            range(options.seeds),
-            store=Store(options.store),
-            context=run_context(folder, options.tracker, quiet=options.quiet),
-            again=options.overwrite,
-            ranking=ranking,
-        )
+        context, store = run_context(folder, options.tracker, quiet=options.quiet), Store(options.store)
+        again, seeds = options.overwrite, range(options.seeds)
+        runs = recorded_runs(recipes, seeds, store=store, context=context, again=again, ranking=ranking)
     except KeyboardInterrupt:
         say(f"finished runs are kept in {options.store}: the same command resumes from there")
         raise
-    boards = leaderboards(runs, base=base, metric=options.metric)
+    boards = leaderboards(runs, metric=options.metric)
     ranked = []  # the rankings of each board's recipes, in the order given
     for board in boards:
         own = {line.recipe for line in board.lines}
@@ -109,7 +98,7 @@ def run(options: CompareOptions) -> None:
         if find_spec("optuna") is not None:
             what, verb = "tune the best recipe on its validation rows", "tune"
         best = boards[0].lines[0].recipe
-        suggest(what, verb, best, *given(best).words)
+        suggest(what, verb, best, *RecipeOptions(recipe=best, settings=options.settings).words)
 
 
 def _say_cautions(runs: "Mapping[str, Sequence[RunRecord]]") -> None:
@@ -133,7 +122,7 @@ def _show(
     """Print leaderboards, their rankings, what the intervals mean, and remarks."""
     from fieldwise.evaluation.remarks import remarks_on_means
 
-    screen, several = console(WIDTH), options.seeds > 1
+    screen, several = console(), options.seeds > 1
     for board, of_board in zip(boards, ranked, strict=True):
         mean = f"mean of {options.seeds} seed{'s' * several} [95 % interval]"
         screen.print(f"{board.title}: {board.rows:,} test rows, {mean}")
@@ -171,4 +160,81 @@ def _print_board(board: "Board", names: Mapping[str, str]) -> None:
         epoch = "-" if line.seconds_per_epoch is None else f"{line.seconds_per_epoch:.1f}"
         cost = [f"{line.parameters:,}", f"{line.epochs:.1f}", epoch]
         rows.append([names[line.recipe], *(interval_text(line.metrics[m]) for m in metrics), *against, *cost])
-    print_table(heads, rows, right=True, width=WIDTH)
+    print_table(heads, rows, right=True)
+
+
+def run_tune(
+    *,
+    recipe: RecipeOptions,
+    trials: Annotated[
+        int, typer.Option(min=1, help="Total trials of the study, including those of earlier calls.")
+    ] = 30,
+    seed: Seed = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of seeds with which the best settings are evaluated on the test rows.")
+    ] = 3,
+    store: Annotated[Path, typer.Option(help="Folder of studies. Several processes may share it.")] = Path("runs/tune"),
+    json: AsJson = False,
+    quiet: Quiet = False,
+    tracker: Tracker = None,
+) -> None:
+    """Search for better settings on the validation rows.
+
+    The test rows are evaluated once, at the end. Ctrl-C keeps the finished trials, and the same command resumes. The
+    recipe's table `search` defines the search space.
+    """
+    loaded = recipe.load()
+    from fieldwise.config import to_plain
+    from fieldwise.runs.tune import tune
+
+    check_device(loaded.training.device, what=DEVICE)
+    context = run_context(data_folder(loaded.data.name), tracker, quiet=quiet)
+    found = tune(loaded, trials=trials, store=store, context=context, seed=seed, final_seeds=seeds)
+    if json:
+        plain = {f.name: to_plain(getattr(found, f.name)) for f in fields(found) if f.name not in ("recipe", "runs")}
+        runs = [{"folder": str(run.folder), "seed": run["seed"], "test": dict(run["test"])} for run in found.runs]
+        print_json({**plain, "study": str(found.study), "recipe_file": str(found.recipe_file), "runs": runs})
+        return
+    _show_tuned(found, loaded)
+    if not quiet:
+        suggest("train a bundle with the best settings", "train", found.recipe_file)
+
+
+def _show_tuned(found: "Tuned", recipe: "Recipe") -> None:
+    import numpy as np
+
+    from fieldwise.evaluation.remarks import remarks_on_means
+    from fieldwise.runs.recipe import search_space, value_at
+
+    screen = console()
+    ended = ", ".join(f"{count} {how}" for how, count in found.trials.items())
+    screen.print(f"{recipe.name}: best {found.metric} on validation rows {found.value:.4f} of {ended} trials")
+    rows = ([path, _setting(value_at(recipe, path)), _setting(found.values.get(path))] for path in search_space(recipe))
+    print_table(["setting", "was", "best"], rows)
+    tests = [run["test"] for run in found.runs]
+    for metric in ("auc", "logloss", "rmse"):
+        values = [test[metric] for test in tests if metric in test]
+        if values:
+            spread = f" (seeds {min(values):.4f} to {max(values):.4f})" if len(values) > 1 else ""
+            screen.print(f"test {metric} {np.mean(values):.4f}{spread}")
+    for sentence in remarks_on_means(tests, "test rows"):
+        screen.print(sentence)
+    after, times = found.test_evaluations[0]["after_trials"], len(found.test_evaluations)
+    now = sum(found.trials.values())
+    if times == 1:
+        then = "after the search."
+        if now > after:
+            then = f"after {after} trials; the search then went on to {now} trials, and they are still the best."
+        screen.print(f"This study evaluated only these settings on the test rows, {then}")
+    else:
+        screen.print(
+            f"This search continued after an evaluation on the test rows: {times} settings have been evaluated on them "
+            f"by now ({found.study.with_suffix('.test.json')})."
+        )
+    screen.print(f"recipe: {found.recipe_file}, study: {found.study}")
+
+
+def _setting(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -50,7 +50,10 @@ EXTRAS = {  # their purposes and packages
 
 
 def run(*, json: AsJson = False) -> None:
-    """Show packages, extras and their purpose, devices, compilers, data sets, and what is missing."""
+    """Show what is installed here, and what is missing.
+
+    Packages, extras and their purpose, devices, compilers and data sets.
+    """
     facts = examine()
     if json:
         print_json(facts)
@@ -94,7 +97,7 @@ def examine() -> dict[str, Any]:
 
         data_sets = [name for name, public in PUBLIC_SETS.items() if public.present(folder)]
     if data_sets == []:
-        attention.append(f"no public data set in {folder}: run `fieldwise data fetch NAME`, or set FIELDWISE_DATA")
+        attention.append(f"no public data set in {folder}: run `fieldwise fetch NAME`, or set FIELDWISE_DATA")
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > cores:
         attention.append(

@@ -1,47 +1,141 @@
-"""`fieldwise evaluate` and `fieldwise evaluate-cascade`."""
+"""`fieldwise evaluate`: metrics of a bundle, of its rankings and of two stages, and the bundle's calibration."""
 
-from dataclasses import asdict
+import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from fieldwise.cli.devices import BundleDevice, load_bundle, rows_of_bundle
-from fieldwise.cli.next import command, log_words, suggest, suggest_report
-from fieldwise.cli.options import AsJson, BundleFolder, Reading
+from fieldwise.cli.options import AsJson, BundleDevice, BundleFolder, Reading, load_bundle, rows_of_bundle
 from fieldwise.cli.ranking import RankingOptions, show_rankings
-from fieldwise.cli.show import calibration_words, console, drawn_rows, print_json, print_table, say, show_metrics
-from fieldwise.errors import ConfigError
+from fieldwise.cli.show import (
+    calibration_words,
+    command,
+    console,
+    drawn_rows,
+    log_words,
+    print_json,
+    print_table,
+    say,
+    show_metrics,
+    suggest,
+    suggest_report,
+)
+from fieldwise.cli.train import check_out
+from fieldwise.config import nearest
+from fieldwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fieldwise.evaluation.calibration import Method
     from fieldwise.serving.evaluate import CascadeReport
 
-__all__ = ["run", "run_cascade"]
+__all__ = ["EvaluateOptions", "run"]
+
+NONE = "none"
+REST = (
+    "its scores and their order are as before. `--calibrate none` removes it again, which `fieldwise export` requires."
+)
+K, CONTEXTS, PRERANKED = 20, 200, 200  # with --prerank: items returned, contexts, and items passed on
 
 
-def run(
-    *,
-    bundle: BundleFolder,
-    data: Annotated[Path | None, typer.Option(help="A table with labels. Default: the recipe's test rows.")] = None,
-    reading: Reading,
-    ranking: RankingOptions,
-    json: AsJson = False,
-    device: BundleDevice = "cpu",
-) -> None:
-    """Evaluate a saved bundle on its recipe's test rows, or on a table of your own."""
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """Options of `fieldwise evaluate`."""
+
+    bundle: BundleFolder
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="A table with labels. Default: the recipe's test rows; with --calibrate, its validation rows."
+        ),
+    ] = None
+    reading: Reading
+    ranking: RankingOptions
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD",
+            help="Fit a calibration on validation rows and save it in the bundle: platt or isotonic; none removes it.",
+        ),
+    ] = None
+    out: Annotated[
+        Path | None, typer.Option(help="With --calibrate: folder for the calibrated bundle. Default: the same folder.")
+    ] = None
+    prerank: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TOWER",
+            help="Measure two stages: BUNDLE ranks the items (--candidates, 200) that this IntTower has chosen, in the "
+            "contexts of --data, and returns --k (20).",
+        ),
+    ] = None
+    index: Annotated[Path | None, typer.Option(help="With --prerank: folder of the index that TOWER made.")] = None
+    nprobe: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --prerank: approximate search, with this many item-head clusters probed per user head. Default: "
+            "score all items.",
+        ),
+    ] = None
+    rows: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --prerank: maximum number of contexts, sampled at random. Default: 200."),
+    ] = None
+    json: AsJson = False
+    device: BundleDevice = "cpu"
+
+    def check(self) -> None:
+        """Check that the options belong together; else raise a ConfigError."""
+        ranking = self.ranking.ranking or (self.ranking.keep_seen and self.prerank is not None)
+        tasks = {"--ranking": ranking, "--calibrate": self.calibrate is not None, "--prerank": self.prerank is not None}
+        given = [name for name, there in tasks.items() if there]
+        if len(given) > 1:
+            raise ConfigError(f"{given[0]} and {given[1]} are evaluations of their own: omit one")
+        owners = {"--calibrate": ("out",), "--prerank": ("index", "nprobe", "rows")}
+        for owner, name in ((owner, name) for owner, names in owners.items() for name in names):
+            if owner not in given and getattr(self, name) is not None:
+                raise ConfigError(f"--{name} is an option of {owner}, which is not given: add it, or omit --{name}")
+        if self.prerank is not None and (self.index is None or self.data is None):
+            raise ConfigError(
+                "--prerank needs an index of items, and rows with users and contexts: give --index and --data"
+            )
+
+
+def run(options: EvaluateOptions) -> None:
+    """Evaluate a bundle on its test rows, or on your table.
+
+    With --ranking it also ranks items for users. --calibrate fits a calibration, with which the bundle then predicts.
+    --prerank measures what two stages lose compared with ranking every item, and the latency of each stage.
+    """
+    options.check()
+    if options.calibrate is not None:
+        _calibrate(options, options.calibrate)
+    elif options.prerank is not None:
+        _measure_cascade(options, options.prerank)
+    else:
+        _evaluate(options)
+
+
+def _evaluate(options: EvaluateOptions) -> None:
+    """Print the metrics of the bundle on rows, and of its rankings."""
     from fieldwise.bundle.trained_rows import rows_trained, trained_words
     from fieldwise.data.encode.encoder import check_table
     from fieldwise.data.prepare.labels import read_labels
     from fieldwise.runs.leaderboard import ranking_boards
     from fieldwise.runs.ranking import RankingTask, rank_items
 
+    bundle, data, reading, ranking = options.bundle, options.data, options.reading, options.ranking
     wanted = ranking.settings()
     reading.check_used("--data", data)
     if data is not None and wanted is not None:
         raise ConfigError(
             "--ranking excludes items that users liked in training rows, which --data does not have: omit one"
         )
-    model, where, ranked, seen = load_bundle(bundle, device), str(data), [], None
+    model, where, ranked, seen = load_bundle(bundle, options.device), str(data), [], None
     if data is not None:
         frame = reading.table(data)
     else:
@@ -60,7 +154,7 @@ def run(
     elif wanted is not None:
         task = RankingTask(prepared, model.schema, wanted)
         ranked = ranking_boards({bundle.name: [rank_items(model, task)]}, k=ranking.cutoff)
-    if json:
+    if options.json:
         found: dict[str, object] = {"bundle": str(bundle), "data": where, "metrics": metrics}
         if data is not None:
             found["share_trained"] = None if seen is None else seen.share
@@ -75,47 +169,108 @@ def run(
         if "recipe" in model.about:
             instead = f"to evaluate on its test rows: {command('evaluate', bundle)}"
         say(f"WARNING: {trained_words(rows.frame.height, seen)}; {instead}")
-    if not json and data is None:
+    if not options.json and data is None:
         suggest_report(model, bundle)
-    elif not json:
+    elif not options.json:
         suggest("explain the scores of these rows", "explain", bundle, "--data", data, *reading.options())
 
 
-def run_cascade(
-    *,
-    prerank: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The IntTower that made the index.")],
-    ranker: Annotated[Path, typer.Argument(metavar="RANKER", help="The bundle that ranks the pre-ranked items.")],
-    index: Annotated[Path, typer.Option(help="Folder of the index.")],
-    data: Annotated[Path, typer.Option(help="Rows whose users and contexts make the requests.")],
-    k: Annotated[int, typer.Option(min=1, help="Items returned.")] = 20,
-    size: Annotated[int, typer.Option("--prerank", min=1, help="Items passed to the ranking bundle.")] = 200,
-    nprobe: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Approximate search: item-head clusters probed per user head. Default: score all items."
-        ),
-    ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Maximum number of contexts, sampled at random.")] = 200,
-    reading: Reading,
-    json: AsJson = False,
-    device: BundleDevice = "cpu",
-) -> None:
+def _calibrate(options: EvaluateOptions, method: str) -> None:
+    """Fit a calibration on validation rows and save it in the bundle, or remove it."""
+    from fieldwise.bundle.files import bundle_digest
+    from fieldwise.data.prepare.labels import read_labels
+    from fieldwise.evaluation.calibration import METHODS, Calibration, before_and_after, fit_calibration
+
+    data, target, known = options.data, options.out or options.bundle, (*METHODS, NONE)
+    if method not in known:
+        raise ConfigError(f"--calibrate must be one of {', '.join(known)}, found {method!r}: {nearest(method, known)}")
+    options.reading.check_used("--data", data)
+    replaces = bundle_digest(options.bundle) if options.out is None else None
+    check_out(target)
+    bundle = load_bundle(options.bundle, options.device)
+    about = {name: value for name, value in bundle.about.items() if name != "calibration"}
+    if method == NONE:
+        dataclasses.replace(bundle, about=about, calibration={}).save(target, replaces=replaces)
+        say(f"{target} has no calibration: its probabilities are the sigmoid of its scores")
+        return
+    labels = bundle.schema.labels
+    if all(label.task != "binary" for label in labels):
+        raise ConfigError(
+            f"a calibration corrects probabilities, but {options.bundle} predicts a number: nothing to calibrate"
+        )
+    if data is not None:
+        frames = {str(data): options.reading.table(data)}
+        if not frames[str(data)].height:
+            raise DataError(f"a calibration needs rows, but {data} has none")
+    else:
+        instead = "give --data FILE with rows that it was not trained on"
+        _, (valid, test) = rows_of_bundle(bundle, options.bundle, ["valid", "test"], instead)
+        frames = {"validation rows": valid, "test rows": test}
+    fitted_on, *_ = frames  # the others are measured only
+    maps: dict[str, Calibration] = {}
+    figures: dict[str, dict[str, Any]] = {where: {} for where in frames}
+    for where, frame in frames.items():
+        rows = read_labels(frame, labels)
+        if rows.dropped:
+            say(f"{rows.dropped:,} rows dropped by the label's rule")
+        scores = bundle.score(rows.frame).reshape(len(rows.frame), -1)
+        for k, name in ((k, label.name) for k, label in enumerate(labels) if label.task == "binary"):
+            y, score = rows.y[:, k], scores[:, k]
+            try:
+                maps[name] = maps.get(name) or fit_calibration(y, score, cast("Method", method))
+            except DataError as e:
+                raise DataError(f"label {name!r}, {where}: {e}") from None
+            figures[where][name] = before_and_after(y, score, maps[name])
+    facts = {"method": method, "fitted_on": fitted_on, "rows": frames[fitted_on].height, "figures": figures}
+    dataclasses.replace(bundle, about={**about, "calibration": facts}, calibration=maps).save(target, replaces=replaces)
+    if options.json:
+        print_json({"bundle": str(target), **facts})
+        return
+    _show_calibration(figures, fitted_on)
+    console().print(f"{target} now predicts with this calibration ({method}); {REST}")
+    if data is None:
+        suggest_report(bundle, target)
+    else:
+        given = "--data", data, "--out", "predictions.csv", *options.reading.options()
+        suggest("calibrated probabilities", "predict", target, *given)
+
+
+def _show_calibration(figures: "Mapping[str, Mapping[str, Any]]", fitted_on: str) -> None:
+    """Print each label's metrics before and after, and name the parts where the calibration makes one worse."""
+    worse = []
+    for where, labels in figures.items():
+        for name, metrics in labels.items():
+            of = (f"{name}, {where}" if len(labels) > 1 else where) + " (fitted on these)" * (where == fitted_on)
+            pairs = ((name, before, metrics["after"][name]) for name, before in metrics["before"].items())
+            print_table([of, "before", "after"], ([name, f"{old:.4f}", f"{new:.4f}"] for name, old, new in pairs))
+            if where != fitted_on and metrics["after"]["logloss"] > metrics["before"]["logloss"]:
+                worse.append(name)
+    if worse:
+        say(f"with the calibration, the logloss of {', '.join(worse)} is higher on rows that it was not fitted on")
+
+
+def _measure_cascade(options: EvaluateOptions, prerank: Path) -> None:
     """Measure the loss of pre-ranking compared with ranking every item, and the latency of each stage."""
     from fieldwise.scoring.ranker import Ranker
     from fieldwise.serving.evaluate import evaluate_cascade
     from fieldwise.serving.index import open_index
 
-    tower, ranking = load_bundle(prerank, device), load_bundle(ranker, device)
-    cascade = Ranker(ranking, open_index(index), prerank=tower, nprobe=nprobe)
-    contexts = drawn_rows(reading.table(data), rows, "rows sampled as contexts")
-    report = evaluate_cascade(cascade, contexts, k=k, prerank=size)
-    if json:
-        print_json(asdict(report))
+    sizes = options.ranking
+    if sizes.candidates is not None and not (sizes.candidates.isdecimal() and int(sizes.candidates)):
+        raise ConfigError(f"--candidates must be the number of items passed on, found {sizes.candidates!r}")
+    assert options.index is not None, "checked before"
+    assert options.data is not None, "checked before"
+    tower, ranker = load_bundle(prerank, options.device), load_bundle(options.bundle, options.device)
+    cascade = Ranker(ranker, open_index(options.index), prerank=tower, nprobe=options.nprobe)
+    contexts = drawn_rows(options.reading.table(options.data), options.rows or CONTEXTS, "rows sampled as contexts")
+    report = evaluate_cascade(cascade, contexts, k=sizes.k or K, prerank=int(sizes.candidates or PRERANKED))
+    if options.json:
+        print_json(dataclasses.asdict(report))
         return
-    _show_cascade(report, approximate=nprobe is not None)
-    given = ["--prerank", prerank, "--index", index, *([] if nprobe is None else ["--nprobe", nprobe])]
-    given += log_words(tower)
-    suggest("start a server with a web page that uses both bundles", "serve", ranker, *given, needs="uvicorn")
+    _show_cascade(report, approximate=options.nprobe is not None)
+    given = ["--prerank", prerank, "--index", options.index, *log_words(tower)]
+    given += [] if options.nprobe is None else ["--nprobe", options.nprobe]
+    suggest("start a server with a web page that uses both bundles", "serve", options.bundle, *given, needs="uvicorn")
 
 
 def _show_cascade(report: "CascadeReport", *, approximate: bool) -> None:

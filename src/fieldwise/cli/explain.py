@@ -1,4 +1,4 @@
-"""`fieldwise explain`: explain the scores of rows, and test whether the explanations are faithful."""
+"""`fieldwise explain`, which can also test whether its explanations are faithful, and `fieldwise report`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from fieldwise.cli.devices import BundleDevice, load_bundle
-from fieldwise.cli.next import suggest, suggest_report
-from fieldwise.cli.options import AsJson, BundleFolder, Reading
-from fieldwise.cli.show import console, drawn_rows, print_json, print_table
+from fieldwise.cli.options import (
+    AsJson,
+    BundleDevice,
+    BundleFolder,
+    Quiet,
+    Reading,
+    cache_for,
+    check_device,
+    data_folder,
+    load_bundle,
+)
+from fieldwise.cli.show import console, drawn_rows, print_json, print_table, say, suggest, suggest_report
+from fieldwise.cli.train import save_or_keep
 from fieldwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -23,8 +32,9 @@ if TYPE_CHECKING:
     from fieldwise.explain.subject import Method, Subject
     from fieldwise.schema.label import Task
 
-__all__ = ["ExplainOptions", "run"]
+__all__ = ["ExplainOptions", "run", "run_report"]
 
+TOP = 10  # pairs, effects and attention weights that are printed; --json has all
 WORDS = {
     "terms": "exact terms",
     "integrated_gradients": "integrated gradients",
@@ -50,7 +60,6 @@ class ExplainOptions:
     label: Annotated[
         str | None, typer.Option(help="The label to explain in a multi-task bundle. Default: the main label.")
     ] = None
-    top: Annotated[int, typer.Option(min=1, help="Number of pairs and attention weights to print.")] = 10
     faithfulness: Annotated[
         bool, typer.Option("--faithfulness", help="Evaluate the explanations with deletion and insertion curves.")
     ] = False
@@ -60,7 +69,10 @@ class ExplainOptions:
 
 
 def run(options: ExplainOptions) -> None:
-    """Explain scores by field and pair of fields, for one row or on average over a set of rows."""
+    """Explain scores by field and pair of fields.
+
+    It is done for one row, or on average over a set of rows.
+    """
     if options.faithfulness and options.row is not None:
         raise ConfigError("--faithfulness is a mean over rows: omit --row")
     from fieldwise.explain.effects import effects
@@ -95,12 +107,56 @@ def run(options: ExplainOptions) -> None:
     if options.json:
         print_json(plain, allow_nan=False)
     elif options.row is not None:
-        _print_row(plain, found, options.top)
+        _print_row(plain, found, TOP)
         suggest_report(bundle, options.bundle)
     else:
-        _print_set(plain, curves, options.top, subject.settings.task)
+        _print_set(plain, curves, TOP, subject.settings.task)
         given = ("--data", options.data, "--row", 0, *options.reading.options())
         suggest("explain one row", "explain", options.bundle, *given)
+
+
+def run_report(
+    *,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Bundles of `train`, or kept runs of `compare`; the first is the baseline."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    slices: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slice", metavar="FIELD", help="Evaluate by the values of this field or column. May be repeated."
+        ),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Maximum number of test rows to explain, sampled at random.")] = 500,
+    quiet: Quiet = False,
+    device: BundleDevice = "cpu",
+) -> None:
+    """Write an offline HTML page about trained runs.
+
+    It has their metrics, curves, calibration, slices, cold start and explanations.
+    """
+    from fieldwise.bundle.files import MANIFEST
+    from fieldwise.report import ReportSettings, report
+    from fieldwise.storage.files import check_file, write_atomically
+
+    if out.is_dir():
+        raise ConfigError(f"--out must be a file, but {out} is a folder: give {out / 'report.html'}")
+    check_file(out)
+    check_device(device)
+    settings = ReportSettings(slices=tuple(slices or ()), rows=rows, device=device)
+    cache = cache_for(quiet)
+    page = report(runs, settings, data_dir=data_folder(), cache=cache).encode()
+    _, unsaved = save_or_keep(lambda folder: write_atomically(folder / out.name, page), out.parent, "The report")
+    if unsaved is not None:
+        raise unsaved
+    if not quiet:
+        say(f"report written to {out} ({len(page) / 1024:,.0f} KiB)")
+        bundles = [run for run in runs if (run / MANIFEST).is_file()]
+        if bundles:
+            suggest("start a web page to edit rows and see their scores", "serve", bundles[0], needs="uvicorn")
 
 
 def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOptions) -> "Subject":
@@ -155,7 +211,7 @@ def _print_row(plain: dict[str, Any], found: "Explanation", top: int) -> None:
             ]
             for p in plain["pairs"][:top]
         ]
-        title = f"\npairs, the first {top} of {len(plain['pairs'])}"
+        title = f"\npairs, the first {len(rows)} of {len(plain['pairs'])}"
         print_table(["pair", "values", "contribution", *parts], rows, title=title)
     if "attention" in plain:
         _print_attention(plain["attention"], found.subject.fields, top)

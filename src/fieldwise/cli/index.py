@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from fieldwise.cli.devices import BundleDevice, load_bundle
-from fieldwise.cli.next import log_words, suggest
-from fieldwise.cli.options import AsJson, BundleFolder, Reading
-from fieldwise.cli.show import MIB, print_json, say
+from fieldwise.cli.options import AsJson, BundleDevice, BundleFolder, Reading, load_bundle
+from fieldwise.cli.show import MIB, log_words, print_json, say, suggest
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, DataError
 
@@ -42,7 +40,10 @@ class IndexOptions:
 
 
 def run(options: IndexOptions) -> None:
-    """Compute and store an IntTower's item heads for a catalogue. An update computes only new and changed items."""
+    """Store an IntTower's item heads for a catalogue.
+
+    An update computes only new and changed items.
+    """
     from fieldwise.ops.stored_items import Storage
     from fieldwise.schema.ids import id_column
     from fieldwise.serving.index import build_index, old_index

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fieldwise.cli.next import command
-from fieldwise.cli.options import Label, Overwrite, Positive, Reading, naming_positive
-from fieldwise.cli.show import say
+from fieldwise.cli.options import Label, Overwrite, Positive, Reading
+from fieldwise.cli.show import command, say, suggest
 from fieldwise.config import to_plain
 from fieldwise.errors import ConfigError
 
@@ -46,22 +45,31 @@ class InitOptions:
     schema: Annotated[
         Path | None, typer.Option(help="An existing schema to use, or the file to write. Default: schema.toml.")
     ] = None
-    out: Annotated[Path, typer.Option(help="Folder for the recipe and the schema.")] = Path()
+    out: Annotated[Path, typer.Option(help="Folder for the recipe and the schema; - prints the schema instead.")] = (
+        Path()
+    )
     overwrite: Overwrite = False
     reading: Reading
 
 
 def run(options: InitOptions) -> None:
-    """Write a commented schema and recipe for a table, ready to train."""
+    """Write a schema and a recipe for a table, ready to train.
+
+    The schema has a comment for each column, for you to correct. With --out - it is printed, and nothing is written.
+    """
+    if str(options.out) == "-":
+        _print_schema(options)
+        return
     from fieldwise.data.infer.schema import suggest_split
+    from fieldwise.data.read.chunked_table import sample_table
     from fieldwise.data.read.lines import renumbering_rows
     from fieldwise.schema import Schema
     from fieldwise.storage.files import check_folder, write_atomically
 
     recipe_file, schema_file, given = _places(options)
     check_folder(options.out)
-    separator = options.reading.found_separator(options.table)
-    sample, guess = options.reading.sample(options.table), None
+    separator = _separator(options)
+    sample, guess = sample_table(options.table, options.reading.text), None
     with options.reading.lines(options.table):
         if given:
             schema = Schema.from_toml(schema_file)
@@ -89,7 +97,7 @@ def run(options: InitOptions) -> None:
     print(recipe_file)
     if separator is not None:
         say(f"the fields of {options.table} are separated by {separator!r}")
-    options.reading.say_sample(sample)
+    _say_sample(sample)
     read = ""
     if guess is not None:
         read = f"check and correct {schema_file}, then "
@@ -98,7 +106,43 @@ def run(options: InitOptions) -> None:
     say(f"next: {read}{command('train', recipe_file)}")
 
 
-@naming_positive()
+def _separator(options: InitOptions) -> str | None:
+    """The delimiter that is detected in the table's text file, or in its first, if it is another than a comma."""
+    from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
+
+    file, text = find_files(options.table)[0], options.reading.text
+    if text.separator or kind_of(file) != "delimited text" or suffix_of(file)[0] in (".tsv", ".tab"):
+        return None
+    found = text.separator_of(file)
+    return None if found == "," else found
+
+
+def _say_sample(sample: "Sample") -> None:
+    """Say which rows of a table were looked at, if not all, or which of all are copies of others."""
+    from fieldwise.data.prepare.row_fingerprints import copies_sentence
+
+    if said := f"inferred from {sample.told}" if sample.told else copies_sentence(sample.frame):
+        say(said)
+
+
+def _print_schema(options: InitOptions) -> None:
+    """Print the inferred schema as TOML."""
+    if options.schema is not None:
+        raise ConfigError(f"--out - prints an inferred schema, found --schema {options.schema}: omit it")
+    from fieldwise.data.read.chunked_table import sample_table
+
+    sample = sample_table(options.table, options.reading.text)
+    with options.reading.lines(options.table):
+        guess = _inferred(sample, options)
+    print(guess.to_toml())
+    _say_sample(sample)
+    for doubt in guess.doubts.values():
+        say(f"CHECK: {doubt}")
+    given = [] if options.label is None else ["--label", options.label]
+    given += [word for value in options.positive or () for word in ("--positive", value)]
+    suggest("write it as schema.toml, with a recipe", "init", options.table, *given, *options.reading.options())
+
+
 def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     """The inferred schema; on a terminal the user is asked for a label and ids that are in doubt."""
     from fieldwise.data.infer.schema import infer_schema

@@ -1,26 +1,25 @@
 """Options that several commands share."""
 
-import json
 import os
-import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fieldwise.cli.show import say
+from fieldwise.cli.show import reading_words, say
 from fieldwise.config import nearest
-from fieldwise.errors import ConfigError, SchemaError
+from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import polars as pl
 
-    from fieldwise.data.read.chunked_table import Sample
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.data.read.delimited import TextFormat
     from fieldwise.data.reports import Reports
     from fieldwise.runs.fits import RunContext
@@ -29,15 +28,15 @@ if TYPE_CHECKING:
     from fieldwise.training.callbacks import Callback
 
 __all__ = [
-    "GIVEN",
-    "IMPORTS",
+    "DEVICE",
     "MAX_SEED",
     "AsJson",
+    "BundleDevice",
     "BundleFolder",
     "Label",
+    "OptionalRecipe",
     "Overwrite",
     "Positive",
-    "Protocol",
     "Quiet",
     "Raw",
     "Reading",
@@ -48,16 +47,17 @@ __all__ = [
     "Tracker",
     "cache_for",
     "callbacks_for",
-    "command_again",
+    "check_device",
     "data_folder",
-    "naming_positive",
+    "load_bundle",
     "one_of",
     "reports_for",
+    "rows_of_bundle",
     "run_context",
 ]
 
-GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start
-IMPORTS: list[str] = []  # modules given with `--import`; suggested commands repeat the option
+DEVICE = "training.device"  # the setting of a recipe
+PROTOCOL = "protocol="  # what begins the setting that selects one
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 
 
@@ -74,11 +74,12 @@ def one_of(option: str, *known: str) -> Callable[[str], str]:
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. training.epochs=3. May be repeated."),
-]
-Protocol = Annotated[
-    str | None,
-    typer.Option(help="Another way to split rows and make features, e.g. time or leave-last-out for movielens-1m."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting, e.g. training.epochs=3, seed=1, training.device=cuda, or protocol=time for another way "
+        "that the recipe has to split rows and make features. May be repeated.",
+    ),
 ]
 BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
 Label = Annotated[str | None, typer.Option(help="The label's column. Default: guessed by name.")]
@@ -113,57 +114,72 @@ Positive = Annotated[
 ]
 
 
+def _device_name(device: str) -> str:
+    """Check that a word can be a device's name; whether there is one is known once PyTorch is loaded."""
+    from fieldwise.training.settings import DEVICE
+
+    if not DEVICE.fullmatch(device):
+        raise ConfigError(f"--device must be auto, cpu, cuda, cuda:N or mps, found {device!r}")
+    return device
+
+
+BundleDevice = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        callback=_device_name,
+        help="Where the network computes: cpu, cuda, cuda:N (a GPU by its number), mps, or auto (a GPU if there is "
+        "one).",
+    ),
+]
+RECIPE = "A recipe's name (`fieldwise describe` lists them) or a TOML file."
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecipeOptions:
     """A recipe, and what changes it."""
 
-    recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A recipe's name (`fieldwise recipes` lists them) or a TOML file.")
-    ]
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help=RECIPE)]
     settings: Settings = None
-    protocol: Protocol = None
 
-    def check(self, device: str | None = None) -> None:
-        """Check the recipe, but for its model's settings, without PyTorch; arguments and errors as for `load`."""
+    @property
+    def protocol(self) -> str | None:
+        """The protocol that the settings name."""
+        named = [one.removeprefix(PROTOCOL).strip("\"'") for one in self.settings or () if one.startswith(PROTOCOL)]
+        return named[-1] if named else None
+
+    def check(self) -> None:
+        """Check the recipe, but for its model's settings, without PyTorch."""
         from fieldwise.runs.recipe import check_recipe
 
-        check_recipe(self.recipe, self._settings(device), protocol=self.protocol)
+        check_recipe(self.recipe, self._overrides, protocol=self.protocol)
 
-    def load(self, device: str | None = None) -> "Recipe":
-        """The recipe, with the device of --device if it is given. PyTorch is loaded only if all else is valid.
-
-        Errors:
-            ConfigError, SchemaError: as `load_recipe` raises.
-        """
+    def load(self) -> "Recipe":
+        """The recipe. PyTorch is loaded only if all else is valid."""
         from fieldwise.runs.recipe import load_recipe
 
-        return load_recipe(self.recipe, self._settings(device), protocol=self.protocol)
+        return load_recipe(self.recipe, self._overrides, protocol=self.protocol)
 
-    def _settings(self, device: str | None) -> list[str]:
-        return [*(self.settings or []), *([] if device is None else [f"training.device={json.dumps(device)}"])]
+    @property
+    def _overrides(self) -> list[str]:
+        return [one for one in self.settings or () if not one.startswith(PROTOCOL)]
 
     @property
     def words(self) -> list[str]:
         """The options that were given, as typed on the command line."""
-        given = [] if self.protocol is None else ["--protocol", self.protocol]
-        return [*(word for setting in self.settings or () for word in ("--set", setting)), *given]
+        return [word for setting in self.settings or () for word in ("--set", setting)]
 
 
-def reading_words(separator: str | None, encoding: str, columns: "Sequence[str] | None" = None) -> list[str]:
-    """The options for reading a text file that differ from their defaults, as typed on the command line."""
-    given = {} if separator is None else {"separator": separator.replace("\t", r"\t")}
-    given |= {} if encoding == "utf-8" else {"encoding": encoding}
-    given |= {} if columns is None else {"columns": ",".join(columns)}
-    return [word for key, value in given.items() for word in ("--read", f"{key}={value}")]
+@dataclass(frozen=True, kw_only=True)
+class OptionalRecipe(RecipeOptions):
+    """A recipe, and what changes it; commands without one list what there is."""
+
+    recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", show_default=False, help=RECIPE)] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The option `--read`: how text files are read.
-
-    Errors:
-        ConfigError: an unknown key, or an empty column name.
-    """
+    """The option `--read`: how text files are read."""
 
     read: Annotated[
         list[str] | None,
@@ -192,10 +208,8 @@ class Reading:
         if found["columns"] is not None:
             names = [name.strip() for name in found["columns"].split(",")]
             if "" in names:
-                raise ConfigError(
-                    f"--read columns=... must name every column of the file, separated by commas, found "
-                    f"{found['columns']!r}"
-                )
+                rule = "--read columns=... must name every column of the file, separated by commas"
+                raise ConfigError(f"{rule}, found {found['columns']!r}")
             found["columns"] = names
         return found
 
@@ -207,43 +221,15 @@ class Reading:
         return TextFormat(**self.arguments)
 
     def check_used(self, option: str, value: object) -> None:
-        """Check that there is a file to read as `--read` says.
-
-        Errors:
-            ConfigError: `--read` is given, but not the option of the file.
-        """
+        """Check that there is a file to read as `--read` says; else raise a ConfigError."""
         if self.read and value is None:
             raise ConfigError(f"--read applies to {option}, which is not given")
 
-    def found_separator(self, path: Path) -> str | None:
-        """The delimiter that is detected in a text file, or in the first of several, if it is another than a comma."""
-        from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
-
-        file, text = find_files(path)[0], self.text
-        if text.separator or kind_of(file) != "delimited text" or suffix_of(file)[0] in (".tsv", ".tab"):
-            return None
-        found = text.separator_of(file)
-        return None if found == "," else found
-
     def table(self, path: Path | str) -> "pl.DataFrame":
-        """The table of a file; one that takes more than a sixth of the available memory is mapped from scratch files.
-
-        Errors:
-            DataError: as `as_table` raises.
-        """
+        """The table of a file, mapped from scratch files if it takes more than a sixth of the available memory."""
         from fieldwise.data.read.tables import whole_table
 
         return whole_table(path, self.text)
-
-    def sample(self, path: Path) -> "Sample":
-        """All rows of a table of usual size, else a random sample of them.
-
-        Errors:
-            DataError: as `sample_table` raises.
-        """
-        from fieldwise.data.read.chunked_table import sample_table
-
-        return sample_table(path, self.text)
 
     def lines(self, path: Path | None) -> AbstractContextManager[None]:
         """A context in which errors about a row of a text file name its line; it has no effect without a file."""
@@ -256,15 +242,6 @@ class Reading:
     def options(self) -> list[str]:
         """The options that differ from their defaults, as typed on the command line."""
         return reading_words(**self.arguments)
-
-    def say_sample(self, sample: "Sample") -> None:
-        """Say which rows of a table were looked at, if not all, or which of all are copies of others."""
-        from fieldwise.data.prepare.row_fingerprints import copies_sentence
-
-        if sample.told:
-            say(f"inferred from {sample.told}")
-        elif copies := copies_sentence(sample.frame):
-            say(copies)
 
 
 def cache_for(quiet: bool = False) -> "Cache | None":
@@ -284,11 +261,7 @@ def reports_for(shown: str, *, quiet: bool = False) -> "AbstractContextManager[R
 
 
 def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[Callback]"]:
-    """What makes the callbacks of a training from its title: its progress display, and a tracker if one is named.
-
-    Errors:
-        ConfigError, MissingExtraError: there is no such tracker, or its library is missing.
-    """
+    """What makes the callbacks of a training from its title: its progress display, and a tracker if one is named."""
     from fieldwise.training.progress import progress_for
     from fieldwise.training.trackers import check_tracker
 
@@ -297,28 +270,15 @@ def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[
 
 
 def run_context(data_dir: Path, tracker: str | None, *, quiet: bool) -> "RunContext":
-    """Where stored runs read their data, and how they are shown.
-
-    Errors:
-        ConfigError, MissingExtraError: as `callbacks_for` raises.
-    """
+    """Where stored runs read their data, and how they are shown."""
     from fieldwise.runs.fits import RunContext
 
-    note = (lambda _: None) if quiet else say
-    return RunContext(
-        data_dir=data_dir, cache=cache_for(quiet), note=note, callbacks=callbacks_for(tracker, quiet=quiet)
-    )
+    note, callbacks = (lambda _: None) if quiet else say, callbacks_for(tracker, quiet=quiet)
+    return RunContext(data_dir=data_dir, cache=cache_for(quiet), note=note, callbacks=callbacks)
 
 
 def data_folder(name: str | None = None) -> Path:
-    """The folder of public data sets: FIELDWISE_DATA, else one in the user's cache folder.
-
-    Args:
-        name: a data set that is to be read from it.
-
-    Errors:
-        ConfigError: `name` is a public set, and the folder that FIELDWISE_DATA names does not exist.
-    """
+    """The folder of public data sets: FIELDWISE_DATA, which must exist if the set `name` is read, else a usual one."""
     if not (named := os.environ.get("FIELDWISE_DATA")):
         cache = os.environ.get("XDG_CACHE_HOME")
         return (Path(cache) if cache else Path.home() / ".cache") / "fieldwise" / "data"
@@ -330,19 +290,34 @@ def data_folder(name: str | None = None) -> Path:
     return Path(named)
 
 
-@contextmanager
-def naming_positive() -> "Iterator[None]":
-    """Errors about a label name the option, where Python's names the argument."""
-    try:
-        yield
-    except SchemaError as e:
-        raise SchemaError(str(e).replace("ones as positive", "ones with --positive")) from None
+def check_device(*devices: str, what: str = "--device") -> None:
+    """Check before any work that devices exist, and say which one `auto` is here; errors name `what`."""
+    from fieldwise.ops.devices import auto_words, open_device
+
+    for device in devices:
+        open_device(device, what)
+    if "auto" in devices:
+        say(auto_words())
 
 
-def command_again() -> list[str]:
-    """The command line of this command, for another process that runs it.
+def load_bundle(folder: Path, device: str) -> "Bundle":
+    """A bundle, on the device that --device names."""
+    from fieldwise.bundle.bundle import Bundle
 
-    Like this process, it imports nothing from the working directory, unless `python -m fieldwise` was called.
-    """
-    safe = [] if sys.path[:1] == [os.getcwd()] else ["-P"]
-    return [sys.executable, *safe, "-m", "fieldwise", *GIVEN]
+    check_device(device)
+    return Bundle.load(folder, device=device)
+
+
+def rows_of_bundle(
+    bundle: "Bundle", folder: Path, parts: "Sequence[Literal['valid', 'test']]", instead: str
+) -> "tuple[Prepared, list[pl.DataFrame]]":
+    """The prepared data of a bundle's recipe, and the raw rows of some parts; errors end with `instead`."""
+    from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.identity import UNCHECKED, recipe_of, rows_of_run
+
+    recipe = recipe_of(bundle, folder, instead)
+    prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for())
+    found = [rows_of_run(bundle, recipe, prepared, part, instead) for part in parts]
+    if not found[0][1]:
+        say(UNCHECKED.format({"valid": "validation"}.get(parts[0], parts[0])))
+    return prepared, [frame for frame, _ in found]

@@ -1,4 +1,4 @@
-"""`fieldwise predict`."""
+"""`fieldwise predict` and `fieldwise export`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,14 +6,12 @@ from typing import Annotated, cast
 
 import typer
 
-from fieldwise.cli.devices import BundleDevice, load_bundle
-from fieldwise.cli.next import suggest
-from fieldwise.cli.options import IMPORTS, BundleFolder, Raw, Reading, Shown, one_of, reports_for
+from fieldwise.cli.options import BundleDevice, BundleFolder, Raw, Reading, Shown, load_bundle, one_of, reports_for
 from fieldwise.cli.processes import EngineName, engine_for
-from fieldwise.cli.show import say, say_guarded
+from fieldwise.cli.show import IMPORTS, say, say_guarded, suggest
 from fieldwise.errors import ConfigError
 
-__all__ = ["PredictOptions", "run"]
+__all__ = ["PredictOptions", "run", "run_export"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +42,11 @@ class PredictOptions:
 
 
 def run(options: PredictOptions) -> None:
-    """Predict the rows of a file. The output has their keys and a column `prediction`, in the file's order.
+    """Write predictions for the rows of a file.
 
-    A prediction is a probability, or a number for a regression label. A multi-task bundle writes a column per label:
-    `prediction` for the main label, and prediction.NAME for each other.
+    The output has the rows' keys and a column `prediction`, in the file's order. A prediction is a probability, or
+    a number for a regression label. A multi-task bundle writes a column per label: `prediction` for the main label,
+    and prediction.NAME for each other.
     """
     from fieldwise.bundle.score_file import SpreadScores, check_two_files, score_file
     from fieldwise.data.read.chunked_table import SlicedTable
@@ -87,3 +86,23 @@ def run(options: PredictOptions) -> None:
     if done.rows:
         given = ("--data", data, "--row", 0, *reading.options())
         suggest("explain the prediction of the first row", "explain", options.bundle, *given)
+
+
+def run_export(
+    *,
+    bundle: BundleFolder,
+    out: Annotated[Path, typer.Option(help="Folder for the network, sample rows and an example that runs it.")],
+    to: Annotated[str, typer.Option(help="onnx, or aoti: a library compiled for this processor type.")] = "onnx",
+) -> None:
+    """Export a network for ONNX Runtime, or for PyTorch alone.
+
+    PyTorch then runs it without fieldwise. It is run there, and its results are compared.
+    """
+    from fieldwise.storage.files import check_folder
+
+    check_folder(out)
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.bundle.export import FILES, export_bundle
+
+    difference = export_bundle(Bundle.load(bundle), out, to)  # type: ignore[arg-type]
+    print(f"{out / FILES[to]}: logits of the sample rows agree within {difference:.1e}; see {out / 'example.py'}")

@@ -1,36 +1,59 @@
-"""`fieldwise prepare` and `fieldwise cache`: fill the cache of prepared data, list it and clear it."""
+"""`fieldwise prepare` and `fieldwise describe`: a recipe's rows in the cache, and what it will train."""
 
+import dataclasses
+import sys
 import time
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fieldwise.cli.command import add_command
-from fieldwise.cli.next import suggest
-from fieldwise.cli.options import AsJson, Quiet, RecipeOptions, Shown, data_folder, reports_for
+from fieldwise.cli.options import AsJson, OptionalRecipe, Quiet, Shown, cache_for, data_folder, reports_for
 from fieldwise.cli.processes import EngineName, engine_for
-from fieldwise.cli.show import MIB, console, print_json, print_table, row_counts, say
-from fieldwise.errors import DataError
+from fieldwise.cli.show import MIB, console, print_json, print_table, row_counts, say, say_cautions, suggest
+from fieldwise.errors import ConfigError, DataError
 
-__all__ = ["app", "run"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fieldwise.data.prepare.prepared import Prepared
+    from fieldwise.runs.default_settings import Chosen
+    from fieldwise.runs.recipe import Recipe
+    from fieldwise.storage.cache import Cache
+
+__all__ = ["run", "run_describe"]
+
+PROGRAM_MIB = 175.0  # Python, PyTorch and Polars, where the system does not tell
+FIRST_STEP_MIB = 68.0  # what PyTorch loads for the first gradients and the first update
+HEAP = 1.5  # memory of a step by its tensors' bytes: freed blocks between used ones, and work space of kernels
+CHECKPOINTS = 3  # two are kept while the next one is written
 
 
 def run(
     *,
-    recipe: RecipeOptions,
+    recipe: OptionalRecipe,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all entries of the cache.")] = False,
     json: AsJson = False,
     quiet: Quiet = False,
     progress: Shown = "text",
     engine: EngineName = "local",
 ) -> None:
-    """Read, split and encode a recipe's rows once, into the cache that every other command reads.
+    """Prepare a recipe's rows in the cache, or list the cache.
 
-    With --engine ray the machines of a Ray cluster share the work; the result is the same to the bit.
+    All commands read the rows from there. Without RECIPE the entries are listed; --clear removes them. With --engine
+    ray the machines of a Ray cluster share the work; the result is the same to the bit.
     """
-    loaded = recipe.load()
-    from fieldwise.runs.data import prepare_recipe
     from fieldwise.storage.cache import default_cache
 
     cache = default_cache() if quiet else default_cache(say)
+    if clear or not recipe.recipe:
+        if clear and recipe.recipe:
+            raise ConfigError(f"--clear removes all entries, found the recipe {recipe.recipe} too: give one of them")
+        (_clear if clear else _list)(cache)
+        return
+    loaded = recipe.load()
+    from fieldwise.runs.data import prepare_recipe
+
     began = time.time()
     with engine_for(engine) as cluster, reports_for(progress, quiet=quiet) as reports:
         reports.begin("preparation", run=loaded.name)
@@ -49,11 +72,8 @@ def run(
         suggest("train on them", "train", recipe.recipe, *recipe.words)
 
 
-def _run_show() -> None:
+def _list(cache: "Cache") -> None:
     """List the entries of the cache, most recently used first."""
-    from fieldwise.storage.cache import default_cache
-
-    cache = default_cache()
     rows, entries = [], cache.entries()
     for entry in entries:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used)) if entry.used else ""
@@ -64,18 +84,131 @@ def _run_show() -> None:
     console().print(f"{len(entries)} entries, {size:,.1f} of at most {cache.limit / MIB:,.0f} MiB, in {cache.folder}")
 
 
-def _run_clear() -> None:
+def _clear(cache: "Cache") -> None:
     """Remove all entries. Later runs prepare their data again."""
-    from fieldwise.storage.cache import default_cache
-
-    cache = default_cache()
     removed = cache.clear()
     size = sum(entry.size for entry in removed) / MIB
     say(f"{len(removed)} entries removed, {size:,.1f} MiB, from {cache.folder}")
 
 
-app = typer.Typer(
-    help="Cache of prepared data, which later runs of the same recipe on the same data reuse.", no_args_is_help=True
-)
-add_command(app, "show", _run_show)
-add_command(app, "clear", _run_clear)
+def run_describe(*, recipe: OptionalRecipe, json: AsJson = False) -> None:
+    """Show a recipe's fields, parameters and memory, or list all.
+
+    Nothing is trained. Without RECIPE the names of the package's recipes are listed.
+    """
+    if not recipe.recipe:
+        from fieldwise.runs.recipe import recipe_names
+
+        print(*recipe_names(), sep="\n")
+        suggest("see what a recipe trains", "describe", "simulated/afm")
+        return
+    loaded = recipe.load()
+    from fieldwise.config import to_plain
+    from fieldwise.data.reports import memory_mib, peak_mib
+    from fieldwise.models.build import model_to_dict
+    from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.pipeline import resolve_defaults
+
+    program = memory_mib() or PROGRAM_MIB
+    cache = cache_for()
+    # Files of the cache are not checked: that takes longer than all else, and training checks them.
+    unchecked = None if cache is None else dataclasses.replace(cache, verify=False)
+    prepared = prepare_recipe(loaded, data_folder(loaded.data.name), cache=unchecked)
+    peak = peak_mib()  # of preparing the data, or of reading them from the cache
+    complete, chosen = resolve_defaults(loaded, prepared.train)
+    unseen = prepared.unseen["test"]
+    facts = {
+        "recipe": complete.name,
+        "protocol": complete.protocol,
+        "model": model_to_dict(complete.model),
+        "training": to_plain(complete.training),
+        "defaults": to_plain(chosen),
+        "fields": [
+            {name: getattr(f, name) for name in ("name", "role", "kind", "rows", "shares")}
+            | {"unseen_in_test": unseen.get(f.name)}
+            for f in prepared.encoder.layout.fields
+        ],
+        "labels": [{"name": one.name, "task": one.task, "weight": one.weight} for one in complete.schema.labels],
+        **_sizes(complete, prepared, program),
+    }
+    if json:
+        print_json(facts)
+        return
+    out = console()
+    out.print(f"{loaded.name}: {loaded.description}".rstrip(": "))
+    if loaded.protocol:
+        out.print(f"protocol: {loaded.protocol}")
+    say_cautions(loaded, prepared)
+    _show(facts, chosen)
+    if peak is not None:
+        out.print(f"peak memory of reading or preparing the rows, mapped files included: {peak:,.0f} MiB")
+    suggest("train it", "train", recipe.recipe, *recipe.words)
+
+
+def _show(facts: dict[str, Any], choices: "Sequence[Chosen]") -> None:
+    """Print the facts as tables."""
+    out, rows = console(), []
+    for f in facts["fields"]:
+        own = f"{f['rows']:,}" if f["shares"] is None else f"shared with {f['shares']}"
+        unseen = f["unseen_in_test"]
+        rows.append([f["name"], f["role"], f["kind"], own, "" if unseen is None else f"{unseen:.1%}"])
+    print_table(["field", "role", "kind", "rows of the table", "unseen in test"], rows)
+    if len(facts["labels"]) > 1:
+        out.print("labels: " + ", ".join(f"{label['name']} ({label['task']})" for label in facts["labels"]))
+    rows = [[p["name"], " x ".join(map(str, p["shape"])), f"{p['numbers']:,}"] for p in facts["parameters"]]
+    print_table(["parameter", "shape", "numbers"], rows)
+    if facts["defaults"]:
+        chosen = ([choice.setting, choice.shown, choice.reason] for choice in choices)
+        print_table(["chosen from the data", "value", "why"], chosen)
+    counts = ", ".join(f"{count:,} {part.replace('_', ' ')}" for part, count in facts["counts"].items())
+    out.print(f"{facts['parameter_count']:,} parameters; {counts}")
+    for name, words in (("memory_mib", "memory estimate for training"), ("disk_mib", "disk estimate")):
+        sizes = ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts[name].items())
+        out.print(f"{words} in MiB: {sizes}")
+
+
+def _sizes(recipe: "Recipe", prepared: "Prepared", program_mib: float) -> dict[str, Any]:
+    """Parameters, rows, and estimates of memory and disk in MiB, by purpose, of training complete settings on rows."""
+    from fieldwise.data.encode.fitted_fields import Vocabulary
+    from fieldwise.models import parameter_count
+    from fieldwise.models.build import build_network
+    from fieldwise.runs.data import large_table
+    from fieldwise.training.memory import bytes_of_checkpoint, bytes_of_parameters, bytes_of_rows, bytes_of_step
+    from fieldwise.training.objective import Objective
+
+    training, labels, train = recipe.training, recipe.schema.labels, prepared.train
+    build = partial(build_network, recipe.model, seed=recipe.seed, labels=len(labels))
+    network, parts = build(prepared.encoder.layout), (train, prepared.valid, prepared.test)
+    raw, encoded = sum(part.raw_bytes for part in parts), sum(part.table.nbytes for part in parts)
+    texts = {id(f): f.values for f in prepared.encoder.fitted if isinstance(f, Vocabulary)}
+    weights = sum(p.nbytes for p in network.parameters())
+    checkpoint = bytes_of_checkpoint(network, training)
+    mapped = large_table(recipe.data) is not None  # else a training that makes the rows itself has them in memory
+    memory: dict[str, float] = {
+        "program": (program_mib + FIRST_STEP_MIB) * MIB,
+        "raw_rows": 0 if mapped else raw,
+        "encoded_rows": 0 if mapped else encoded,
+        "vocabularies": sum(sum(map(sys.getsizeof, one)) + sys.getsizeof(one) for one in texts.values()),
+        "windows_and_order_of_rows": bytes_of_rows(train.table, len(prepared.valid.table), training),
+        "parameters_gradients_and_optimizer": bytes_of_parameters(network, training),
+        "step": HEAP * bytes_of_step(build, train.table, training, Objective.of(*labels)),
+        "copy_for_a_checkpoint": checkpoint if training.checkpoint_minutes else 0,
+    }
+    disk: dict[str, float] = {
+        "encoded_rows": encoded,
+        "cached_raw_rows": raw,
+        # with the best weights so far
+        "checkpoints": CHECKPOINTS * (checkpoint + weights) if training.checkpoint_minutes else 0,
+        "bundle": weights,
+    }
+    sizes = {"memory_mib": memory | {"sum": sum(memory.values())}, "disk_mib": disk | {"sum": sum(disk.values())}}
+    if train.bound is not None:  # beside the rows of the parts, before any is encoded; encoded, then saved
+        sizes["disk_mib"]["more_while_preparing"] = max(raw - encoded, train.table.nbytes)
+    return {
+        "parameters": [
+            {"name": name, "shape": list(p.shape), "numbers": p.numel()} for name, p in network.named_parameters()
+        ],
+        "parameter_count": parameter_count(network),
+        "counts": dict(prepared.counts),
+        **{name: {what: size / MIB for what, size in found.items()} for name, found in sizes.items()},
+    }

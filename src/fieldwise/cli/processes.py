@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fieldwise.cli import INTERRUPTED, LOST, is_out_of_memory
-from fieldwise.cli.options import GIVEN, command_again, one_of
-from fieldwise.cli.show import say
+from fieldwise.cli.options import one_of
+from fieldwise.cli.show import GIVEN, command_again, say
 from fieldwise.distributed.engine import Engine, ray_cluster
 from fieldwise.distributed.environment import LAUNCHED, DistributedEnvironment
 from fieldwise.errors import ConfigError, FieldwiseError, LostProcessError, first_line

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from fieldwise.runs.leaderboard import RankingBoard
     from fieldwise.runs.ranking import RankingSettings
 
-__all__ = ["WIDTH", "RankingOptions", "interval_text", "p_text", "show_rankings"]
+__all__ = ["RankingOptions", "interval_text", "p_text", "show_rankings"]
 
-WIDTH = 1000  # a terminal wraps long lines, which is better than truncated figures
 SAMPLED = (
     "Metrics on sampled candidates are higher than on all items, and may order models differently (Krichene and "
     "Rendle, KDD 2020): omit --candidates to rank all items."
@@ -98,7 +97,7 @@ def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mappin
     from fieldwise.evaluation.top_k import TOP_K
     from fieldwise.runs.leaderboard import MAIN, POPULARITY, TOP_K_NAMES
 
-    screen, names = console(WIDTH), names or {}
+    screen, names = console(), names or {}
     for board in boards:
         screen.print(f"\n{board.sentence}; {interval}")
         rows = []
@@ -110,7 +109,7 @@ def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mappin
             rows.append([names.get(line.recipe, line.recipe), *shown, *against])
         base = names.get(board.base, board.base).rpartition("/")[2]
         heads = [*(f"{TOP_K_NAMES[m]}@{board.k}" for m in TOP_K), f"{TOP_K_NAMES[MAIN]}@{board.k} minus {base}'s", "p"]
-        print_table(["recipe", *heads], rows, right=True, width=WIDTH)
+        print_table(["recipe", *heads], rows, right=True)
         if board.candidates is not None:
             screen.print(SAMPLED)
         if board.lines[0].recipe == POPULARITY:

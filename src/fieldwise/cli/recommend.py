@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fieldwise.cli.devices import BundleDevice, load_bundle
-from fieldwise.cli.options import BundleFolder, Quiet, Raw, Reading, Shown, reports_for
+from fieldwise.cli.options import BundleDevice, BundleFolder, Quiet, Raw, Reading, Shown, load_bundle, reports_for
 from fieldwise.cli.show import say, say_guarded
 
 __all__ = ["run"]
@@ -37,9 +36,10 @@ def run(
     progress: Shown = "text",
     device: BundleDevice = "cpu",
 ) -> None:
-    """Recommend items to every user of a log: the best by the model, without items seen, ten for each.
+    """Recommend items to every user of a log.
 
-    Users whom the model does not know get the most popular items, which the column `source` says.
+    These are the best by the model, without items seen, ten for each. Users whom the model does not know get the
+    most popular items, which the column `source` says.
     """
     from fieldwise.data.read.tables import TableWriter
     from fieldwise.schema.ids import id_column

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.devices import BundleDevice
-from fieldwise.cli.options import Reading
+from fieldwise.cli.options import BundleDevice, Reading
 from fieldwise.cli.processes import check_count
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import end_with_parent, usual_ends
@@ -211,7 +210,10 @@ class ServeOptions:
 
 
 def run(options: ServeOptions) -> None:
-    """Serve predictions, recommendations and explanations over HTTP, with a web page. Stop with Ctrl-C or SIGTERM."""
+    """Serve predictions and recommendations, with a web page.
+
+    It explains them too, over HTTP. Stop it with Ctrl-C or SIGTERM.
+    """
     options.check()
     try:
         import fastapi  # noqa: F401

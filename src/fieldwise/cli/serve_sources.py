@@ -15,7 +15,7 @@ from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.files import BUNDLE
-from fieldwise.cli.devices import load_bundle
+from fieldwise.cli.options import load_bundle
 from fieldwise.cli.serve import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.config import nearest

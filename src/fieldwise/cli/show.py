@@ -1,9 +1,16 @@
-"""Functions that print the commands' output in one style."""
+"""What commands print, in one style: sentences, tables, JSON, and the commands that may come next."""
 
 import json
+import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,21 +23,33 @@ if TYPE_CHECKING:
     from fieldwise.runs.recipe import Recipe
 
 __all__ = [
+    "GIVEN",
+    "IMPORTS",
     "MIB",
     "calibration_words",
+    "command",
+    "command_again",
+    "command_name",
     "console",
     "drawn_rows",
+    "log_words",
     "print_json",
     "print_table",
+    "reading_words",
     "row_counts",
     "say",
     "say_cautions",
     "say_guarded",
     "show_metrics",
+    "suggest",
+    "suggest_report",
     "visible",
 ]
 
+GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start
+IMPORTS: list[str] = []  # modules given with `--import`; suggested commands repeat the option
 MIB = 2**20
+WIDTH = 1000  # of figures: a terminal wraps long lines, which is better than truncated ones
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 PARTS = ("valid", "test")
 COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
@@ -46,11 +65,7 @@ def visible(text: str) -> str:
 
 
 def console(width: int | None = None) -> "Console":
-    """A console of Rich on standard output that prints texts as `visible` has them, and brackets as they are.
-
-    Args:
-        width: of its lines; the terminal's if omitted, or 120 where there is none.
-    """
+    """A console of Rich on standard output that prints texts as `visible` has them, and brackets as they are."""
     from rich.console import Console
     from rich.text import Text
 
@@ -63,22 +78,9 @@ def console(width: int | None = None) -> "Console":
 
 
 def print_table(
-    heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    title: str | None = None,
-    right: bool = False,
-    width: int | None = None,
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None, right: bool = False
 ) -> None:
-    """Print a table without a frame.
-
-    Args:
-        heads: names of the columns.
-        rows: texts of the cells.
-        title: printed above it.
-        right: whether all columns but the first are aligned to the right, and never broken into lines.
-        width: as of `console`.
-    """
+    """Print a table without a frame; `right` aligns all columns but the first, and keeps long lines whole."""
     from rich.table import Table
 
     table = Table(*heads, title=title, title_justify="left", box=None)
@@ -86,7 +88,7 @@ def print_table(
         column.justify, column.no_wrap = "right", True
     for row in rows:
         table.add_row(*row)
-    console(width).print(table)
+    console(WIDTH if right else None).print(table)
 
 
 def drawn_rows(frame: "pl.DataFrame", rows: int, what: str) -> "pl.DataFrame":
@@ -157,3 +159,69 @@ def row_counts(counts: Mapping[str, int]) -> str:
     names = {"dropped_by_label": "rows dropped by the label's rule", "negatives_drawn": "of them sampled negatives"}
     parts = ", ".join(f"{counts[f'{part}_rows']:,} {part}" for part in ("train", "valid", "test"))
     return "; ".join([f"{parts} rows", *(f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key))])
+
+
+def command_name() -> list[str]:
+    """The words that start fieldwise: its name if the shell finds this installation, else this Python with `-m`."""
+    found = shutil.which("fieldwise")
+    if found is not None and Path(found).resolve().parent in _script_folders():
+        return ["fieldwise"]
+    python = Path(sys.executable)
+    if shutil.which(python.name) == str(python):
+        return [python.name, "-m", "fieldwise"]
+    if python.is_relative_to(Path.cwd()):
+        return [str(python.relative_to(Path.cwd())), "-m", "fieldwise"]
+    return [str(python), "-m", "fieldwise"]
+
+
+def command(*parts: object) -> str:
+    """A fieldwise command as one line, quoted for the shell."""
+    imports = [word for module in IMPORTS for word in ("--import", module)]
+    words = [*command_name(), *imports, *(str(part) for part in parts)]
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
+
+
+def suggest(what: str, *parts: object, needs: str | None = None) -> None:
+    """Print one line to standard error: a useful next step and the command for it, if the package it needs is here."""
+    if needs is None or find_spec(needs) is not None:
+        say(f"next, {what}: {command(*parts)}")
+
+
+def log_words(bundle: "Bundle") -> list[str]:
+    """The `--log` of `serve` with the table that a bundle was trained on; nothing if it is gone or has no users."""
+    data = bundle.about.get("recipe", {}).get("settings", {}).get("data", {})
+    path, roles = data.get("path"), {field.role for field in bundle.schema.fields}
+    if path is None or not Path(path).is_file() or not {"user", "item"} <= roles:
+        return []
+    return ["--log", path, *reading_words(data.get("separator"), data.get("encoding", "utf-8"), data.get("columns"))]
+
+
+def suggest_report(bundle: "Bundle", folder: Path) -> bool:
+    """Suggest a report of a bundle if one can be made; returns whether it can."""
+    if "recipe" not in bundle.about or find_spec("jinja2") is None:
+        return False
+    suggest("an HTML report with intervals, curves, calibration and slices", "report", folder)
+    return True
+
+
+def _script_folders() -> set[Path]:
+    """Folders of this Python's scripts, including the user's."""
+    schemes = [sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")]
+    return {Path(sysconfig.get_path("scripts", scheme)).resolve() for scheme in schemes}
+
+
+def command_again() -> list[str]:
+    """The command line of this command, for another process that runs it.
+
+    Like this process, it imports nothing from the working directory, unless `python -m fieldwise` was called.
+    """
+    safe = [] if sys.path[:1] == [os.getcwd()] else ["-P"]
+    return [sys.executable, *safe, "-m", "fieldwise", *GIVEN]
+
+
+def reading_words(separator: str | None, encoding: str, columns: "Sequence[str] | None" = None) -> list[str]:
+    """The options for reading a text file that differ from their defaults, as typed on the command line."""
+    given = {} if separator is None else {"separator": separator.replace("\t", r"\t")}
+    given |= {} if encoding == "utf-8" else {"encoding": encoding}
+    given |= {} if columns is None else {"columns": ",".join(columns)}
+    return [word for key, value in given.items() for word in ("--read", f"{key}={value}")]

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fieldwise.cli.command import add_command
 from fieldwise.cli.options import AsJson, Reading
 from fieldwise.cli.show import print_json
 
-__all__ = ["app"]
+__all__ = ["LoadOptions", "run_load"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +32,10 @@ class LoadOptions:
 
 
 def run_load(options: LoadOptions) -> None:
-    """Write a table into a store. Replaces a table of this name; servers read the old one until the new is complete."""
+    """Write a table into a store.
+
+    It replaces a table of this name; servers read the old one until the new is complete.
+    """
     from fieldwise.data.read.chunked_table import SlicedTable
     from fieldwise.serving.stores import load_table, open_store
 
@@ -46,11 +48,3 @@ def run_load(options: LoadOptions) -> None:
         return
     before = "" if loaded["before"] is None else f", replacing {loaded['before']:,}"
     print(f"{loaded['rows']:,} rows in {store.shown}{before}: {', '.join(loaded['columns'])}; {seconds:.1f} s")
-
-
-app = typer.Typer(
-    name="store", help="User and item features in Redis or PostgreSQL, for `serve`.", no_args_is_help=True
-)
-
-
-add_command(app, "load", run_load)

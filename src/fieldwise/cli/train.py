@@ -1,10 +1,9 @@
 """`fieldwise train`."""
 
-import dataclasses
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fieldwise.cli.devices import Device, check_device
-from fieldwise.cli.next import suggest, suggest_report
 from fieldwise.cli.options import (
-    MAX_SEED,
+    DEVICE,
     AsJson,
     Overwrite,
     Quiet,
@@ -24,13 +21,23 @@ from fieldwise.cli.options import (
     Tracker,
     cache_for,
     callbacks_for,
+    check_device,
     data_folder,
-    reading_words,
     reports_for,
 )
 from fieldwise.cli.processes import EngineName, launch_processes, train_on_ray
-from fieldwise.cli.show import console, print_json, row_counts, say, say_cautions, show_metrics
-from fieldwise.errors import ConfigError
+from fieldwise.cli.show import (
+    console,
+    print_json,
+    reading_words,
+    row_counts,
+    say,
+    say_cautions,
+    show_metrics,
+    suggest,
+    suggest_report,
+)
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
@@ -39,7 +46,7 @@ if TYPE_CHECKING:
     from fieldwise.runs.recipe import Recipe
     from fieldwise.training.checkpoint import Unfinished
 
-__all__ = ["TrainOptions", "below_baseline", "run"]
+__all__ = ["TrainOptions", "below_baseline", "check_out", "run", "save_or_keep"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,26 +54,17 @@ class TrainOptions:
     """Options of `fieldwise train`."""
 
     recipe: RecipeOptions
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=MAX_SEED, help="Seed of the split, negatives, weights and row order.")
-    ] = None
     out: Annotated[Path | None, typer.Option(help="Folder for the bundle. Default: runs/RECIPE-seedN.")] = None
     overwrite: Overwrite = False
     json: AsJson = False
     quiet: Quiet = False
     tracker: Tracker = None
     progress: Shown = "text"
-    device: Device = None
     processes: Annotated[
         int | None,
         typer.Option(min=1, help="Processes on this machine that share the training; torchrun starts them on several."),
     ] = None
     engine: EngineName = "local"
-
-    def load(self) -> "Recipe":
-        """The recipe, with the seed and the device from the options."""
-        recipe = self.recipe.load(self.device)
-        return recipe if self.seed is None else dataclasses.replace(recipe, seed=self.seed)
 
     def folder(self, recipe: "Recipe") -> Path:
         """The folder for the bundle."""
@@ -76,13 +74,14 @@ class TrainOptions:
 
 
 def run(options: TrainOptions) -> None:
-    """Train a recipe, evaluate it on its test rows and save a bundle.
+    """Train a recipe, evaluate it, and save a bundle.
 
-    Ctrl-C keeps the best model so far. After Ctrl-C or a kill the same command resumes from the last checkpoint.
+    It is evaluated on its test rows. Ctrl-C keeps the best model so far. After Ctrl-C or a kill the same command
+    resumes from the last checkpoint.
     """
-    options.recipe.check(options.device)  # before PyTorch is loaded
+    options.recipe.check()  # before PyTorch is loaded
     if options.engine == "ray" and "FIELDWISE_RAY_WORKER" not in os.environ:
-        recipe = options.load()
+        recipe = options.recipe.load()
         out = options.folder(recipe).absolute()
         out.parent.mkdir(parents=True, exist_ok=True)
         train_on_ray(options.processes, gpus=recipe.training.device.startswith("cuda"), folder=out.parent)
@@ -92,8 +91,8 @@ def run(options: TrainOptions) -> None:
     from fieldwise.distributed.process_group import process_group
 
     with process_group() as group:
-        recipe = options.load()
-        check_device(options.device, recipe.training.device)
+        recipe = options.recipe.load()
+        check_device(recipe.training.device, what=DEVICE)
         if group is None or group.rank == 0:
             _run_here(options, recipe, group)
         else:
@@ -118,7 +117,6 @@ def _share(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup") -> No
 def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | None") -> None:
     """Train in this process, which prints and writes, and in others, if there are any."""
     from fieldwise.bundle.files import MANIFEST, stopped_by
-    from fieldwise.cli.saving import check_out, save_or_keep
     from fieldwise.runs.default_settings import limit_reached
     from fieldwise.training.checkpoint import Unfinished
 
@@ -133,7 +131,7 @@ def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | No
         )
     with unfinished.claimed():
         done, prepared, preparing = _trained(options, recipe, unfinished, group)
-        folder, unsaved = save_or_keep(done.bundle, folder)
+        folder, unsaved = save_or_keep(done.bundle.save, folder, "The trained bundle")
         if interrupted := done.history.stopped == "interrupted":
             best = f"the best model so far (after epoch {done.history.best.epoch:.4g})"
             more = "; the same command resumes it" if unfinished.exists() else ""
@@ -271,3 +269,33 @@ def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
         f"({STOPPED[done.history.stopped]}), {epoch}{preparing + training} s in total "
         f"({preparing} s to read and prepare, {training} s to train and evaluate). Bundle: {folder}"
     )
+
+
+def check_out(folder: Path) -> None:
+    """Check, before any work, that a bundle can be saved to a folder; else raise a BundleError or DataError."""
+    from fieldwise.bundle.files import BUNDLE
+    from fieldwise.storage.files import check_folder
+
+    BUNDLE.check_folder(folder)
+    check_folder(folder)
+
+
+def save_or_keep(save: Callable[[Path], object], folder: Path, what: str) -> tuple[Path, DataError | None]:
+    """Save something to a folder, or elsewhere if that folder cannot be written after all.
+
+    Returns:
+        The folder that has it, and the error to end with if it is another.
+
+    Errors:
+        FieldwiseError, OSError: from saving, if no other place was writable either.
+    """
+    from fieldwise.storage.files import keep_elsewhere
+
+    try:
+        save(folder)
+    except (FieldwiseError, OSError) as error:
+        kept = keep_elsewhere(save)
+        if kept is None:
+            raise
+        return kept, DataError(f"{error}. {what} was saved in {kept}: move it from there")
+    return folder, None

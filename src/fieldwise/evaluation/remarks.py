@@ -65,7 +65,9 @@ def _worse_than_constant(own: Mapping[str, float], rate: float) -> str | None:
     if mean is not None and abs(mean - rate) > 0.1 * min(rate, 1 - rate):
         told += f"; the mean prediction is {100 * mean:.1f} %"
     if own.get("auc", 0.5) > 0.5 + WIDE:
-        told += f"; the ranking is useful (AUC {own['auc']:.4f}), the probabilities need `fieldwise calibrate`"
+        told += (
+            f"; the ranking is useful (AUC {own['auc']:.4f}), the probabilities need `fieldwise evaluate --calibrate`"
+        )
     return told
 
 

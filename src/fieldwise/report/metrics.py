@@ -262,7 +262,7 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
             )
         )
     if kept is None and len(maps) > 1:
-        blocks.append(Note(text="`fieldwise calibrate BUNDLE --method platt` (or isotonic) saves one in the bundle."))
+        blocks.append(Note(text="`fieldwise evaluate BUNDLE --calibrate platt` (or isotonic) saves one in the bundle."))
     return Section(title="Calibration", blocks=blocks)
 
 

@@ -21,7 +21,7 @@ class DataSettings:
     """The source of the rows.
 
     Args:
-        name: a public data set (`fieldwise data list`) or `simulated`.
+        name: a public data set (`fieldwise fetch`) or `simulated`.
         path: your own file (CSV, TSV, Parquet, Arrow, libFM), a folder of files of one kind, or a pattern such as
             `logs/*.parquet`, read in the order of the files' names; instead of `name`. A relative path in a recipe
             file is relative to that file's folder.

@@ -228,7 +228,7 @@ def _find(source: str | Path) -> tuple[str, Path]:
         if not path.is_file():
             raise ConfigError(
                 f"a recipe file must exist: {path} does not"
-                f"{_nearest_file(path) or '; check the path, or see `fieldwise recipes`'}"
+                f"{_nearest_file(path) or '; check the path, or see `fieldwise describe`'}"
             )
         return str(path), path
     names = recipe_names()

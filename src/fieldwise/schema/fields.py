@@ -6,11 +6,11 @@ Each kind states what its cells hold (`cell`), how many values of a list are rea
 
 import dataclasses
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from typing import Any, ClassVar, Literal
 
 from fieldwise.config import nearest
 from fieldwise.errors import SchemaError
-from fieldwise.schema.label import NumberFormat, check_number_format
+from fieldwise.schema.label import NumberFormat, check_choices
 
 __all__ = [
     "Bag",
@@ -94,7 +94,6 @@ class Numeric:
 
     def __post_init__(self) -> None:
         _finish_field(self)
-        check_number_format(f"field {self.name!r}", self.number_format)
         if self.bins < 2:
             raise SchemaError(f"field {self.name!r}: bins must be at least 2, found {self.bins}")
         if self.point_masses and self.encoding != "quantile":
@@ -169,7 +168,7 @@ def _finish_field(f: Any) -> None:
     if not f.column:
         object.__setattr__(f, "column", f.name)
     what = f"field {f.name!r}"
-    _check_choices(f, what)
+    check_choices(f, what)
     if f.cell != "number":
         _check_count(f"{what}: min_count", f.min_count)
         if f.hash_buckets is not None:
@@ -182,15 +181,6 @@ def _finish_field(f: Any) -> None:
         raise SchemaError(f"{what}: separator must not be empty")
     if f.max_length is not None:
         _check_count(f"{what}: max_length", f.max_length)
-
-
-def _check_choices(settings: Any, what: str) -> None:
-    """Check that every Literal setting has one of its values (guaranteed from TOML, but not from Python)."""
-    for attribute in dataclasses.fields(settings):
-        found = getattr(settings, attribute.name)
-        if get_origin(attribute.type) is Literal and found not in get_args(attribute.type):
-            options = ", ".join(repr(option) for option in get_args(attribute.type))
-            raise SchemaError(f"{what}: {attribute.name} must be one of {options}, found {found!r}")
 
 
 def _check_count(what: str, count: object) -> None:

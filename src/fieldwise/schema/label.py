@@ -1,15 +1,15 @@
 """Labels: column, task and rule. A schema has one main label and may have more."""
 
 import math
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from fieldwise.errors import SchemaError
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Label", "NumberFormat", "Task", "check_number_format"]
+__all__ = ["Label", "NumberFormat", "Task", "check_choices"]
 
 Task = Literal["binary", "regression"]
 NumberFormat = Literal["1,234.5", "1.234,5", "1 234,5", "1'234.5"]
@@ -58,10 +58,7 @@ class Label:
             raise SchemaError("a label needs a column, found an empty name")
         if not self.name:
             object.__setattr__(self, "name", self.column)
-        check_number_format("label", self.number_format)
-        if self.task not in get_args(Task):
-            options = ", ".join(map(repr, get_args(Task)))
-            raise SchemaError(f"label: task must be one of {options}, found {self.task!r}")
+        check_choices(self, "label")
         object.__setattr__(self, "drop_values", tuple(self.drop_values))
         if self.positive_values is not None:
             object.__setattr__(self, "positive_values", tuple(self.positive_values))
@@ -81,10 +78,9 @@ class Label:
         has_rule = self.positive_above is not None or self.positive_values is not None
         if self.task == "regression" and has_rule:
             raise SchemaError("a regression label takes no positive rule: remove positive_above and positive_values")
-        if self.task == "binary" and self.range is not None:
-            raise SchemaError("a binary label takes no range: it is for task = 'regression'")
-        if self.task == "binary" and self.scale is not None:
-            raise SchemaError("a binary label takes no scale: it is for task = 'regression'")
+        for name in ("range", "scale") if self.task == "binary" else ():
+            if getattr(self, name) is not None:
+                raise SchemaError(f"a binary label takes no {name}: it is for task = 'regression'")
         if self.scale is not None and (not isinstance(self.scale, (int, float)) or not 0 < self.scale < math.inf):
             raise SchemaError(f"a label's scale must be above 0 and finite, found {self.scale!r}")
         if self.range is not None:
@@ -138,8 +134,11 @@ class Label:
         return f"predicted “{self.column}”{bounds}"
 
 
-def check_number_format(what: str, form: object) -> None:
-    """Check that a number format is a known one."""
-    if form is not None and form not in get_args(NumberFormat):
-        options = ", ".join(repr(option) for option in get_args(NumberFormat))
-        raise SchemaError(f"{what}: number_format must be one of {options}, found {form!r}")
+def check_choices(settings: Any, what: str) -> None:
+    """Check that every Literal setting has one of its values (guaranteed from TOML, but not from Python)."""
+    for attribute in fields(settings):
+        found, kinds = getattr(settings, attribute.name), (attribute.type, *get_args(attribute.type))
+        known = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), None)
+        if known is not None and found not in known and (found is not None or type(None) not in kinds):
+            options = ", ".join(repr(option) for option in known)
+            raise SchemaError(f"{what}: {attribute.name} must be one of {options}, found {found!r}")

@@ -2,7 +2,7 @@
 
 Pre-ranking: IntTower scores items by stored heads; of a large catalogue, those in clusters near the user's heads. An
 item is a candidate if one of its heads is in a cluster near one of the user's heads. Candidates are then scored
-exactly, so only items outside these clusters are lost: `fieldwise evaluate-cascade --nprobe` measures the loss.
+exactly, so only items outside these clusters are lost: `fieldwise evaluate --nprobe` measures the loss.
 
 Letters: N items, R of them candidates, K item heads, P size of a head; U users, L levels, H user heads (in clusters: of
 all levels), C clusters; T labels.

@@ -61,7 +61,7 @@ def broadcast_parameters(network: nn.Module, group: ProcessGroup, settings: Trai
             raise ConfigError(
                 f"each of the {group.size} processes needs a GPU of its own, but processes {shared[0][0]} and "
                 f"{shared[0][1]} would share one, which NCCL does not support: start at most as many processes on a "
-                "machine as it has GPUs, or train with --device cpu"
+                "machine as it has GPUs, or train on the device cpu"
             )
     normalize_over_processes(network)
     for tensor in network.state_dict().values():

@@ -49,7 +49,7 @@ def test_a_bad_line_is_named_by_its_number_in_the_file(subtests, tmp_path):
 
 
 def test_absent_and_foreign_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"adult is not complete: adult.data .*fieldwise data fetch adult"):
+    with pytest.raises(DataError, match=r"adult is not complete: adult.data .*fieldwise fetch adult"):
         PUBLIC_SETS["adult"].read(tmp_path)
     _files(tmp_path / "adult", ROW.format("Cuba", "<=50K"), REMARK)
     with pytest.raises(DataError, match=r"adult\.data is not the official file: its sha256 is"):

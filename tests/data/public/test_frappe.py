@@ -66,7 +66,7 @@ def test_malformed_rows(tmp_path: Path, line: str, message: str) -> None:
 
 
 def test_absent_and_foreign_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"frappe is not complete.*fieldwise data fetch frappe.*FIELDWISE_DATA"):
+    with pytest.raises(DataError, match=r"frappe is not complete.*fieldwise fetch frappe.*FIELDWISE_DATA"):
         PUBLIC_SETS["frappe"].read(tmp_path)
     _files(tmp_path / "frappe")
     with pytest.raises(DataError, match=r"frappe\.train\.libfm is not the official file: its git-sha1 is"):

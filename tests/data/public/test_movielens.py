@@ -116,9 +116,7 @@ def test_only_the_official_files_are_taken(folder: Path, tmp_path: Path) -> None
     _ratings(folder, [(1, 7, 3, 5)])
     with pytest.raises(DataError, match=r"ratings\.dat is not the official file: its git-sha1 is"):
         read(folder, verify=True)
-    with pytest.raises(
-        DataError, match=r"movielens-1m is not complete: ratings\.dat or .* `fieldwise data fetch movie"
-    ):
+    with pytest.raises(DataError, match=r"movielens-1m is not complete: ratings\.dat or .* `fieldwise fetch movie"):
         PUBLIC_SETS["movielens-1m"].read(tmp_path / "nowhere")
 
 

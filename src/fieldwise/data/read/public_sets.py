@@ -68,7 +68,7 @@ class PublicSet:
         found = self._paths(data_dir)
         paths = [path for path in found if path is not None]
         if len(paths) < len(found):
-            get = self.by_hand or f"run `fieldwise data fetch {self.name}`"
+            get = self.by_hand or f"run `fieldwise fetch {self.name}`"
             raise DataError(
                 f"{self.name} is not complete: {' or '.join(self.needs[found.index(None)])} (plain or .gz) is not in "
                 f"the folder {Path(data_dir) / self.folder}; {get}, or give the folder above {self.folder!r} as the "

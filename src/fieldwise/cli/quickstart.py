@@ -1,16 +1,15 @@
-"""`fieldwise demo` and `fieldwise quickstart`: train models on one log, compare them, recommend ten films, serve."""
+"""`fieldwise quickstart`: train models on one log, compare them, recommend ten films, serve."""
 
 import dataclasses
-import socket
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from fieldwise.cli.next import command, suggest
 from fieldwise.cli.options import Quiet, Seed, data_folder
-from fieldwise.cli.show import console, print_table, row_counts, say
+from fieldwise.cli.show import console, print_table, row_counts, say, suggest
+from fieldwise.cli.train import check_out, save_or_keep
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from fieldwise.runs.pipeline import TrainingResult
 
-__all__ = ["DEMOS", "run", "run_quickstart"]
+__all__ = ["DEMOS", "run"]
 
 SERVER = ("uvicorn", "fastapi", "prometheus_client")
 MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")
@@ -34,11 +33,11 @@ class Demo(NamedTuple):
     settings: tuple[str, ...] = ()
 
 
-QUICK = Demo(
-    ("simulated/lr", "simulated/fm", "simulated/autoint"),
-    ("data.rows=20_000", "data.users=200", "data.items=200", "training.epochs=10"),
-)
 DEMOS = {
+    "small": Demo(
+        ("simulated/lr", "simulated/fm", "simulated/autoint"),
+        ("data.rows=20_000", "data.users=200", "data.items=200", "training.epochs=10"),
+    ),
     "simulated": Demo(tuple(f"simulated/{model}" for model in MODELS)),
     "movielens-1m": Demo(
         (*(f"movielens-1m/{model}-ids" for model in MODELS[:-1]), "movielens-1m/inttower"),
@@ -49,40 +48,35 @@ DEMOS = {
 
 def run(
     *,
-    data: Annotated[str, typer.Option(help="simulated or movielens-1m.")] = "simulated",
-    out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/demo"),
-    seed: Seed = 0,
-    quiet: Quiet = False,
-) -> None:
-    """Train LR, FM, AFM, AutoInt, AutoInt+ and IntTower on one log, compare them and recommend ten items to a user."""
-    if data not in DEMOS:
-        raise ConfigError(f"--data must be a data set of the demo, found {data!r}: {nearest(data, DEMOS)}")
-    words = _train(DEMOS[data], data, out, seed, quiet=quiet)
-    console().print(f"start a web page with recommendations and explanations for each user: {command(*words)}")
-
-
-def run_quickstart(
-    *,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="small: three models on a simulated film log; simulated: six on one of 120,000 rows; "
+            "movielens-1m: six on its rows, if they were fetched."
+        ),
+    ] = "small",
     out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/quickstart"),
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: any free port.")] = 8000,
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Train three models on a small simulated film log, and serve the best one with a web page."""
+    """Train models on one log and serve the best with a web page.
+
+    They are compared on test rows, and the best one recommends ten items to a user.
+    """
+    if data not in DEMOS:
+        raise ConfigError(f"--data must be a data set of the demo, found {data!r}: {nearest(data, DEMOS)}")
     absent = [name for name in SERVER if find_spec(name) is None]
     if serve and absent:  # reported before any work
         raise MissingExtraError(
             f"the page needs {absent[0]}: pip install 'fieldwise[serve]' (or give --no-serve to only train and "
             "recommend)"
         )
-    words = _train(QUICK, "simulated", out, seed, quiet=quiet)
+    words = _train(data, out, seed, quiet=quiet)
     if not serve:
         suggest("start a web page with recommendations and explanations for each user", *words)
         return
-    if not port:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
     words += ["--port", port]
     suggest("start the page again later", *words)
     from fieldwise.cli.app import app
@@ -90,32 +84,31 @@ def run_quickstart(
     app(args=[str(word) for word in words], prog_name="fieldwise", standalone_mode=False)
 
 
-def _train(demo: Demo, data: str, out: Path, seed: int, *, quiet: bool) -> list[object]:
+def _train(data: str, out: Path, seed: int, *, quiet: bool) -> list[object]:
     """Train, compare, save and recommend; returns the command that serves the recommending model, as a list of words.
 
     Errors:
         KeyboardInterrupt: Ctrl-C; the models trained so far are saved and shown.
     """
-    from fieldwise.cli.saving import check_out, save_or_keep
     from fieldwise.data.read.tables import write_table
     from fieldwise.runs.data import load_frame, prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
     from fieldwise.runs.recipe import load_recipe
     from fieldwise.training.progress import progress_for
 
-    recipes = [dataclasses.replace(load_recipe(name, demo.settings), seed=seed) for name in demo.recipes]
+    recipes = [dataclasses.replace(load_recipe(n, DEMOS[data].settings), seed=seed) for n in DEMOS[data].recipes]
     folders = {recipe.name: out / recipe.name.split("/")[1] for recipe in recipes}
     for folder in folders.values():
         check_out(folder)
     first, runs, interrupted = recipes[0], [], False
     frame = load_frame(first.data, data_folder(first.data.name))
     prepared = prepare_recipe(first, Path(), frame)
-    say(f"{data}: {row_counts(prepared.counts)}")
+    say(f"{first.data.name}: {row_counts(prepared.counts)}")
     for recipe in recipes:
         same = (recipe.schema, recipe.split, recipe.rows_seed) == (first.schema, first.split, first.rows_seed)
         rows = prepared if same else prepare_recipe(recipe, Path(), frame)
         done = train_recipe(recipe, rows, [progress_for(recipe.name, quiet=quiet)])
-        _, unsaved = save_or_keep(done.bundle, folders[recipe.name])
+        _, unsaved = save_or_keep(done.bundle.save, folders[recipe.name], "The trained bundle")
         if unsaved is not None:
             raise unsaved
         runs.append(done)
