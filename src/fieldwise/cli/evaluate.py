@@ -12,6 +12,7 @@ from fieldwise.cli.options import AsJson, BundleFolder, Reading
 from fieldwise.cli.ranking import RankingOptions, show_rankings
 from fieldwise.cli.show import calibration_words, console, drawn_rows, print_json, print_table, say, show_metrics
 from fieldwise.errors import ConfigError
+from fieldwise.scoring import PRERANK
 
 if TYPE_CHECKING:
     from fieldwise.serving.evaluate import CascadeReport
@@ -88,7 +89,7 @@ def run_cascade(
     index: Annotated[Path, typer.Option(help="Folder of the index.")],
     data: Annotated[Path, typer.Option(help="Rows whose users and contexts make the requests.")],
     k: Annotated[int, typer.Option(min=1, help="Items returned.")] = 20,
-    size: Annotated[int, typer.Option("--prerank", min=1, help="Items passed to the ranking bundle.")] = 200,
+    size: Annotated[int, typer.Option("--prerank", min=1, help="Items passed to the ranking bundle.")] = PRERANK,
     nprobe: Annotated[
         int | None,
         typer.Option(

@@ -21,14 +21,14 @@ from fieldwise.cli.show import say
 from fieldwise.config import nearest
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
-from fieldwise.models.inttower import IntTowerNetwork
+from fieldwise.layers.candidates import StoresItems
 from fieldwise.schema.ids import id_column
 from fieldwise.scoring.items import ItemIndex, checked_ids, item_table
 from fieldwise.scoring.ranker import Ranker
+from fieldwise.serving.bodies import Seen
 from fieldwise.serving.index import INDEX, build_index, open_index
-from fieldwise.serving.service import Service
+from fieldwise.serving.service import Service, UserLog, tables_of_log
 from fieldwise.serving.stores import FeatureStore, Lookup, OnFailure, Stores, TableStore, open_store
-from fieldwise.serving.user_log import Seen, UserLog, tables_of_log
 from fieldwise.storage.arrays import SharedArrays
 from fieldwise.storage.folders import one_writer, scratch_folder
 
@@ -62,7 +62,7 @@ class Loader:
         for folder in options.folders:
             self._loaded[folder] = self._bundle(folder)
         tower = None if options.prerank is None else self._loaded[options.prerank]
-        if tower is not None and not isinstance(tower.network, IntTowerNetwork):
+        if tower is not None and not isinstance(tower.network, StoresItems):
             name = type(tower.settings).__name__
             raise ConfigError(f"--prerank must be an IntTower, found {name} in {options.prerank}: train inttower")
         self._schemas = [bundle.schema for bundle in reversed(self._loaded.values())]  # the pre-ranking bundle's first

@@ -21,11 +21,10 @@ from fieldwise.data.encode.encoder import Encoder, encode_row
 from fieldwise.data.table import ARRAYS, EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.layers import FieldEmbedding
-from fieldwise.layers.candidates import Part, SharesContext, Split
+from fieldwise.layers.candidates import Part, SharesContext, Split, TwoTower
 from fieldwise.layers.embedding import Assembled
 from fieldwise.layout import Bags, Batch, Layout
 from fieldwise.models.build import MultiTask
-from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.devices import device_of
 from fieldwise.schema import Schema
 from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, scoring_mode
@@ -37,7 +36,6 @@ __all__ = [
     "Model",
     "check_columns_apart",
     "context_row",
-    "encode_request",
     "joined",
     "score_candidates",
     "score_pairs",
@@ -131,10 +129,6 @@ class CatalogueScorer:
             return encoder.transform_part(context_row(values, self.columns), part).batch(slice(0, 1))[0]
         return found
 
-    def parts(self, contexts: Batch, rows: Tensor) -> tuple[Part, "CatalogueRows"]:
-        """Contexts [C] and items by number [R], on the network's device."""
-        return Part(self.split.context, contexts.to(self.device)), CatalogueRows(self, rows.to(self.device))
-
     def score(self, contexts: Batch, rows: Tensor, owner: Tensor | None = None) -> np.ndarray:
         """Scores of items [R, T], float64.
 
@@ -145,9 +139,11 @@ class CatalogueScorer:
         """
         if not len(rows):
             return np.zeros((0, len(self.model.schema.labels)))
-        owner = None if owner is None else owner.to(self.device)
-        score = in_numpy(score_pairs(self.model.network, self.split, *self.parts(contexts, rows), owner))
-        return score.reshape(len(rows), -1)
+        if self.device.type != "cpu":
+            contexts, rows = contexts.to(self.device), rows.to(self.device)
+            owner = None if owner is None else owner.to(self.device)
+        pair = Part(self.split.context, contexts), CatalogueRows(self, rows)
+        return in_numpy(score_pairs(self.model.network, self.split, *pair, owner)).reshape(len(rows), -1)
 
     def batch(self, rows: slice | Tensor) -> Batch:
         """The encoded fields of items by number."""
@@ -156,7 +152,7 @@ class CatalogueScorer:
     def vectors(self, embedding: FieldEmbedding, rows: Tensor) -> Tensor:
         """The vectors of items' fields [R, I, D]; those of all items are cached, up to 256 MiB per embedding."""
         side, weight = self.split.candidates, embedding.weight
-        if len(self.table) * len(side.positions) * weight.shape[1] * weight.element_size() > KEPT_BYTES:
+        if len(self.items) * len(side.positions) * weight.shape[1] * weight.element_size() > KEPT_BYTES:
             found: Tensor = side.reader(embedding)(self.batch(rows))
             return found
         kept = self._kept.get(embedding)
@@ -198,7 +194,7 @@ class CatalogueRows(Part):
         return len(self.numbers)
 
     @cached_property
-    def batch(self) -> Batch:
+    def batch(self) -> Batch:  # type: ignore[override]  # made when it is read
         """Their encoded fields."""
         return self.scorer.batch(self.numbers)
 
@@ -286,22 +282,6 @@ def split_columns(encoder: Encoder, layout: Layout, context: Collection[str], ca
             "whole rows, use score"
         )
     return Split.at(layout, own)
-
-
-def encode_request(
-    encoder: Encoder, split: Split, context: pl.DataFrame, candidates: pl.DataFrame
-) -> tuple[Batch, Batch]:
-    """The context's one row and the candidates' rows, encoded.
-
-    Errors:
-        DataError: text in a numeric column, an infinity.
-    """
-    encoded = [
-        encoder.transform_part(frame, side.layout)
-        for frame, side in ((context, split.context), (candidates, split.candidates))
-    ]
-    one, many = (table.batch(slice(0, len(table)))[0] for table in encoded)
-    return one, many
 
 
 def score_candidates(network: nn.Module, split: Split, context: Batch, candidates: Batch) -> Tensor:

@@ -5,16 +5,16 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from fastapi import Request
 from msgspec import Meta, Struct, ValidationError
 
 from fieldwise.config import nearest
+from fieldwise.scoring import PRERANK
 from fieldwise.serving.forms import Cell, Id
 from fieldwise.serving.rows import RequestError, text_of
-from fieldwise.serving.user_log import Seen
 
 __all__ = [
     "BODY",
@@ -22,6 +22,7 @@ __all__ = [
     "ExplainRequest",
     "PredictRequest",
     "RecommendRequest",
+    "Seen",
     "check_most",
     "decoded",
     "id_texts",
@@ -32,6 +33,7 @@ BODY = "fieldwise.body"  # the key of a scope under which the middleware puts a 
 LARGE = 1 << 16  # bodies of at least this many bytes are decoded outside the event loop
 NO_OBJECT = "a body must be a JSON object, sent with the header Content-Type: application/json"
 SCALAR = "text, a number, true or false"
+Seen = bool | Literal["positive"]  # what to exclude: items of all of a user's rows, of none, or of positive ones
 SEEN = "true, false, 'positive' or null"
 UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -54,7 +56,7 @@ class RecommendRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     user: Id | None = None
     context: dict[str, Cell] = {}
     k: Annotated[int, Meta(ge=1)] | None = None
-    prerank: Annotated[int, Meta(ge=1)] = 200
+    prerank: Annotated[int, Meta(ge=1)] = PRERANK
     candidates: list[Id] | None = None
     exclude: list[Id] = []
     where: dict[str, list[Id]] = {}

@@ -32,6 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.explain.effects import shown_fields, widest_first
+from fieldwise.scoring import MAX_BODY, PRERANK, TIMEOUT_S
 from fieldwise.scoring.items import ItemIndex
 from fieldwise.serving.batching import MAX_BATCH, MAX_WAITING, Batcher, ChunkQueue
 from fieldwise.serving.bodies import (
@@ -128,13 +129,13 @@ class ServerSettings:
 
     token: str | None = None
     allow_hosts: frozenset[str] | None = None
-    max_body: int = 1 << 20
+    max_body: int = MAX_BODY
     max_rows: int = 1000
     max_ids: int = 100_000
     max_prerank: int = 10_000
     max_explained: int = 50
     max_k: int = 1000
-    timeout: float = 10.0
+    timeout: float = TIMEOUT_S
     max_batch: int = MAX_BATCH
     max_waiting: int = MAX_WAITING
 
@@ -210,8 +211,11 @@ class AppState:
 
     def check_context(self, context: Mapping[str, Any]) -> None:
         """Check that a context has no column that nothing here has: it may be a wrong spelling."""
+        known = self.live.service.known_columns
+        if context.keys() <= known:
+            return
         lookups = self.stores.lookups
-        named = self.live.service.known_columns.union(one.column for one in lookups)
+        named = known.union(one.column for one in lookups)
         known = named.union(*(one.store.columns for one in lookups))  # other columns of a store are not told
         for name in (name for name in context if name not in known):
             hint = nearest(name[:60], named)
@@ -454,7 +458,12 @@ def _queries(state: AppState) -> APIRouter:
             found = found | {"items": found["items"] | known}
         return found | {
             "users": None if users is None else {"column": users.column, "count": users.store.count},
-            "limits": {"k": limits.max_k, "rows": limits.max_rows, "explained": limits.max_explained},
+            "limits": {
+                "k": limits.max_k,
+                "rows": limits.max_rows,
+                "explained": limits.max_explained,
+                "prerank": PRERANK,
+            },
         }
 
     @routes.get("/v1/items", response_model=CatalogueResponse)

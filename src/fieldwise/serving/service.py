@@ -1,4 +1,7 @@
-"""The service behind the server, without HTTP: predictions, recommendations, explanations, similar items."""
+"""The service behind the server, without HTTP: predictions, recommendations, explanations, similar items.
+
+A log of users' rows gives the items in them, the context of the latest one, and tables of items and users.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -10,27 +13,91 @@ import polars as pl
 from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.config import nearest
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.effects import effect
 from fieldwise.explain.explanation import explain
 from fieldwise.models.afm import AFMNetwork
 from fieldwise.models.fm import FMNetwork
-from fieldwise.schema import Field
+from fieldwise.schema import Field, Label, Schema
 from fieldwise.scoring.items import ItemIndex
-from fieldwise.scoring.ranker import Found, Prepared, Ranker
-from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
+from fieldwise.scoring.ranker import Found, Ranker
+from fieldwise.serving.bodies import ExplainRequest, RecommendRequest, Seen
 from fieldwise.serving.browser import Browser
-from fieldwise.serving.plain_values import plain_value, shown_table
+from fieldwise.serving.plain_values import plain_table, plain_value, shown_table
 from fieldwise.serving.rows import FAULTS, NO_ITEMS, RequestError, frame_of, text_of, values_of
 from fieldwise.serving.stores import Lookup, TableStore
-from fieldwise.serving.user_log import Seen, UserLog
 
-__all__ = ["Service", "explanations", "measures_pairs", "tried"]
+__all__ = ["Service", "UserLog", "explanations", "measures_pairs", "tables_of_log", "tried"]
 
 A = TypeVar("A")
 T = TypeVar("T")
 Predicted = list[dict[str, float]]
 NO_SCORES: Mapping[str, np.ndarray] = {}
+
+
+class UserLog:
+    """Items of users' rows, also of the positive ones alone, and users' latest contexts.
+
+    Args:
+        log: rows of users and items.
+        schemas: schemas of the recommender's bundles, the ranking one last: its main label says which rows are
+            positive. Their context fields form the context.
+        user: the column of user ids.
+        item: the column of item ids.
+
+    Errors:
+        DataError: as for `order_values` and `read_label`; a context value that is invalid in requests.
+
+    Attributes:
+        positive: the rule of a positive row in words; None if the log lacks the label, or it is a regression's.
+
+    >>> from fieldwise import Categorical, Label
+    >>> rows = pl.DataFrame({"user": [7, 7], "item": ["b", "a"], "device": ["tv", "pc"], "click": [0, 1]})
+    >>> schema = Schema(fields=(Categorical("user", role="user"), Categorical("device")), label=Label("click"))
+    >>> log = UserLog(rows, [schema], "user", "item")
+    >>> log.used("7"), log.used("7", "positive"), log.context("7"), log.used("8")
+    (['a', 'b'], ['a'], {'device': 'pc'}, [])
+    """
+
+    def __init__(self, log: pl.DataFrame, schemas: Sequence[Schema], user: str, item: str) -> None:
+        self.column = user
+        label = schemas[-1].label
+        self.positive = label.rule if label.column in log.columns else None
+        pairs = pl.DataFrame([as_text(log.get_column(user)).alias("user"), as_text(log.get_column(item)).alias("item")])
+        pairs = pairs.with_columns(positive=True if self.positive is None else _positive(log, label))
+        rows = pairs.drop_nulls().group_by("user", "item").agg(pl.col("positive").any())
+        of_users = rows.sort("user", "item").group_by("user", maintain_order=True)
+        latest = latest_rows(log, user, *_time(log, schemas))
+        names = as_text(latest.get_column(user)).alias("user")
+        used = names.to_frame().join(
+            of_users.agg("item", liked=pl.col("item").filter("positive")), "user", how="left", maintain_order="left"
+        )
+        self._used: dict[Seen, pl.Series] = {True: used.get_column("item"), "positive": used.get_column("liked")}
+        self._rows = {name: row for row, name in enumerate(names)}
+        context = {field.column for schema in schemas for field in schema.fields if field.role == "context"}
+        self._contexts = plain_table(
+            latest.select(column for column in log.columns if column in context - {user, item})
+        )
+
+    def used(self, user: str, which: Seen = True) -> list[str]:
+        """The ids of the items in a user's rows, or in the `positive` ones alone; none for an unknown user.
+
+        Every row counts as positive if the log does not say which are.
+        """
+        row = self._rows.get(user)
+        items = None if row is None or not which else self._used[which][row]
+        return [] if items is None else items.to_list()
+
+    def context(self, user: str) -> dict[str, Any]:
+        """The values of context fields in a user's latest row, by column; none for an unknown user."""
+        row = self._rows.get(user)
+        if row is None or not self._contexts.width:
+            return {}
+        return self._contexts.row(row, named=True)
 
 
 class Service:
@@ -157,39 +224,42 @@ class Service:
 
     def recommend_all(self, requests: Sequence[RecommendRequest]) -> list[dict[str, Any] | BaseException]:
         """`recommend` for several requests at once, with an exception in place of a failed result."""
-        prepared = [tried(self._prepared, body) for body in requests]
-        whole = [one[0] for one in prepared if not isinstance(one, BaseException)]
-        found = iter(self._cascade().recommend_prepared(whole) if whole else ())
-        return [one if isinstance(one, BaseException) else self._recommended(next(found), one[1]) for one in prepared]
+        begun = [tried(self._begun, body) for body in requests]
+        whole = [one[0] for one in begun if not isinstance(one, BaseException)]
+        if whole:
+            self.recommender.complete(whole)
+        return [
+            one
+            if isinstance(one, BaseException)
+            else {
+                "items": self.items(one[0].rows, one[0].scores),
+                "ranked": self.ranked,
+                "seen": one[1],
+                "counts": one[0].counts,
+                "milliseconds": {stage: 1000 * seconds for stage, seconds in one[0].seconds.items()},
+            }
+            for one in begun
+        ]
 
-    def _prepared(self, body: RecommendRequest) -> tuple[Prepared, int]:
-        """The query of a request, and the number of items excluded because of the user's rows."""
-        cascade = self._cascade()
-        size = len(cascade.index)
+    def _begun(self, body: RecommendRequest) -> tuple[Found, int]:
+        """The candidates for a request, and the number of items excluded because of the user's rows."""
+        cascade = self.recommender
+        index, size = cascade.index, len(cascade.index)
         k = min(10, size) if body.k is None else body.k
         if k > size:
-            raise RequestError(f"k must be at most the {size:,} items of the {cascade.index.what}, found {k}", "k")
-        used = cascade.index.known_rows(_used_items(body, self.log, self.exclude_seen))
+            raise RequestError(f"k must be at most the {size:,} items of the {index.what}, found {k}", "k")
+        used = index.known_rows(_used_items(body, self.log, self.exclude_seen))
         for column in body.where:
             _check_filter(cascade, column)
-        prepared = cascade.prepare(
+        found = cascade.prepare(
             values_of(body.context, self.context_fields, "context"),
             k=k,
             prerank=max(k, body.prerank),
             candidates=None if body.candidates is None else self._rows_of(body.candidates, "candidates"),
-            exclude=np.concatenate([cascade.index.known_rows(body.exclude), used]),
+            exclude=np.concatenate([index.known_rows(body.exclude), used]),
             where=body.where,
         )
-        return prepared, len(used)
-
-    def _recommended(self, found: Found, seen: int) -> dict[str, Any]:
-        return {
-            "items": self.items(found.rows, found.scores),
-            "ranked": self.ranked,
-            "seen": seen,
-            "counts": dict(found.counts),
-            "milliseconds": {stage: 1000 * seconds for stage, seconds in found.seconds.items()},
-        }
+        return found, len(used)
 
     def effect(self, field: Field) -> list[dict[str, Any]]:
         """The one effect of a field (`fieldwise.explain.effects`), computed once.
@@ -210,7 +280,7 @@ class Service:
         fields = self.bundle.schema.fields
         frame = frame_of(body.rows, fields)
         if body.items:
-            index = self._cascade().index
+            index = self.recommender.index
             places = self._rows_of(body.items, "items")
             whole = values_of(body.context, self.explained_fields, "context")
             others = frame_of([whole], [f for f in fields if f.role != "item"], "context")
@@ -224,7 +294,7 @@ class Service:
         Errors:
             RequestError: no index, or an unknown item.
         """
-        index = self._cascade().index
+        index = self.recommender.index
         if not isinstance(index, ItemIndex):
             raise RequestError(
                 "similar items need the item heads of an IntTower, and this server only has another bundle: start it "
@@ -243,7 +313,7 @@ class Service:
         Errors:
             RequestError: no index.
         """
-        ids, shown = self._cascade().index.texts, self._shown
+        ids, shown = self.recommender.index.texts, self._shown
         columns = {name: values.tolist() for name, values in scores.items()}
         return [
             {
@@ -263,13 +333,15 @@ class Service:
             RequestError: no index.
             DataError: a column holds what a request could not.
         """
-        index, items = self._cascade().index, self._cascade().index.items
+        index, items = self.recommender.index, self.recommender.index.items
         read = {field.column for field in self.bundle.schema.with_role("item")} - {index.id_column}
         columns = [items.get_column(name) for name in items.columns if name in read]
         rows = pl.DataFrame([index.texts.alias(index.id_column), *columns])
         return Lookup("items", TableStore(index.id_column, rows, index.places))
 
-    def _cascade(self) -> Ranker[Bundle]:
+    @cached_property
+    def recommender(self) -> Ranker[Bundle]:
+        """`cascade`; a RequestError if there is none."""
         if self.cascade is None:
             raise RequestError(NO_ITEMS, "server", 404)
         return self.cascade
@@ -277,11 +349,11 @@ class Service:
     @property
     def _bundles(self) -> list[Bundle]:
         """The bundles of the recommender."""
-        prerank = self._cascade().prerank
+        prerank = self.recommender.prerank
         return [self.bundle] if prerank is None else [prerank, self.bundle]
 
     def _rows_of(self, ids: Sequence[Any], name: str) -> np.ndarray:
-        index = self._cascade().index
+        index = self.recommender.index
         try:
             return index.rows_of(ids)
         except DataError as e:
@@ -312,7 +384,7 @@ class Service:
     @cached_property
     def _shown(self) -> pl.DataFrame:
         """The catalogue as shown in responses."""
-        return shown_table(self._cascade().index.items)
+        return shown_table(self.recommender.index.items)
 
 
 def _plain_rows(bundle: Bundle, count: int) -> list[dict[str, Any]]:
@@ -344,7 +416,9 @@ def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -
         raise RequestError(
             "this server has no log of the items that users have used: start it with --log", "exclude_seen"
         )
-    user = body.context.get(log.column) if body.user is None else body.user
+    if body.user is not None:
+        return log.used(str(body.user), wanted)
+    user = body.context.get(log.column)
     if user is None and body.exclude_seen:
         raise RequestError("to exclude items that a user has used, give the user", "user")
     try:
@@ -420,3 +494,65 @@ def only_answer(answers: list[T | BaseException]) -> T:
     if isinstance(answer, BaseException):
         raise answer
     return answer
+
+
+def _positive(log: pl.DataFrame, label: Label) -> np.ndarray:
+    """Which rows are positive [N]; a row without a label is not."""
+    known = log.get_column(label.column).is_not_null().to_numpy()
+    found = np.zeros(log.height, dtype=bool)
+    if known.any():
+        rows = read_label(log.filter(known), label, all_negative=True)
+        numbers = np.flatnonzero(known)
+        found[numbers if rows.kept is None else numbers[rows.kept]] = rows.main > 0
+    return found
+
+
+def tables_of_log(
+    log: pl.DataFrame, schemas: Sequence[Schema], item: str, user: str
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The items and the users of a log, each with its latest values: by the schemas' time, else from the last row.
+
+    Items have the columns of the item fields. They also have the columns that no schema names and that never have two
+    values for the same item, such as titles. Users have the columns of the user fields. Rows without an id are
+    ignored. Both tables are sorted by id.
+
+    Args:
+        log: rows of users and items.
+        schemas: schemas of the bundles that will read the tables.
+        item: column of the item ids.
+        user: column of the user ids.
+
+    Errors:
+        DataError: a column is missing.
+
+    >>> from fieldwise import Categorical, Label, simulate
+    >>> fields = Categorical("gender", role="user"), Categorical("item_id", role="item")
+    >>> log = simulate(500, users=20, items=10)
+    >>> items, users = tables_of_log(log, [Schema(fields=fields, label=Label("liked"))], "item_id", "user_id")
+    >>> items.columns, users.columns
+    (['item_id', 'title', 'genres', 'release_decade', 'length'], ['user_id', 'gender'])
+    """
+    role = {field.column: field.role for schema in schemas for field in schema.fields}
+    for column in (item, user, *role):
+        if column not in log.columns:
+            raise DataError(f"the log must have the column {column!r}: {nearest(column, log.columns)}")
+    named = {item, user}.union(*(schema.named for schema in schemas))
+    extra = [column for column in log.columns if column not in named]
+    cells = log.select(item, *extra).drop_nulls(item).group_by(item)
+    values = cells.agg(pl.col(extra).drop_nulls().n_unique())
+    constant = [column for column in extra if values.select(pl.col(column).max() <= 1).item()]  # of each item
+
+    def latest(id_column: str, side: str) -> pl.DataFrame:
+        own = {column for column, one in role.items() if one == side} - {item, user}
+        rows = latest_rows(log, id_column, *_time(log, schemas))
+        return rows.select(id_column, *(column for column in log.columns if column in own))
+
+    items = latest(item, "item").join(
+        cells.agg(pl.col(constant).drop_nulls().first()), on=item, how="left", maintain_order="left"
+    )
+    return items.select(item, *(c for c in log.columns if c in items.columns and c != item)), latest(user, "user")
+
+
+def _time(log: pl.DataFrame, schemas: Sequence[Schema]) -> tuple[str | None, str | None]:
+    """The first schema's column of times that a log has, and its format."""
+    return next(((one.time, one.time_format) for one in schemas if one.time in log.columns), (None, None))

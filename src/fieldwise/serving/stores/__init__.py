@@ -489,7 +489,7 @@ class Stores:
         column = self.users.column
         is_theirs = True
         with suppress(TypeError, ValueError):  # the error is raised when the row is read
-            is_theirs = text_of(context.get(column, user)) == text_of(user)
+            is_theirs = column not in context or text_of(context[column]) == user
         if not is_theirs:
             found = f"{str(user)[:60]!r}, found {str(context[column])[:60]!r}"
             raise RequestError(f"a context must be that of the user {found}", f"context.{column}")
@@ -527,7 +527,10 @@ class Stores:
         lacking: set[str] = set()
         for number, given in enumerate(rows):
             with suppress(TypeError, ValueError):  # the error is raised when the row is read
-                if (place or not columns <= given.keys()) and (one := text_of(given.get(lookup.column))):
+                one = (
+                    given.get(lookup.column) if place else text_of(given.get(lookup.column))
+                )  # a request's one is text
+                if (place or not columns <= given.keys()) and one:
                     ids[number] = one
                     places.setdefault(one, place or f"rows[{number}].{lookup.column}")
                     lacking |= columns - given.keys()
