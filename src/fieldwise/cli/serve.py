@@ -186,11 +186,7 @@ class ServeOptions:
             )
 
     def listen(self) -> socket.socket:
-        """A listening socket.
-
-        Errors:
-            ConfigError: the address is not available.
-        """
+        """A listening socket; a ConfigError if the address is not available."""
         try:
             family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
             return socket.create_server((self.host, self.port), family=family)

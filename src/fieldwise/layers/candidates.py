@@ -16,18 +16,8 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers.embedding import FieldEmbedding, FirstOrder
 from fieldwise.layers.mlp import MLP
 from fieldwise.layout import Batch, Layout
-from fieldwise.ops.stored_items import StoredItems
 
-__all__ = [
-    "Part",
-    "SharesContext",
-    "Side",
-    "Split",
-    "StoresItems",
-    "TwoTower",
-    "first_order_candidates",
-    "mlp_candidates",
-]
+__all__ = ["Part", "SharesContext", "Side", "Split", "first_order_candidates", "mlp_candidates"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,36 +139,6 @@ class SharesContext(Protocol):
 
     def score_candidates(self, context: Part, candidates: Part, /) -> Tensor:
         """Logits [N] of the context's row combined with each candidate."""
-        ...
-
-
-@runtime_checkable
-class TwoTower(Protocol):
-    """Interface of networks that score a user and an item from one representation of each.
-
-    An item's representation does not depend on the row's user and context fields, nor a user's on the item fields, so
-    those of a catalogue can be computed once and stored: `score(user(batch), item(batch))` equals `forward(batch)`.
-    """
-
-    def user(self, batch: Batch, /) -> Tensor:
-        """Representations of the rows' users in their contexts [B, ...]."""
-        ...
-
-    def item(self, batch: Batch, /) -> Tensor:
-        """Representations of the rows' items [B, ...]."""
-        ...
-
-    def score(self, user: Tensor, item: Tensor, /) -> Tensor:
-        """The logit [B] of representations, row by row."""
-        ...
-
-
-@runtime_checkable
-class StoresItems(TwoTower, Protocol):
-    """Interface of two towers that score stored items: an index holds their heads, and they pre-rank a catalogue."""
-
-    def score_stored(self, user: Tensor, items: StoredItems, rows: Tensor | None = None, /) -> Tensor:
-        """The logits [U, N] of every user with every stored item, or with those of `rows` [R] -> [U, R]."""
         ...
 
 

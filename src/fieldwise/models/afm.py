@@ -87,6 +87,8 @@ class AFMNetwork(nn.Module):
         forward: Batch of B rows -> [B]. `pair_weights` -> [B, P], pairs as `fieldwise.ops.pair_indices` orders them.
     """
 
+    pair_terms = True  # `logit_terms` has pairs: serving asks
+
     def __init__(self, settings: AFM, layout: Layout) -> None:
         super().__init__()
         chosen, dim = VARIANTS[settings.variant], settings.embedding_dim

@@ -51,6 +51,7 @@ class FMNetwork(nn.Module):
         forward: Batch of B rows -> [B].
     """
 
+    pair_terms = True  # `logit_terms` has pairs: serving asks
     reads_rows = True  # in one op, without the fields' vectors: integrated gradients ask
 
     def __init__(self, settings: FM, layout: Layout) -> None:

@@ -14,7 +14,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FEBlock, LightSE
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.settings import EmbeddingSettings, NonNegative, Positive, Rate, Size, Sizes, choices, sides
-from fieldwise.models.twotower import TowerNetwork, contrastive_loss
+from fieldwise.models.twotower import HeadsNetwork, contrastive_loss
 from fieldwise.ops.stored_items import StoredItems
 
 __all__ = ["IntTower", "IntTowerNetwork"]
@@ -152,7 +152,7 @@ class LevelTower(nn.Module):
         return [heads_of(self.levels(self.light_se.weigh(x_BFD, gates))) for gates in (gates_BF, *closed)], gates_BF
 
 
-class IntTowerNetwork(TowerNetwork):
+class IntTowerNetwork(HeadsNetwork):
     """`logit = sum over user levels of sum over user heads of max over item heads of <m_u, m_v>`.
 
     Item heads do not depend on the user: `score(user(batch), item(batch))` equals `forward(batch)`, so that item heads

@@ -10,7 +10,7 @@ E size of a representation, P positive rows of B, C categories, V = E * E.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,13 @@ from torch.nn import functional as F
 from fieldwise.distributed.process_group import all_gather_rows, all_reduce, span_of_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, hidden_layers, linear
-from fieldwise.layers.candidates import TwoTower
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.settings import EmbeddingSettings, Positive, Rate, Size, Sizes, sides
+from fieldwise.ops.stored_items import StoredItems
 
 __all__ = [
     "Activation",
+    "HeadsNetwork",
     "Similarity",
     "SimilarityKind",
     "Tower",
@@ -39,6 +40,27 @@ __all__ = [
 
 Activation = Literal["tanh", "relu"]
 SimilarityKind = Literal["dot", "cosine"]
+
+
+@runtime_checkable
+class TwoTower(Protocol):
+    """Interface of networks that score a user and an item from one representation of each.
+
+    An item's representation does not depend on the row's user and context fields, nor a user's on the item fields, so
+    those of a catalogue can be computed once and stored: `score(user(batch), item(batch))` equals `forward(batch)`.
+    """
+
+    def user(self, batch: Batch, /) -> Tensor:
+        """Representations of the rows' users in their contexts [B, ...]."""
+        ...
+
+    def item(self, batch: Batch, /) -> Tensor:
+        """Representations of the rows' items [B, ...]."""
+        ...
+
+    def score(self, user: Tensor, item: Tensor, /) -> Tensor:
+        """The logit [B] of representations, row by row."""
+        ...
 
 
 class TowerNetwork(nn.Module, ABC):
@@ -70,6 +92,14 @@ class TowerNetwork(nn.Module, ABC):
     @abstractmethod
     def score(self, user: Tensor, item: Tensor) -> Tensor:
         """The logit [B] of representations, row by row."""
+
+
+class HeadsNetwork(TowerNetwork):
+    """Base class of two-tower networks whose items can be stored as heads, for an index and pre-ranking (abstract)."""
+
+    @abstractmethod
+    def score_stored(self, user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None) -> Tensor:
+        """The logits [B, N] of every user with every stored item, or with those of `rows` [R] -> [B, R]."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,10 +21,11 @@ from fieldwise.data.encode.encoder import Encoder, encode_row
 from fieldwise.data.table import ARRAYS, EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.layers import FieldEmbedding
-from fieldwise.layers.candidates import Part, SharesContext, Split, TwoTower
+from fieldwise.layers.candidates import Part, SharesContext, Split
 from fieldwise.layers.embedding import Assembled
 from fieldwise.layout import Bags, Batch, Layout
 from fieldwise.models.build import MultiTask
+from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.devices import device_of
 from fieldwise.schema import Schema
 from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, scoring_mode
@@ -130,13 +131,7 @@ class CatalogueScorer:
         return found
 
     def score(self, contexts: Batch, rows: Tensor, owner: Tensor | None = None) -> np.ndarray:
-        """Scores of items [R, T], float64.
-
-        Args:
-            contexts: C encoded rows.
-            rows: item numbers, int64 [R].
-            owner: the context of each row, int64 [R]; None if there is one context, as in `score_pairs`.
-        """
+        """Scores of items by number [R, T], float64; `contexts` and `owner` as in `score_pairs`."""
         if not len(rows):
             return np.zeros((0, len(self.model.schema.labels)))
         if self.device.type != "cpu":
@@ -178,12 +173,7 @@ class CatalogueScorer:
 
 
 class CatalogueRows(Part):
-    """Items by number, whose vectors are the scorer's.
-
-    Args:
-        scorer: of the catalogue.
-        numbers: int64 [R], on the network's device.
-    """
+    """Items by number (int64 [R], on the network's device), whose vectors are the scorer's."""
 
     def __init__(self, scorer: CatalogueScorer, numbers: Tensor) -> None:
         self.side, self.scorer, self.numbers = scorer.split.candidates, scorer, numbers
@@ -208,11 +198,7 @@ class CatalogueRows(Part):
 
 
 def check_columns_apart(schema: Schema) -> None:
-    """Refuse a column that both an item field and another field read: a request gives it for one side only.
-
-    Errors:
-        ConfigError: there is such a column; the message names it and its fields.
-    """
+    """ConfigError if an item field and another one read a column: a request gives it for one side only."""
     items = {f.column: f.name for f in schema.with_role("item")}
     for field in schema.fields:
         if field.role != "item" and field.column in items:
@@ -238,9 +224,6 @@ def _item_columns(schema: Schema) -> set[str]:
 
 def context_row(context: Mapping[str, Any] | pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
     """A context as a table of one row, with those of its columns that are in `columns`.
-
-    Errors:
-        DataError: a table without a row or with several; a value that no column can hold.
 
     >>> context_row({"user": "u1", "tags": ["a", "b"], "note": 1}, ["user", "tags", "item"]).row(0)
     ('u1', ['a', 'b'])
@@ -358,12 +341,7 @@ def shares_context(network: nn.Module, split: Split) -> bool:
 
 
 def stacked(batches: Sequence[Batch], bags: int) -> Batch:
-    """The rows of several batches of one layout, one batch after the other.
-
-    Args:
-        batches: at least one.
-        bags: G, number of bag fields of the layout.
-    """
+    """The rows of some batches of one layout, one batch after the other; G bag fields."""
     if len(batches) == 1:
         return batches[0]
     ids, values = (torch.cat([batch[k] for batch in batches]) for k in (0, 1))
@@ -371,14 +349,7 @@ def stacked(batches: Sequence[Batch], bags: int) -> Batch:
 
 
 def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | None = None) -> Batch:
-    """The N full rows of a context and its candidates, as a batch of the whole layout.
-
-    Args:
-        split: the split of fields.
-        context: one row, or C rows with `owner_N`.
-        candidates: N rows.
-        owner_N: the context row of each candidate, int64.
-    """
+    """The N full rows of candidates, in one context or each in that of `owner_N`, as a batch of the layout."""
     rows = candidates.size
     if owner_N is None:
         own = context.ids.expand(rows, -1), context.values.expand(rows, -1)

@@ -24,8 +24,9 @@ from torch import Tensor
 from fieldwise.data.encode.columns import ONE_VALUE, cell_text
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.layers.candidates import Part, StoresItems
+from fieldwise.layers.candidates import Part
 from fieldwise.layout import Batch
+from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.scoring import PRERANK
 from fieldwise.scoring.batches import scoring_mode
@@ -97,15 +98,9 @@ class HeadClusters:
 
     @classmethod
     def of(cls, stored: StoredItems, *, clusters: int | None = None, seed: int = 0) -> "HeadClusters":
-        """Cluster the heads of all items by k-means, on a sample of them.
+        """Cluster the heads of all items by k-means, on a sample of them that `seed` draws.
 
-        Args:
-            stored: the items.
-            clusters: number of clusters C; default: the square root of 10 N (1,000 for 100,000 items), at most 4,096.
-            seed: seed of the sample and of k-means.
-
-        Errors:
-            ConfigError: no items, or a number of clusters out of range.
+        `clusters` is C; by default the square root of 10 N (1,000 for 100,000 items), at most 4,096.
         """
         count, heads, size = stored.heads.shape
         wanted = min(MOST, count, max(1, round((10 * count) ** 0.5))) if clusters is None else clusters
@@ -144,10 +139,6 @@ class HeadClusters:
         """The items with a head in one of the `nprobe` nearest clusters of each user head, ascending, int64.
 
         The nearest clusters have the largest inner products, as in MaxSim.
-
-        Args:
-            user_HP: a user's heads, [H, P].
-            nprobe: number of clusters to search per head.
         """
         nearness_HC = user_HP @ self.centres.t()
         nearest = torch.topk(nearness_HC, min(nprobe, len(self.centres)), dim=1).indices.numpy()
@@ -158,22 +149,12 @@ class HeadClusters:
 
 
 class PreRanker:
-    """IntTower's scores of a catalogue's items, by their stored heads.
-
-    Args:
-        model: the bundle of the IntTower that made the index.
-        index: the items' heads.
-        nprobe: number of clusters to search for each user head; None scores all items.
-
-    Errors:
-        BundleError: the index was built with another bundle.
-        ConfigError: an nprobe below 1; another model than an IntTower.
-    """
+    """IntTower's scores of a catalogue's items, by their stored heads; only those in `nprobe` clusters, unless None."""
 
     def __init__(self, model: Model, index: ItemIndex, nprobe: int | None = None) -> None:
         if nprobe is not None and nprobe < 1:
             raise ConfigError(f"nprobe must be at least 1, found {nprobe}")
-        if not isinstance(model.network, StoresItems):
+        if not isinstance(model.network, HeadsNetwork):
             raise ConfigError("the bundle that pre-ranks must be the IntTower of the index, found another model")
         if index.model != model.digest:
             raise BundleError(
@@ -317,18 +298,9 @@ class Ranker(Generic[M]):
         exclude: np.ndarray = NONE,
         where: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     ) -> Found:
-        """The candidates for a request, and its encoded context, for `complete`.
+        """A request's candidates and encoded context, for `complete`.
 
-        Args:
-            context: as in `recommend`.
-            k: as in `recommend`.
-            prerank: as in `recommend`, at least `k`.
-            candidates: rows of the items to choose from; all if None.
-            exclude: rows of items to exclude.
-            where: allowed values by item column, as text.
-
-        Errors:
-            DataError: the context lacks a column or has an invalid value; a filter on a column that items do not have.
+        The arguments are those of `recommend`, with rows instead of ids, and `prerank` at least `k`.
         """
         began = time.perf_counter()
         tower = None if self._tower is None else self._tower.scorer.context(context)
@@ -389,11 +361,7 @@ class Ranker(Generic[M]):
 
     @cached_property
     def scorer(self) -> CatalogueScorer:
-        """The bundle's scores of the items.
-
-        Errors:
-            ConfigError: only an IntTower ranks.
-        """
+        """The bundle's scores of the items; a ConfigError if only an IntTower ranks."""
         if self._scorer is None:
             raise ConfigError("scores of items in encoded contexts are a ranking bundle's, found an IntTower alone")
         return self._scorer

@@ -116,14 +116,7 @@ def recommended_blocks(
 ) -> Iterator[pl.DataFrame]:
     """The rows of `recommend` for several users, some users at a time, so that few scores are in memory.
 
-    Args:
-        model: the bundle that scores.
-        log: raw rows.
-        catalogue: the columns of users, items and titles.
-        users: the users; every user of the log if omitted.
-        n: number of items.
-        exclude_seen: exclude items that the log has for the user.
-        reports: told the pairs of users and items that are done.
+    `reports` is told the pairs of users and items that are done.
     """
     if n < 1:
         raise ConfigError(f"n must be at least 1, found {n}")

@@ -12,19 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import polars as pl
 import torch
 from polars.exceptions import PolarsError
-from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.layers.candidates import StoresItems
+from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.ops.devices import device_of
 from fieldwise.ops.stored_items import Storage, StoredItems
 from fieldwise.schema.ids import id_column as id_of
@@ -89,8 +87,7 @@ def build_index(
         DataError: no items, a missing or duplicate id, a missing column, heads that are not finite, a full disk.
         BundleError: the folder has other files, or an index of a newer version.
     """
-    _check_tower(bundle)
-    items, folder = as_table(items), Path(folder)
+    network, items, folder = _item_network(bundle), as_table(items), Path(folder)
     column = id_of("item", [bundle.schema], items.columns, id_column, option="--id")
     texts, table = item_table(items, column).texts.to_list(), _encoded_items(bundle, items)
     INDEX.check_folder(folder)
@@ -103,7 +100,7 @@ def build_index(
             source = np.full(len(texts), -1)  # no heads can be copied
         else:
             source = np.where(_same_rows(_encoded_items(bundle, old.items), places, table), places, -1)
-        write_heads(writer, _head_blocks(bundle.network, table, storage, old, source, texts), len(texts))
+        write_heads(writer, _head_blocks(network, table, storage, old, source, texts), len(texts))
         writer.add("items", arrow_bytes(items))
         writer.finish(
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -198,12 +195,13 @@ def _opened(saved: Artifact, verify: bool, shared: SharedArrays | None) -> ItemI
     return index
 
 
-def _check_tower(bundle: Bundle) -> None:
-    """ConfigError unless the bundle's network has item heads to store, and no column is read on both sides."""
-    if not isinstance(bundle.network, StoresItems):
+def _item_network(bundle: Bundle) -> HeadsNetwork:
+    """The bundle's IntTower network; a ConfigError if it is another one, or both sides read a column."""
+    if not isinstance(bundle.network, HeadsNetwork):
         name = type(bundle.settings).__name__
         raise ConfigError(f"an index needs the item heads of an IntTower with one label, found {name}: train inttower")
     check_columns_apart(bundle.schema)
+    return bundle.network
 
 
 def _encoded_items(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:
@@ -238,7 +236,7 @@ def _same_rows(old: EncodedTable, places: np.ndarray, new: EncodedTable) -> np.n
 
 
 def _head_blocks(
-    network: nn.Module,
+    network: HeadsNetwork,
     table: EncodedTable,
     storage: Storage,
     old: ItemIndex | None,
@@ -254,7 +252,7 @@ def _head_blocks(
             if old is not None and len(fresh) < len(block):
                 tensors = {name: theirs[block.clamp(min=0)] for name, theirs in old.stored.tensors().items()}
             if len(fresh):
-                heads = cast(StoresItems, network).item(table.batch(fresh + start)[0].to(device_of(network))).cpu()
+                heads = network.item(table.batch(fresh + start)[0].to(device_of(network))).cpu()
                 broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
                 if len(broken):
                     item = texts[start + int(fresh[int(broken[0])])]

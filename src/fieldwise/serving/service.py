@@ -20,15 +20,22 @@ from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.effects import effect
 from fieldwise.explain.explanation import explain
-from fieldwise.models.afm import AFMNetwork
-from fieldwise.models.fm import FMNetwork
 from fieldwise.schema import Field, Label, Schema
 from fieldwise.scoring.items import ItemIndex
 from fieldwise.scoring.ranker import Found, Ranker
 from fieldwise.serving.bodies import ExplainRequest, RecommendRequest, Seen
 from fieldwise.serving.browser import Browser
-from fieldwise.serving.plain_values import plain_table, plain_value, shown_table
-from fieldwise.serving.rows import FAULTS, NO_ITEMS, RequestError, frame_of, text_of, values_of
+from fieldwise.serving.rows import (
+    FAULTS,
+    NO_ITEMS,
+    RequestError,
+    frame_of,
+    plain_table,
+    plain_value,
+    shown_table,
+    text_of,
+    values_of,
+)
 from fieldwise.serving.stores import Lookup, TableStore
 
 __all__ = ["Service", "UserLog", "explanations", "measures_pairs", "tables_of_log", "tried"]
@@ -48,9 +55,6 @@ class UserLog:
             positive. Their context fields form the context.
         user: the column of user ids.
         item: the column of item ids.
-
-    Errors:
-        DataError: as for `order_values` and `read_label`; a context value that is invalid in requests.
 
     Attributes:
         positive: the rule of a positive row in words; None if the log lacks the label, or it is a regression's.
@@ -101,7 +105,7 @@ class UserLog:
 
 
 class Service:
-    """Bundles that serve requests of plain values.
+    """Bundles that serve requests of plain values; what a request gets wrong is a RequestError.
 
     Args:
         ranker: the bundle that scores, explains and ranks rows.
@@ -165,11 +169,7 @@ class Service:
         return len(self.cascade.index if body.candidates is None else body.candidates)
 
     def warm_up(self, before: "Service | None" = None) -> None:
-        """Serve one request, to build everything that a first request builds.
-
-        Args:
-            before: the previous service; the filter indexes of its columns are built.
-        """
+        """Serve one request, to build what a first one builds, and the filter indexes of the service before."""
         sample = self.bundle.samples.head(1)
         if sample.height:
             self.bundle.score(sample)
@@ -199,11 +199,7 @@ class Service:
         return found
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> Predicted:
-        """Score and prediction of each row, by label if there are several.
-
-        Errors:
-            RequestError: a row lacks a column or has an invalid value.
-        """
+        """Score and prediction of each row, by label if there are several."""
         return only_answer(self.predict_all([rows]))
 
     def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[Predicted | BaseException]:
@@ -215,11 +211,7 @@ class Service:
         return [frame if isinstance(frame, BaseException) else list(islice(scored, frame.height)) for frame in frames]
 
     def recommend(self, body: RecommendRequest) -> dict[str, Any]:
-        """The best items with their columns and scores, and the number of items and time of each stage.
-
-        Errors:
-            RequestError: no index; an unknown candidate or item column; a context that lacks a column.
-        """
+        """The best items with their columns and scores, and the number of items and time of each stage."""
         return only_answer(self.recommend_all([body]))
 
     def recommend_all(self, requests: Sequence[RecommendRequest]) -> list[dict[str, Any] | BaseException]:
@@ -262,21 +254,13 @@ class Service:
         return found, len(used)
 
     def effect(self, field: Field) -> list[dict[str, Any]]:
-        """The one effect of a field (`fieldwise.explain.effects`), computed once.
-
-        Errors:
-            DataError: the bundle has no sample rows.
-        """
+        """The one effect of a field (`fieldwise.explain.effects`), computed once."""
         if field.name not in self._effects:
             self._effects[field.name] = effect(self.bundle, field)
         return [self._effects[field.name]]
 
     def explained_rows(self, body: ExplainRequest) -> pl.DataFrame:
-        """The rows to explain as a table, of a request with rows, or with items in a context.
-
-        Errors:
-            RequestError: as for `predict` and `recommend`.
-        """
+        """The rows to explain as a table, of a request with rows, or with items in a context."""
         fields = self.bundle.schema.fields
         frame = frame_of(body.rows, fields)
         if body.items:
@@ -289,11 +273,7 @@ class Service:
         return frame
 
     def similar(self, item: str, k: int) -> list[dict[str, Any]]:
-        """The items with the nearest heads to an item's, by the mean over its heads of the best cosine.
-
-        Errors:
-            RequestError: no index, or an unknown item.
-        """
+        """The items with the nearest heads to an item's, by the mean over its heads of the best cosine."""
         index = self.recommender.index
         if not isinstance(index, ItemIndex):
             raise RequestError(
@@ -308,11 +288,7 @@ class Service:
         return self.items(best, {"similarity": similarity})
 
     def items(self, places: np.ndarray, scores: Mapping[str, np.ndarray] = NO_SCORES) -> list[dict[str, Any]]:
-        """Items of the index by position, with their columns as JSON values and their scores.
-
-        Errors:
-            RequestError: no index.
-        """
+        """Items of the index by position, with their columns as JSON values and their scores."""
         ids, shown = self.recommender.index.texts, self._shown
         columns = {name: values.tolist() for name, values in scores.items()}
         return [
@@ -327,12 +303,7 @@ class Service:
 
     @cached_property
     def item_rows(self) -> Lookup:
-        """The bundle's item fields of the index's items, by id.
-
-        Errors:
-            RequestError: no index.
-            DataError: a column holds what a request could not.
-        """
+        """The bundle's item fields of the index's items, by id."""
         index, items = self.recommender.index, self.recommender.index.items
         read = {field.column for field in self.bundle.schema.with_role("item")} - {index.id_column}
         columns = [items.get_column(name) for name in items.columns if name in read]
@@ -362,11 +333,7 @@ class Service:
 
     @cached_property
     def context_fields(self) -> list[Field]:
-        """The user and context fields for recommendations, one field per column.
-
-        Errors:
-            RequestError: no index.
-        """
+        """The user and context fields for recommendations, one field per column."""
         bundles = reversed(self._bundles)
         return list({f.column: f for bundle in bundles for f in _outside_items(bundle)}.values())
 
@@ -399,16 +366,7 @@ def _outside_items(bundle: Bundle) -> list[Field]:
 
 
 def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -> list[str]:
-    """The items to exclude because of the user's rows.
-
-    Args:
-        body: the request.
-        log: the users' rows, if the server has them.
-        by_default: which to exclude if the request does not say.
-
-    Errors:
-        RequestError: the request asks for it, but there is no log, or no user in the request.
-    """
+    """The items to exclude because of the user's rows; a RequestError if they are wanted and log or user are absent."""
     wanted = by_default if body.exclude_seen is None else body.exclude_seen
     if not wanted:
         return []
@@ -428,11 +386,7 @@ def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -
 
 
 def _check_filter(cascade: Ranker[Bundle], column: str) -> None:
-    """Check that items can be filtered by a column.
-
-    Errors:
-        RequestError: an unknown column, or an unsupported type.
-    """
+    """RequestError unless items can be filtered by a column."""
     if column not in cascade.index.items.columns:
         known = ", ".join(cascade.index.items.columns)
         raise RequestError(
@@ -469,7 +423,7 @@ def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[di
 def measures_pairs(bundle: Bundle) -> bool:
     """Whether `explanations` with `pairs` measures them, which takes long, since the model has no pair terms."""
     network = cast(nn.ModuleList, bundle.network.heads)[0] if bundle.schema.more_labels else bundle.network
-    return not isinstance(network, FMNetwork | AFMNetwork)
+    return not getattr(network, "pair_terms", False)
 
 
 def tried(call: Callable[[A], T], given: A) -> T | BaseException:
@@ -485,11 +439,7 @@ def tried(call: Callable[[A], T], given: A) -> T | BaseException:
 
 
 def only_answer(answers: list[T | BaseException]) -> T:
-    """The result of a single request.
-
-    Errors:
-        BaseException: the request failed.
-    """
+    """The result of a single request, or its exception raised."""
     (answer,) = answers
     if isinstance(answer, BaseException):
         raise answer
@@ -515,15 +465,6 @@ def tables_of_log(
     Items have the columns of the item fields. They also have the columns that no schema names and that never have two
     values for the same item, such as titles. Users have the columns of the user fields. Rows without an id are
     ignored. Both tables are sorted by id.
-
-    Args:
-        log: rows of users and items.
-        schemas: schemas of the bundles that will read the tables.
-        item: column of the item ids.
-        user: column of the user ids.
-
-    Errors:
-        DataError: a column is missing.
 
     >>> from fieldwise import Categorical, Label, simulate
     >>> fields = Categorical("gender", role="user"), Categorical("item_id", role="item")
