@@ -306,9 +306,8 @@ class ItemFilters:
         """A column as texts, or lists of texts; a DataError if there is none, or its type is not supported."""
         if column not in self._texts:
             if column not in self.items.columns:
-                raise DataError(
-                    f"filters must name a column of the items, found {column!r}: {nearest(column, self.items.columns)}"
-                )
+                hint = nearest(column[:60], self.items.columns)
+                raise DataError(f"filters must name a column of the items, found {column[:60]!r}: {hint}")
             cells = self.items.get_column(column)
             separator = self.separators.get(column)
             lists = isinstance(cells.dtype, (pl.List, pl.Array)) or separator is not None

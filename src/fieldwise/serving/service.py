@@ -174,20 +174,17 @@ class Service:
         if sample.height:
             self.bundle.score(sample)
         if self.cascade is not None:
-            self.cascade.index.places  # noqa: B018
-            self._shown  # noqa: B018
-            self.item_rows  # noqa: B018
+            self.cascade.index.places, self._shown, self.item_rows  # noqa: B018
             rows = [bundle.samples.head(1).to_dicts() for bundle in self._bundles]
             if all(rows):
-                size = len(self.cascade.index)
-                self.cascade.recommend(rows[0][0] | rows[-1][0], k=min(10, size))
+                self.cascade.recommend(rows[0][0] | rows[-1][0], k=min(10, len(self.cascade.index)))
             if before is not None and before.cascade is not None:
                 known = self.cascade.index.items.columns
                 self.cascade.filters.prepare([c for c in before.cascade.filters.prepared if c in known])
 
     def examples(self, rows: int = 2) -> dict[str, dict[str, Any]]:
         """Bodies made of the bundles' sample rows, by path; none without sample rows."""
-        samples = [_plain_rows(bundle, rows) for bundle in (self._bundles if self.cascade else [self.bundle])]
+        samples = [_plain_rows(bundle, rows) for bundle in self._bundles]
         if not all(samples):
             return {}
         found: dict[str, dict[str, Any]] = {"/v1/predict": {"rows": samples[-1]}}
@@ -242,7 +239,10 @@ class Service:
             raise RequestError(f"k must be at most the {size:,} items of the {index.what}, found {k}", "k")
         used = index.known_rows(_used_items(body, self.log, self.exclude_seen))
         for column in body.where:
-            _check_filter(cascade, column)
+            try:
+                cascade.filters.texts(column)
+            except DataError as e:
+                raise RequestError(str(e), f"where.{column}") from None
         found = cascade.prepare(
             values_of(body.context, self.context_fields, "context"),
             k=k,
@@ -266,8 +266,7 @@ class Service:
         if body.items:
             index = self.recommender.index
             places = self._rows_of(body.items, "items")
-            whole = values_of(body.context, self.explained_fields, "context")
-            others = frame_of([whole], [f for f in fields if f.role != "item"], "context")
+            others = frame_of([body.context], self.explained_fields, "context")
             own = index.items[places].select(list(dict.fromkeys(f.column for f in fields if f.role == "item")))
             frame = own.join(others, how="cross")
         return frame
@@ -319,8 +318,7 @@ class Service:
 
     @property
     def _bundles(self) -> list[Bundle]:
-        """The bundles of the recommender."""
-        prerank = self.recommender.prerank
+        prerank = None if self.cascade is None else self.cascade.prerank
         return [self.bundle] if prerank is None else [prerank, self.bundle]
 
     def _rows_of(self, ids: Sequence[Any], name: str) -> np.ndarray:
@@ -334,19 +332,18 @@ class Service:
     @cached_property
     def context_fields(self) -> list[Field]:
         """The user and context fields for recommendations, one field per column."""
-        bundles = reversed(self._bundles)
-        return list({f.column: f for bundle in bundles for f in _outside_items(bundle)}.values())
+        self.recommender  # noqa: B018  # a RequestError if there is none
+        return _outside_items(*reversed(self._bundles))
 
     @cached_property
     def known_columns(self) -> set[str]:
         """The columns that a context may have: those that the bundles' schemas name, and of the log's users."""
-        bundles = self._bundles if self.cascade else [self.bundle]
-        return {*([self.log.column] if self.log else [])}.union(*(one.schema.named for one in bundles))
+        return {*([self.log.column] if self.log else [])}.union(*(one.schema.named for one in self._bundles))
 
     @cached_property
     def explained_fields(self) -> list[Field]:
         """The user and context fields for explanations of items, one field per column."""
-        return list({f.column: f for f in _outside_items(self.bundle)}.values())
+        return _outside_items(self.bundle)
 
     @cached_property
     def _shown(self) -> pl.DataFrame:
@@ -361,8 +358,10 @@ def _plain_rows(bundle: Bundle, count: int) -> list[dict[str, Any]]:
     return [{name: plain_value(value) for name, value in row.items()} for row in rows]
 
 
-def _outside_items(bundle: Bundle) -> list[Field]:
-    return [f for f in bundle.schema.fields if f.role != "item"]
+def _outside_items(*bundles: Bundle) -> list[Field]:
+    """The user and context fields of bundles, one field per column."""
+    fields = (f for bundle in bundles for f in bundle.schema.fields)
+    return list({f.column: f for f in fields if f.role != "item"}.values())
 
 
 def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -> list[str]:
@@ -385,29 +384,14 @@ def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -
         raise RequestError(f"a user must be {e}", f"context.{log.column}") from None
 
 
-def _check_filter(cascade: Ranker[Bundle], column: str) -> None:
-    """RequestError unless items can be filtered by a column."""
-    if column not in cascade.index.items.columns:
-        known = ", ".join(cascade.index.items.columns)
-        raise RequestError(
-            f"filters must name a column of the items, {known}, found {column[:60]!r}", f"where.{column}"
-        )
-    try:
-        cascade.filters.texts(column)
-    except DataError as e:
-        raise RequestError(str(e), f"where.{column}") from None
-
-
 def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
     """Score and prediction of each row, by label if there are several."""
     score = bundle.score(frame)
-    prediction = bundle.prediction(score)
-    names = [label.name for label in bundle.schema.labels]
-    if len(names) == 1:
-        return [{"score": float(s), "prediction": float(p)} for s, p in zip(score, prediction, strict=True)]
-    parts = {f"{name}.score": score[:, column] for column, name in enumerate(names)}
-    parts |= {f"{name}.prediction": prediction[:, column] for column, name in enumerate(names)}
-    return [{name: float(values[row]) for name, values in parts.items()} for row in range(len(score))]
+    columns: dict[str, list[float]] = {}
+    for kind, values in (("score", score), ("prediction", bundle.prediction(score))):
+        for label, column in zip(bundle.schema.labels, values.reshape(frame.height, -1).T, strict=True):
+            columns[f"{label.name}.{kind}" if bundle.schema.more_labels else kind] = column.tolist()
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[dict[str, Any]]:
