@@ -10,7 +10,7 @@ from serving.conftest import catalogue
 
 from fieldwise.errors import ConfigError
 from fieldwise.serving import Ranker, build_index, stores
-from fieldwise.serving.plain_values import plain_table
+from fieldwise.serving.rows import plain_table
 from fieldwise.serving.service import Service
 
 INF, NAN = float("inf"), float("nan")

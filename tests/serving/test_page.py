@@ -24,9 +24,8 @@ from fieldwise.explain.attribution import pair_interactions
 from fieldwise.models.build import build_network
 from fieldwise.serving import ItemTable, Ranker, build_index, item_table
 from fieldwise.serving.browser import title_column
-from fieldwise.serving.service import Service
+from fieldwise.serving.service import Service, tables_of_log
 from fieldwise.serving.stores import FeatureStore, Lookup, StoreError, Stores, TableStore
-from fieldwise.serving.user_log import tables_of_log
 
 USERS = pl.DataFrame({"user": ["u1", "u2", "U10"], "history": ["i1|i2", None, "i3"], "since": ["2026", None, "2025"]})
 CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
@@ -46,7 +45,7 @@ def test_about_names_bundles_fields_and_limits(server, ranker, tower):
     meaning = "probability that “click” is 1"
     assert about["labels"] == [{"name": "click", "task": "binary", "range": None, "meaning": meaning}]
     assert about["users"] == {"column": "user", "count": 3}
-    assert about["limits"] == {"k": 1000, "rows": 1000, "explained": 50}
+    assert about["limits"] == {"k": 1000, "rows": 1000, "explained": 50, "prerank": 200}
     items = about["items"]
     assert (items["count"], items["column"], items["title"], items["ranked"]) == (30, "item", "title", True)
     assert items["prerank"] == {"name": "inttower", "digest": tower.digest}

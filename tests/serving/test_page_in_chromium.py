@@ -24,9 +24,8 @@ from serving.conftest import SCHEMA, catalogue, log, make
 from fieldwise import AutoInt, Label
 from fieldwise.serving import Ranker, build_index, item_table
 from fieldwise.serving.http import ServerSettings, create_app
-from fieldwise.serving.service import Service
+from fieldwise.serving.service import Service, UserLog
 from fieldwise.serving.stores import FeatureStore, Lookup, StoreError, Stores, TableStore
-from fieldwise.serving.user_log import UserLog
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium")

@@ -12,7 +12,7 @@ from serving.conftest import catalogue
 from torch import nn
 
 from fieldwise.evaluation.calibration import Isotonic, Platt
-from fieldwise.scoring.ranking import best_places
+from fieldwise.scoring.items import best_places
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.serving import Ranker, build_index, item_table
 from fieldwise.serving.service import Service

@@ -14,7 +14,7 @@ from serving.conftest import SCHEMA, catalogue, log
 from fieldwise import Bundle
 from fieldwise.data.encode.fitted_fields import Vocabulary
 from fieldwise.scoring.candidates import CatalogueScorer
-from fieldwise.scoring.items import SharedPlaces, places_of
+from fieldwise.scoring.items import ItemTable, SharedPlaces
 from fieldwise.scoring.ranker import HeadClusters
 from fieldwise.serving import Ranker
 from fieldwise.serving.index import build_index, open_index
@@ -27,38 +27,44 @@ def shared(tmp_path):
     return SharedArrays(tmp_path / "shared")
 
 
+def places_of(texts, shared):
+    return ItemTable(id_column="id", items=texts.to_frame("id"), name="some", shared=shared).places
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 500, 40_000])
 def test_shared_places_are_those_of_a_dictionary(count, shared):
     texts = pl.Series([f"id {(7919 * k) % 100_003}é" for k in range(count)], dtype=pl.String)
     wanted = {text: row for row, text in enumerate(texts)}
-    found = places_of(texts, "some", shared)
+    found = places_of(texts, shared)
     assert isinstance(found, SharedPlaces)
-    assert places_of(texts, "some", None) == wanted
+    assert places_of(texts, None) == wanted
     assert len(found) == count
     assert list(found) == list(wanted)
-    some = [*texts.to_list()[:: max(1, count // 500)], "", "id", "absent", 3, None]
+    some = [*texts.to_list()[:: max(1, count // 500)], "", "id", "absent", "\ud800", 3, None]
     assert [found.get(one) for one in some] == [wanted.get(one) for one in some]
     assert [one in found for one in some] == [one in wanted for one in some]
 
 
 def test_texts_of_one_hash_are_told_apart(monkeypatch):
-    monkeypatch.setattr("fieldwise.scoring.items.hash", lambda _: 7, raising=False)
+    monkeypatch.setattr("fieldwise.scoring.items.crc32", lambda _: 7)
     texts = pl.Series(["b", "a", "c"])
     places = SharedPlaces(texts, **SharedPlaces.table(texts))
     assert [places.get(one) for one in ("a", "b", "c", "d")] == [1, 0, 2, None]
 
 
-def test_a_process_with_other_hashes_makes_its_own_table(tmp_path, shared):
-    """Hashes of texts differ between processes that were not forked from one."""
-    places_of(pl.Series(["a", "b"]), "some", shared)
+def test_a_process_with_other_hashes_of_texts_reads_the_same_table(shared):
+    """Python's hashes of texts differ between processes that were not forked from one."""
+    places_of(pl.Series(["a", "b"]), shared)
     code = (
-        "import json, sys, polars as pl; from pathlib import Path; from fieldwise.scoring.items import places_of;"
-        "from fieldwise.storage.arrays import SharedArrays;"
-        "print(json.dumps(dict(places_of(pl.Series(['a', 'b']), 'some', SharedArrays(Path(sys.argv[1]))))))"
+        "import json, sys, polars as pl; from pathlib import Path; from fieldwise.scoring.items import ItemTable;"
+        "from fieldwise.storage.arrays import SharedArrays; shared = SharedArrays(Path(sys.argv[1]));"
+        "table = ItemTable(id_column='id', items=pl.DataFrame({'id': ['a', 'b']}), name='some', shared=shared);"
+        "print(json.dumps(dict(table.places)))"
     )
+    files = set(shared.folder.iterdir())
     done = subprocess.run([sys.executable, "-c", code, str(shared.folder)], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"a": 0, "b": 1}
-    assert len(list(shared.folder.glob("places_rows*-some.npy"))) == 2
+    assert set(shared.folder.iterdir()) == files
 
 
 EVERY = CatalogueScorer._every

@@ -69,7 +69,7 @@ def by_hand(tower, ranker, query):
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_each_gets_its_own(tower, ranker, index, queries):
     cascade = Ranker(ranker, index, prerank=tower)
-    together = cascade.recommend_prepared([prepared(cascade, **query) for query in queries])
+    together = cascade.complete([prepared(cascade, **query) for query in queries])
     for query, found in zip(queries, together, strict=True):
         expected = by_hand(tower, ranker, query)
         assert found.rows.tolist() == expected.tolist()
@@ -104,7 +104,7 @@ def ranks_several_contexts_at_once(tower, index, build, name, schema):
     contexts = log(4, seed=3).select("user", "history", "device").to_dicts()
     contexts[1]["history"] = ""
     asked = [cascade.prepare(context, k=60, prerank=60) for context in contexts]
-    for one, context in zip(cascade.recommend_prepared(asked), contexts, strict=True):
+    for one, context in zip(cascade.complete(asked), contexts, strict=True):
         score = ranker.score(whole_rows(BIG, context)).reshape(60, -1)[:, 0]
         np.testing.assert_allclose(score[one.rows], np.sort(score)[::-1], rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(

@@ -17,9 +17,8 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import fit_calibration
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.serving import Ranker, item_table
-from fieldwise.serving.service import Service
+from fieldwise.serving.service import Service, UserLog, tables_of_log
 from fieldwise.serving.stores import Lookup, Stores, TableStore
-from fieldwise.serving.user_log import UserLog, tables_of_log
 
 LOG = log(90, seed=3).with_columns(
     time=pl.Series(np.random.default_rng(1).permutation(90)), click=pl.Series([0, 0, 1] * 30)

@@ -58,7 +58,7 @@ from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
-from fieldwise.scoring.candidates import context_row, encode_request, score_candidates, split_columns
+from fieldwise.scoring.candidates import context_row, score_candidates, split_columns
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.storage.arrays import arrow_bytes
 from fieldwise.storage.artifact import Artifact, writing
@@ -159,8 +159,9 @@ class Bundle:
         key = frozenset(row.columns), frozenset(self.schema.columns).intersection(candidates.columns)
         if key not in self._splits:
             self._splits[key] = split_columns(self.encoder, self.encoder.layout, *key)
-        split = self._splits[key]
-        return in_numpy(score_candidates(self.network, split, *encode_request(self.encoder, split, row, candidates)))
+        split, encode = self._splits[key], self.encoder.transform_part
+        tables = encode(row, split.context.layout), encode(candidates, split.candidates.layout)
+        return in_numpy(score_candidates(self.network, split, *(one.batch(slice(0, len(one)))[0] for one in tables)))
 
     @cached_property
     def encoded_samples(self) -> EncodedTable:

@@ -25,6 +25,7 @@ from fieldwise.cli.show import (
 from fieldwise.cli.train import check_out
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.scoring import PRERANK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +39,7 @@ NONE = "none"
 REST = (
     "its scores and their order are as before. `--calibrate none` removes it again, which `fieldwise export` requires."
 )
-K, CONTEXTS, PRERANKED = 20, 200, 200  # with --prerank: items returned, contexts, and items passed on
+K, CONTEXTS = 20, 200  # with --prerank: items returned, and contexts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +264,7 @@ def _measure_cascade(options: EvaluateOptions, prerank: Path) -> None:
     tower, ranker = load_bundle(prerank, options.device), load_bundle(options.bundle, options.device)
     cascade = Ranker(ranker, open_index(options.index), prerank=tower, nprobe=options.nprobe)
     contexts = drawn_rows(options.reading.table(options.data), options.rows or CONTEXTS, "rows sampled as contexts")
-    report = evaluate_cascade(cascade, contexts, k=sizes.k or K, prerank=int(sizes.candidates or PRERANKED))
+    report = evaluate_cascade(cascade, contexts, k=sizes.k or K, prerank=int(sizes.candidates or PRERANK))
     if options.json:
         print_json(dataclasses.asdict(report))
         return

@@ -87,13 +87,7 @@ class RankingOptions:
 
 
 def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mapping[str, str] | None = None) -> None:
-    """Print ranking tables, each below a sentence on its task, with remarks.
-
-    Args:
-        boards: the ranking metrics.
-        interval: what the intervals cover.
-        names: names to show for recipes, if they differ.
-    """
+    """Print ranking tables, each below a sentence on its task, with remarks."""
     from fieldwise.evaluation.top_k import TOP_K
     from fieldwise.runs.leaderboard import MAIN, POPULARITY, TOP_K_NAMES
 

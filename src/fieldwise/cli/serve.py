@@ -22,6 +22,7 @@ from fieldwise.cli.processes import check_count
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import end_with_parent, usual_ends
 from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
+from fieldwise.scoring import MAX_BODY, TIMEOUT_S
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.threads import available_cores, threads_set
 
@@ -129,8 +130,8 @@ class ServeOptions:
             "on an address other than loopback, else only localhost.",
         ),
     ] = None
-    max_body: Annotated[int, typer.Option(min=1, help="Maximum size of a request in bytes.")] = 1 << 20
-    timeout: Annotated[float, typer.Option(min=0.01, help="Timeout in seconds of a request.")] = 10.0
+    max_body: Annotated[int, typer.Option(min=1, help="Maximum size of a request in bytes.")] = MAX_BODY
+    timeout: Annotated[float, typer.Option(min=0.01, help="Timeout in seconds of a request.")] = TIMEOUT_S
     workers: Annotated[
         int, typer.Option(min=1, help="Number of processes that answer requests; they share the memory of the model.")
     ] = 1
@@ -184,11 +185,7 @@ class ServeOptions:
             )
 
     def listen(self) -> socket.socket:
-        """A listening socket.
-
-        Errors:
-            ConfigError: the address is not available.
-        """
+        """A listening socket; a ConfigError if the address is not available."""
         try:
             family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
             return socket.create_server((self.host, self.port), family=family)

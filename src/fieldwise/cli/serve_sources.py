@@ -25,10 +25,10 @@ from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.schema.ids import id_column
 from fieldwise.scoring.items import ItemIndex, checked_ids, item_table
 from fieldwise.scoring.ranker import Ranker
+from fieldwise.serving.bodies import Seen
 from fieldwise.serving.index import INDEX, build_index, open_index
-from fieldwise.serving.service import Service
+from fieldwise.serving.service import Service, UserLog, tables_of_log
 from fieldwise.serving.stores import FeatureStore, Lookup, OnFailure, Stores, TableStore, open_store
-from fieldwise.serving.user_log import Seen, UserLog, tables_of_log
 from fieldwise.storage.arrays import SharedArrays
 from fieldwise.storage.folders import one_writer, scratch_folder
 
@@ -73,11 +73,7 @@ class Loader:
         self._read_tables()
 
     def __call__(self) -> Service:
-        """A service with the current bundles and index.
-
-        Errors:
-            BundleError, ConfigError, DataError: a bundle, the index or a table cannot be served.
-        """
+        """A service with the current bundles and index."""
         options, replaces = self._options, not self._loaded
         if self._shared is not None and replaces:
             self._shared.used.clear()
@@ -99,11 +95,7 @@ class Loader:
         return service
 
     def stores(self) -> Stores:
-        """The stores given, after connecting to each and checking it.
-
-        Errors:
-            ConfigError, DataError: a store cannot be served, or `--on-store-failure` is another word.
-        """
+        """The stores given, after connecting to each and checking it."""
         options, on_failure = self._options, self._options.on_store_failure
         if on_failure not in get_args(OnFailure):
             raise ConfigError(
@@ -222,12 +214,7 @@ def _left_out(log: UserLog, seen: Seen) -> str:
 
 
 def share_weights(network: nn.Module, shared: SharedArrays) -> None:
-    """Replace the large weights of a network by equal ones in shared memory; they must not be changed afterwards.
-
-    Args:
-        network: in evaluation mode; weights on another device stay as they are.
-        shared: where; equal tensors are stored once, by their digest.
-    """
+    """Replace large CPU weights of a network by equal ones in shared memory, which must not be changed afterwards."""
     done: dict[int, torch.Tensor] = {}
     with torch.no_grad():
         for weight in [*network.parameters(), *network.buffers()]:

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.errors import DataError
-from fieldwise.scoring.ranking import best_places
+from fieldwise.scoring.items import best_places
 
 __all__ = ["TOP_K", "places", "top_k_metrics"]
 

@@ -116,12 +116,7 @@ class Part:
     """
 
     def __init__(self, side: Side, batch: Batch) -> None:
-        self.side, self._batch = side, batch
-
-    @property
-    def batch(self) -> Batch:
-        """The rows."""
-        return self._batch
+        self.side, self.batch = side, batch
 
     @property
     def size(self) -> int:

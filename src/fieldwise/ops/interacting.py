@@ -302,7 +302,7 @@ def _described(inputs: Sequence[Any]) -> tuple[list[Tensor | None], tuple[Any, .
     _check(tuple(inputs[:5]), heads, residual, norm, epsilon)
     size = rows // _parts(residual)
     flags = RESIDUALS.index(residual), NORMS.index(norm), int(relu_on_projections), int(output_relu)
-    sizes = (ctypes.c_int64 * 10)(*x.shape, size, heads, *flags, keep_threshold(dropout))
+    sizes = (ctypes.c_int64 * 10)(*x.shape, size, heads, *flags, keep_threshold(dropout) if dropout else 0)
     factor = 1.0 / math.sqrt(size // heads) if scale else 1.0
     numbers = (ctypes.c_double * 3)(factor, epsilon, 1.0 / (1.0 - dropout))
     kind = type_name(*(t for t in operands if t is not None))

@@ -23,8 +23,8 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.top_k import places
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
-from fieldwise.scoring.candidates import CatalogueScorer
 from fieldwise.scoring.items import ItemTable
+from fieldwise.scoring.ranker import Ranker
 
 __all__ = ["Ranked", "RankingSettings", "RankingTask", "check_ranking", "rank_items"]
 
@@ -228,12 +228,12 @@ def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
         DataError: a column of the schema's fields is missing, or training diverged.
     """
     items = ItemTable(id_column=task.columns[ITEM], items=task.items)
-    scorer = CatalogueScorer(bundle, items, task.items.columns)
-    contexts = bundle.encoder.transform_part(task.contexts, scorer.split.context.layout)
+    ranker = Ranker(bundle, items, own=task.items.columns)
+    contexts = ranker.encode(task.contexts)
 
     def scores(number: int, rows: np.ndarray) -> np.ndarray:
         context, _ = contexts.batch(slice(number, number + 1))
-        return scorer.score(context, torch.from_numpy(rows))[:, 0]
+        return ranker.scorer.score(context, torch.from_numpy(rows))[:, 0]
 
     about = {
         "settings": to_plain(task.settings),

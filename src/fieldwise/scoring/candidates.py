@@ -37,7 +37,6 @@ __all__ = [
     "Model",
     "check_columns_apart",
     "context_row",
-    "encode_request",
     "joined",
     "score_candidates",
     "score_pairs",
@@ -131,23 +130,15 @@ class CatalogueScorer:
             return encoder.transform_part(context_row(values, self.columns), part).batch(slice(0, 1))[0]
         return found
 
-    def parts(self, contexts: Batch, rows: Tensor) -> tuple[Part, "CatalogueRows"]:
-        """Contexts [C] and items by number [R], on the network's device."""
-        return Part(self.split.context, contexts.to(self.device)), CatalogueRows(self, rows.to(self.device))
-
     def score(self, contexts: Batch, rows: Tensor, owner: Tensor | None = None) -> np.ndarray:
-        """Scores of items [R, T], float64.
-
-        Args:
-            contexts: C encoded rows.
-            rows: item numbers, int64 [R].
-            owner: the context of each row, int64 [R]; None if there is one context, as in `score_pairs`.
-        """
+        """Scores of items by number [R, T], float64; `contexts` and `owner` as in `score_pairs`."""
         if not len(rows):
             return np.zeros((0, len(self.model.schema.labels)))
-        owner = None if owner is None else owner.to(self.device)
-        score = in_numpy(score_pairs(self.model.network, self.split, *self.parts(contexts, rows), owner))
-        return score.reshape(len(rows), -1)
+        if self.device.type != "cpu":
+            contexts, rows = contexts.to(self.device), rows.to(self.device)
+            owner = None if owner is None else owner.to(self.device)
+        pair = Part(self.split.context, contexts), CatalogueRows(self, rows)
+        return in_numpy(score_pairs(self.model.network, self.split, *pair, owner)).reshape(len(rows), -1)
 
     def batch(self, rows: slice | Tensor) -> Batch:
         """The encoded fields of items by number."""
@@ -156,7 +147,7 @@ class CatalogueScorer:
     def vectors(self, embedding: FieldEmbedding, rows: Tensor) -> Tensor:
         """The vectors of items' fields [R, I, D]; those of all items are cached, up to 256 MiB per embedding."""
         side, weight = self.split.candidates, embedding.weight
-        if len(self.table) * len(side.positions) * weight.shape[1] * weight.element_size() > KEPT_BYTES:
+        if len(self.items) * len(side.positions) * weight.shape[1] * weight.element_size() > KEPT_BYTES:
             found: Tensor = side.reader(embedding)(self.batch(rows))
             return found
         kept = self._kept.get(embedding)
@@ -182,12 +173,7 @@ class CatalogueScorer:
 
 
 class CatalogueRows(Part):
-    """Items by number, whose vectors are the scorer's.
-
-    Args:
-        scorer: of the catalogue.
-        numbers: int64 [R], on the network's device.
-    """
+    """Items by number (int64 [R], on the network's device), whose vectors are the scorer's."""
 
     def __init__(self, scorer: CatalogueScorer, numbers: Tensor) -> None:
         self.side, self.scorer, self.numbers = scorer.split.candidates, scorer, numbers
@@ -198,7 +184,7 @@ class CatalogueRows(Part):
         return len(self.numbers)
 
     @cached_property
-    def batch(self) -> Batch:
+    def batch(self) -> Batch:  # type: ignore[override]  # made when it is read
         """Their encoded fields."""
         return self.scorer.batch(self.numbers)
 
@@ -212,11 +198,7 @@ class CatalogueRows(Part):
 
 
 def check_columns_apart(schema: Schema) -> None:
-    """Refuse a column that both an item field and another field read: a request gives it for one side only.
-
-    Errors:
-        ConfigError: there is such a column; the message names it and its fields.
-    """
+    """ConfigError if an item field and another one read a column: a request gives it for one side only."""
     items = {f.column: f.name for f in schema.with_role("item")}
     for field in schema.fields:
         if field.role != "item" and field.column in items:
@@ -242,9 +224,6 @@ def _item_columns(schema: Schema) -> set[str]:
 
 def context_row(context: Mapping[str, Any] | pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
     """A context as a table of one row, with those of its columns that are in `columns`.
-
-    Errors:
-        DataError: a table without a row or with several; a value that no column can hold.
 
     >>> context_row({"user": "u1", "tags": ["a", "b"], "note": 1}, ["user", "tags", "item"]).row(0)
     ('u1', ['a', 'b'])
@@ -286,22 +265,6 @@ def split_columns(encoder: Encoder, layout: Layout, context: Collection[str], ca
             "whole rows, use score"
         )
     return Split.at(layout, own)
-
-
-def encode_request(
-    encoder: Encoder, split: Split, context: pl.DataFrame, candidates: pl.DataFrame
-) -> tuple[Batch, Batch]:
-    """The context's one row and the candidates' rows, encoded.
-
-    Errors:
-        DataError: text in a numeric column, an infinity.
-    """
-    encoded = [
-        encoder.transform_part(frame, side.layout)
-        for frame, side in ((context, split.context), (candidates, split.candidates))
-    ]
-    one, many = (table.batch(slice(0, len(table)))[0] for table in encoded)
-    return one, many
 
 
 def score_candidates(network: nn.Module, split: Split, context: Batch, candidates: Batch) -> Tensor:
@@ -378,12 +341,7 @@ def shares_context(network: nn.Module, split: Split) -> bool:
 
 
 def stacked(batches: Sequence[Batch], bags: int) -> Batch:
-    """The rows of several batches of one layout, one batch after the other.
-
-    Args:
-        batches: at least one.
-        bags: G, number of bag fields of the layout.
-    """
+    """The rows of some batches of one layout, one batch after the other; G bag fields."""
     if len(batches) == 1:
         return batches[0]
     ids, values = (torch.cat([batch[k] for batch in batches]) for k in (0, 1))
@@ -391,14 +349,7 @@ def stacked(batches: Sequence[Batch], bags: int) -> Batch:
 
 
 def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | None = None) -> Batch:
-    """The N full rows of a context and its candidates, as a batch of the whole layout.
-
-    Args:
-        split: the split of fields.
-        context: one row, or C rows with `owner_N`.
-        candidates: N rows.
-        owner_N: the context row of each candidate, int64.
-    """
+    """The N full rows of candidates, in one context or each in that of `owner_N`, as a batch of the layout."""
     rows = candidates.size
     if owner_N is None:
         own = context.ids.expand(rows, -1), context.values.expand(rows, -1)

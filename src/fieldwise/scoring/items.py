@@ -8,13 +8,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any, ClassVar
+from zlib import crc32
 
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import ArrayLike, NDArray
 from polars.exceptions import PolarsError
 
 from fieldwise.config import nearest
@@ -23,7 +25,6 @@ from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import DataError
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Schema
-from fieldwise.scoring.ranking import best_places
 from fieldwise.storage.arrays import SharedArrays
 
 __all__ = [
@@ -31,18 +32,47 @@ __all__ = [
     "ItemIndex",
     "ItemTable",
     "SharedPlaces",
+    "best_places",
     "checked_ids",
     "item_filters",
     "item_table",
-    "places_of",
 ]
 
-ALL = 2**64 - 1
 CHUNK = 1 << 14
 KEPT = 4  # the cache of filters' results has at most KEPT * N rows
 KEPT_ANSWERS = 256
 KEPT_VALUES = 100  # maximum values of a filter whose result is cached
 NONE = np.empty(0, np.int64)
+
+
+def best_places(score: ArrayLike, k: int, place: ArrayLike | None = None) -> NDArray[np.int64]:
+    """The k best of N rows, best first: by score, and for equal scores in the catalogue's order.
+
+    `recommend`, the server, both stages of a cascade, similar items and the ranking metrics use this function. Scores
+    are network outputs (logits or numbers): a calibration and a label's range never reverse the order, but may map
+    several scores to one prediction, among which the scores decide. NaN comes last.
+
+    Args:
+        score: score of each row, [N].
+        k: number of rows; all if there are fewer.
+        place: position of each row in the catalogue, [N]; the rows' own order if omitted.
+
+    Returns:
+        Row numbers [min(k, N)].
+
+    >>> best_places([1.0, 3.0, float("nan"), 1.0, 3.0], 4).tolist()
+    [1, 4, 0, 3]
+    >>> best_places([1.0, 3.0, 1.0, 3.0], 3, place=[7, 6, 5, 4]).tolist()
+    [3, 1, 2]
+    """
+    falling = -np.asarray(score)
+    rows = np.arange(len(falling))
+    if 0 < k < len(rows):
+        last = np.partition(falling, k - 1)[k - 1]  # a full sort of a large catalogue takes ten times as long
+        rows = rows if np.isnan(last) else np.flatnonzero(falling <= last)
+    tie = rows if place is None else np.asarray(place)[rows]
+    best: NDArray[np.int64] = rows[np.lexsort((tie, falling[rows]))[: max(k, 0)]]
+    return best
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,7 +110,10 @@ class ItemTable:
     @cached_property
     def places(self) -> Mapping[str, int]:
         """The row of each id."""
-        return places_of(self.texts, self.name, self.shared)
+        if self.shared is None:  # a dictionary is faster, and takes 150 MB for a million ids
+            return {text: row for row, text in enumerate(self.texts.to_list())}
+        table = self.arrays("places", ("hashes", "rows"), lambda: SharedPlaces.table(self.texts))
+        return SharedPlaces(self.texts, **table)
 
     def arrays(
         self, what: str, names: Iterable[str], make: Callable[[], Mapping[str, np.ndarray]], of: Callable[[], str] = str
@@ -105,11 +138,7 @@ class ItemTable:
         return {name: self.shared.array(f"{what}_{name}-{owner}", partial(one, name)) for name in names}
 
     def rows_of(self, ids: Iterable[Any]) -> np.ndarray:
-        """The rows of items by id, int64.
-
-        Errors:
-            DataError: an unknown id.
-        """
+        """The rows of items by id, int64; a DataError names an unknown one."""
         try:
             return np.array([self.places[str(one)] for one in ids], np.int64)
         except KeyError as e:
@@ -143,11 +172,7 @@ class ItemIndex(ItemTable):
     what: ClassVar[str] = "index"
 
     def similar(self, place: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k items nearest to the item at a position, without the item itself.
-
-        Returns:
-            Their positions, the nearest first, and the mean over the item's heads of the best cosine.
-        """
+        """The k items nearest to one by position, the nearest first, and the mean over its heads of the best cosine."""
         heads = self.directions.floats(slice(place, place + 1))[0]
         scores = self.directions.scores(heads).numpy() / len(heads)
         scores[place] = -np.inf
@@ -168,11 +193,7 @@ class ItemIndex(ItemTable):
 
 
 def item_table(items: TableLike, id_column: str) -> ItemTable:
-    """The catalogue of a table with one row per item.
-
-    Errors:
-        DataError: no rows, or as for `checked_ids`.
-    """
+    """The catalogue of a table with one row per item; a DataError without rows, or as of `checked_ids`."""
     table = as_table(items)
     checked_ids(table, id_column)
     if not table.height:
@@ -181,16 +202,9 @@ def item_table(items: TableLike, id_column: str) -> ItemTable:
 
 
 def checked_ids(rows: pl.DataFrame, column: str, of: str = "items", option: str = "--item-id") -> pl.Series:
-    """A table's column of ids as text, checked to be present and unique.
+    """A table's column of ids as text; a DataError if it is absent, or an id is missing or occurs twice.
 
-    Args:
-        rows: one row per id.
-        column: the column.
-        of: what the rows are, for errors.
-        option: the option that names another column.
-
-    Errors:
-        DataError: no such column; an id is missing or occurs twice.
+    `of` says what the rows are, and `option` which option names another column, for errors.
     """
     if column not in rows.columns:
         raise DataError(
@@ -208,15 +222,7 @@ def checked_ids(rows: pl.DataFrame, column: str, of: str = "items", option: str 
 
 
 class SharedPlaces(Mapping[str, int]):
-    """The rows of texts, by their sorted hashes.
-
-    A dictionary of a million ids takes 150 MB of each process. These are arrays, and the texts are a column: all can be
-    mapped.
-
-    Args:
-        texts: different texts without nulls.
-        hashes: the texts' hashes, ascending, int64.
-        rows: their rows, int32.
+    """The rows of different texts by their sorted hashes: arrays that processes map, where each has its own dictionary.
 
     >>> texts = pl.Series(["b", "a"])
     >>> places = SharedPlaces(texts, **SharedPlaces.table(texts))
@@ -230,19 +236,14 @@ class SharedPlaces(Mapping[str, int]):
 
     @staticmethod
     def table(texts: pl.Series) -> dict[str, np.ndarray]:
-        """The sorted hashes of texts and their rows, for this process and those forked from it.
-
-        Python's hashes of texts differ between processes that do not have the same seed (`places_of`).
-        """
-        hashes = np.empty(len(texts), np.int64)
-        for start in range(0, len(texts), CHUNK):  # all texts at once would take much memory
-            some = texts[start : start + CHUNK].to_list()
-            hashes[start : start + CHUNK] = np.fromiter(map(hash, some), np.int64, len(some))
+        """The sorted hashes of texts, equal in all processes, and their rows."""
+        parts = (texts[start : start + CHUNK].to_list() for start in range(0, len(texts), CHUNK))  # memory holds one
+        hashes = np.fromiter((_hash(text) for part in parts for text in part), np.uint32, len(texts))
         rows = np.argsort(hashes).astype(np.int32)
         return {"hashes": hashes[rows], "rows": rows}
 
     def __getitem__(self, text: str) -> int:
-        own = hash(text)
+        own = _hash(text) if isinstance(text, str) else 0
         place = bisect_left(self._hashes, own)
         while place < len(self._rows) and self._hashes[place] == own:
             if self._texts[self._rows[place]] == text:
@@ -257,20 +258,8 @@ class SharedPlaces(Mapping[str, int]):
         return len(self._texts)
 
 
-def places_of(texts: pl.Series, of: str, shared: SharedArrays | None) -> Mapping[str, int]:
-    """The row of each text.
-
-    Args:
-        texts: different texts without nulls.
-        of: what they belong to.
-        shared: where the hashes lie that processes share; a dictionary if None, which is faster.
-    """
-    if shared is None:
-        return {text: row for row, text in enumerate(texts.to_list())}
-    seed = hash("fieldwise") & ALL  # the same in forked processes
-    made = cache(lambda: SharedPlaces.table(texts))
-    hashes = shared.array(f"places_hashes{seed:x}-{of}", lambda: made()["hashes"])
-    return SharedPlaces(texts, hashes, shared.array(f"places_rows{seed:x}-{of}", lambda: made()["rows"]))
+def _hash(text: str) -> int:
+    return crc32(text.encode(errors="surrogatepass"))
 
 
 class ItemFilters:
@@ -298,9 +287,6 @@ class ItemFilters:
         """The rows that have one of the given values in every column, ascending, int64; any value of a list counts.
 
         A cached filter returns the same array: it must not be modified.
-
-        Errors:
-            DataError: as for `texts`.
         """
         key = tuple((column, frozenset(where[column])) for column in sorted(where))
         with self._lock:
@@ -317,16 +303,11 @@ class ItemFilters:
             return found
 
     def texts(self, column: str) -> pl.Series:
-        """A column as strings, or lists of strings, for comparison with filters.
-
-        Errors:
-            DataError: no such column, or an unsupported type.
-        """
+        """A column as texts, or lists of texts; a DataError if there is none, or its type is not supported."""
         if column not in self._texts:
             if column not in self.items.columns:
-                raise DataError(
-                    f"filters must name a column of the items, found {column!r}: {nearest(column, self.items.columns)}"
-                )
+                hint = nearest(column[:60], self.items.columns)
+                raise DataError(f"filters must name a column of the items, found {column[:60]!r}: {hint}")
             cells = self.items.get_column(column)
             separator = self.separators.get(column)
             lists = isinstance(cells.dtype, (pl.List, pl.Array)) or separator is not None

@@ -10,8 +10,8 @@ all levels), C clusters; T labels.
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
@@ -22,19 +22,20 @@ import torch
 from torch import Tensor
 
 from fieldwise.data.encode.columns import ONE_VALUE, cell_text
+from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.layers.candidates import Part
 from fieldwise.layout import Batch
 from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.ops.stored_items import StoredItems
+from fieldwise.scoring import PRERANK
 from fieldwise.scoring.batches import scoring_mode
-from fieldwise.scoring.candidates import CatalogueScorer, Model, Pairs, stacked
-from fieldwise.scoring.items import NONE, ItemFilters, ItemIndex, ItemTable, item_filters
-from fieldwise.scoring.ranking import best_places
+from fieldwise.scoring.candidates import CatalogueRows, CatalogueScorer, Model, Pairs, stacked
+from fieldwise.scoring.items import NONE, ItemFilters, ItemIndex, ItemTable, best_places, item_filters
 
-__all__ = ["Found", "HeadClusters", "Prepared", "Ranker"]
+__all__ = ["Found", "HeadClusters", "Ranker"]
 
 M = TypeVar("M", bound=Model)
-Kept = tuple[np.ndarray, dict[str, np.ndarray], dict[str, int]]  # rows for the bundle, their logits, numbers of items
 PREDICTION = "prediction"
 PRERANK_SCORE = "prerank_score"
 PER_CLUSTER = 64  # sampled heads per cluster for k-means
@@ -42,9 +43,9 @@ MOST = 4096  # maximum number of clusters
 AT_ONCE = 65_536  # heads assigned to clusters at a time
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Found:
-    """The items found, best first.
+    """The result of a request: the candidates, which each stage narrows down to the items found, best first.
 
     Args:
         index: the index that contains them.
@@ -54,49 +55,29 @@ class Found:
         counts: number of items after each stage: `candidates`, `filtered`, `scored` (by IntTower), `preranked`,
             `ranked`; the third and fourth only for a cascade.
         seconds: time of each stage: `encode`, `filter`, `prerank` (of a cascade), `rank`; the last two are totals for
-            queries that are answered together.
+            requests that are answered together.
         preranked: with pre-ranking, the rows that IntTower selected, best first; else none.
+        k: maximum number of items.
+        prerank: k', maximum number of items for the ranking bundle.
+        excluded: before the first stage, positions in `rows` to exclude.
+        contexts: the encoded context, for IntTower and for the ranking bundle, if any.
     """
 
     index: ItemTable
     rows: np.ndarray
-    scores: Mapping[str, np.ndarray]
-    counts: Mapping[str, int]
-    seconds: Mapping[str, float]
-    preranked: np.ndarray
+    scores: dict[str, np.ndarray] = field(default_factory=dict)
+    counts: dict[str, int]
+    seconds: dict[str, float]
+    preranked: np.ndarray = field(default_factory=lambda: NONE)
+    k: int
+    prerank: int
+    excluded: np.ndarray
+    contexts: tuple[Batch | None, Batch | None]
 
     @cached_property
     def items(self) -> pl.DataFrame:
         """The items' rows with all columns, then the scores."""
         return self.index.items[self.rows].with_columns(pl.Series(name, v) for name, v in self.scores.items())
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Prepared:
-    """A query with encoded contexts and its candidates.
-
-    Args:
-        tower: the context for IntTower, if any.
-        ranking: the context for the ranking bundle, if any.
-        k: maximum number of items.
-        prerank: k', maximum number of items for the ranking bundle.
-        rows: the candidates that pass all filters except `exclude`, ascending; None for all items. Queries with equal
-            filters share one array.
-        excluded: positions in `rows` to exclude, or items if `rows` is None.
-        candidates: number of items to choose from.
-        passing: number of items that pass all filters.
-        seconds: time of the preparation by stage.
-    """
-
-    tower: Batch | None
-    ranking: Batch | None
-    k: int
-    prerank: int
-    rows: np.ndarray | None
-    excluded: np.ndarray
-    candidates: int
-    passing: int
-    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,15 +98,9 @@ class HeadClusters:
 
     @classmethod
     def of(cls, stored: StoredItems, *, clusters: int | None = None, seed: int = 0) -> "HeadClusters":
-        """Cluster the heads of all items by k-means, on a sample of them.
+        """Cluster the heads of all items by k-means, on a sample of them that `seed` draws.
 
-        Args:
-            stored: the items.
-            clusters: number of clusters C; default: the square root of 10 N (1,000 for 100,000 items), at most 4,096.
-            seed: seed of the sample and of k-means.
-
-        Errors:
-            ConfigError: no items, or a number of clusters out of range.
+        `clusters` is C; by default the square root of 10 N (1,000 for 100,000 items), at most 4,096.
         """
         count, heads, size = stored.heads.shape
         wanted = min(MOST, count, max(1, round((10 * count) ** 0.5))) if clusters is None else clusters
@@ -164,10 +139,6 @@ class HeadClusters:
         """The items with a head in one of the `nprobe` nearest clusters of each user head, ascending, int64.
 
         The nearest clusters have the largest inner products, as in MaxSim.
-
-        Args:
-            user_HP: a user's heads, [H, P].
-            nprobe: number of clusters to search per head.
         """
         nearness_HC = user_HP @ self.centres.t()
         nearest = torch.topk(nearness_HC, min(nprobe, len(self.centres)), dim=1).indices.numpy()
@@ -178,17 +149,7 @@ class HeadClusters:
 
 
 class PreRanker:
-    """IntTower's scores of a catalogue's items, by their stored heads.
-
-    Args:
-        model: the bundle of the IntTower that made the index.
-        index: the items' heads.
-        nprobe: number of clusters to search for each user head; None scores all items.
-
-    Errors:
-        BundleError: the index was built with another bundle.
-        ConfigError: an nprobe below 1; another model than an IntTower.
-    """
+    """IntTower's scores of a catalogue's items, by their stored heads; only those in `nprobe` clusters, unless None."""
 
     def __init__(self, model: Model, index: ItemIndex, nprobe: int | None = None) -> None:
         if nprobe is not None and nprobe < 1:
@@ -204,27 +165,21 @@ class PreRanker:
         one = ItemTable(id_column=index.id_column, items=index.items.head(1))
         self.scorer = CatalogueScorer(model, one)  # of a row that completes those of contexts, and is not read
         self._stored = index.stored.to(self.scorer.device)
-        self._clusters = None if nprobe is None else HeadClusters.kept(index)
+        self.clusters = None if nprobe is None else HeadClusters.kept(index)
 
     def user_heads(self, contexts: Batch) -> Tensor:
         """IntTower's user heads of contexts [U, L, H, P]."""
-        owner = torch.arange(contexts.size)
-        parts = self.scorer.parts(contexts, torch.zeros_like(owner))
+        owner, split = torch.arange(contexts.size, device=self.scorer.device), self.scorer.split
+        parts = Part(split.context, contexts.to(owner.device)), CatalogueRows(self.scorer, torch.zeros_like(owner))
         with scoring_mode(self.network):
-            return self.network.user(cast(Batch, Pairs(self.scorer.split, *parts, owner.to(self.scorer.device))))
+            return self.network.user(cast(Batch, Pairs(split, *parts, owner)))
 
-    def score(self, user_ULHP: Tensor, rows: np.ndarray | None = None) -> np.ndarray:
+    def score(self, user_ULHP: Tensor, rows: np.ndarray | None) -> np.ndarray:
         """The logits [U, R] of items by number, of all if None."""
         chosen = None if rows is None else torch.from_numpy(rows).to(self.scorer.device)
         with scoring_mode(self.network):
             found: np.ndarray = self.network.score_stored(user_ULHP, self._stored, chosen).cpu().numpy()
         return found
-
-    def near(self, user_LHP: Tensor) -> np.ndarray | None:
-        """The items in the clusters near a user's heads, ascending; None without clusters."""
-        if self._clusters is None or self.nprobe is None:
-            return None
-        return self._clusters.candidates(user_LHP.flatten(0, 1).cpu(), self.nprobe)
 
 
 class Ranker(Generic[M]):
@@ -242,6 +197,7 @@ class Ranker(Generic[M]):
         prerank: the IntTower that made `items`, which is its index.
         nprobe: number of item-head clusters to search for each user head, if more than half of the items pass the
             filters and these clusters have k' of them (`HeadClusters`); None scores all that pass.
+        own: columns that the bundle reads from the items, not from contexts; those of the item fields if omitted.
 
     Errors:
         BundleError: the index was built with another bundle.
@@ -262,7 +218,13 @@ class Ranker(Generic[M]):
     """
 
     def __init__(
-        self, bundle: M | None, items: ItemTable, *, prerank: M | None = None, nprobe: int | None = None
+        self,
+        bundle: M | None,
+        items: ItemTable,
+        *,
+        prerank: M | None = None,
+        nprobe: int | None = None,
+        own: Collection[str] | None = None,
     ) -> None:
         if bundle is None and prerank is None:
             raise ConfigError("ranking needs a bundle that scores, or an IntTower with its index: give one")
@@ -273,11 +235,11 @@ class Ranker(Generic[M]):
                 raise ConfigError("pre-ranking needs the IntTower's index, found a table of items: give the index")
             self._tower = PreRanker(prerank, items, nprobe)
         for name in (PRERANK_SCORE, PREDICTION)[prerank is None :]:
-            if name in items.items.columns:
+            if own is None and name in items.items.columns:
                 raise DataError(
                     f"the items must not have a column {name!r}, which is added to results: rename that column"
                 )
-        self._scorer = None if bundle is None else CatalogueScorer(bundle, items)
+        self._scorer = None if bundle is None else CatalogueScorer(bundle, items, own)
 
     @cached_property
     def filters(self) -> ItemFilters:
@@ -289,7 +251,7 @@ class Ranker(Generic[M]):
         context: Mapping[str, Any],
         *,
         k: int = 10,
-        prerank: int = 200,
+        prerank: int = PRERANK,
         candidates: Iterable[Any] | None = None,
         exclude: Iterable[Any] = (),
         where: Mapping[str, Iterable[Any]] = MappingProxyType({}),
@@ -316,7 +278,7 @@ class Ranker(Generic[M]):
             raise ConfigError(f"k must be at least 1, found {k}")
         if prerank < k:
             raise ConfigError(f"prerank must be at least k, found k {k} and prerank {prerank}")
-        query = self.prepare(
+        request = self.prepare(
             context,
             k=k,
             prerank=prerank,
@@ -324,7 +286,7 @@ class Ranker(Generic[M]):
             exclude=self.index.known_rows(_texts(exclude, "exclude")),
             where={column: _texts(values, f"where[{column!r}]") for column, values in where.items()},
         )
-        return self.recommend_prepared([query])[0]
+        return self.complete([request])[0]
 
     def prepare(
         self,
@@ -335,19 +297,10 @@ class Ranker(Generic[M]):
         candidates: np.ndarray | None = None,
         exclude: np.ndarray = NONE,
         where: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-    ) -> Prepared:
-        """A query with its context encoded and its candidates found.
+    ) -> Found:
+        """A request's candidates and encoded context, for `complete`.
 
-        Args:
-            context: as in `recommend`.
-            k: as in `recommend`.
-            prerank: as in `recommend`, at least `k`.
-            candidates: rows of the items to choose from; all if None.
-            exclude: rows of items to exclude.
-            where: allowed values by item column, as text.
-
-        Errors:
-            DataError: the context lacks a column or has an invalid value; a filter on a column that items do not have.
+        The arguments are those of `recommend`, with rows instead of ids, and `prerank` at least `k`.
         """
         began = time.perf_counter()
         tower = None if self._tower is None else self._tower.scorer.context(context)
@@ -355,56 +308,89 @@ class Ranker(Generic[M]):
         if self._scorer is not None:
             ranking = tower if self._alike and tower is not None else self._scorer.context(context)
         encoded = time.perf_counter()
-        rows = None if candidates is None else np.unique(candidates)
-        every = len(self.index) if rows is None else len(rows)
-        if where:
+        rows = self._all if candidates is None else np.unique(candidates)
+        every = len(rows)
+        if where:  # requests with equal filters share one array
             passing = self.filters.rows(where)
-            rows = passing if rows is None else np.intersect1d(rows, passing, assume_unique=True)
-        unwanted = np.unique(exclude)
-        if rows is not None and len(unwanted):
-            unwanted = np.flatnonzero(np.isin(rows, unwanted, assume_unique=True))
-        return Prepared(
-            tower=tower,
-            ranking=ranking,
+            rows = passing if rows is self._all else np.intersect1d(rows, passing, assume_unique=True)
+        excluded = np.unique(exclude)
+        if rows is not self._all and len(excluded):
+            excluded = np.flatnonzero(np.isin(rows, excluded, assume_unique=True))
+        return Found(
+            index=self.index,
+            rows=rows,
+            counts={"candidates": every, "filtered": len(rows) - len(excluded)},
+            seconds={"encode": encoded - began, "filter": time.perf_counter() - encoded},
             k=k,
             prerank=prerank,
-            rows=rows,
-            excluded=unwanted,
-            candidates=every,
-            passing=(every if rows is None else len(rows)) - len(unwanted),
-            seconds={"encode": encoded - began, "filter": time.perf_counter() - encoded},
+            excluded=excluded,
+            contexts=(tower, ranking),
         )
 
-    def recommend_prepared(self, asked: Sequence[Prepared]) -> list[Found]:
-        """The best items for several queries at once.
+    def complete(self, found: Sequence[Found]) -> Sequence[Found]:
+        """The same requests with the best items, pre-ranked and ranked.
 
-        With pre-ranking this is faster than one by one: queries with equal filters are pre-ranked in one pass over the
-        item heads, and the candidates of all queries are ranked in common batches.
+        With pre-ranking this is faster than one by one: requests with equal filters are pre-ranked in one pass over the
+        item heads, and the candidates of all requests are ranked in common batches.
         """
-        began, tower, everything = time.perf_counter(), self._tower, np.arange(len(self.index))
-        if tower is None:
-            left = (_without(everything if one.rows is None else one.rows, one.excluded) for one in asked)
-            kept: list[Kept] = [(rows, {}, {}) for rows in left]
-            together = [slice(number, number + 1) for number in range(len(asked))]
-            preranked = began
+        began, together = time.perf_counter(), [found]
+        if self._tower is None:
+            together = [[one] for one in found]
+            for one in found:
+                one.rows = np.delete(one.rows, one.excluded)
         else:
-            kept, together = self._preranked(tower, asked, everything), [slice(len(asked))]
-            preranked = time.perf_counter()
-        rows = [own for own, _, _ in kept]
-        best = [one for part in together for one in self._ranked(asked[part], rows[part])]
-        seconds = {} if tower is None else {"prerank": preranked - began}
-        seconds["rank"] = time.perf_counter() - preranked
-        return [
-            Found(
-                index=self.index,
-                rows=own[places],
-                scores={name: logit[places] for name, logit in logits.items()} | prediction,
-                counts={"candidates": one.candidates, "filtered": one.passing, **counts, "ranked": len(places)},
-                seconds={**one.seconds, **seconds},
-                preranked=NONE if tower is None else own,
-            )
-            for one, (own, logits, counts), (places, prediction) in zip(asked, kept, best, strict=True)
-        ]
+            self._prerank(self._tower, found)
+        preranked = time.perf_counter()
+        for some in together:
+            if self.bundle is None or self._scorer is None:
+                for one in some:
+                    one.rows, one.scores = one.rows[: one.k], {name: v[: one.k] for name, v in one.scores.items()}
+                continue
+            contexts = [one.contexts[1] for one in some if one.contexts[1] is not None]
+            batch = stacked(contexts, self._scorer.split.context.num_bags)
+            ranked = self.rank(batch, [one.rows for one in some], [one.k for one in some])
+            for one, (places, score) in zip(some, ranked, strict=True):
+                one.rows, one.scores = one.rows[places], {name: v[places] for name, v in one.scores.items()}
+                one.scores[PREDICTION] = self.bundle.main_prediction(score)
+        for one in found:
+            one.counts["ranked"], one.contexts = len(one.rows), (None, None)
+            if self._tower is not None:
+                one.seconds["prerank"] = preranked - began
+            one.seconds["rank"] = time.perf_counter() - preranked
+        return found
+
+    @cached_property
+    def scorer(self) -> CatalogueScorer:
+        """The bundle's scores of the items; a ConfigError if only an IntTower ranks."""
+        if self._scorer is None:
+            raise ConfigError("scores of items in encoded contexts are a ranking bundle's, found an IntTower alone")
+        return self._scorer
+
+    def encode(self, contexts: pl.DataFrame) -> EncodedTable:
+        """Contexts with the bundle's user and context columns, encoded for `rank`."""
+        return self.scorer.model.encoder.transform_part(contexts, self.scorer.split.context.layout)
+
+    def rank(
+        self, contexts: Batch, rows: Sequence[np.ndarray], k: Sequence[int]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each context, the places of its best k among its rows of the catalogue, best first, and their scores.
+
+        Args:
+            contexts: C encoded rows (`scorer.context`, `scorer.split.context.layout`).
+            rows: the items to rank in each context.
+            k: maximum number of items in each.
+        """
+        lengths = [len(own) for own in rows]
+        owner = np.repeat(np.arange(len(rows)), lengths)  # repeat_interleave is slow for few rows
+        scores = self.scorer.score(contexts, torch.from_numpy(np.concatenate(rows)), torch.from_numpy(owner))[:, 0]
+        for own, most, score in zip(rows, k, np.split(scores, np.cumsum(lengths)[:-1]), strict=True):
+            best = best_places(score, most, place=own)
+            yield best, score[best]
+
+    @cached_property
+    def _all(self) -> np.ndarray:
+        """The rows of all items."""
+        return np.arange(len(self.index))
 
     @cached_property
     def _alike(self) -> bool:
@@ -418,52 +404,35 @@ class Ranker(Generic[M]):
             and one.model.encoder.to_json() == other.model.encoder.to_json()
         )
 
-    def _preranked(self, tower: PreRanker, asked: Sequence[Prepared], everything: np.ndarray) -> list[Kept]:
-        """For each query, the rows of its best k' items, best first, their logits, and the numbers of items."""
-        bags = tower.scorer.split.context.num_bags
-        heads = tower.user_heads(stacked([one.tower for one in asked if one.tower is not None], bags))
-        candidates = [self._near(tower, one, user) for one, user in zip(asked, heads, strict=True)]
+    def _prerank(self, tower: PreRanker, found: Sequence[Found]) -> None:
+        """Narrow each request's rows down to the best k' by IntTower, best first."""
+        contexts = [one.contexts[0] for one in found if one.contexts[0] is not None]
+        heads = tower.user_heads(stacked(contexts, tower.scorer.split.context.num_bags))
         groups: dict[int, list[int]] = {}
-        for number, (rows, _) in enumerate(candidates):
-            groups.setdefault(id(rows), []).append(number)
-        kept: dict[int, Kept] = {}
+        for number, (one, user_LHP) in enumerate(zip(found, heads, strict=True)):
+            self._search(tower, one, user_LHP)
+            groups.setdefault(id(one.rows), []).append(number)
         for numbers in groups.values():
-            rows = candidates[numbers[0]][0]
-            for number, score_R in zip(numbers, tower.score(heads[numbers], rows), strict=True):
-                unwanted = candidates[number][1]
-                score_R, own = _without(score_R, unwanted), _without(everything if rows is None else rows, unwanted)
-                best = best_places(score_R, asked[number].prerank)
-                counts = {"scored": len(score_R), "preranked": len(best)}
-                kept[number] = own[best], {PRERANK_SCORE: score_R[best].astype(np.float64)}, counts
-        return [kept[number] for number in range(len(asked))]
+            rows = found[numbers[0]].rows
+            scores = tower.score(heads[numbers], None if rows is self._all else rows)
+            for one, score_R in zip((found[number] for number in numbers), scores, strict=True):
+                score_R, own = _without(score_R, one.excluded), _without(rows, one.excluded)
+                best = best_places(score_R, one.prerank)
+                one.rows = one.preranked = own[best]
+                one.scores[PRERANK_SCORE] = score_R[best].astype(np.float64)
+                one.counts |= {"scored": len(score_R), "preranked": len(best)}
 
-    def _near(self, tower: PreRanker, one: Prepared, user_LHP: Tensor) -> tuple[np.ndarray | None, np.ndarray]:
-        """The items that IntTower scores for a query (None: all), and the positions among them to exclude."""
-        near = tower.near(user_LHP) if 2 * one.passing > len(self.index) else None
-        if near is None:
-            return one.rows, one.excluded
-        if one.rows is not None:
+    def _search(self, tower: PreRanker, one: Found, user_LHP: Tensor) -> None:
+        """Narrow a request's rows down to those near the user's heads, if these are enough."""
+        passing = one.counts["filtered"]
+        if tower.clusters is None or tower.nprobe is None or 2 * passing <= len(self.index):
+            return
+        near = tower.clusters.candidates(user_LHP.flatten(0, 1).cpu(), tower.nprobe)
+        if one.rows is not self._all:
             near = np.intersect1d(near, one.rows, assume_unique=True)
-        unwanted = one.excluded if one.rows is None else one.rows[one.excluded]
-        unwanted = np.flatnonzero(np.isin(near, unwanted, assume_unique=True))
-        enough = len(near) - len(unwanted) >= min(one.prerank, one.passing)
-        return (near, unwanted) if enough else (one.rows, one.excluded)
-
-    def _ranked(
-        self, asked: Sequence[Prepared], rows: Sequence[np.ndarray]
-    ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
-        """For each query, the places of its best k among its rows, best first, and their predictions."""
-        if self.bundle is None or self._scorer is None:
-            return [(np.arange(min(one.k, len(own))), {}) for one, own in zip(asked, rows, strict=True)]
-        bags, lengths = self._scorer.split.context.num_bags, [len(own) for own in rows]
-        contexts = stacked([one.ranking for one in asked if one.ranking is not None], bags)
-        owner = np.repeat(np.arange(len(asked)), lengths)  # repeat_interleave is slow for few rows
-        scores = self._scorer.score(contexts, torch.from_numpy(np.concatenate(rows)), torch.from_numpy(owner))[:, 0]
-        found = []
-        for one, own, score in zip(asked, rows, np.split(scores, np.cumsum(lengths)[:-1]), strict=True):
-            best = best_places(score, one.k, place=own)
-            found.append((best, {PREDICTION: self.bundle.main_prediction(score[best])}))
-        return found
+        excluded = np.flatnonzero(np.isin(near, one.rows[one.excluded], assume_unique=True))
+        if len(near) - len(excluded) >= min(one.prerank, passing):
+            one.rows, one.excluded = near, excluded
 
 
 def _without(values: np.ndarray, places: np.ndarray) -> np.ndarray:

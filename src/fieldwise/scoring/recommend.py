@@ -17,9 +17,9 @@ from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_column
-from fieldwise.scoring.candidates import CatalogueScorer, Model
-from fieldwise.scoring.items import ItemTable
-from fieldwise.scoring.ranking import best_places
+from fieldwise.scoring.candidates import Model
+from fieldwise.scoring.items import ItemTable, best_places
+from fieldwise.scoring.ranker import Ranker
 
 __all__ = ["Catalogue", "recommend", "recommended_blocks"]
 
@@ -116,14 +116,7 @@ def recommended_blocks(
 ) -> Iterator[pl.DataFrame]:
     """The rows of `recommend` for several users, some users at a time, so that few scores are in memory.
 
-    Args:
-        model: the bundle that scores.
-        log: raw rows.
-        catalogue: the columns of users, items and titles.
-        users: the users; every user of the log if omitted.
-        n: number of items.
-        exclude_seen: exclude items that the log has for the user.
-        reports: told the pairs of users and items that are done.
+    `reports` is told the pairs of users and items that are done.
     """
     if n < 1:
         raise ConfigError(f"n must be at least 1, found {n}")
@@ -138,8 +131,8 @@ def recommended_blocks(
         latest_rows(own, user, schema.time, schema.time_format), on=user, how="inner", maintain_order="left"
     )
     own_columns = {*shown, *(f.column for f in schema.with_role("item"))}
-    scorer = CatalogueScorer(model, ItemTable(id_column=item, items=items), own_columns)
-    encoded = model.encoder.transform_part(contexts, scorer.split.context.layout)
+    ranker = Ranker(model, ItemTable(id_column=item, items=items), own=own_columns)
+    encoded = ranker.encode(contexts)
     place = np.full(len(people), -1)  # of a user's context, if the model knows the user
     known = _known(model, contexts[user])
     place[people.is_in(contexts[user].implode()).to_numpy()] = np.where(known, np.arange(len(known)), -1)
@@ -150,17 +143,20 @@ def recommended_blocks(
     for first in range(0, len(people), size):
         part = slice(first, min(first + size, len(people)))
         by_model = place[part] >= 0
-        rows = torch.arange(items.height).repeat(int(by_model.sum()))
-        owner = torch.arange(int(by_model.sum())).repeat_interleave(items.height)
+        left = [np.delete(np.arange(items.height), gone) for gone in seen[part]]
         batch, _ = encoded.batch(torch.from_numpy(place[part][by_model]))
-        score = iter(scorer.score(batch, rows, owner)[:, 0].reshape(int(by_model.sum()), items.height))
+        of_known = [some for some, is_known in zip(left, by_model, strict=True) if is_known]
+        ranked = ranker.rank(batch, of_known, [n] * len(of_known)) if of_known else iter(())
         best: list[np.ndarray] = []
         value: list[np.ndarray] = []
-        for gone, is_known in zip(seen[part], by_model, strict=True):
-            left, own_score = np.delete(np.arange(items.height), gone), next(score) if is_known else popular
-            best.append(left[best_places(own_score[left], n)])
-            top = own_score[best[-1]]
-            value.append(model.main_prediction(top) if is_known else top)
+        for some, is_known in zip(left, by_model, strict=True):
+            if is_known:
+                places, score = next(ranked)
+                value.append(model.main_prediction(score))
+            else:
+                places = best_places(popular[some], n)
+                value.append(popular[some][places])
+            best.append(some[places])
         yield _as_rows(people[part], items.select(shown), by_model, best, np.concatenate(value))
         reports.add(len(best) * items.height)
 

@@ -66,12 +66,7 @@ class Batcher(Generic[Asked, Answer]):
         self._serving: asyncio.Task[None] | None = None
 
     async def ask(self, request: Asked) -> Answer:
-        """The response to a request.
-
-        Errors:
-            RequestError: too many requests are waiting.
-            Exception: the exception that `run` returned for it.
-        """
+        """The response to a request, or the exception that `run` returned; a RequestError if too many requests wait."""
         _check_queue(len(self._waiting), self.waiting)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, future))
@@ -169,11 +164,7 @@ class ChunkQueue:
         self._count, self._due = 0, 0.0
 
     async def run(self, chunks: Callable[[], Sequence[Callable[[], list[Any]]]]) -> list[Any]:
-        """Run the chunks of a work and return their concatenated results; `chunks` itself runs in the worker too.
-
-        Errors:
-            RequestError: too many works are waiting.
-        """
+        """Run the chunks of a work and return their concatenated results; `chunks` itself runs in the worker too."""
         _check_queue(self._count, self.waiting)
         self._count += 1
         try:

@@ -1,27 +1,40 @@
-"""Bodies of requests: their forms, and decoding by msgspec up to the first error, large ones outside the event loop."""
+"""Bodies: the forms of requests and responses, and decoding by msgspec up to the first error."""
 
 import asyncio
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from fastapi import Request
 from msgspec import Meta, Struct, ValidationError
+from pydantic import BaseModel
 
 from fieldwise.config import nearest
-from fieldwise.serving.forms import Cell, Id
+from fieldwise.scoring import PRERANK
 from fieldwise.serving.rows import RequestError, text_of
-from fieldwise.serving.user_log import Seen
+from fieldwise.serving.stores import Missing
 
 __all__ = [
     "BODY",
+    "ERRORS",
     "REQUESTS",
+    "CatalogueResponse",
+    "Cell",
+    "EffectsResponse",
     "ExplainRequest",
+    "ExplainResponse",
+    "Id",
     "PredictRequest",
+    "PredictResponse",
     "RecommendRequest",
+    "RecommendResponse",
+    "Seen",
+    "SimilarResponse",
+    "UserResponse",
+    "UsersResponse",
     "check_most",
     "decoded",
     "id_texts",
@@ -32,6 +45,10 @@ BODY = "fieldwise.body"  # the key of a scope under which the middleware puts a 
 LARGE = 1 << 16  # bodies of at least this many bytes are decoded outside the event loop
 NO_OBJECT = "a body must be a JSON object, sent with the header Content-Type: application/json"
 SCALAR = "text, a number, true or false"
+Scalar = str | int | float | bool | None
+Cell = Scalar | list[Scalar]
+Id = str | int | float | bool  # 3, 3.0 and "3" are the same id
+Seen = bool | Literal["positive"]  # what to exclude: items of all of a user's rows, of none, or of positive ones
 SEEN = "true, false, 'positive' or null"
 UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -54,7 +71,7 @@ class RecommendRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     user: Id | None = None
     context: dict[str, Cell] = {}
     k: Annotated[int, Meta(ge=1)] | None = None
-    prerank: Annotated[int, Meta(ge=1)] = 200
+    prerank: Annotated[int, Meta(ge=1)] = PRERANK
     candidates: list[Id] | None = None
     exclude: list[Id] = []
     where: dict[str, list[Id]] = {}
@@ -81,17 +98,7 @@ B = TypeVar("B", PredictRequest, RecommendRequest, ExplainRequest)
 
 
 async def read_body(request: Request, kind: type[B], max_rows: int, max_ids: int) -> B:
-    """The body of a request; large ones are decoded in another thread, one at a time.
-
-    Args:
-        request: with its body under `BODY` in its scope.
-        kind: the form of the body.
-        max_rows: maximum rows of a prediction or an explanation.
-        max_ids: maximum length of a list of ids or values, and of all filters together.
-
-    Errors:
-        RequestError: as for `decoded`; another content type than JSON.
-    """
+    """The body of a request as of `decoded`; large ones are decoded in another thread, one at a time."""
     content = request.scope[BODY]
     name = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if name != "application/json" and not (name.startswith("application/") and name.endswith("+json")):
@@ -176,20 +183,13 @@ def _with_column(path: str, content: bytes) -> str:
 
 
 def check_most(most: int, number: int, name: str) -> None:
-    """Check that a number or a length of a request is at most `most`.
-
-    Errors:
-        RequestError: it is larger.
-    """
+    """RequestError if a number or a length of a request is larger than `most`."""
     if number > most:
         raise RequestError(f"{name} must be at most {most:,}, found {number:,}", name)
 
 
 def id_texts(values: Sequence[Id], where: str) -> list[Any]:
     """Ids and values as strings.
-
-    Errors:
-        RequestError: one cannot be converted to a string.
 
     >>> id_texts([3, 3.0, "3"], "items")
     ['3', '3', '3']
@@ -198,3 +198,128 @@ def id_texts(values: Sequence[Id], where: str) -> list[Any]:
         return [text_of(value) for value in values]
     except ValueError as e:
         raise RequestError(f"{where} must be {e}", where) from None
+
+
+class PredictResponse(BaseModel):
+    """`score` (a logit or number) and `prediction` (a probability or number) of each row, by label if several."""
+
+    predictions: list[dict[str, float]]
+    degraded: list[Missing] = []
+
+
+class CatalogueItem(BaseModel):
+    """An item with its columns."""
+
+    id: str
+    fields: dict[str, Cell]
+
+
+class Item(CatalogueItem):
+    """An item with its columns; `prediction` is from the ranking bundle, `prerank_score` is IntTower's logit."""
+
+    prerank_score: float | None = None
+    prediction: float | None = None
+    similarity: float | None = None
+
+
+class RecommendResponse(BaseModel):
+    """The best items first, the number of items after each stage, and the time of each stage.
+
+    `ranked`: how the items were ranked: `all` (the bundle scored every item that passes the filters), `preranked` (it
+    scored those that IntTower selected) or `tower` (only IntTower's scores). `seen`: number of items excluded because
+    of the user's rows (`exclude_seen`).
+    """
+
+    items: list[Item]
+    ranked: Literal["all", "preranked", "tower"]
+    seen: int = 0
+    counts: dict[str, int]
+    milliseconds: dict[str, float]
+    degraded: list[Missing] = []
+
+
+class ExplainResponse(BaseModel):
+    """For each row, the output of `fieldwise explain --json`."""
+
+    explanations: list[dict[str, Any]]
+    degraded: list[Missing] = []
+
+
+class Effect(BaseModel):
+    """The mean prediction if all sample rows had a value of a field, by value; `numbers`: the values if they are."""
+
+    field: str
+    values: list[str]
+    numbers: list[float] | None = None
+    predictions: list[float]
+
+
+class EffectsResponse(BaseModel):
+    """The field with the widest range of predictions first; ids are left out."""
+
+    effects: list[Effect]
+
+
+class SimilarResponse(BaseModel):
+    """The nearest items first."""
+
+    items: list[Item]
+
+
+class UsersResponse(BaseModel):
+    """Ids of users, and the total number, if known."""
+
+    users: list[str]
+    count: int | None
+
+
+class UserResponse(BaseModel):
+    """A user's values by column, as in a context, and the position among all users, if known.
+
+    `context`: the context fields of the user's latest row. `seen`: the number of items in the user's rows, if the
+    server has a log.
+    """
+
+    id: str
+    fields: dict[str, Cell]
+    context: dict[str, Cell] = {}
+    seen: int | None = None
+    position: int | None
+    degraded: list[Missing] = []
+
+
+class CatalogueResponse(BaseModel):
+    """Items in the catalogue's order, and the total number."""
+
+    items: list[CatalogueItem]
+    count: int
+
+
+class ErrorBody(BaseModel):
+    """The error message, and the part of the request concerned."""
+
+    message: str
+    field: str | None = None
+
+
+class ErrorResponse(BaseModel):
+    """The form of every error."""
+
+    error: ErrorBody
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorResponse, "description": text}
+    for status, text in {
+        400: "The body cannot be read",
+        401: "Missing or wrong token",
+        404: "Unknown user or item",
+        405: "Method not allowed",
+        408: "The body did not arrive in time",
+        413: "The body is too large",
+        421: "The request's host name is not one of the server's",
+        422: "The request is invalid",
+        431: "The first line and headers are too large",
+        503: "The answer took too long, too many requests are waiting, or a store failed: retry after Retry-After",
+    }.items()
+}

@@ -36,9 +36,6 @@ class Browser:
         bundle: the bundle that scores rows.
         cascade: the service's recommender; None if it has no items.
         title: the item column with titles. Default: chosen by `title_column`.
-
-    Errors:
-        ConfigError: the items have no such column, or it does not hold text.
     """
 
     def __init__(self, bundle: Bundle, cascade: Ranker[Bundle] | None, title: str | None = None) -> None:
@@ -86,11 +83,7 @@ class Browser:
         return [field for _, field in self._fields if field.role != "item"]
 
     def items(self, search: str, ids: Sequence[str]) -> np.ndarray:
-        """Positions of the items with these ids; without ids, of those whose id starts with or title contains `search`.
-
-        Errors:
-            RequestError: the server has no items.
-        """
+        """Positions of items with these ids; without ids, of those whose id starts with or title contains `search`."""
         if self._index is None:
             raise RequestError(NO_ITEMS, "server", 404)
         index = self._index

@@ -15,6 +15,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.scoring import PRERANK
 from fieldwise.scoring.ranker import Ranker
 
 __all__ = ["CascadeReport", "evaluate_cascade"]
@@ -62,7 +63,12 @@ class CascadeReport:
 
 
 def evaluate_cascade(
-    cascade: Ranker[Bundle], contexts: TableLike, *, k: int = 20, prerank: int = 200, sizes: Sequence[int] | None = None
+    cascade: Ranker[Bundle],
+    contexts: TableLike,
+    *,
+    k: int = 20,
+    prerank: int = PRERANK,
+    sizes: Sequence[int] | None = None,
 ) -> CascadeReport:
     """Compare the cascade with ranking all items in every context.
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hmac
 import logging
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -23,7 +24,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -32,30 +34,28 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.explain.effects import shown_fields, widest_first
+from fieldwise.scoring import MAX_BODY, PRERANK, TIMEOUT_S
 from fieldwise.scoring.items import ItemIndex
 from fieldwise.serving.batching import MAX_BATCH, MAX_WAITING, Batcher, ChunkQueue
 from fieldwise.serving.bodies import (
     BODY,
-    REQUESTS,
-    ExplainRequest,
-    PredictRequest,
-    RecommendRequest,
-    check_most,
-    read_body,
-)
-from fieldwise.serving.browser import filled
-from fieldwise.serving.forms import (
     ERRORS,
+    REQUESTS,
     CatalogueResponse,
     EffectsResponse,
+    ExplainRequest,
     ExplainResponse,
+    PredictRequest,
     PredictResponse,
+    RecommendRequest,
     RecommendResponse,
     SimilarResponse,
     UserResponse,
     UsersResponse,
+    check_most,
+    read_body,
 )
-from fieldwise.serving.metrics import Metrics
+from fieldwise.serving.browser import filled
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.rows import FAULTS, RequestError, values_of
 from fieldwise.serving.service import Service, explanations, measures_pairs, tried
@@ -80,6 +80,8 @@ DOCS_POLICY = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inlin
 CHUNK_ROWS = 10  # rows explained at once
 BATCH_ROWS = 10_000  # maximum rows to rank in a batch of requests
 SCORED_ROWS = 1_000  # maximum rows to score in a batch of requests: other requests wait until they are done
+SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client keeps the metrics of several processes
+STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 UNTOLD = "the newest files were rejected: use the token for details, or see the server's log"  # paths are private
 
 FAULT = "internal error of the server; see its log"
@@ -121,20 +123,17 @@ class ServerSettings:
         timeout: maximum seconds for a response.
         max_batch: maximum requests in a batch.
         max_waiting: maximum number of waiting requests; further ones get 503 and `Retry-After` at once.
-
-    Errors:
-        ConfigError: an empty token.
     """
 
     token: str | None = None
     allow_hosts: frozenset[str] | None = None
-    max_body: int = 1 << 20
+    max_body: int = MAX_BODY
     max_rows: int = 1000
     max_ids: int = 100_000
     max_prerank: int = 10_000
     max_explained: int = 50
     max_k: int = 1000
-    timeout: float = 10.0
+    timeout: float = TIMEOUT_S
     max_batch: int = MAX_BATCH
     max_waiting: int = MAX_WAITING
 
@@ -184,14 +183,59 @@ def create_app(
     return app
 
 
-class AppState:
-    """What an application's routes share.
+class Metrics:
+    """Prometheus metrics of one application."""
 
-    Args:
-        live: the holder of the service; it computes in one thread, so that requests do not compete for the cores.
-        limits: limits of requests and responses.
-        stores: features of known users and items.
-    """
+    def __init__(self, live: Live, stores: Stores) -> None:
+        self.registry = registry = CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"fieldwise_{name}_total", text, labels, registry=registry)
+
+        self.requests = counter("requests", "Requests answered.", "method", "path", "status")
+        self.recommended = counter("recommendations", "Recommendations made.", "ranked")
+        self.seen = counter("seen_items", "Items excluded because of the user's rows.")
+        self.degraded = counter("degraded", "Answers without a store's values.", "store", "reason")
+        refused = "Requests refused because a store's values were missing."
+        self.store_refused = counter("store_refused", refused, "store", "reason")
+        self._store_failures = counter("store_failures", "Queries that failed.", "store", "reason")
+
+        self.seconds = Histogram("fieldwise_seconds", "Seconds an answer took.", ("path",), registry=registry)
+        self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=registry)
+        self._store_seconds = Histogram(
+            "fieldwise_store_seconds", "Duration of a query.", ("store",), buckets=STORE_BUCKETS, registry=registry
+        )
+        gauge = partial(Gauge, registry=registry)
+        replaced = "Bundles or indexes replaced since start, by all workers."
+        self._replaced = gauge("fieldwise_replacements", replaced, multiprocess_mode="livemin")
+        refused = "1 while the newest on disk is refused."
+        self._refused = gauge("fieldwise_replacement_refused", refused, multiprocess_mode="livemax")
+        live.told = self._set_replacements
+        self._set_replacements(live)
+        for lookup in stores.lookups:
+            lookup.observe = self._count_query
+
+    def exposition(self) -> bytes:
+        """All metrics in Prometheus' format: those of all workers together, if this process is one of several."""
+        if not os.environ.get(SHARED_METRICS):
+            return generate_latest(self.registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
+
+    def _set_replacements(self, live: Live) -> None:
+        self._replaced.set(live.replaced)
+        self._refused.set(live.refused is not None)
+
+    def _count_query(self, store: str, state: str, seconds: float) -> None:
+        if state != "ok":
+            self._store_failures.labels(store, state).inc()
+        if state != "paused":
+            self._store_seconds.labels(store).observe(seconds)
+
+
+class AppState:
+    """What an application's routes share."""
 
     def __init__(self, live: Live, limits: ServerSettings, stores: Stores) -> None:
         self.live, self.limits, self.stores = live, limits, stores
@@ -210,8 +254,11 @@ class AppState:
 
     def check_context(self, context: Mapping[str, Any]) -> None:
         """Check that a context has no column that nothing here has: it may be a wrong spelling."""
+        known = self.live.service.known_columns
+        if context.keys() <= known:
+            return
         lookups = self.stores.lookups
-        named = self.live.service.known_columns.union(one.column for one in lookups)
+        named = known.union(one.column for one in lookups)
         known = named.union(*(one.store.columns for one in lookups))  # other columns of a store are not told
         for name in (name for name in context if name not in known):
             hint = nearest(name[:60], named)
@@ -230,13 +277,7 @@ class AppState:
 
 
 class RequestMiddleware:
-    """Middleware that checks the host and the token, reads the body in time, and counts requests and their time.
-
-    Args:
-        app: the application.
-        limits: limits and token.
-        metrics: where requests are counted.
-    """
+    """Middleware that checks the host and the token, reads the body in time, and counts requests and their time."""
 
     def __init__(self, app: ASGIApp, limits: ServerSettings, metrics: Metrics) -> None:
         self.app, self.limits, self.metrics = app, limits, metrics
@@ -454,7 +495,12 @@ def _queries(state: AppState) -> APIRouter:
             found = found | {"items": found["items"] | known}
         return found | {
             "users": None if users is None else {"column": users.column, "count": users.store.count},
-            "limits": {"k": limits.max_k, "rows": limits.max_rows, "explained": limits.max_explained},
+            "limits": {
+                "k": limits.max_k,
+                "rows": limits.max_rows,
+                "explained": limits.max_explained,
+                "prerank": PRERANK,
+            },
         }
 
     @routes.get("/v1/items", response_model=CatalogueResponse)

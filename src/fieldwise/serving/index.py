@@ -196,11 +196,7 @@ def _opened(saved: Artifact, verify: bool, shared: SharedArrays | None) -> ItemI
 
 
 def _item_network(bundle: Bundle) -> HeadsNetwork:
-    """The bundle's IntTower network, whose item tower computes the heads.
-
-    Errors:
-        ConfigError: the model is not an IntTower with one label, or fields of both sides read the same column.
-    """
+    """The bundle's IntTower network; a ConfigError if it is another one, or both sides read a column."""
     if not isinstance(bundle.network, HeadsNetwork):
         name = type(bundle.settings).__name__
         raise ConfigError(f"an index needs the item heads of an IntTower with one label, found {name}: train inttower")

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,16 +13,11 @@ from fieldwise.storage.memory import return_freed_memory
 
 __all__ = ["Live", "Watcher"]
 
-JOIN_TIMEOUT_S = 1.0
 State = tuple[tuple[int, int, int] | None, ...]
 
 
 class Live:
-    """Holder of the current service. A request, or a batch of requests, reads `service` once.
-
-    Args:
-        service: the first one.
-    """
+    """Holder of the current service. A request, or a batch of requests, reads `service` once."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -32,11 +28,7 @@ class Live:
         self.told: Callable[[Live], None] = lambda _: None  # after every replacement or rejection
 
     def replace(self, load: Callable[[], Service]) -> bool:
-        """Load another service and switch to it after a warm-up; on an error the current one is kept.
-
-        Returns:
-            Whether it was replaced; otherwise `refused` has the reason.
-        """
+        """Load another service and switch to it after a warm-up; if it fails, False, and `refused` has the reason."""
         try:
             service = load()
             service.warm_up(self.service)
@@ -82,7 +74,6 @@ class Watcher:
     ) -> None:
         self.live, self.load, self.files, self.every, self.note = live, load, tuple(files), every, note
         self._loaded = self._seen = self.state(self.files) if state is None else state
-        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fieldwise-watcher", daemon=True)
         self._gone: tuple[str, ...] = ()
 
@@ -97,12 +88,6 @@ class Watcher:
         if not self._thread.is_alive():
             return "dead"
         return f"gone: {', '.join(self._gone)}" if self._gone else "ok"
-
-    def stop(self) -> None:
-        """Stop polling; waits a moment for a running replacement, which ends with the process."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(JOIN_TIMEOUT_S)
 
     def poll(self) -> None:
         """Poll once; a failure for lack of memory or files is retried at the next poll."""
@@ -124,7 +109,8 @@ class Watcher:
             self._loaded = ()
 
     def _watch(self) -> None:
-        while not self._stop.wait(self.every):
+        while True:
+            time.sleep(self.every)
             try:
                 self.poll()
             except FAULTS:  # the next poll may succeed

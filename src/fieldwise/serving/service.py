@@ -1,4 +1,7 @@
-"""The service behind the server, without HTTP: predictions, recommendations, explanations, similar items."""
+"""The service behind the server, without HTTP: predictions, recommendations, explanations, similar items.
+
+A log of users' rows gives the items in them, the context of the latest one, and tables of items and users.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -10,20 +13,32 @@ import polars as pl
 from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.config import nearest
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.effects import effect
 from fieldwise.explain.explanation import explain
-from fieldwise.schema import Field
+from fieldwise.schema import Field, Label, Schema
 from fieldwise.scoring.items import ItemIndex
-from fieldwise.scoring.ranker import Found, Prepared, Ranker
-from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
+from fieldwise.scoring.ranker import Found, Ranker
+from fieldwise.serving.bodies import ExplainRequest, RecommendRequest, Seen
 from fieldwise.serving.browser import Browser
-from fieldwise.serving.plain_values import plain_value, shown_table
-from fieldwise.serving.rows import FAULTS, NO_ITEMS, RequestError, frame_of, text_of, values_of
+from fieldwise.serving.rows import (
+    FAULTS,
+    NO_ITEMS,
+    RequestError,
+    frame_of,
+    plain_table,
+    plain_value,
+    shown_table,
+    text_of,
+    values_of,
+)
 from fieldwise.serving.stores import Lookup, TableStore
-from fieldwise.serving.user_log import Seen, UserLog
 
-__all__ = ["Service", "explanations", "measures_pairs", "tried"]
+__all__ = ["Service", "UserLog", "explanations", "measures_pairs", "tables_of_log", "tried"]
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -31,8 +46,66 @@ Predicted = list[dict[str, float]]
 NO_SCORES: Mapping[str, np.ndarray] = {}
 
 
+class UserLog:
+    """Items of users' rows, also of the positive ones alone, and users' latest contexts.
+
+    Args:
+        log: rows of users and items.
+        schemas: schemas of the recommender's bundles, the ranking one last: its main label says which rows are
+            positive. Their context fields form the context.
+        user: the column of user ids.
+        item: the column of item ids.
+
+    Attributes:
+        positive: the rule of a positive row in words; None if the log lacks the label, or it is a regression's.
+
+    >>> from fieldwise import Categorical, Label
+    >>> rows = pl.DataFrame({"user": [7, 7], "item": ["b", "a"], "device": ["tv", "pc"], "click": [0, 1]})
+    >>> schema = Schema(fields=(Categorical("user", role="user"), Categorical("device")), label=Label("click"))
+    >>> log = UserLog(rows, [schema], "user", "item")
+    >>> log.used("7"), log.used("7", "positive"), log.context("7"), log.used("8")
+    (['a', 'b'], ['a'], {'device': 'pc'}, [])
+    """
+
+    def __init__(self, log: pl.DataFrame, schemas: Sequence[Schema], user: str, item: str) -> None:
+        self.column = user
+        label = schemas[-1].label
+        self.positive = label.rule if label.column in log.columns else None
+        pairs = pl.DataFrame([as_text(log.get_column(user)).alias("user"), as_text(log.get_column(item)).alias("item")])
+        pairs = pairs.with_columns(positive=True if self.positive is None else _positive(log, label))
+        rows = pairs.drop_nulls().group_by("user", "item").agg(pl.col("positive").any())
+        of_users = rows.sort("user", "item").group_by("user", maintain_order=True)
+        latest = latest_rows(log, user, *_time(log, schemas))
+        names = as_text(latest.get_column(user)).alias("user")
+        used = names.to_frame().join(
+            of_users.agg("item", liked=pl.col("item").filter("positive")), "user", how="left", maintain_order="left"
+        )
+        self._used: dict[Seen, pl.Series] = {True: used.get_column("item"), "positive": used.get_column("liked")}
+        self._rows = {name: row for row, name in enumerate(names)}
+        context = {field.column for schema in schemas for field in schema.fields if field.role == "context"}
+        self._contexts = plain_table(
+            latest.select(column for column in log.columns if column in context - {user, item})
+        )
+
+    def used(self, user: str, which: Seen = True) -> list[str]:
+        """The ids of the items in a user's rows, or in the `positive` ones alone; none for an unknown user.
+
+        Every row counts as positive if the log does not say which are.
+        """
+        row = self._rows.get(user)
+        items = None if row is None or not which else self._used[which][row]
+        return [] if items is None else items.to_list()
+
+    def context(self, user: str) -> dict[str, Any]:
+        """The values of context fields in a user's latest row, by column; none for an unknown user."""
+        row = self._rows.get(user)
+        if row is None or not self._contexts.width:
+            return {}
+        return self._contexts.row(row, named=True)
+
+
 class Service:
-    """Bundles that serve requests of plain values.
+    """Bundles that serve requests of plain values; what a request gets wrong is a RequestError.
 
     Args:
         ranker: the bundle that scores, explains and ranks rows.
@@ -96,29 +169,22 @@ class Service:
         return len(self.cascade.index if body.candidates is None else body.candidates)
 
     def warm_up(self, before: "Service | None" = None) -> None:
-        """Serve one request, to build everything that a first request builds.
-
-        Args:
-            before: the previous service; the filter indexes of its columns are built.
-        """
+        """Serve one request, to build what a first one builds, and the filter indexes of the service before."""
         sample = self.bundle.samples.head(1)
         if sample.height:
             self.bundle.score(sample)
         if self.cascade is not None:
-            self.cascade.index.places  # noqa: B018
-            self._shown  # noqa: B018
-            self.item_rows  # noqa: B018
+            self.cascade.index.places, self._shown, self.item_rows  # noqa: B018
             rows = [bundle.samples.head(1).to_dicts() for bundle in self._bundles]
             if all(rows):
-                size = len(self.cascade.index)
-                self.cascade.recommend(rows[0][0] | rows[-1][0], k=min(10, size))
+                self.cascade.recommend(rows[0][0] | rows[-1][0], k=min(10, len(self.cascade.index)))
             if before is not None and before.cascade is not None:
                 known = self.cascade.index.items.columns
                 self.cascade.filters.prepare([c for c in before.cascade.filters.prepared if c in known])
 
     def examples(self, rows: int = 2) -> dict[str, dict[str, Any]]:
         """Bodies made of the bundles' sample rows, by path; none without sample rows."""
-        samples = [_plain_rows(bundle, rows) for bundle in (self._bundles if self.cascade else [self.bundle])]
+        samples = [_plain_rows(bundle, rows) for bundle in self._bundles]
         if not all(samples):
             return {}
         found: dict[str, dict[str, Any]] = {"/v1/predict": {"rows": samples[-1]}}
@@ -130,11 +196,7 @@ class Service:
         return found
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> Predicted:
-        """Score and prediction of each row, by label if there are several.
-
-        Errors:
-            RequestError: a row lacks a column or has an invalid value.
-        """
+        """Score and prediction of each row, by label if there are several."""
         return only_answer(self.predict_all([rows]))
 
     def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[Predicted | BaseException]:
@@ -146,83 +208,72 @@ class Service:
         return [frame if isinstance(frame, BaseException) else list(islice(scored, frame.height)) for frame in frames]
 
     def recommend(self, body: RecommendRequest) -> dict[str, Any]:
-        """The best items with their columns and scores, and the number of items and time of each stage.
-
-        Errors:
-            RequestError: no index; an unknown candidate or item column; a context that lacks a column.
-        """
+        """The best items with their columns and scores, and the number of items and time of each stage."""
         return only_answer(self.recommend_all([body]))
 
     def recommend_all(self, requests: Sequence[RecommendRequest]) -> list[dict[str, Any] | BaseException]:
         """`recommend` for several requests at once, with an exception in place of a failed result."""
-        prepared = [tried(self._prepared, body) for body in requests]
-        whole = [one[0] for one in prepared if not isinstance(one, BaseException)]
-        found = iter(self._cascade().recommend_prepared(whole) if whole else ())
-        return [one if isinstance(one, BaseException) else self._recommended(next(found), one[1]) for one in prepared]
+        begun = [tried(self._begun, body) for body in requests]
+        whole = [one[0] for one in begun if not isinstance(one, BaseException)]
+        if whole:
+            self.recommender.complete(whole)
+        return [
+            one
+            if isinstance(one, BaseException)
+            else {
+                "items": self.items(one[0].rows, one[0].scores),
+                "ranked": self.ranked,
+                "seen": one[1],
+                "counts": one[0].counts,
+                "milliseconds": {stage: 1000 * seconds for stage, seconds in one[0].seconds.items()},
+            }
+            for one in begun
+        ]
 
-    def _prepared(self, body: RecommendRequest) -> tuple[Prepared, int]:
-        """The query of a request, and the number of items excluded because of the user's rows."""
-        cascade = self._cascade()
-        size = len(cascade.index)
+    def _begun(self, body: RecommendRequest) -> tuple[Found, int]:
+        """The candidates for a request, and the number of items excluded because of the user's rows."""
+        cascade = self.recommender
+        index, size = cascade.index, len(cascade.index)
         k = min(10, size) if body.k is None else body.k
         if k > size:
-            raise RequestError(f"k must be at most the {size:,} items of the {cascade.index.what}, found {k}", "k")
-        used = cascade.index.known_rows(_used_items(body, self.log, self.exclude_seen))
+            raise RequestError(f"k must be at most the {size:,} items of the {index.what}, found {k}", "k")
+        used = index.known_rows(_used_items(body, self.log, self.exclude_seen))
         for column in body.where:
-            _check_filter(cascade, column)
-        prepared = cascade.prepare(
+            try:
+                cascade.filters.texts(column)
+            except DataError as e:
+                raise RequestError(str(e), f"where.{column}") from None
+        found = cascade.prepare(
             values_of(body.context, self.context_fields, "context"),
             k=k,
             prerank=max(k, body.prerank),
             candidates=None if body.candidates is None else self._rows_of(body.candidates, "candidates"),
-            exclude=np.concatenate([cascade.index.known_rows(body.exclude), used]),
+            exclude=np.concatenate([index.known_rows(body.exclude), used]),
             where=body.where,
         )
-        return prepared, len(used)
-
-    def _recommended(self, found: Found, seen: int) -> dict[str, Any]:
-        return {
-            "items": self.items(found.rows, found.scores),
-            "ranked": self.ranked,
-            "seen": seen,
-            "counts": dict(found.counts),
-            "milliseconds": {stage: 1000 * seconds for stage, seconds in found.seconds.items()},
-        }
+        return found, len(used)
 
     def effect(self, field: Field) -> list[dict[str, Any]]:
-        """The one effect of a field (`fieldwise.explain.effects`), computed once.
-
-        Errors:
-            DataError: the bundle has no sample rows.
-        """
+        """The one effect of a field (`fieldwise.explain.effects`), computed once."""
         if field.name not in self._effects:
             self._effects[field.name] = effect(self.bundle, field)
         return [self._effects[field.name]]
 
     def explained_rows(self, body: ExplainRequest) -> pl.DataFrame:
-        """The rows to explain as a table, of a request with rows, or with items in a context.
-
-        Errors:
-            RequestError: as for `predict` and `recommend`.
-        """
+        """The rows to explain as a table, of a request with rows, or with items in a context."""
         fields = self.bundle.schema.fields
         frame = frame_of(body.rows, fields)
         if body.items:
-            index = self._cascade().index
+            index = self.recommender.index
             places = self._rows_of(body.items, "items")
-            whole = values_of(body.context, self.explained_fields, "context")
-            others = frame_of([whole], [f for f in fields if f.role != "item"], "context")
+            others = frame_of([body.context], self.explained_fields, "context")
             own = index.items[places].select(list(dict.fromkeys(f.column for f in fields if f.role == "item")))
             frame = own.join(others, how="cross")
         return frame
 
     def similar(self, item: str, k: int) -> list[dict[str, Any]]:
-        """The items with the nearest heads to an item's, by the mean over its heads of the best cosine.
-
-        Errors:
-            RequestError: no index, or an unknown item.
-        """
-        index = self._cascade().index
+        """The items with the nearest heads to an item's, by the mean over its heads of the best cosine."""
+        index = self.recommender.index
         if not isinstance(index, ItemIndex):
             raise RequestError(
                 "similar items need the item heads of an IntTower, and this server only has another bundle: start it "
@@ -236,12 +287,8 @@ class Service:
         return self.items(best, {"similarity": similarity})
 
     def items(self, places: np.ndarray, scores: Mapping[str, np.ndarray] = NO_SCORES) -> list[dict[str, Any]]:
-        """Items of the index by position, with their columns as JSON values and their scores.
-
-        Errors:
-            RequestError: no index.
-        """
-        ids, shown = self._cascade().index.texts, self._shown
+        """Items of the index by position, with their columns as JSON values and their scores."""
+        ids, shown = self.recommender.index.texts, self._shown
         columns = {name: values.tolist() for name, values in scores.items()}
         return [
             {
@@ -255,31 +302,27 @@ class Service:
 
     @cached_property
     def item_rows(self) -> Lookup:
-        """The bundle's item fields of the index's items, by id.
-
-        Errors:
-            RequestError: no index.
-            DataError: a column holds what a request could not.
-        """
-        index, items = self._cascade().index, self._cascade().index.items
+        """The bundle's item fields of the index's items, by id."""
+        index, items = self.recommender.index, self.recommender.index.items
         read = {field.column for field in self.bundle.schema.with_role("item")} - {index.id_column}
         columns = [items.get_column(name) for name in items.columns if name in read]
         rows = pl.DataFrame([index.texts.alias(index.id_column), *columns])
         return Lookup("items", TableStore(index.id_column, rows, index.places))
 
-    def _cascade(self) -> Ranker[Bundle]:
+    @cached_property
+    def recommender(self) -> Ranker[Bundle]:
+        """`cascade`; a RequestError if there is none."""
         if self.cascade is None:
             raise RequestError(NO_ITEMS, "server", 404)
         return self.cascade
 
     @property
     def _bundles(self) -> list[Bundle]:
-        """The bundles of the recommender."""
-        prerank = self._cascade().prerank
+        prerank = None if self.cascade is None else self.cascade.prerank
         return [self.bundle] if prerank is None else [prerank, self.bundle]
 
     def _rows_of(self, ids: Sequence[Any], name: str) -> np.ndarray:
-        index = self._cascade().index
+        index = self.recommender.index
         try:
             return index.rows_of(ids)
         except DataError as e:
@@ -288,29 +331,24 @@ class Service:
 
     @cached_property
     def context_fields(self) -> list[Field]:
-        """The user and context fields for recommendations, one field per column.
-
-        Errors:
-            RequestError: no index.
-        """
-        bundles = reversed(self._bundles)
-        return list({f.column: f for bundle in bundles for f in _outside_items(bundle)}.values())
+        """The user and context fields for recommendations, one field per column."""
+        self.recommender  # noqa: B018  # a RequestError if there is none
+        return _outside_items(*reversed(self._bundles))
 
     @cached_property
     def known_columns(self) -> set[str]:
         """The columns that a context may have: those that the bundles' schemas name, and of the log's users."""
-        bundles = self._bundles if self.cascade else [self.bundle]
-        return {*([self.log.column] if self.log else [])}.union(*(one.schema.named for one in bundles))
+        return {*([self.log.column] if self.log else [])}.union(*(one.schema.named for one in self._bundles))
 
     @cached_property
     def explained_fields(self) -> list[Field]:
         """The user and context fields for explanations of items, one field per column."""
-        return list({f.column: f for f in _outside_items(self.bundle)}.values())
+        return _outside_items(self.bundle)
 
     @cached_property
     def _shown(self) -> pl.DataFrame:
         """The catalogue as shown in responses."""
-        return shown_table(self._cascade().index.items)
+        return shown_table(self.recommender.index.items)
 
 
 def _plain_rows(bundle: Bundle, count: int) -> list[dict[str, Any]]:
@@ -320,21 +358,14 @@ def _plain_rows(bundle: Bundle, count: int) -> list[dict[str, Any]]:
     return [{name: plain_value(value) for name, value in row.items()} for row in rows]
 
 
-def _outside_items(bundle: Bundle) -> list[Field]:
-    return [f for f in bundle.schema.fields if f.role != "item"]
+def _outside_items(*bundles: Bundle) -> list[Field]:
+    """The user and context fields of bundles, one field per column."""
+    fields = (f for bundle in bundles for f in bundle.schema.fields)
+    return list({f.column: f for f in fields if f.role != "item"}.values())
 
 
 def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -> list[str]:
-    """The items to exclude because of the user's rows.
-
-    Args:
-        body: the request.
-        log: the users' rows, if the server has them.
-        by_default: which to exclude if the request does not say.
-
-    Errors:
-        RequestError: the request asks for it, but there is no log, or no user in the request.
-    """
+    """The items to exclude because of the user's rows; a RequestError if they are wanted and log or user are absent."""
     wanted = by_default if body.exclude_seen is None else body.exclude_seen
     if not wanted:
         return []
@@ -342,7 +373,9 @@ def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -
         raise RequestError(
             "this server has no log of the items that users have used: start it with --log", "exclude_seen"
         )
-    user = body.context.get(log.column) if body.user is None else body.user
+    if body.user is not None:
+        return log.used(str(body.user), wanted)
+    user = body.context.get(log.column)
     if user is None and body.exclude_seen:
         raise RequestError("to exclude items that a user has used, give the user", "user")
     try:
@@ -351,33 +384,14 @@ def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -
         raise RequestError(f"a user must be {e}", f"context.{log.column}") from None
 
 
-def _check_filter(cascade: Ranker[Bundle], column: str) -> None:
-    """Check that items can be filtered by a column.
-
-    Errors:
-        RequestError: an unknown column, or an unsupported type.
-    """
-    if column not in cascade.index.items.columns:
-        known = ", ".join(cascade.index.items.columns)
-        raise RequestError(
-            f"filters must name a column of the items, {known}, found {column[:60]!r}", f"where.{column}"
-        )
-    try:
-        cascade.filters.texts(column)
-    except DataError as e:
-        raise RequestError(str(e), f"where.{column}") from None
-
-
 def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
     """Score and prediction of each row, by label if there are several."""
     score = bundle.score(frame)
-    prediction = bundle.prediction(score)
-    names = [label.name for label in bundle.schema.labels]
-    if len(names) == 1:
-        return [{"score": float(s), "prediction": float(p)} for s, p in zip(score, prediction, strict=True)]
-    parts = {f"{name}.score": score[:, column] for column, name in enumerate(names)}
-    parts |= {f"{name}.prediction": prediction[:, column] for column, name in enumerate(names)}
-    return [{name: float(values[row]) for name, values in parts.items()} for row in range(len(score))]
+    columns: dict[str, list[float]] = {}
+    for kind, values in (("score", score), ("prediction", bundle.prediction(score))):
+        for label, column in zip(bundle.schema.labels, values.reshape(frame.height, -1).T, strict=True):
+            columns[f"{label.name}.{kind}" if bundle.schema.more_labels else kind] = column.tolist()
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[dict[str, Any]]:
@@ -409,12 +423,61 @@ def tried(call: Callable[[A], T], given: A) -> T | BaseException:
 
 
 def only_answer(answers: list[T | BaseException]) -> T:
-    """The result of a single request.
-
-    Errors:
-        BaseException: the request failed.
-    """
+    """The result of a single request, or its exception raised."""
     (answer,) = answers
     if isinstance(answer, BaseException):
         raise answer
     return answer
+
+
+def _positive(log: pl.DataFrame, label: Label) -> np.ndarray:
+    """Which rows are positive [N]; a row without a label is not."""
+    known = log.get_column(label.column).is_not_null().to_numpy()
+    found = np.zeros(log.height, dtype=bool)
+    if known.any():
+        rows = read_label(log.filter(known), label, all_negative=True)
+        numbers = np.flatnonzero(known)
+        found[numbers if rows.kept is None else numbers[rows.kept]] = rows.main > 0
+    return found
+
+
+def tables_of_log(
+    log: pl.DataFrame, schemas: Sequence[Schema], item: str, user: str
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The items and the users of a log, each with its latest values: by the schemas' time, else from the last row.
+
+    Items have the columns of the item fields. They also have the columns that no schema names and that never have two
+    values for the same item, such as titles. Users have the columns of the user fields. Rows without an id are
+    ignored. Both tables are sorted by id.
+
+    >>> from fieldwise import Categorical, Label, simulate
+    >>> fields = Categorical("gender", role="user"), Categorical("item_id", role="item")
+    >>> log = simulate(500, users=20, items=10)
+    >>> items, users = tables_of_log(log, [Schema(fields=fields, label=Label("liked"))], "item_id", "user_id")
+    >>> items.columns, users.columns
+    (['item_id', 'title', 'genres', 'release_decade', 'length'], ['user_id', 'gender'])
+    """
+    role = {field.column: field.role for schema in schemas for field in schema.fields}
+    for column in (item, user, *role):
+        if column not in log.columns:
+            raise DataError(f"the log must have the column {column!r}: {nearest(column, log.columns)}")
+    named = {item, user}.union(*(schema.named for schema in schemas))
+    extra = [column for column in log.columns if column not in named]
+    cells = log.select(item, *extra).drop_nulls(item).group_by(item)
+    values = cells.agg(pl.col(extra).drop_nulls().n_unique())
+    constant = [column for column in extra if values.select(pl.col(column).max() <= 1).item()]  # of each item
+
+    def latest(id_column: str, side: str) -> pl.DataFrame:
+        own = {column for column, one in role.items() if one == side} - {item, user}
+        rows = latest_rows(log, id_column, *_time(log, schemas))
+        return rows.select(id_column, *(column for column in log.columns if column in own))
+
+    items = latest(item, "item").join(
+        cells.agg(pl.col(constant).drop_nulls().first()), on=item, how="left", maintain_order="left"
+    )
+    return items.select(item, *(c for c in log.columns if c in items.columns and c != item)), latest(user, "user")
+
+
+def _time(log: pl.DataFrame, schemas: Sequence[Schema]) -> tuple[str | None, str | None]:
+    """The first schema's column of times that a log has, and its format."""
+    return next(((one.time, one.time_format) for one in schemas if one.time in log.columns), (None, None))

@@ -6,7 +6,6 @@ import { itemDetails, itemTitle, recommendationList, scoreStyle } from "./list.j
 import { askForToken } from "./token.js";
 import { whyView } from "./why.js";
 
-const PRERANK = 200; // number of items that are ranked and compared
 const PAUSE = 150; // milliseconds to wait after the last key press
 
 let about = null;
@@ -47,7 +46,7 @@ const excluding = () => (about.items.seen && state.user !== null ? { exclude_see
 const who = () => (state.user === null ? {} : { user: state.user });
 
 function request(changed, k) {
-  return { ...who(), context: context(changed), k, prerank: Math.max(PRERANK, state.k), where: state.where, exclude: seen(), ...excluding() };
+  return { ...who(), context: context(changed), k, prerank: Math.max(about.limits.prerank, state.k), where: state.where, exclude: seen(), ...excluding() };
 }
 
 // The state in the page's URL
@@ -124,7 +123,7 @@ const scoreOf = (item) => item.prediction ?? item.prerank_score;
 async function recommend(signal) {
   const changed = hasChanges();
   const now = post("v1/recommend", request(state.changed, state.k), signal);
-  const asked = request(ownUser(), Math.min(mostItems(), Math.max(PRERANK, state.k)));
+  const asked = request(ownUser(), Math.min(mostItems(), Math.max(about.limits.prerank, state.k)));
   const key = JSON.stringify(asked);
   if (changed && before.key !== key) {
     const [then] = await Promise.all([post("v1/recommend", asked, signal), now]);

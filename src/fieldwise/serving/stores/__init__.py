@@ -27,8 +27,7 @@ from fieldwise.data.read.chunked_table import SlicedTable
 from fieldwise.errors import ConfigError, FieldwiseError, first_line
 from fieldwise.schema import Field
 from fieldwise.scoring.items import checked_ids
-from fieldwise.serving.plain_values import plain_table
-from fieldwise.serving.rows import FAULTS, RequestError, text_of, values_of
+from fieldwise.serving.rows import FAULTS, RequestError, plain_table, text_of, values_of
 
 __all__ = ["FeatureStore", "Lookup", "StoreError", "Stores", "TableStore", "load_table", "open_store"]
 
@@ -110,15 +109,9 @@ class FeatureStore(ABC):
 
 
 class TableStore(FeatureStore):
-    """Rows of a table in memory, sorted by id.
+    """Rows of a table in memory, one per id, sorted by id.
 
-    Args:
-        column: the column of user or item ids.
-        rows: one row per user or item.
-        positions: the row of each id, if it is known: the ids are then text, not checked, and not sorted.
-
-    Errors:
-        DataError: no such column, a duplicate id, values that are invalid in requests.
+    If the `positions` of ids are given, the ids are text, not checked, and not sorted.
 
     >>> import asyncio
     >>> store = TableStore("user", pl.DataFrame({"user": [3, 4], "country": ["FI", None]}))
@@ -158,12 +151,7 @@ class TableStore(FeatureStore):
 
 
 class RemoteStore(FeatureStore):
-    """A table on a server.
-
-    Args:
-        url: the client's address, which is never displayed.
-        table: the table's name.
-        column: the column of ids.
+    """A table on a server; its address is never displayed.
 
     Attributes:
         shown: the address without credentials and options.
@@ -224,10 +212,6 @@ def open_store(address: str, column: str, default: str | None = None) -> RemoteS
     """The store at `SCHEME://[USER:PASSWORD@]HOST[:PORT]/DATABASE[?OPTIONS][#TABLE]`, not connected yet.
 
     `column` has the ids, and `default` is the table if the address names none.
-
-    Errors:
-        ConfigError: an invalid address, or no table in it.
-        MissingExtraError: the store's client is not installed.
 
     >>> open_store("redis://me:secret@localhost:6379/0#users", "user_id").shown
     'redis://localhost:6379/0#users'
@@ -318,11 +302,7 @@ class Lookup:
         self._next: asyncio.Task[Rows] | None = None
 
     async def get(self, ids: Sequence[str], columns: Iterable[str] = ()) -> list[Row | None]:
-        """The store's rows of some ids, with at least the given columns; None for an unknown id.
-
-        Errors:
-            StoreError: the store failed, did not answer in time, or is paused.
-        """
+        """The store's rows of some ids, with at least the given columns; None for an unknown id. Or a StoreError."""
         if self.kind == "memory":
             return await self.store.get(ids)
         self._columns.update(columns)
@@ -477,11 +457,7 @@ class Stores:
         return {one.name: {"kind": one.kind, "state": one.state} for one in self.lookups}
 
     async def context(self, user: Any, context: Given, fields: Iterable[Field]) -> tuple[dict[str, Any], list[Missing]]:
-        """A context with the fields of a user; None for a context that names none.
-
-        Errors:
-            RequestError: an unknown user (404); no store of users (422); a store that fails (503).
-        """
+        """A context with the fields of a user; None for a context that names none."""
         if user is None:
             return dict(context), []
         if self.users is None:
@@ -489,7 +465,7 @@ class Stores:
         column = self.users.column
         is_theirs = True
         with suppress(TypeError, ValueError):  # the error is raised when the row is read
-            is_theirs = text_of(context.get(column, user)) == text_of(user)
+            is_theirs = column not in context or text_of(context[column]) == user
         if not is_theirs:
             found = f"{str(user)[:60]!r}, found {str(context[column])[:60]!r}"
             raise RequestError(f"a context must be that of the user {found}", f"context.{column}")
@@ -500,13 +476,7 @@ class Stores:
     async def rows(self, rows: Sequence[Given], fields: Sequence[Field], items: Lookup | None = None) -> Enriched:
         """Rows with the stored values of their users and items; no store is asked for a complete row.
 
-        Args:
-            rows: given values by column.
-            fields: a model's fields.
-            items: used if there is no store of items.
-
-        Errors:
-            RequestError: as for `context`.
+        `items` is used if there is no store of items.
         """
         both = filter(None, (self.users, self.items or items))
         added = await asyncio.gather(*(self._stored(one, rows, fields) for one in both))
@@ -527,7 +497,10 @@ class Stores:
         lacking: set[str] = set()
         for number, given in enumerate(rows):
             with suppress(TypeError, ValueError):  # the error is raised when the row is read
-                if (place or not columns <= given.keys()) and (one := text_of(given.get(lookup.column))):
+                one = (
+                    given.get(lookup.column) if place else text_of(given.get(lookup.column))
+                )  # a request's one is text
+                if (place or not columns <= given.keys()) and one:
                     ids[number] = one
                     places.setdefault(one, place or f"rows[{number}].{lookup.column}")
                     lacking |= columns - given.keys()

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
-from fieldwise.serving.plain_values import plain_value
+from fieldwise.serving.rows import plain_value
 from fieldwise.serving.stores import NOT_OURS, UNREADABLE, RemoteStore, Row
 
 try:
