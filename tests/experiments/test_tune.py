@@ -13,8 +13,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs import recipe as space_module
 from fieldwise.runs import tune as module
 from fieldwise.runs.fits import RunContext
-from fieldwise.runs.recipe import load_recipe
-from fieldwise.runs.search_space import Choices, Range
+from fieldwise.runs.recipe import Choices, Range, load_recipe
 from fieldwise.runs.tune import tune
 
 DATA = Path("none")

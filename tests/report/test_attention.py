@@ -11,7 +11,7 @@ from fieldwise import Bundle
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models import AFM, AutoInt
 from fieldwise.models.build import build_network
-from fieldwise.report.attention import explanation_section
+from fieldwise.report.build import explanation_section
 from fieldwise.report.page import Figure, Note
 
 

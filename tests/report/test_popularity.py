@@ -13,8 +13,8 @@ from fieldwise import AFM, Bundle, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import RandomSplit
 from fieldwise.models.build import build_network
-from fieldwise.report import popularity
-from fieldwise.report.popularity import popularity_section
+from fieldwise.report import build as popularity
+from fieldwise.report.build import popularity_section
 from fieldwise.report.runs import Scored
 
 SCHEMA = Schema(fields=(USER, ITEM, Numeric("price", role="item"), Categorical("device")), label=Label("click"))

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from fieldwise.config import to_plain
-from fieldwise.runs.recipe import Recipe, search_space, value_at, with_values
-from fieldwise.runs.search_space import Choices, Range
+from fieldwise.runs.recipe import Choices, Range, Recipe, search_space, value_at, with_values
 
 __all__ = ["Climb"]
 

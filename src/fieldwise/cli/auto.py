@@ -14,7 +14,7 @@ from fieldwise.cli.show import console, print_json, print_table, say
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fieldwise.automatic.result import AutoResult
+    from fieldwise.automatic.run import AutoResult
 
 __all__ = ["AutoOptions", "run"]
 

@@ -1,44 +1,337 @@
 """Building a report: open runs, evaluate them, compare them, and arrange the results in chapters."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 from markupsafe import Markup
 
-from fieldwise.charts import interval_cell, wider
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.charts import Axis, Dot, Line, dot_chart, heat_map, interval_cell, line_chart, share_cell, wider
+from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.prepared import Prepared
-from fieldwise.display import Table
-from fieldwise.errors import ConfigError
+from fieldwise.display import Table, number
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.registry import compared, shown_name
-from fieldwise.report.attention import explanation_section
+from fieldwise.evaluation.words import of_100
+from fieldwise.explain.effects import effects, span
+from fieldwise.explain.explanation import (
+    darkest,
+    explain_subject,
+    is_uniform,
+    prediction_text,
+    summary,
+    summary_tables,
+    uniform_text,
+)
+from fieldwise.explain.subject import Subject
 from fieldwise.report.metrics import (
     calibration_section,
+    check_slices,
+    cold_section,
     curves_section,
     learning_section,
     metrics_section,
     numbers_section,
+    slices_section,
     words_section,
 )
-from fieldwise.report.page import Block, Chapter, Note, Section, count, measured, percent, render
-from fieldwise.report.popularity import popularity_section
+from fieldwise.report.page import Block, Chapter, Figure, Note, Section, count, measured, percent, render
 from fieldwise.report.runs import ReportedRun, Scored, data_section, recipe_section
-from fieldwise.report.slicing import check_slices, cold_section, slices_section
 from fieldwise.runs.data import data_settings
 from fieldwise.runs.fits import with_words
 from fieldwise.runs.identity import scored_rows_digest
 from fieldwise.runs.leaderboard import Board, leaderboards
 from fieldwise.runs.pipeline import best_possible
+from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
 from fieldwise.runs.records import RunRecord
+from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
-from fieldwise.schema.label import Label
+from fieldwise.schema.label import Label, Task
 from fieldwise.storage.cache import Cache
 from fieldwise.training.objective import Objective, monitored
 
-__all__ = ["ReportSettings", "comparison_sections", "report"]
+__all__ = ["ReportSettings", "report"]
+
+TITLE = "Compared with the popularity baseline"
+K = 10
+ITEMS = 5000  # maximum number of items ranked for a user, besides the liked ones
+SCORED = 1_000_000  # approximate number of scored pairs of users and items
+USERS = 50, 500
+DRAWS = 1000
+
+
+def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed: int) -> Section:
+    """Items found among the first ten by the model and by popularity, or the reason why this does not apply."""
+    user, item = columns["user"], columns["item"]
+    if run.recipe.schema.label.task != "binary":
+        return _left_out("the label is a number, so no item counts as found")
+    if user is None or item is None:
+        return _left_out("the rows have no column of users, or none of items (`user` and `item` of the schema)")
+    if run.bundle is None:
+        return _left_out("a run stored by `compare` has no network: train a bundle")
+    if run.recipe.target_encoding is not None:
+        return _left_out("target encoding depends on rows, so an item has no values of its own")
+    try:
+        task = _task(run.prepared, run.recipe.schema, item, seed)
+    except DataError:
+        return _left_out("no test user has a positive row of an item that the user had not liked before")
+    except FieldwiseError as e:
+        return _left_out(str(e).removesuffix(", or omit --ranking"))  # the report has no such option
+    try:
+        ranked = rank_items(run.bundle, task)
+    except FieldwiseError as e:
+        return _left_out(str(e))
+    hits = [np.bincount(ranked.user, place <= K) for place in (ranked.place, ranked.popular)]
+    most = np.minimum(np.bincount(ranked.user), K)
+    shown = _shown(run.test[run.recipe.schema.label.name], run.prepared.test.frame.get_column(item), task)
+    return Section(title=TITLE, blocks=[*_blocks(hits[0] / most, hits[1] / most, task, seed), shown])
+
+
+def _task(prepared: Prepared, schema: Schema, item: str, seed: int) -> RankingTask:
+    """The ranking of `evaluate --ranking`, with fewer users and items where there are many."""
+    parts = (prepared.train, prepared.valid, prepared.test)
+    items = pl.concat([as_text(part.frame.get_column(item)) for part in parts]).n_unique()
+    users = max(USERS[0], min(USERS[1], SCORED // min(items, ITEMS)))
+    return RankingTask(prepared, schema, RankingSettings(candidates=ITEMS, users=users, seed=seed))
+
+
+def _shown(rows: Scored, items: pl.Series, task: RankingTask) -> Note:
+    """How well both rank the test rows themselves."""
+    likes = dict(zip(as_text(task.items.get_column(items.name)), task.likes.tolist(), strict=True))
+    model, guess = auc(rows.y, rows.score), auc(rows.y, [likes.get(one, 0) for one in as_text(items)])
+    return Note(
+        text="Of a positive and a negative test row sampled at random, the model scores the "
+        f"positive one higher {of_100(model)} times of 100, and popularity {of_100(guess)} times."
+    )
+
+
+def _blocks(of_model: np.ndarray, of_popular: np.ndarray, task: RankingTask, seed: int) -> list[Block]:
+    """Both, from the share of each user's positive test items (K at most) among the first K, [U]."""
+    model, popular = float(of_model.mean()), float(of_popular.mean())
+    gain = of_model - of_popular
+    drawn = np.random.default_rng(seed).choice(gain, (DRAWS, len(gain))).mean(1)
+    low, high = (float(one) for one in np.quantile(drawn, (0.025, 0.975)))
+    more = f"{of_100(abs(model - popular))} of 100 {'more' if model > popular else 'fewer'} found"
+    certain = low > 0 or high < 0
+    words = f"{TITLE}: {more if certain else f'no significant difference ({more})'}"
+    sentence = (
+        f"{words}. Of 100 items that users liked, {of_100(model)} are among the model's first {K} "
+        f"for them, and {of_100(popular)} among the {K} items with the most positive training rows."
+    )
+    blocks: list[Block] = [Note(text=sentence, warns=certain and model < popular)]
+    if model <= popular or not certain:
+        text = (
+            "A model learns from its log which of the items that were shown or used are positive. It does not learn "
+            "which items are shown or used at all, which popularity reflects: a recipe's `negatives` add rows of other "
+            "items."
+        )
+        blocks.append(Note(text=text))
+    table = Table(
+        columns=[f"among the first {K}", "model", "popularity", "difference", "95 % interval"],
+        rows=[
+            ["found of each user's", *_compared(of_model, of_popular), f"{_points(low)} to {_points(high)}"],
+            ["users with one found", *_compared(of_model > 0, of_popular > 0), ""],
+        ],
+        note=f"{_about(task, len(gain))}. At most {K} of a user's items can be found, and at most as many count. "
+        f"Interval: bootstrap over users, {DRAWS:,} replicates.",
+    )
+    return [*blocks, table]
+
+
+def _about(task: RankingTask, users: int) -> str:
+    several = f"{count(users)} users" + (f" sampled of {count(task.all_users)}" if task.all_users > users else "")
+    items = task.items.height
+    which = f"{ITEMS:,} of {items:,} items sampled for each, with those they liked"
+    which = which if items > ITEMS else f"{items:,} items, which are all"
+    return (
+        f"{several} with positive test rows of items that they had not liked before; {which}, without those that the "
+        "user liked in training and validation rows (`fieldwise evaluate --ranking`)"
+    )
+
+
+def _compared(model: np.ndarray, popular: np.ndarray) -> list[str]:
+    """The means of both, and their difference."""
+    of_model, of_popular = float(model.mean()), float(popular.mean())
+    return [percent(of_model), percent(of_popular), _points(of_model - of_popular)]
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"
+
+
+def _left_out(why: str) -> Section:
+    return Section(title=TITLE, blocks=[Note(text=f"Omitted: {why}.")])
+
+
+PAIRS = 15
+DIRECTIONS = 12
+TABLED_FIELDS = 16  # attention tables of more fields would be too large to read
+UNDRAWN = "It is not drawn: shades would show differences that mean nothing."
+WORDS = {
+    "terms": "the model's exact terms",
+    "integrated_gradients": "integrated gradients",
+    "occlusion": "the score's drop without the field",
+}
+
+
+def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows: int, seed: int) -> Section:
+    """A section that explains a sample of test rows."""
+    drawn = frame
+    if frame.height > rows:
+        drawn = frame[np.sort(np.random.default_rng(seed).choice(frame.height, rows, replace=False))]
+    subject = Subject.of(bundle, drawn, label=label)
+    found = summary(explain_subject(subject, subject.usual_method, seed=seed), seed=seed)
+    tables = summary_tables(found, PAIRS)
+    largest = max((f["mean_size"] for f in found["fields"]), default=0.0) or 1.0
+    which = f"{count(drawn.height)} of {count(frame.height)} test rows, sampled with seed {seed}"
+    blocks: list[Block] = [
+        Note(
+            text=f"Over {which if frame.height > rows else f'all {count(frame.height)} test rows'}, compared with "
+            f"the bundle's {count(len(subject.background))} sample rows. Contributions to the score by "
+            f"{WORDS[found['method']]}. Attention shows what a layer reads, not its effect on the score: `fieldwise "
+            "explain --faithfulness` tests it."
+        ),
+        _barred(tables["fields"], [f["mean_size"] / largest for f in found["fields"]], 1, words=(2,)),
+        *_directions(effects(bundle, label=label), subject.settings.task),
+    ]
+    if found["pairs"]:
+        blocks += _pairs(found["pairs"], tables["pairs"], subject.fields)
+    if "attention" in found:
+        blocks += _attention(np.array(found["attention"]["mean"]), found["attention"]["fields"])
+    if "levels" in found:
+        blocks += _levels(found, tables)
+    return Section(title="Explanation", blocks=blocks)
+
+
+def _barred(table: Table, shares: Sequence[float], after: int, *, words: Sequence[int], note: str = "") -> Table:
+    """The table with bars of shares after a column."""
+    columns = [*table.columns[: after + 1], "", *table.columns[after + 1 :]]
+    rows = [
+        [*row[: after + 1], share_cell(share), *row[after + 1 :]]
+        for row, share in zip(table.rows, shares, strict=False)
+    ]
+    return dataclasses.replace(table, columns=columns, rows=rows, words=words, note=note)
+
+
+def _directions(found: Sequence[dict[str, Any]], task: Task) -> list[Block]:
+    """A chart per field of the mean prediction by value, all on one scale."""
+    if not found:
+        return []
+    factor, unit = (100.0, " %") if task == "binary" else (1.0, "")
+    scale = wider(*(factor * end for end in span(found)))
+    blocks: list[Block] = [
+        Note(
+            text="Directions: the mean prediction if all of the bundle's sample rows had this value in the field and "
+            f"kept their others, for the {min(DIRECTIONS, len(found))} of {len(found)} fields with the widest ranges, "
+            "on one scale. Numbers are quantiles of these rows, other values the most frequent ones."
+        )
+    ]
+    for one in found[:DIRECTIONS]:
+        title, mean = f"Direction of {one['field']}", [factor * p for p in one["predictions"]]
+        rows = [[v, prediction_text(p, task)] for v, p in zip(one["values"], one["predictions"], strict=True)]
+        table = Table(columns=[one["field"], "mean prediction"], rows=rows)
+        if "numbers" in one:
+            line = Line(name="", x=one["numbers"], y=mean, points=True)
+            drawing = line_chart([line], Axis(one["field"]), Axis("", span=scale, unit=unit), title=title)
+        else:
+            dots = [Dot(name=value, value=p) for value, p in zip(one["values"], mean, strict=True)]
+            drawing = dot_chart(sorted(dots, key=lambda dot: -dot.value), scale, title=title, unit=unit)
+        blocks.append(Figure(title=title, drawing=drawing, table=table))
+    return blocks
+
+
+def _pairs(pairs: Sequence[dict[str, Any]], table: Table, fields: Sequence[str]) -> list[Block]:
+    largest = pairs[0]["strength"] or 1.0
+    top = _barred(
+        table,
+        [pair["strength"] / largest for pair in pairs],
+        1,
+        words=(2,),
+        note="Strength: the root mean square of the part of the score due to both values together, beyond each alone.",
+    )
+    figures: list[Block] = [_square("Strength of pairs", pairs, "strength", fields, most=None)]
+    if "mean_attention" in pairs[0]:
+        weights, equal = np.array([p["mean_attention"] for p in pairs]), 1 / len(pairs)
+        if is_uniform(weights, equal):
+            text = f"Of pairs, {uniform_text(weights, equal)}, on average over these rows. {UNDRAWN}"
+            figures.append(Note(text=text))
+        else:
+            most = darkest(weights, equal)
+            figures.append(_square("Attention of pairs, mean", pairs, "mean_attention", fields, most=most))
+    return [top, *figures]
+
+
+def _square(
+    title: str, pairs: Sequence[dict[str, Any]], part: str, fields: Sequence[str], most: float | None
+) -> Figure:
+    place = {name: k for k, name in enumerate(fields)}
+    values = np.full((len(fields), len(fields)), np.nan)
+    for pair in pairs:
+        i, j = (place[name] for name in pair["fields"])
+        values[i, j] = values[j, i] = pair[part]
+    ordered = sorted(pairs, key=lambda pair: -pair[part])
+    return Figure(
+        title=title,
+        drawing=heat_map(values, fields, fields, title=f"{title}: a tile for each pair of fields", most=most),
+        table=Table(
+            columns=["pair", part.replace("_", " ")], rows=[[" × ".join(p["fields"]), number(p[part])] for p in ordered]
+        ),
+        note=f"The strongest tile: {number(float(np.nanmax(values)))}.",
+    )
+
+
+def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
+    layers, heads = mean_LHFF.shape[:2]
+    equal = 1 / len(fields)
+    if is_uniform(mean_LHFF, equal):
+        return [Note(text=f"In all heads {uniform_text(mean_LHFF, equal)}, on average over these rows. {UNDRAWN}")]
+    most = darkest(mean_LHFF, equal)
+    found: list[Block] = [
+        Note(
+            text="Attention, averaged over these rows: each row of a map holds one field's weights for all fields, "
+            f"which add up to 1. The largest weight of all heads is {number(float(mean_LHFF.max()))}; equal weights "
+            f"would be {number(equal)}, and the darkest shade of all maps is {number(most)}."
+        )
+    ]
+    for layer in range(layers):
+        for head in range(heads):
+            own, title = mean_LHFF[layer, head], f"Attention, layer {layer + 1}, head {head + 1}"
+            if is_uniform(own, equal):
+                found.append(Note(text=f"{title}: {uniform_text(own, equal)}. {UNDRAWN}"))
+                continue
+            if len(fields) <= TABLED_FIELDS:
+                rows = [[f, *(number(float(v)) for v in own[k])] for k, f in enumerate(fields)]
+                table = Table(columns=["field", *fields], rows=rows)
+            else:
+                best = np.argsort(-own, axis=None, kind="stable")[: 4 * PAIRS]
+                cells = [divmod(int(k), len(fields)) for k in best]
+                rows = [[fields[i], fields[j], number(float(own[i, j]))] for i, j in cells]
+                table = Table(columns=["query field", "key field", "weight"], rows=rows, words=(1,))
+            what = f"{title}: weights from query fields (rows) to key fields (columns)"
+            drawing = heat_map(own, fields, fields, title=what, most=most)
+            found.append(Figure(title=title, drawing=drawing, table=table))
+    return found
+
+
+def _levels(found: dict[str, Any], tables: dict[str, Table]) -> list[Block]:
+    shares = np.array([level["matched_share"] for level in found["levels"]])
+    names = [f"level {level['level']}" for level in found["levels"]]
+    title, heads = "The share of matches by level and item head", tables["levels"].columns[3:]
+    figure = Figure(
+        title="Matches by item head",
+        drawing=heat_map(shares, names, heads, title=title, most=1.0),
+        table=tables["levels"],
+        note="The share of a user's heads that match each item head best.",
+    )
+    gates = [float(row[2]) for row in tables["gates"].rows]
+    return [figure, _barred(tables["gates"], gates, 2, words=(1, 3))]
 
 
 @dataclass(frozen=True, kw_only=True)
