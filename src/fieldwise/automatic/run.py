@@ -14,7 +14,6 @@ The folder of a result is written completely under a temporary name, then rename
 import contextlib
 import dataclasses
 import json
-import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,11 +30,11 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Part
 from fieldwise.data.read.tables import write_table
-from fieldwise.errors import ConfigError, DataError, FieldwiseError, MissingExtraError
-from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.evaluation import logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
 from fieldwise.evaluation.calibration import before_and_after, calibration_error
-from fieldwise.evaluation.delong import auc_parts, delong
+from fieldwise.evaluation.delong import delong
 from fieldwise.evaluation.registry import shown_name
 from fieldwise.evaluation.slices import Interval
 from fieldwise.runs.pipeline import evaluate_on_test
@@ -323,13 +322,12 @@ def build_leaderboard(
     with_auc = binary and min(int(y.sum()), int((1 - y).sum())) > 1
     bases = [k for title in BASES for k, one in enumerate(trials) if one.title == title]
 
-    def figures(k: int) -> dict[str, Interval]:
-        own = {"auc": _auc(y, scores[k])} if with_auc else {}
-        return {**own, metric: _bounded(values[k], resamples[:, k])}
-
-    def differences(k: int, base: int) -> dict[str, Interval]:
-        own = {"auc": _auc_difference(y, scores[k], scores[base])} if with_auc else {}
-        return {**own, metric: _bounded(values[k] - values[base], resamples[:, k] - resamples[:, base])}
+    def compared(k: int, base: int | None) -> dict[str, Interval]:
+        """The metrics of a trial, or its differences from a baseline."""
+        own = {} if not with_auc else {"auc": _auc(y, scores[k], None if base is None else scores[base])}
+        less, drawn = (0.0, 0.0) if base is None else (values[base], resamples[:, base])
+        found = estimate([values[k] - less], resamples[:, k] - drawn)
+        return {**own, metric: Interval(value=found.value, low=found.low, high=found.high)}
 
     lines = [
         Line(
@@ -337,10 +335,10 @@ def build_leaderboard(
             chosen=one is chosen,
             all_rows=one.on_all_rows,
             valid=one.value,
-            metrics=figures(k),
+            metrics=compared(k, None),
             calibration_error=calibration_error(y, sigmoid(scores[k])) if binary else None,
             # One trained on all rows is not compared with baselines, which have learned from the training rows alone.
-            against={trials[base].title: differences(k, base) for base in bases if base != k and not one.on_all_rows},
+            against={trials[base].title: compared(k, base) for base in bases if base != k and not one.on_all_rows},
             calibrated=one.calibration is not None,
             epochs=one.epochs,
             seconds=round(one.seconds, 2),
@@ -353,23 +351,12 @@ def build_leaderboard(
     return tuple(sorted(lines, key=lambda line: line.metrics[metric].value))
 
 
-def _bounded(value: float, replicates: np.ndarray) -> Interval:
-    found = estimate([value], replicates)
-    return Interval(value=found.value, low=found.low, high=found.high)
-
-
-def _auc(y: np.ndarray, score: np.ndarray) -> Interval:
-    """AUC with its DeLong interval, clipped to 0 and 1."""
-    high, low = auc_parts(y, score)
-    error = math.sqrt(float(np.var(high, ddof=1)) / len(high) + float(np.var(low, ddof=1)) / len(low))
-    value = auc(y, score)
-    return Interval(value=value, low=max(0.0, value - Z * error), high=min(1.0, value + Z * error))
-
-
-def _auc_difference(y: np.ndarray, score: np.ndarray, base: np.ndarray) -> Interval:
-    found = delong(y, score, base)
+def _auc(y: np.ndarray, score: np.ndarray, base: np.ndarray | None) -> Interval:
+    """AUC with its DeLong interval, clipped to 0 and 1; or its difference from a baseline's."""
+    found = delong(y, score, np.zeros(len(y)) if base is None else base)  # the AUC of equal scores is .5 for any rows
+    value, least, most = (found.first, 0.0, 1.0) if base is None else (found.difference, -np.inf, np.inf)
     reach = Z * found.standard_error
-    return Interval(value=found.difference, low=found.difference - reach, high=found.difference + reach)
+    return Interval(value=value, low=max(least, value - reach), high=min(most, value + reach))
 
 
 def _gain(best: Bundle) -> str:
@@ -536,10 +523,7 @@ def _report(out: Path, device: str, timely: bool, note: Callable[[str], None]) -
         return None
     try:
         from fieldwise.report import ReportSettings, report
-    except MissingExtraError as e:
-        note(f"there is no report: {e}")
-        return None
-    try:
+
         text = report([out / "bundle"], ReportSettings(rows=REPORT_ROWS, device=device), data_dir=Path())
         write_atomically(page, text.encode())
     except FieldwiseError as e:  # the result is already written

@@ -192,11 +192,11 @@ def _print_attention(weights: object, fields: "Sequence[str]", top: int) -> None
     """Print the strongest weights [L, H, F, F] between two fields."""
     import numpy as np
 
-    from fieldwise.explain.explanation import is_uniform, uniform_text
+    from fieldwise.explain.explanation import uniform_text
 
     weights_LHFF = np.asarray(weights)
-    if is_uniform(weights_LHFF, 1 / len(fields)):
-        console().print(f"\n{uniform_text(weights_LHFF, 1 / len(fields))}")
+    if uniform := uniform_text(weights_LHFF, 1 / len(fields)):
+        console().print(f"\n{uniform}")
         return
     between, rows = np.where(np.eye(len(fields), dtype=bool), -1.0, weights_LHFF), []
     for place in np.argsort(-between, axis=None)[: min(top, int((between >= 0).sum()))]:

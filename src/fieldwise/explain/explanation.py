@@ -29,7 +29,6 @@ __all__ = [
     "darkest",
     "explain",
     "explain_subject",
-    "is_uniform",
     "planted_pairs_found",
     "prediction_text",
     "strongest_pairs",
@@ -42,15 +41,6 @@ UNIFORM = 0.1  # greatest difference of a uniform weight from the equal weights,
 DARK = 3.0  # multiple of the equal weights that has the darkest shade, unless a weight is larger
 
 
-def is_uniform(weights: np.ndarray, equal: float) -> bool:
-    """Whether all weights are within 10 % of the equal ones.
-
-    >>> is_uniform(np.array([0.1677, 0.1657]), 1 / 6), is_uniform(np.array([0.2, 0.13]), 1 / 6)
-    (True, False)
-    """
-    return bool(np.all(np.abs(weights - equal) <= UNIFORM * equal))
-
-
 def darkest(weights: np.ndarray, equal: float) -> float:
     """The weight of the darkest shade: three times the equal ones (at most 1), or the largest if it is above that.
 
@@ -61,11 +51,15 @@ def darkest(weights: np.ndarray, equal: float) -> float:
 
 
 def uniform_text(weights: np.ndarray, equal: float) -> str:
-    """A sentence about uniform weights.
+    """A sentence about uniform weights, all within 10 % of the equal ones; empty if they are not.
 
     >>> uniform_text(np.array([0.1677, 0.1657]), 1 / 6)
     'attention is uniform: all weights are within 10 % of the equal ones, 0.1667 (0.1657 to 0.1677)'
+    >>> uniform_text(np.array([0.2, 0.13]), 1 / 6)
+    ''
     """
+    if np.any(np.abs(weights - equal) > UNIFORM * equal):
+        return ""
     known = f"{equal:.4f} ({weights.min():.4f} to {weights.max():.4f})"
     return f"attention is uniform: all weights are within {100 * UNIFORM:.0f} % of the equal ones, {known}"
 
@@ -191,19 +185,23 @@ class Explanation:
     def __repr__(self) -> str:
         rows, subject = len(self.contributions), self.subject
         about = f"Explanation of {rows:,} row{'' if rows == 1 else 's'}: label {subject.label!r}, by {self.method}"
-        names = list(subject.fields)
         if rows == 1:
             score, prediction, base = subject.logit[0], self.prediction[0], self.base[0]
             about += f"; score {score:+.4f}, prediction {prediction:.4f}, base {base:+.4f}"
-            names = [f"{name} = {value}" for name, value in zip(names, subject.values.row(0), strict=True)]
-            sizes, shown = self.contributions[0], "+.4f"
         else:
             about += "; mean absolute contribution of each field"
-            sizes, shown = np.abs(self.contributions).sum(0) / max(rows, 1), ".4f"
-        order = sorted(range(len(sizes)), key=lambda f: -abs(sizes[f]))
-        lines = [f"  {names[f]}: {sizes[f]:{shown}}" for f in order[:SHOWN_FIELDS]]
-        more = [f"  and {len(order) - SHOWN_FIELDS} more fields"] if len(order) > SHOWN_FIELDS else []
+        sizes = self._sizes(0 if rows == 1 else None)
+        lines = [f"  {name}: {size:{'+.4f' if rows == 1 else '.4f'}}" for name, size in sizes[:SHOWN_FIELDS]]
+        more = [f"  and {len(sizes) - SHOWN_FIELDS} more fields"] if len(sizes) > SHOWN_FIELDS else []
         return "\n".join([about, *lines, *more])
+
+    def _sizes(self, row: int | None) -> list[tuple[str, float]]:
+        """The contributions of a row by `FIELD = VALUE`, or all rows' mean absolute ones by field, largest first."""
+        names, sizes = self.subject.fields, np.abs(self.contributions).sum(0) / max(len(self.contributions), 1)
+        if row is not None:
+            names = tuple(f"{f} = {value}" for f, value in zip(names, self.subject.values.row(row), strict=True))
+            sizes = self.contributions[row]
+        return [(names[f], float(sizes[f])) for f in np.argsort(-np.abs(sizes), kind="stable")]
 
     def to_pandas(self) -> Any:
         """A pandas frame with a row per row and field: row, field, value, contribution, score, prediction."""
@@ -220,22 +218,14 @@ class Explanation:
 
     def plot(self, row: int | None = None) -> Chart:
         """A chart of one row's contributions, or of all rows' mean absolute ones, the largest on top."""
-        subject, names = self.subject, list(self.subject.fields)
-        if row is None and len(self.contributions) == 1:
-            row = 0
-        if row is None:
-            sizes = np.abs(self.contributions).mean(0)
-            title = f"mean absolute contribution, {len(self.contributions):,} rows"
-        else:
-            plain, sizes = self.row(row), self.contributions[row]
-            names = [f"{name} = {value}" for name, value in zip(names, subject.values.row(row), strict=True)]
+        row = 0 if row is None and len(self.contributions) == 1 else row
+        title = f"mean absolute contribution, {len(self.contributions):,} rows"
+        if row is not None:
+            plain = self.row(row)
             title = f"contribution to the score of {plain['score']:.3g} (base {plain['base']:.3g})"
-        order = np.argsort(-np.abs(sizes), kind="stable")[:SHOWN_ROWS]
-        dots = [
-            Dot(name=names[f], value=sizes[f], low=min(0.0, sizes[f]), high=max(0.0, sizes[f]), colour=sizes[f] < 0)
-            for f in order
-        ]
-        span = wider(min(0.0, float(sizes.min())), max(0.0, float(sizes.max())))
+        sizes = self._sizes(row)
+        dots = [Dot(name=f, value=x, low=min(0.0, x), high=max(0.0, x), colour=x < 0) for f, x in sizes[:SHOWN_ROWS]]
+        span = wider(min(0.0, *(x for _, x in sizes)), max(0.0, *(x for _, x in sizes)))
         return dot_chart(dots, span, title=title, rule=0.0)
 
     def plot_attention(self, row: int | None = None) -> Chart:
@@ -260,7 +250,7 @@ class Explanation:
         else:
             equal, square = 1 / len(fields), mean.mean((0, 1))
         known = square[~np.isnan(square)]
-        title = uniform_text(known, equal) if is_uniform(known, equal) else "attention between fields"
+        title = uniform_text(known, equal) or "attention between fields"
         return heat_map(square, fields, fields, title=title, most=darkest(known, equal))
 
     def _repr_html_(self) -> str:
@@ -271,14 +261,11 @@ class Explanation:
             fields = [[f["field"], f["value"], f["contribution"]] for f in found["fields"]]
             title = f"{found['label']}: prediction {found['prediction']:.4g}, score {found['score']:.4g}"
             note = f"base {found['base']:.4g}, gap {found['gap']:.4g}; by {self.method}"
-            columns = ["field", "value", "contribution"]
-            return Table(title=title, columns=columns, rows=fields[:SHOWN_ROWS], note=note)._repr_html_()
-        sizes, means = abs(self.contributions).mean(0), self.contributions.mean(0)
-        order = sorted(range(len(sizes)), key=lambda f: -sizes[f])
-        table = [[self.subject.fields[f], float(sizes[f]), float(means[f])] for f in order[:SHOWN_ROWS]]
+            return Table(["field", "value", "contribution"], fields[:SHOWN_ROWS], title, note)._repr_html_()
+        means = dict(zip(self.subject.fields, self.contributions.mean(0).tolist(), strict=True))
+        table = [[name, size, means[name]] for name, size in self._sizes(None)[:SHOWN_ROWS]]
         title = f"{self.subject.label}: contributions of {rows:,} rows"
-        columns = ["field", "mean absolute", "mean"]
-        return Table(title=title, columns=columns, rows=table, note=f"by {self.method}")._repr_html_()
+        return Table(["field", "mean absolute", "mean"], table, title, f"by {self.method}")._repr_html_()
 
     def _matches(self, matches_LH: np.ndarray, shown: dict[str, np.ndarray], values: list[str]) -> dict[str, Any]:
         """IntTower's levels with the matched heads, and both sides' gates."""
@@ -574,13 +561,13 @@ def summary_tables(found: dict[str, Any], pairs: int) -> dict[str, Table]:
     rows = [
         [f["field"], number(f["mean_size"]), number(f["mean"], "+"), number(f["deviation"])] for f in found["fields"]
     ]
-    tables = {"fields": Table(title="Fields, by mean absolute contribution", columns=columns, rows=rows)}
+    tables = {"fields": Table(columns, rows, "Fields, by mean absolute contribution")}
     if found["pairs"]:
         parts = [name for name in found["pairs"][0] if name != "fields"]
         rows = [[" × ".join(p["fields"]), *(number(p[part]) for part in parts)] for p in found["pairs"][:pairs]]
         title = f"Pairs, by interaction strength: the first {len(rows)} of {len(found['pairs'])}"
         columns = ["pair", *(part.replace("_", " ") for part in parts)]
-        tables["pairs"] = Table(title=title, columns=columns, rows=rows)
+        tables["pairs"] = Table(columns, rows, title)
     if "levels" in found:
         heads = [f"item head {k + 1}" for k in range(len(found["levels"][0]["matched_share"]))]
         rows = [
@@ -589,7 +576,7 @@ def summary_tables(found: dict[str, Any], pairs: int) -> dict[str, Table]:
         ]
         title = "Levels: scores, and the share of user heads that match each item head best"
         columns = ["level", "mean score", "standard deviation", *heads]
-        tables["levels"] = Table(title=title, columns=columns, rows=rows)
+        tables["levels"] = Table(columns, rows, title)
         rows = [
             [gate["field"], side, number(gate["mean"]), number(gate["deviation"]), number(gate["mean_effect"], "+")]
             for side in ("user", "item")
@@ -597,7 +584,7 @@ def summary_tables(found: dict[str, Any], pairs: int) -> dict[str, Table]:
         ]
         title = "Gates: each field's weight in its tower, and its effect on the score"
         columns = ["field", "tower", "mean", "standard deviation", "mean effect"]
-        tables["gates"] = Table(title=title, columns=columns, rows=rows)
+        tables["gates"] = Table(columns, rows, title)
     return tables
 
 

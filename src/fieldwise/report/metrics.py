@@ -43,7 +43,7 @@ from fieldwise.evaluation.slices import (
     regression_slices,
 )
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
-from fieldwise.report.page import Block, Figure, Note, Section, Words, count, measured, percent
+from fieldwise.report.page import Block, Caution, Figure, Section, count, measured, percent
 from fieldwise.report.runs import Scored
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
@@ -83,8 +83,8 @@ def metrics_section(
         table.append(cells)
     notes: list[Block] = [
         Table(
-            columns=columns,
-            rows=table,
+            columns,
+            table,
             note=f"Intervals are for other rows from the same source: bootstrap, {replicates_for(rows.y):,} replicates "
             "over rows (for group AUC, over groups), and Wilson's for shares. They assume independent rows: if users "
             "have many similar rows, they are too narrow. They do not cover other seeds or splits: "
@@ -92,10 +92,10 @@ def metrics_section(
         )
     ]
     if best is not None:
-        notes.append(Note(text="Best possible: metrics of the true probabilities, which are known for this log."))
+        notes.append("Best possible: metrics of the true probabilities, which are known for this log.")
     first = ("auc", "logloss") if binary else ("rmse", "mae")
     facts = [(w, value, _ends(ends)) for w, name, value, ends in metrics if name in first]
-    return Section(title="Metrics", blocks=notes), facts
+    return Section("Metrics", notes), facts
 
 
 def _ends(ends: tuple[float, float] | None) -> str:
@@ -174,7 +174,7 @@ def learning_section(
     """Learning curves: losses and metrics of the training and validation rows by epoch."""
     if not history:
         note = "This run was stored without its evaluations during training: run it again to record them."
-        return Section(title="Training", blocks=[Note(text=note)])
+        return Section("Training", [note])
     epochs = [float(e["epoch"]) for e in history]
     blocks: list[Block] = []
     for title, (drawing, curves) in learning_curves(history, best_epoch).items():
@@ -182,8 +182,8 @@ def learning_section(
             [f"{epoch:.4g}", *("" if value is None else number(float(value)) for value in values)]
             for epoch, *values in zip(epochs, *curves.values(), strict=True)
         ]
-        table = Table(columns=["epoch", *curves], rows=rows)
-        blocks.append(Figure(title=title[0].upper() + title[1:], drawing=drawing, table=table))
+        table = Table(["epoch", *curves], rows)
+        blocks.append(Figure(title[0].upper() + title[1:], drawing, table))
     if best_epoch is not None:
         text = (
             f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best "
@@ -191,8 +191,8 @@ def learning_section(
             f"{STOPPED.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, including "
             "dropout, so it is not directly comparable with the validation loss."
         )
-        blocks.append(Note(text=text))
-    return Section(title="Training", blocks=blocks)
+        blocks.append(text)
+    return Section("Training", blocks)
 
 
 def curves_section(runs: Mapping[str, Scored]) -> Section:
@@ -217,25 +217,25 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
     def table(x: str, y: str, points: np.ndarray, columns: Sequence[np.ndarray]) -> Table:
         rows = zip(points, *columns, strict=True)
         cells = [[f"{point:.1f}", *(number(float(v)) for v in values)] for point, *values in rows]
-        return Table(columns=[x, *(runs if len(runs) > 1 else [y])], rows=cells)
+        return Table([x, *(runs if len(runs) > 1 else [y])], cells)
 
     figures = [
         Figure(
-            title="ROC curve",
-            drawing=roc_chart(roc),
-            table=table("false positive rate", "true positive rate", grid, roc_rows),
+            "ROC curve",
+            roc_chart(roc),
+            table("false positive rate", "true positive rate", grid, roc_rows),
             note="The dashed line is the curve of random scores.",
         ),
         Figure(
-            title="Precision and recall",
-            drawing=line_chart(
+            "Precision and recall",
+            line_chart(
                 pr, Axis("recall", span=(0, 1)), Axis("precision", span=(0, 1), mark=rate), title="Precision by recall"
             ),
-            table=table("recall", "precision", grid[1:], pr_rows),
+            table("recall", "precision", grid[1:], pr_rows),
             note=f"The dashed line is the positive rate, {number(rate)}: the precision of random scores.",
         ),
     ]
-    return Section(title="ROC and precision-recall", blocks=figures)
+    return Section("ROC and precision-recall", figures)
 
 
 WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
@@ -262,7 +262,7 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     )
     columns = ["calibration", "logloss", "change of logloss", "Brier", "ECE, equal count", "ECE, equal width"]
     columns = [*columns, "mean prediction", "positive rate"]
-    blocks.append(Table(columns=columns, rows=list(rows.values()), note=note))
+    blocks.append(Table(columns, list(rows.values()), note=note))
     probabilities = {name: sigmoid(z) for name, z in logits.items()}
     bins = {name: reliability(test.y, p) for name, p in probabilities.items()}
     edge = max(one.edge() for one in bins.values())
@@ -272,14 +272,12 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     line = maps.get("platt")
     if isinstance(line, Platt):
         blocks.append(
-            Note(
-                text=f"Platt scaling: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below "
-                "1 means that the model is overconfident, above 1 underconfident."
-            )
+            f"Platt scaling: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below "
+            "1 means that the model is overconfident, above 1 underconfident."
         )
     if kept is None and len(maps) > 1:
-        blocks.append(Note(text="`fieldwise calibrate BUNDLE --method platt` (or isotonic) saves one in the bundle."))
-    return Section(title="Calibration", blocks=blocks)
+        blocks.append("`fieldwise calibrate BUNDLE --method platt` (or isotonic) saves one in the bundle.")
+    return Section("Calibration", blocks)
 
 
 def _fitted(valid: Scored | None) -> tuple[dict[str, Calibration | None], list[Block]]:
@@ -290,13 +288,13 @@ def _fitted(valid: Scored | None) -> tuple[dict[str, Calibration | None], list[B
             "Calibrations need scores of validation rows that the network was not trained on. A run stored by "
             "`compare` has none, nor has a bundle of `training.refit`: train a bundle without it to see them."
         )
-        return maps, [Note(text=text)]
+        return maps, [text]
     notes: list[Block] = []
     for method in METHODS:
         try:
             maps[method] = fit_calibration(valid.y, valid.score, method)
         except DataError as e:
-            notes.append(Note(text=f"{WORDS[method]} is skipped: {e}.", warns=True))
+            notes.append(Caution(f"{WORDS[method]} is skipped: {e}."))
     return maps, notes
 
 
@@ -311,8 +309,8 @@ def _figures_of(test: Scored, logits: Mapping[str, np.ndarray], seed: int) -> di
         gain = estimate([losses[name] - losses["none"]], drawn[:, k] - drawn[:, 0])
         rows[name] = [
             WORDS[name],
-            measured(loss.value, loss.low, loss.high),
-            "" if k == 0 else measured(gain.value, gain.low, gain.high, "+"),
+            measured(loss),
+            "" if k == 0 else measured(gain, "+"),
             number(brier(test.y, p)),
             number(calibration_error(test.y, p)),
             number(calibration_error(test.y, p, binning="width")),
@@ -334,13 +332,13 @@ def reliability_figure(
 ) -> Figure:
     """A reliability diagram with its numbers; `edge` ends both axes, `word` writes a share."""
     table = Table(
-        columns=["mean prediction", "positive rate", "95 % interval", "rows"],
-        rows=[
+        ["mean prediction", "positive rate", "95 % interval", "rows"],
+        [
             [word(a), word(b), f"{word(low)} to {word(high)}", count(n)]
             for a, b, low, high, n in zip(bins.predicted, bins.observed, bins.low, bins.high, bins.rows, strict=True)
         ],
     )
-    return Figure(title=title, drawing=bins.plot(name, edge=edge, colour=colour), table=table, note=note)
+    return Figure(title, bins.plot(name, edge=edge, colour=colour), table, note=note)
 
 
 def numbers_section(test: Scored) -> Section:
@@ -349,7 +347,7 @@ def numbers_section(test: Scored) -> Section:
     found = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
     left_out = "Omitted for a regression label: ROC, precision-recall, Platt and isotonic, which are for binary labels."
     if not found:
-        return Section(title="Calibration", blocks=[Note(text=f"Too few rows for bins. {left_out}")])
+        return Section("Calibration", [f"Too few rows for bins. {left_out}"])
     x, y = ([one.metrics[name] for one in found] for name in ("mean_prediction", "mean_target"))
     line = Line(
         name="",
@@ -363,16 +361,16 @@ def numbers_section(test: Scored) -> Section:
     ends = [v for one in (*x, *y) for v in (one.low, one.high)]
     span = wider(min(ends), max(ends))
     table = Table(
-        columns=["mean prediction", "mean target", "95 % interval", "rows"],
-        rows=[
+        ["mean prediction", "mean target", "95 % interval", "rows"],
+        [
             [number(a.value), number(b.value), f"{number(b.low)} to {number(b.high)}", count(one.rows)]
             for one, a, b in zip(found, x, y, strict=True)
         ],
     )
     axes = Axis("mean prediction of a bin", span=span), Axis("mean target", span=span)
     drawing = line_chart([line], *axes, title="Mean target by mean prediction", diagonal=True)
-    figure = Figure(title="Targets by prediction", drawing=drawing, table=table, note=f"{BINS} bins of equal count.")
-    return Section(title="Calibration", blocks=[figure, Note(text=left_out)])
+    figure = Figure("Targets by prediction", drawing, table, note=f"{BINS} bins of equal count.")
+    return Section("Calibration", [figure, left_out])
 
 
 TENTHS = 10
@@ -398,19 +396,19 @@ def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Secti
     if label.task == "binary":
         metrics = binary_metrics(rows.y, rows.score, group=group)
         said = binary_words(metrics, label)
-        blocks.append(Note(text=f"Predicted is the {label.meaning}; such rows are called positive."))
+        blocks.append(f"Predicted is the {label.meaning}; such rows are called positive.")
         if metrics["normalized_entropy"] >= 1:
             text = "These probabilities are worse than always predicting the share of positives: do not use them yet."
-            blocks.append(Note(text=text, warns=True))
+            blocks.append(Caution(text))
     else:
         metrics = {"rmse": rmse(rows.y, rows.score), "mae": mae(rows.y, rows.score)}
         said = regression_words(metrics, label, spread=float(np.std(rows.y)))
     figures = {name: percent(metrics[name]) if name in SHARES else number(metrics[name]) for name in said}
-    blocks.append(Words(rows=[(f"{NAMES[name]}: {figures[name]}", words) for name, words in said.items()]))
-    blocks.append(Note(text=INTERVALS))
+    blocks.append({f"{NAMES[name]}: {figures[name]}": words for name, words in said.items()})
+    blocks.append(INTERVALS)
     if label.task == "binary":
         blocks.append(picture(rows.y, sigmoid(rows.score)))
-    return Section(title="In plain words", blocks=blocks)
+    return Section("In plain words", blocks)
 
 
 def picture(y: np.ndarray, p: np.ndarray) -> Figure:
@@ -520,13 +518,13 @@ def slices_section(names: Sequence[str], frame: pl.DataFrame, schema: Schema, ro
     if not names:
         known = ", ".join(slice_names(frame, schema))
         none = f"None requested: --slice FIELD evaluates by the values of a field, one of {known}."
-        return Section(title="Slices", blocks=[Note(text=none)])
+        return Section("Slices", [none])
     blocks: list[Block] = []
     for name in names:
         slices, note = slices_of(name, frame, schema)
         blocks.append(_table(f"By {name}", name, slices, rows, binary, note))
-    blocks.append(Note(text=_about(binary)))
-    return Section(title="Slices", blocks=blocks)
+    blocks.append(_about(binary))
+    return Section("Slices", blocks)
 
 
 def cold_section(
@@ -537,7 +535,7 @@ def cold_section(
     new: dict[str, np.ndarray] = {}
     for role, column in columns.items():
         if column is None:
-            blocks.append(Note(text=f"The schema has no column of {role}s: set {role} = COLUMN in it."))
+            blocks.append(f"The schema has no column of {role}s: set {role} = COLUMN in it.")
             continue
         seen = _seen(train, test, column)
         new[role] = seen == 0
@@ -564,7 +562,7 @@ def cold_section(
         slices = [Slice(name, np.flatnonzero(inside)) for name, inside in cases.items()]
         blocks.append(_table("New users and items together", "rows of", slices, rows, binary, ""))
     text = "New: not in the training rows; validation rows do not count, since they are not trained on."
-    return Section(title="Cold start", blocks=[*blocks, Note(text=text)])
+    return Section("Cold start", [*blocks, text])
 
 
 def _seen(train: pl.DataFrame, test: pl.DataFrame, column: str) -> np.ndarray:
@@ -595,14 +593,14 @@ def _table(title: str, what: str, slices: Sequence[Slice], rows: Scored, binary:
             if (span := spans.get(name)) is not None:
                 row.append(_drawing(one, name, span, whole.get(name)))
         cells.append(row)
-    return Table(title=title, columns=columns, rows=cells, note=note)
+    return Table(columns, cells, title=title, note=note)
 
 
 def _text(one: SliceMetrics, name: str) -> str | Markup:
     found = one.metrics.get(name)
     if found is None:
         return "too small" if one.rows else ""
-    return measured(found.value, found.low, found.high, "+" if name == "off" else "")
+    return measured(found, "+" if name == "off" else "")
 
 
 def _drawing(one: SliceMetrics, name: str, span: tuple[float, float], whole: Interval | None) -> str | Markup:
