@@ -64,11 +64,7 @@ class Line:
         calibration_error: expected calibration error; None for a regression label.
         against: for each baseline and metric, the trial's value minus the baseline's, paired by row.
         calibrated: whether its probabilities have a Platt scaling fitted on validation rows.
-        epochs: epochs of its training; for LightGBM, the number of trees.
-        seconds: duration of its training.
-        stopped: why its training ended.
-        parameters: number of learned parameters.
-        changes: settings that the search changed from the defaults.
+        epochs, seconds, stopped, parameters, changes: of the `Trial`.
     """
 
     model: str

@@ -14,7 +14,7 @@ from fieldwise.automatic.task import AutoTask
 from fieldwise.automatic.trees import MOST_BAG_VALUES, fit_trees, left_out
 from fieldwise.data.prepare.prepared import Part
 from fieldwise.errors import DataError, FieldwiseError, MissingExtraError
-from fieldwise.evaluation import logloss_from_logits, rmse
+from fieldwise.evaluation.binary import row_losses
 from fieldwise.evaluation.calibration import Calibration, fit_platt
 from fieldwise.evaluation.registry import METRICS
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
@@ -553,7 +553,9 @@ def _judged(title: str, raw: Callable[[Part], np.ndarray], task: AutoTask) -> Tr
     valid, calibration = raw(task.prepared.valid), None
     if task.schema.label.task == "binary":
         valid, calibration = calibrated(task.prepared.valid.main, valid, seed=task.settings["seed"])
-    return Trial(title=title, raw=raw, valid=valid, value=_loss(task, valid), calibration=calibration)
+    loss = float(_row_losses(task, valid).mean())
+    value = loss if task.metric == "logloss" else loss**0.5
+    return Trial(title=title, raw=raw, valid=valid, value=value, calibration=calibration)
 
 
 def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, Calibration | None]:
@@ -575,8 +577,7 @@ def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, 
         whole = fit_platt(y, z)
     except DataError:  # all scores are equal, or the slope is not positive
         return z, None
-    signs = np.where(y > 0.5, -1.0, 1.0)
-    gain = np.logaddexp(0.0, signs * z) - np.logaddexp(0.0, signs * mapped)
+    gain = row_losses(y > 0.5, z) - row_losses(y > 0.5, mapped)
     if gain.mean() <= 2 * gain.std(ddof=1) / np.sqrt(len(gain)):
         return z, None
     return mapped, whole
@@ -589,18 +590,14 @@ def _network_scores(trained: TrainingResult, part: Part) -> np.ndarray:
     return trained.recipe.schema.label.predicted(score)
 
 
-def _loss(task: AutoTask, score: np.ndarray) -> float:
+def _row_losses(task: AutoTask, score: np.ndarray) -> np.ndarray:
+    """The loss of each validation row: of its logit, or the square of a regression's error."""
     y = np.asarray(task.prepared.valid.main, dtype=np.float64)
-    return logloss_from_logits(y, score) if task.schema.label.task == "binary" else rmse(y, score)
+    return row_losses(y > 0.5, score) if task.metric == "logloss" else np.square(score - y)
 
 
 def _gains(task: AutoTask, new: Trial, old: Trial) -> bool:
     """Whether `new` is better on validation rows by more than the standard error of the paired difference."""
-    y = np.asarray(task.prepared.valid.main, dtype=np.float64)
-    if task.metric == "logloss":
-        signs = np.where(y > 0.5, -1.0, 1.0)
-        gain = np.logaddexp(0.0, signs * old.valid) - np.logaddexp(0.0, signs * new.valid)
-    else:
-        gain = np.square(old.valid - y) - np.square(new.valid - y)
+    gain = _row_losses(task, old.valid) - _row_losses(task, new.valid)
     error = float(gain.std(ddof=1)) / len(gain) ** 0.5 if len(gain) > 1 else 0.0
     return float(gain.mean()) > BETTER * error and new.value < old.value

@@ -159,27 +159,19 @@ class Explanation:
             row: number of the row.
             seed: seed for sampling background rows, if there are more than 32.
         """
-        subject = self.subject
+        subject, number = self.subject, np.array([row])
         chosen = np.sort(np.argsort(-np.abs(self.contributions[row]), kind="stable")[:PAIRED_FIELDS])
-        left, right = np.triu_indices(len(chosen), 1)
-        one_SF = np.eye(len(subject.fields), dtype=bool)[chosen]
-        taken_SF = np.concatenate([one_SF, one_SF[left] | one_SF[right]])
-        others = subject.others(DRAWS, seed)[row]
-        sets, draws = len(taken_SF), len(others)
-        found = subject.mixer.score(
-            np.full(sets * draws, row), np.tile(others, sets), np.repeat(taken_SF, draws, axis=0)
-        )
-        alone, both = np.split(found.reshape(sets, draws).mean(1), [len(chosen)])
-        effect = subject.logit[row] - alone[left] - alone[right] + both
+        pairs = chosen[np.stack(np.triu_indices(len(chosen), 1), axis=1)]
+        others = subject.others(DRAWS, seed)[number]
+        effect = pair_interactions(subject.mixer, subject.logit, others, number, chosen)[0].mean(0)
         values = subject.values.row(row)
         return [
             {
-                "fields": [subject.fields[f] for f in pair],
-                "values": [values[f] for f in pair],
+                "fields": [subject.fields[f] for f in pairs[p]],
+                "values": [values[f] for f in pairs[p]],
                 "effect": float(effect[p]),
             }
             for p in np.argsort(-np.abs(effect), kind="stable")
-            for pair in [(chosen[left[p]], chosen[right[p]])]
         ]
 
     def __repr__(self) -> str:
@@ -358,11 +350,8 @@ def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Expla
 def _by_terms(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
     """Each field's first-order term and half of its pairs' [N, F], and the bias [N]."""
     added = subject.terms.added
-    contributions = added["first_order"].copy()
-    for (i, j), pair_N in zip(subject.pairs, added.get("pairs", np.zeros((0, 0))).T, strict=False):
-        contributions[:, i] += pair_N / 2
-        contributions[:, j] += pair_N / 2
-    return contributions, added["bias"]
+    pairs = subject.by_field(added["pairs"]) / 2 if "pairs" in added else 0.0
+    return added["first_order"] + pairs, added["bias"]
 
 
 MAIN = 3  # maximum number of reasons
@@ -627,16 +616,12 @@ def strongest_pairs(
     return sorted(found, key=lambda pair: -pair["strength"])
 
 
-def planted_pairs_found(pairs: Sequence[Sequence[str]], k: int | None = None) -> tuple[int, int]:
-    """The number of the simulated log's planted pairs among the first k, and the number of planted pairs.
-
-    Args:
-        pairs: two field names each, strongest first.
-        k: the number of planted pairs, if omitted.
+def planted_pairs_found(pairs: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """The number of the simulated log's planted pairs among as many first pairs of field names, and their number.
 
     >>> planted_pairs_found([("genres", "age_group"), ("user_id", "item_id")])
     (1, 5)
     """
     planted = {frozenset(columns) for columns, *_ in PLANTED.values() if len(columns) == 2}
-    first = {frozenset(pair) for pair in pairs[: len(planted) if k is None else k]}
+    first = {frozenset(pair) for pair in pairs[: len(planted)]}
     return len(planted & first), len(planted)

@@ -375,19 +375,8 @@ def numbers_section(test: Scored) -> Section:
 
 TENTHS = 10
 FEW_BINS = 4  # with fewer non-empty bins of 10 %, bins of equal count are used
-NAMES = {
-    "auc": "AUC",
-    "gauc": "group AUC",
-    "logloss": "logloss",
-    "ece": "calibration error",
-    "mean_prediction": "mean prediction",
-    "precision": "precision at .5",
-    "recall": "recall at .5",
-    "accuracy": "accuracy at .5",
-    "rmse": "RMSE",
-    "mae": "MAE",
-}
-SHARES = ("mean_prediction", "precision", "recall", "accuracy")
+AT_HALF = ("precision", "recall", "accuracy")
+NAMES = {"ece": "calibration error", "mean_prediction": "mean prediction"} | {name: f"{name} at .5" for name in AT_HALF}
 
 
 def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Section:
@@ -403,8 +392,11 @@ def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Secti
     else:
         metrics = {"rmse": rmse(rows.y, rows.score), "mae": mae(rows.y, rows.score)}
         said = regression_words(metrics, label, spread=float(np.std(rows.y)))
-    figures = {name: percent(metrics[name]) if name in SHARES else number(metrics[name]) for name in said}
-    blocks.append({f"{NAMES[name]}: {figures[name]}": words for name, words in said.items()})
+    figures = {
+        name: percent(metrics[name]) if name in ("mean_prediction", *AT_HALF) else number(metrics[name])
+        for name in said
+    }
+    blocks.append({f"{NAMES.get(name, shown_name(name))}: {figures[name]}": words for name, words in said.items()})
     blocks.append(INTERVALS)
     if label.task == "binary":
         blocks.append(picture(rows.y, sigmoid(rows.score)))

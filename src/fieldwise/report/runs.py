@@ -152,20 +152,19 @@ def data_section(run: ReportedRun) -> Section:
     """A section on split sizes, times, positive rates and fields."""
     schema, prepared = run.recipe.schema, run.prepared
     labels = schema.labels
-    columns = ["rows of", "rows"]
-    columns += [f"{'positive rate' if label.task == 'binary' else 'mean'} of {label.name}" for label in labels]
-    columns += [] if schema.grouping is None else [f"distinct {schema.grouping}"]
-    columns += [] if schema.time is None else [f"first {schema.time}", f"last {schema.time}"]
     rows = []
     for name in PARTS:
         part = getattr(prepared, name)
         y = np.asarray(part.y, dtype=np.float64)
-        cells = [WORDS[name], count(len(part.y)), *(number(float(y[:, k].mean())) for k in range(len(labels)))]
+        cells = {"rows of": WORDS[name], "rows": count(len(part.y))}
+        for label, mean in zip(labels, y.mean(0), strict=True):
+            cells[f"{'positive rate' if label.task == 'binary' else 'mean'} of {label.name}"] = number(float(mean))
         if schema.grouping is not None:
             there = schema.grouping in part.frame.columns
-            cells.append(count(part.frame.get_column(schema.grouping).n_unique()) if there else "")
+            own = count(part.frame.get_column(schema.grouping).n_unique()) if there else ""
+            cells[f"distinct {schema.grouping}"] = own
         if schema.time is not None:
-            cells += _times(part.frame, schema)
+            cells[f"first {schema.time}"], cells[f"last {schema.time}"] = _times(part.frame, schema)
         rows.append(cells)
     counts = prepared.counts
     notes = []
@@ -173,7 +172,7 @@ def data_section(run: ReportedRun) -> Section:
     notes.append(f"{count(dropped)} rows were dropped by the label's rule." if dropped else "No row was dropped.")
     if counts.get("negatives_drawn"):
         notes.append(f"{count(counts['negatives_drawn'])} negatives were sampled.")
-    blocks: list[Block] = [Table(columns, rows, note=" ".join(notes))]
+    blocks: list[Block] = [Table(list(rows[0]), [list(cells.values()) for cells in rows], note=" ".join(notes))]
     if not run.checked:
         blocks.append(
             Caution(
