@@ -262,19 +262,18 @@ class AutoResult:
         """The leaderboard as text: its headers and a row per trial; `short` shows ± half the interval's width."""
         metric = shown_name(self.metric)
         bases = [base for base in BASES if any(base in line.against for line in self.lines)]
-        names = list(self.lines[0].metrics)
-        heads = ["model", *(f"{shown_name(name)} {'±' if short else '[95 %]'}" for name in names)]
-        heads += [f"minus {_named(base)}" if short else f"{metric} minus {_named(base)}" for base in bases]
-        heads += ["ECE"] * self.binary + ["seconds"]
         rows = []
         for line in self.lines:
-            row = [f"* {line.model}" if line.chosen else line.model]
-            row += [_cell(line.metrics[name], short=short) for name in names]
-            against = [line.against.get(base) for base in bases]
-            row += ["" if found is None else _cell(found[self.metric], "+", short=short) for found in against]
-            row += [f"{line.calibration_error:.4f}"] if line.calibration_error is not None else []
-            rows.append([*row, f"{line.seconds:.1f}"])
-        return heads, rows
+            row = {"model": f"* {line.model}" if line.chosen else line.model}
+            for name, found in line.metrics.items():
+                row[f"{shown_name(name)} {'±' if short else '[95 %]'}"] = _cell(found, short=short)
+            for base in bases:
+                gain = _cell(line.against[base][self.metric], "+", short=short) if base in line.against else ""
+                row[f"minus {_named(base)}" if short else f"{metric} minus {_named(base)}"] = gain
+            if line.calibration_error is not None:
+                row["ECE"] = f"{line.calibration_error:.4f}"
+            rows.append(row | {"seconds": f"{line.seconds:.1f}"})
+        return list(rows[0]), [list(row.values()) for row in rows]
 
     def to_markdown(self) -> str:
         """The leaderboard and its conclusions as Markdown."""
@@ -445,31 +444,23 @@ def auto(
 
 def run_auto(data: Any, settings: AutoSettings, note: Callable[[str], None]) -> AutoResult:
     """The result of `auto`, with its settings as one object; `data` may also be a recipe's data settings."""
-    clock = Clock(settings.minutes * 60, began=settings.began)
-    with contextlib.ExitStack() as stack:
-        if settings.out is not None:
-            stack.enter_context(_claimed(settings.out, overwrite=settings.overwrite))
-        return _run(data, settings, clock, note)
-
-
-def _run(data: Any, settings: AutoSettings, clock: Clock, note: Callable[[str], None]) -> AutoResult:
-    frame, source = read_source(data)
-    if source.path == IN_MEMORY and settings.out is not None:
-        source = dataclasses.replace(source, path=str(settings.out.resolve() / TABLE))
-    note(f"{frame.height:,} rows, {frame.width} columns")
-    task = build_task(frame, source, settings, note)
-    prepared_in = clock.spent
-    reserve = min(RESERVE * clock.seconds, MOST_RESERVE)
-    stem = "auto" if settings.out is None else settings.out.name
-    tried = try_models(task, stem, clock, reserve=reserve, note=note)
-    result = _evaluated(task, tried, clock, settings.seed)
-    if settings.out is None:
-        return result
-    result = dataclasses.replace(result, folder=settings.out)
-    _write_folder(result, task, settings.out)
-    timely = clock.left >= prepared_in + REPORT_SECONDS
-    report = None if result.interrupted else _report(settings.out, settings.device, timely, note)
-    return dataclasses.replace(result, report=report, seconds=clock.spent)
+    clock, out = Clock(settings.minutes * 60, began=settings.began), settings.out
+    with contextlib.nullcontext() if out is None else _claimed(out, overwrite=settings.overwrite):
+        frame, source = read_source(data)
+        if source.path == IN_MEMORY and out is not None:
+            source = dataclasses.replace(source, path=str(out.resolve() / TABLE))
+        note(f"{frame.height:,} rows, {frame.width} columns")
+        task = build_task(frame, source, settings, note)
+        prepared_in, reserve = clock.spent, min(RESERVE * clock.seconds, MOST_RESERVE)
+        tried = try_models(task, "auto" if out is None else out.name, clock, reserve=reserve, note=note)
+        result = _evaluated(task, tried, clock, settings.seed)
+        if out is None:
+            return result
+        result = dataclasses.replace(result, folder=out)
+        _write_folder(result, task, out)
+        timely = clock.left >= prepared_in + REPORT_SECONDS
+        report = None if result.interrupted else _report(out, settings.device, timely, note)
+        return dataclasses.replace(result, report=report, seconds=clock.spent)
 
 
 def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoResult:
