@@ -7,8 +7,17 @@ import pytest
 from fieldwise.errors import ConfigError
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.recipe import check_space, load_recipe, recipe_names, search_space, with_values
-from fieldwise.runs.search_space import Choices, Range, default_space, parse_space
+from fieldwise.runs.recipe import (
+    Choices,
+    Range,
+    check_space,
+    default_space,
+    load_recipe,
+    parse_space,
+    recipe_names,
+    search_space,
+    with_values,
+)
 
 
 def test_paths_are_quoted_or_nested():

@@ -28,7 +28,6 @@ __all__ = [
     "heat_map",
     "interval_cell",
     "line_chart",
-    "nice_ticks",
     "share_cell",
     "stacked",
     "wider",

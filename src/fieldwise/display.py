@@ -1,7 +1,7 @@
 """Tables for notebooks, reports and terminals, and pandas frames (extra `pandas`)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ SHOWN_ROWS = 20
 LONGEST = 80  # characters of a cell
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Table:
     """A table of values or texts, for a notebook, a report or a terminal.
 
@@ -35,7 +35,6 @@ class Table:
     note: str = ""
     words: Sequence[int] = ()
     folded: bool = False
-    kind: str = field(default="table", init=False)
 
     def _repr_html_(self) -> str:
         """The table for a notebook, with numbers right-aligned.

@@ -12,12 +12,21 @@ from automatic_runs import shorten
 from sklearn.metrics import log_loss, mean_squared_error, roc_auc_score
 
 import fieldwise
-from fieldwise import Bundle, Categorical, ConfigError, DataError, Label, Numeric, Schema, load_recipe
+from fieldwise import (
+    Bundle,
+    Categorical,
+    ConfigError,
+    DataError,
+    Label,
+    MissingExtraError,
+    Numeric,
+    Schema,
+    load_recipe,
+)
 from fieldwise.automatic import trials
-from fieldwise.automatic.budget import Deadline
 from fieldwise.automatic.run import run_auto
 from fieldwise.automatic.settings import AutoSettings
-from fieldwise.automatic.trials import Trial, calibrated
+from fieldwise.automatic.trials import Deadline, Trial, calibrated
 from fieldwise.data.prepare.settings import ColumnSplit
 from fieldwise.evaluation.calibration import Platt
 from fieldwise.runs.data import prepare_recipe
@@ -79,6 +88,8 @@ def test_the_figures_are_those_of_the_bundle_on_the_latest_rows(made, log):
     assert guess.metrics["logloss"].value == pytest.approx(log_loss(y, np.full(200, rate)))
     assert not line.against, "it has learned from more rows than the baselines"
     judged = result.judged
+    assert judged.model in result.learned
+    assert not any("NOTHING WAS LEARNED" in sentence for sentence in result.sentences())
     gained = judged.against["constant"]["logloss"]
     assert gained.value == pytest.approx(judged.metrics["logloss"].value - guess.metrics["logloss"].value)
     assert gained.low < gained.value < gained.high
@@ -211,6 +222,7 @@ def test_what_does_not_fit_into_the_minutes_or_is_not_installed_is_left_out_and_
     assert result.line("FM") is None
     assert any(line.startswith("FM is left out: an epoch takes about") for line in said)
     assert any("FM was left out" in sentence for sentence in result.sentences())
+    assert result.sentences()[-1] == "CHECK FM: left out for time, give more minutes to have them too"
 
 
 @pytest.mark.usefixtures("few_models")
@@ -218,6 +230,48 @@ def test_a_training_out_of_time_ends_at_its_best(log, monkeypatch):
     monkeypatch.setattr(trials, "Deadline", lambda _: Deadline(0.0))
     result = run(log)
     assert {line.stopped for line in result.lines if line.model in ("LR", "FM")} == {"time"}
+
+
+@pytest.mark.usefixtures("few_models")
+@pytest.mark.parametrize(
+    ("hurried", "remedy"), [(True, "give more minutes"), (False, "use more rows or other columns")]
+)
+def test_a_choice_that_is_no_better_than_the_constant_is_said(log, monkeypatch, hurried, remedy):
+    fit = trials.fit_one
+
+    def untrained(title, *given):
+        """A training that ended before its first step: nearly the constant, and not to the last digit."""
+        one = fit(title, *given)
+        flat = trials.constant(given[1]).valid + 1e-9
+        value = trials.constant(given[1]).value * (1 - 1e-9)
+        return dataclasses.replace(one, valid=flat, value=value, stopped="time" if hurried else one.stopped)
+
+    monkeypatch.setattr(trials, "fit_one", untrained)
+    monkeypatch.setattr(trials, "fit_trees", lambda *_, **__: (_ for _ in ()).throw(MissingExtraError("not here")))
+    result = run(log)
+    (said,) = [sentence for sentence in result.sentences() if sentence.startswith("CHECK LR: NOTHING WAS LEARNED")]
+    assert remedy in said
+    ended = "the time for LR ended its training: more minutes may improve it"
+    assert (ended in result.sentences()) == hurried
+    assert not result.to_plain()["learned"]
+
+
+def test_a_network_that_has_learned_is_chosen_before_a_simpler_one_that_has_not():
+    y = np.tile([0.0, 1.0], 200)
+    noise = np.tile([1.0, 1.0, -1.0, -1.0], 100)  # none of the label's
+    tried = trials.Trials.__new__(trials.Trials)
+    tried.task = SimpleNamespace(metric="logloss", prepared=SimpleNamespace(valid=SimpleNamespace(main=y)))
+
+    def candidate(title, z):
+        loss = float(np.logaddexp(0, np.where(y > 0, -z, z)).mean())
+        return Trial(raw=None, title=title, valid=z, value=loss, trained=object())
+
+    constant, lr = candidate("constant", y * 0), candidate("LR", noise + 0.26 * (2 * y - 1))
+    fm = candidate("FM", 0.04 * (2 * y - 1))
+    tried.trials = [dataclasses.replace(constant, trained=None), lr, fm]
+    assert tried.learned(fm)
+    assert not tried.learned(lr)
+    assert tried.chosen.title == "FM"
 
 
 @pytest.mark.usefixtures("few_models")

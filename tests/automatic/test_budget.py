@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fieldwise.automatic import budget
-from fieldwise.automatic.budget import Clock, Deadline, Probe, PrunedTrial, TrialDeadline, admitted, allotted
+from fieldwise.automatic import trials
+from fieldwise.automatic.trials import Clock, Deadline, Probe, PrunedTrial, TrialDeadline, admitted, allotted
 from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation
 
@@ -15,7 +15,7 @@ STEP = TrainingStep(1, 1, 100, torch.tensor(0.5))
 def now(monkeypatch):
     """A clock that the test moves: `now[0]` are its seconds."""
     seconds = [100.0]
-    monkeypatch.setattr(budget.time, "perf_counter", lambda: seconds[0])
+    monkeypatch.setattr(trials.time, "perf_counter", lambda: seconds[0])
     return seconds
 
 

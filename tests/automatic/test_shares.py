@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from fieldwise.automatic import trials
-from fieldwise.automatic.budget import Clock
-from fieldwise.automatic.trials import TITLES, Trial, seconds_on_all
+from fieldwise.automatic.trials import TITLES, Clock, Trial, seconds_on_all
 
 COSTS = {"lr": 0.5, "fm": 1.0, "afm": 1.0, "finalmlp": 1.0}
 

@@ -10,7 +10,7 @@ from automatic_runs import shorten
 from cli.test_bad_input import refused
 
 from fieldwise.automatic import trials
-from fieldwise.automatic.budget import Clock
+from fieldwise.automatic.trials import Clock
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,9 @@
 """A search finds what was planted, goes on where it stopped, and never sees a test label."""
 
+import dataclasses
 import json
 import multiprocessing
+import tomllib
 from pathlib import Path
 
 import optuna
@@ -13,8 +15,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs import recipe as space_module
 from fieldwise.runs import tune as module
 from fieldwise.runs.fits import RunContext
-from fieldwise.runs.recipe import load_recipe
-from fieldwise.runs.search_space import Choices, Range
+from fieldwise.runs.recipe import Choices, Range, load_recipe
 from fieldwise.runs.tune import tune
 
 DATA = Path("none")
@@ -52,6 +53,8 @@ def test_it_finds_what_trains_and_writes_a_recipe_of_it(recipe):
     assert found.metric == "auc"
     saved = load_recipe(found.recipe_file)
     assert saved.training == found.recipe.training
+    assert tomllib.loads(found.recipe_file.read_text())["data"].keys() == {"path"}, "no settings of a simulated log"
+    assert found.caution == ""
     assert found.runs[0].about["valid"]["auc"] == pytest.approx(found.value, abs=1e-9)  # the same run once more
 
 
@@ -113,6 +116,23 @@ def test_the_evaluations_on_the_test_rows_are_counted(recipe):
     evaluations = json.loads(more.study.with_suffix(".test.json").read_text())
     assert more.values != first.values  # twelve more trials find a better rate than two did
     assert [one["after_trials"] for one in evaluations] == [2, 14]
+
+
+def test_trials_that_end_as_lr_alone_are_said(recipe, monkeypatch):
+    """Two of three have no share of the network in the mean with LR, and the best one is of them."""
+    fit, calls = module.fit_recipe, []
+
+    def mixed(*given):
+        found = fit(*given)
+        calls.append(found)
+        best = dataclasses.replace(found.history.best, metrics=found.history.best.metrics | {"auc": 1.0})
+        alone = dataclasses.replace(found.history, interactions=0.0, best=best)
+        return dataclasses.replace(found, history=found.history if len(calls) == 2 else alone)
+
+    monkeypatch.setattr(module, "fit_recipe", mixed)
+    assert search(recipe, trials=3).caution.startswith(
+        "CHECK the best settings: in 2 of 3 complete trials the best mean of the model with LR is LR alone"
+    )
 
 
 @pytest.mark.usefixtures("recipe")

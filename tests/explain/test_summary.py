@@ -88,7 +88,6 @@ def test_how_many_planted_pairs_are_found():
     planted = [("genres", "gender"), ("device", "hour"), ("length", "device"), ("age_group", "genres")]
     assert planted_pairs_found([*planted, ("city", "release_decade")]) == (5, 5)
     assert planted_pairs_found([("user_id", "item_id"), *planted, ("city", "release_decade")]) == (4, 5)
-    assert planted_pairs_found(planted, k=2) == (2, 5)
     assert planted_pairs_found([]) == (0, 5)
 
 

@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from fieldwise import Label
+from fieldwise.display import Table
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, sigmoid
 from fieldwise.evaluation.bootstrap import estimate, resampled
 from fieldwise.evaluation.calibration import Platt, calibration_error, fit_isotonic, fit_platt
@@ -20,6 +21,7 @@ from fieldwise.report.metrics import (
     picture,
     words_section,
 )
+from fieldwise.report.page import Caution, Figure
 from fieldwise.report.runs import Scored
 from fieldwise.training.history import learning_curves
 
@@ -103,9 +105,9 @@ def test_learning_curves_show_what_was_kept():
     loss, auc, text = section.blocks
     assert loss.table.rows == [["1", "", "0.6000"], ["2", "0.6000", "0.5000"], ["3", "0.6000", "0.4000"]]
     assert auc.table.rows == [["1", "0.6000"], ["2", "0.7000"], ["3", "0.8000"]]
-    assert "marks epoch 2" in text.text
-    assert "no improvement since" in text.text
-    assert "run it again" in learning_section([], None, "", "auc").blocks[0].text
+    assert "marks epoch 2" in text
+    assert "no improvement since" in text
+    assert "run it again" in learning_section([], None, "", "auc").blocks[0]
 
 
 def test_learning_curves_leave_out_what_is_never_known():
@@ -134,7 +136,7 @@ def test_calibrations_are_fitted_on_validation_rows_and_shown_on_test_rows():
         assert row[3] == f"{calibration_error(test.y, p):.4f}"
         assert row[4] == f"{calibration_error(test.y, p, binning='width'):.4f}"
     assert "15 bins of equal count" in section.blocks[0].note
-    assert [b.title for b in section.blocks if b.kind == "figure"] == [
+    assert [b.title for b in section.blocks if isinstance(b, Figure)] == [
         "Reliability, as trained",
         "Reliability, Platt",
         "Reliability, isotonic",
@@ -150,20 +152,20 @@ def test_calibrations_that_cannot_be_fitted_are_left_out_aloud():
         (Scored(valid.y, np.zeros(1500)), "scores that differ"),
     ):
         blocks = calibration_section(test, bad, None, seed=0).blocks
-        told = [b.text for b in blocks if b.kind == "note" and b.warns]
+        told = [b for b in blocks if isinstance(b, Caution)]
         assert len(told) == 2
         assert all(words in text for text in told)
-        assert [row[0] for b in blocks if b.kind == "table" for row in b.rows] == ["as trained"]
+        assert [row[0] for b in blocks if isinstance(b, Table) for row in b.rows] == ["as trained"]
     blocks = calibration_section(test, Scored(1 - valid.y, valid.score), None, seed=0).blocks
-    assert "found a slope of -" in blocks[0].text
-    assert "need scores of validation rows" in calibration_section(test, None, None, seed=0).blocks[0].text
+    assert "found a slope of -" in blocks[0]
+    assert "need scores of validation rows" in calibration_section(test, None, None, seed=0).blocks[0]
 
 
 def test_rare_positives_have_axes_that_show_them():
     rng = np.random.default_rng(0)
     z = rng.normal(-6, 0.7, 30_000)
     rows = Scored((rng.random(30_000) < sigmoid(z)).astype(float), z)
-    figure = next(b for b in calibration_section(rows, None, None, seed=0).blocks if b.kind == "figure")
+    figure = next(b for b in calibration_section(rows, None, None, seed=0).blocks if isinstance(b, Figure))
     assert ">0.02<" in str(figure.drawing)
     assert ">0.5<" not in str(figure.drawing)
 
@@ -175,14 +177,14 @@ def test_numbers_by_prediction():
     table = section.blocks[0].table
     assert len(table.rows) == 15
     assert all(abs(float(row[0]) - float(row[1])) < 0.3 for row in table.rows)
-    assert "Omitted for a regression label" in section.blocks[1].text
-    assert "Too few rows" in numbers_section(Scored(predicted[:20], predicted[:20])).blocks[0].text
+    assert "Omitted for a regression label" in section.blocks[1]
+    assert "Too few rows" in numbers_section(Scored(predicted[:20], predicted[:20])).blocks[0]
 
 
 def test_without_validation_rows_the_saved_calibration_is_shown():
     test, line = scored(), Platt(slope=0.5, intercept=0.2)
     blocks = calibration_section(test, None, line, seed=0).blocks
-    rows = [row for b in blocks if b.kind == "table" for row in b.rows]
+    rows = [row for b in blocks if isinstance(b, Table) for row in b.rows]
     assert [row[0] for row in rows] == ["as trained", "Platt (saved in this bundle)"]
     assert rows[1][1].startswith(f"{logloss_from_logits(test.y, 0.5 * test.score + 0.2):.4f}<small>")
 
@@ -197,8 +199,8 @@ def rated(n=2000, seed=0, slope=1.0, shift=0.0):
 
 
 def told_words(section):
-    (found,) = (block for block in section.blocks if block.kind == "words")
-    return {name.partition(":")[0]: text for name, text in found.rows}
+    (found,) = (block for block in section.blocks if isinstance(block, dict))
+    return {name.partition(":")[0]: text for name, text in found.items()}
 
 
 def test_each_figure_has_its_sentence():
@@ -224,10 +226,10 @@ def test_each_figure_has_its_sentence():
 def test_a_model_worse_than_none_is_told_first():
     rows = rated(slope=-1)
     section = words_section(rows, None, LIKED)
-    (told,) = (block.text for block in section.blocks if block.kind == "note" and block.warns)
+    (told,) = (block for block in section.blocks if isinstance(block, Caution))
     assert told.startswith("These probabilities are worse than")
     assert "worse than no model" in told_words(section)["logloss"]
-    assert not [b for b in words_section(rated(), None, LIKED).blocks if b.kind == "note" and b.warns]
+    assert not [b for b in words_section(rated(), None, LIKED).blocks if isinstance(b, Caution)]
 
 
 def test_no_row_taken_for_positive_is_explained():

@@ -8,17 +8,19 @@ from forked import Command
 from markupsafe import Markup
 
 from fieldwise.display import Table, number
-from fieldwise.report.page import Chapter, Code, Figure, Note, Section, measured, render
+from fieldwise.evaluation.slices import Interval
+from fieldwise.report.page import Chapter, Code, Figure, Section, measured, render
 
 BAD = "<script>alert('1')</script>"
+HALF = Interval(value=0.5, low=0.4, high=0.6)
 
 
 def page(word=BAD):
-    table = Table(columns=[word, "n"], rows=[[word, measured(0.5, 0.4, 0.6)]], title=word, note=word)
+    table = Table(columns=[word, "n"], rows=[[word, measured(HALF)]], title=word, note=word)
     folded = Table(columns=[word], rows=[[word]], title=word, folded=True)
     figure = Figure(title=word, drawing=Markup("<svg></svg>"), table=table, note=word)
-    blocks = [Note(text=f"{word} `{word}`"), table, folded, figure, figure, Code(title=word, text=word)]
-    chapter = Chapter(title=word, about=word, facts=[(word, word, word)], sections=[Section(title=word, blocks=blocks)])
+    blocks = [f"{word} `{word}`", table, folded, figure, figure, Code(word, word)]
+    chapter = Chapter(title=word, about=word, facts=[(word, word, word)], sections=[Section(word, blocks)])
     return render(word, [chapter, chapter])
 
 
@@ -59,7 +61,7 @@ def test_numbers():
         "1000000",
     ]
     assert [number(v, "+") for v in (0.5, -0.5, -0.00001)] == ["+0.5000", "-0.5000", "+0.0000"]
-    assert measured(0.5, 0.4, 0.6) == "0.5000<small>0.4000 to 0.6000</small>"
+    assert measured(HALF) == "0.5000<small>0.4000 to 0.6000</small>"
 
 
 def test_without_jinja_it_says_what_to_install():

@@ -12,9 +12,11 @@ from sklearn.metrics import roc_auc_score
 from fieldwise import AFM, Bundle, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import RandomSplit
+from fieldwise.display import Table
 from fieldwise.models.build import build_network
-from fieldwise.report import popularity
-from fieldwise.report.popularity import popularity_section
+from fieldwise.report import build as popularity
+from fieldwise.report.build import popularity_section
+from fieldwise.report.page import Caution
 from fieldwise.report.runs import Scored
 
 SCHEMA = Schema(fields=(USER, ITEM, Numeric("price", role="item"), Categorical("device")), label=Label("click"))
@@ -78,7 +80,7 @@ TIES = -np.random.default_rng([0, 2]).permutation(log()["item"].n_unique())
 
 def test_shares_are_those_counted_one_by_one(made):
     expected = counted(*made, popularity.K)
-    table = next(b for b in popularity_section(run_of(made), COLUMNS, seed=0).blocks if b.kind == "table")
+    table = next(b for b in popularity_section(run_of(made), COLUMNS, seed=0).blocks if isinstance(b, Table))
     assert [row[1:3] for row in table.rows] == [
         [f"{100 * share:.1f} %" for share in shares] for shares in (expected.mean(0), (expected > 0).mean(0))
     ]
@@ -107,14 +109,14 @@ def test_the_sentence(model, popular, words, warns):
     noise = np.random.default_rng(0).normal(0, 0.01, 200)
     noise -= noise.mean()
     note, *others = popularity._blocks(model + noise, np.full(200, popular), TASK, seed=0)
-    assert note.text.startswith(f"Compared with the popularity baseline: {words}")
-    assert note.warns == warns
+    assert note.startswith(f"Compared with the popularity baseline: {words}")
+    assert isinstance(note, Caution) == warns
     assert others[-1].note.startswith("200 users sampled of 943 with positive test rows of items that they had")
 
 
 def test_a_difference_of_chance_is_called_so():
     same = np.random.default_rng(0).random(40)
-    assert "no significant difference" in popularity._blocks(same, same[::-1], TASK, seed=0)[0].text
+    assert "no significant difference" in popularity._blocks(same, same[::-1], TASK, seed=0)[0]
 
 
 def run_of(made, **changes):
@@ -128,13 +130,13 @@ def run_of(made, **changes):
 def test_the_section_says_how_both_order_the_test_rows(made):
     run = run_of(made)
     blocks = popularity_section(run, COLUMNS, seed=0).blocks
-    assert blocks[0].text.startswith("Compared with the popularity baseline: ")
+    assert blocks[0].startswith("Compared with the popularity baseline: ")
     train, test = run.prepared.train.frame, run.prepared.test.frame
     liked = dict(train.filter(pl.col("click") == 1)["item"].value_counts().rows())
     scores = run.test["click"].score, [liked.get(item, 0) for item in test["item"]]
     areas = [roc_auc_score(test["click"], score) for score in scores]
     model, popular = (f"{100 * area:.0f} times" for area in areas)
-    assert f"positive one higher {model} of 100, and popularity {popular}." in blocks[-1].text
+    assert f"positive one higher {model} of 100, and popularity {popular}." in blocks[-1]
 
 
 def test_what_leaves_it_out_is_said(subtests, made):
@@ -153,5 +155,5 @@ def test_what_leaves_it_out_is_said(subtests, made):
     ]:
         with subtests.test(columns=columns, changes=changes, words=words):
             (note,) = popularity_section(run_of(made, **changes), COLUMNS | columns, seed=0).blocks
-            assert note.text.startswith("Omitted: ")
-            assert words in note.text
+            assert note.startswith("Omitted: ")
+            assert words in note

@@ -9,8 +9,8 @@ import pytest
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.errors import ConfigError
+from fieldwise.report.metrics import check_slices, cold_section, slice_names, slices_of, slices_section
 from fieldwise.report.runs import Scored
-from fieldwise.report.slicing import check_slices, cold_section, slice_names, slices_of, slices_section
 from fieldwise.schema.ids import id_columns
 
 SCHEMA = Schema(
@@ -109,7 +109,7 @@ def test_a_table_of_a_slice_shows_what_is_too_small():
     few = slices_section(["uid"], table[:40], SCHEMA, scored(table[:40]), True)
     assert {row[3] for row in few.blocks[0].rows} == {"too small"}
     none = slices_section([], table, SCHEMA, scored(table), True)
-    assert "--slice FIELD" in none.blocks[0].text
+    assert "--slice FIELD" in none.blocks[0]
 
 
 def test_who_is_new_is_counted_by_training_rows():
@@ -135,6 +135,6 @@ def test_columns_of_users_and_items():
     bare = Schema(fields=(Numeric("price"),), label=Label("click"))
     assert id_columns(frame().columns, bare) == {"user": None, "item": None}
     blocks = cold_section(frame(), frame(), {"user": None, "item": None}, scored(frame()), True).blocks
-    assert "set user = COLUMN" in blocks[0].text
+    assert "set user = COLUMN" in blocks[0]
     with pytest.raises(ConfigError, match="must be single values"):
         cold_section(frame(), frame(), {"user": "history", "item": None}, scored(frame()), True)

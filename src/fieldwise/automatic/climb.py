@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from fieldwise.config import to_plain
-from fieldwise.runs.recipe import Recipe, search_space, value_at, with_values
-from fieldwise.runs.search_space import Choices, Range
+from fieldwise.runs.recipe import Choices, Range, Recipe, search_space, value_at, with_values
 
 __all__ = ["Climb"]
 
@@ -31,7 +30,7 @@ class Climb:
     >>> from fieldwise import load_recipe
     >>> climb = Climb(load_recipe("simulated/lr"), seed=0)
     >>> path, value = next(iter(climb.propose().items()))
-    >>> path, value < climb.value(path)
+    >>> path, value < value_at(climb.best, path)
     ('training.learning_rate', True)
     """
 
@@ -81,10 +80,6 @@ class Climb:
         others = [move for move in self._moves if move not in rest and move[0] not in taken]
         self._moves = deque([*taken.items(), *rest, *others])
 
-    def value(self, path: str) -> Any:
-        """The best recipe's value at a dotted path."""
-        return value_at(self.best, path)
-
     def _fill(self) -> None:
         def rank(path: str) -> int:
             return next((k for k, word in enumerate(FIRST) if word in path), len(FIRST))
@@ -95,7 +90,7 @@ class Climb:
 
     def _step(self, path: str, direction: int) -> Any:
         """The next value in a direction; None at the end of the range."""
-        bounds, old = self.space[path], self.value(path)
+        bounds, old = self.space[path], value_at(self.best, path)
         new = _next_choice(bounds, old, direction) if isinstance(bounds, Choices) else _next(bounds, old, direction)
         return None if new is None or to_plain(new) == old else new
 

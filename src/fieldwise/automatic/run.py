@@ -15,31 +15,371 @@ import contextlib
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tomli_w
+import numpy as np
+import polars as pl
 
-from fieldwise.automatic.budget import Clock
-from fieldwise.automatic.result import AutoResult, build_leaderboard
 from fieldwise.automatic.settings import AutoSettings
-from fieldwise.automatic.task import AutoTask, build_task, read_source
-from fieldwise.automatic.trials import Trial, Trials, try_models
+from fieldwise.automatic.task import AutoTask, Finding, build_task, read_source
+from fieldwise.automatic.trials import ALL_ROWS, CONSTANT, TITLES, TREES, Clock, Trial, Trials, try_models
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
+from fieldwise.data.prepare.prepared import Part
 from fieldwise.data.read.tables import write_table
-from fieldwise.errors import ConfigError, DataError, FieldwiseError, MissingExtraError
-from fieldwise.evaluation.calibration import before_and_after
-from fieldwise.runs.data_settings import DataSettings
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.evaluation import logloss_from_logits, rmse, sigmoid
+from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
+from fieldwise.evaluation.calibration import before_and_after, calibration_error
+from fieldwise.evaluation.delong import delong
+from fieldwise.evaluation.registry import shown_name
+from fieldwise.evaluation.slices import Interval
 from fieldwise.runs.pipeline import evaluate_on_test
-from fieldwise.runs.recipe import IN_MEMORY
+from fieldwise.runs.recipe import IN_MEMORY, Recipe, recipe_toml
 from fieldwise.runs.records import Store
 from fieldwise.schema import Schema
 from fieldwise.storage.files import check_folder, keep_elsewhere, write_atomically
 from fieldwise.storage.folders import whole_folder
 
-__all__ = ["auto", "run_auto"]
+__all__ = ["AutoResult", "Line", "auto", "run_auto"]
+
+BASES = (CONSTANT, TITLES["lr"], TREES)
+MOST_REPLICATES, LEAST_REPLICATES, DRAWS = 1000, 200, 5e7
+Z = 1.959963984540054
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One trial on the test rows.
+
+    Args:
+        model: title of the trial.
+        chosen: whether this trial is the bundle.
+        all_rows: whether it was trained on training and validation rows, unlike the others.
+        valid: logloss or RMSE on the validation rows, by which the choice was made.
+        metrics: test metrics by name: `auc` and `logloss`, or `rmse`.
+        calibration_error: expected calibration error; None for a regression label.
+        against: for each baseline and metric, the trial's value minus the baseline's, paired by row.
+        calibrated: whether its probabilities have a Platt scaling fitted on validation rows.
+        epochs, seconds, stopped, parameters, changes: of the `Trial`.
+    """
+
+    model: str
+    chosen: bool
+    all_rows: bool
+    valid: float
+    metrics: Mapping[str, Interval]
+    calibration_error: float | None
+    against: Mapping[str, Mapping[str, Interval]]
+    calibrated: bool
+    epochs: int
+    seconds: float
+    stopped: str
+    parameters: int
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AutoResult:
+    """Result of `auto`.
+
+    Args:
+        best: bundle of the chosen model.
+        schema: schema of the columns that the models read.
+        recipe: recipe that trains the chosen model again on the same rows.
+        lines: the leaderboard on the test rows, a line per trial, best first. The choice was made on validation rows.
+        test_rows: number of test rows.
+        findings: findings of the audit of columns.
+        notes: for each column that is not a field, the reason.
+        skipped: for each model that was not trained, by its title, the reason.
+        late: titles of those of them that were left out for time.
+        learned: titles of the trials that are significantly better than the constant on validation rows.
+        trials: number of trials of the search.
+        seconds: duration of the whole run.
+        folder: folder of the result; None if nothing was written.
+        report: path of the report about the chosen model; None if there is none.
+        interrupted: whether Ctrl-C ended the run early.
+    """
+
+    best: Bundle
+    schema: Schema
+    recipe: Recipe
+    lines: tuple[Line, ...]
+    test_rows: int
+    findings: tuple[Finding, ...]
+    notes: Mapping[str, str]
+    skipped: Mapping[str, str]
+    late: tuple[str, ...]
+    learned: tuple[str, ...]
+    trials: int
+    seconds: float
+    folder: Path | None = None
+    report: Path | None = None
+    interrupted: bool = False
+
+    @property
+    def leaderboard(self) -> pl.DataFrame:
+        """One row per trial, best on test rows first: metrics, 95 % intervals, differences from the baselines.
+
+        `X_low` and `X_high` are the interval of X, `X_less_BASE` a paired difference.
+        """
+        rows = []
+        for line in self.lines:
+            row: dict[str, Any] = {"model": line.model, "chosen": line.chosen, "all_rows": line.all_rows}
+            row[f"valid_{self.metric}"] = line.valid
+            for name, found in line.metrics.items():
+                row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            for base, metrics in line.against.items():
+                for name, found in metrics.items():
+                    column = f"{name}_less_{base.lower()}"
+                    row |= {column: found.value, f"{column}_low": found.low, f"{column}_high": found.high}
+            if line.calibration_error is not None:
+                row["calibration_error"] = line.calibration_error
+            more = "calibrated", "epochs", "seconds", "stopped", "parameters"
+            rows.append(row | {name: getattr(line, name) for name in more})
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    @property
+    def binary(self) -> bool:
+        """Whether the label is binary."""
+        return self.schema.label.task == "binary"
+
+    @property
+    def metric(self) -> str:
+        """Metric of the choice and of the leaderboard's order."""
+        return "logloss" if self.binary else "rmse"
+
+    @property
+    def chosen(self) -> Line:
+        """The line of the bundle's model."""
+        return next(line for line in self.lines if line.chosen)
+
+    @property
+    def judged(self) -> Line:
+        """The line of the bundle's model trained on the training rows only, like the other trials."""
+        return self.line(self.chosen.model.removesuffix(f", {ALL_ROWS}")) or self.chosen
+
+    def line(self, model: str) -> Line | None:
+        """The line of a model by its title; None if there is none."""
+        return next((line for line in self.lines if line.model == model), None)
+
+    @property
+    def legend(self) -> str:
+        """An explanation of the leaderboard's columns, in two or three sentences."""
+        by = "AUC has DeLong intervals, logloss" if self.binary else "The intervals are"
+        lower = "Lower logloss is better, higher AUC" if self.binary else "Lower RMSE is better"
+        more = " ECE: expected calibration error." if self.binary else ""
+        return (
+            f"{lower}; a difference whose interval contains 0 is not significant. {by} bootstrap intervals over test "
+            f"rows ({_replicates(self.test_rows)} replicates), with differences paired by row.{more}"
+        )
+
+    def sentences(self) -> list[str]:
+        """The leaderboard's conclusions as sentences."""
+        line, metric = self.judged, shown_name(self.metric)
+        networks = [one for one in self.lines if one.model not in (CONSTANT, TREES) and not one.all_rows]
+        lowest = min(networks, key=lambda one: one.valid)
+        why = f"has the best {metric} of the networks on validation rows ({line.valid:.4f})"
+        if lowest is not line:
+            why = (
+                f"was chosen on validation rows ({metric} {line.valid:.4f}): {lowest.model} has {lowest.valid:.4f} "
+                "there, which is not significantly better, and is more complex"
+            )
+        after = f"the {self.test_rows:,} test rows were evaluated once, after this choice"
+        said = [f"{line.model} {why}; {after}"]
+        said += [
+            f"{line.model} against {_named(base)}: {_judged(line.against[base], self.metric)}"
+            for base in BASES
+            if base in line.against
+        ]
+        if self.chosen is not line:
+            said.append(
+                f"the bundle is {line.model} trained again on training and validation rows for as many epochs: "
+                f"{metric} {self.chosen.metrics[self.metric].value:.4f}, not "
+                f"{line.metrics[self.metric].value:.4f}. The other models have learned from the training rows alone: "
+                f"compare them with {line.model}"
+            )
+        trees, guess = self.line(TREES), self.line(CONSTANT)
+        if line.model not in self.learned and guess is not None:
+            better = trees is not None and trees.model in self.learned
+            remedy = "use more rows or other columns, or check whether the data changes over time"
+            if self.late or line.stopped == "time" or better:
+                remedy = "give more minutes"
+            said.append(
+                f"CHECK {line.model}: NOTHING WAS LEARNED, on validation rows it is not significantly better than a "
+                f"constant ({metric} {line.valid:.4f}, not {guess.valid:.4f}){f', but {TREES} is' * better}: {remedy}"
+            )
+        if trees is not None and trees.valid < line.valid:
+            said.append(
+                f"on validation rows {TREES} was better ({metric} {trees.valid:.4f}, not {line.valid:.4f}), but "
+                "a bundle can only hold a fieldwise model"
+            )
+        if line.stopped == "time":
+            said.append(f"the time for {line.model} ended its training: more minutes may improve it")
+        if line.stopped == "epochs":
+            said.append(
+                f"{line.model} ended after all its {line.epochs} epochs, and more may improve it: raise "
+                "training.epochs in the recipe"
+            )
+        if line.changes:
+            changes = ", ".join(f"{path} = {value}" for path, value in line.changes.items())
+            said.append(f"the search changed {changes}")
+        if line.calibrated:
+            said.append(f"its probabilities are calibrated by Platt scaling on validation rows{_gain(self.best)}")
+        said += [f"{title} was left out: {why}" for title, why in self.skipped.items()]
+        if self.late:
+            said.append(f"CHECK {', '.join(self.late)}: left out for time, give more minutes to have them too")
+        return said
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "chosen": self.chosen.model,
+            "folder": None if self.folder is None else str(self.folder),
+            "report": None if self.report is None else str(self.report),
+            "seconds": round(self.seconds, 1),
+            "interrupted": self.interrupted,
+            "trials": self.trials,
+            "findings": to_plain(self.findings),
+            "no_fields": dict(self.notes),
+            "skipped": dict(self.skipped),
+            "left_out_for_time": list(self.late),
+            "learned": self.judged.model in self.learned,
+            "leaderboard": {
+                "task": self.schema.label.task,
+                "metric": self.metric,
+                "rows": self.test_rows,
+                "replicates": _replicates(self.test_rows),
+                "lines": to_plain(self.lines),
+            },
+            "recipe": self.recipe.to_dict(),
+        }
+
+    def rows(self, *, short: bool = False) -> tuple[list[str], list[list[str]]]:
+        """The leaderboard as text: its headers and a row per trial; `short` shows ± half the interval's width."""
+        metric = shown_name(self.metric)
+        bases = [base for base in BASES if any(base in line.against for line in self.lines)]
+        rows = []
+        for line in self.lines:
+            row = {"model": f"* {line.model}" if line.chosen else line.model}
+            for name, found in line.metrics.items():
+                row[f"{shown_name(name)} {'±' if short else '[95 %]'}"] = _cell(found, short=short)
+            for base in bases:
+                gain = _cell(line.against[base][self.metric], "+", short=short) if base in line.against else ""
+                row[f"minus {_named(base)}" if short else f"{metric} minus {_named(base)}"] = gain
+            if line.calibration_error is not None:
+                row["ECE"] = f"{line.calibration_error:.4f}"
+            rows.append(row | {"seconds": f"{line.seconds:.1f}"})
+        return list(rows[0]), [list(row.values()) for row in rows]
+
+    def to_markdown(self) -> str:
+        """The leaderboard and its conclusions as Markdown."""
+        heads, rows = self.rows()
+        table = [heads, ["---"] * len(heads), *rows]
+        lines = ["| " + " | ".join(row) + " |" for row in table]
+        about = f"{self.test_rows:,} test rows; \\* the bundle's model. {self.legend}"
+        said = [f"- {sentence}." for sentence in self.sentences()]
+        found = [f"- {one.sentence}." for one in self.findings]
+        audited = {one.column for one in self.findings}
+        columns = [f"- not a field: {column}: {why}" for column, why in self.notes.items() if column not in audited]
+        parts = ["# Leaderboard", "\n".join(lines).replace(" *", " \\*"), about, "\n".join(said)]
+        if found or columns:
+            parts += ["## Columns", "\n".join([*found, *columns])]
+        return "\n\n".join(parts) + "\n"
+
+    def __repr__(self) -> str:
+        heads, rows = self.rows(short=True)
+        widths = [max(len(row[k]) for row in [heads, *rows]) for k in range(len(heads))]
+        table = [
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]
+        ]
+        return "\n".join([*table, *self.sentences()])
+
+
+def _replicates(rows: int) -> int:
+    """Bootstrap replicates for the intervals of logloss and RMSE; AUC has DeLong intervals."""
+    return int(min(MOST_REPLICATES, max(LEAST_REPLICATES, DRAWS / max(rows, 1))))
+
+
+def build_leaderboard(
+    trials: Sequence[Trial], chosen: Trial, test: Part, *, binary: bool, seed: int
+) -> tuple[Line, ...]:
+    """The lines of trials, including the baselines, on the test rows, best first; `chosen` is in the bundle."""
+    scores = [one.score(test) for one in trials]
+    y = np.asarray(test.main, dtype=np.float64)
+    metric: MetricName = "logloss" if binary else "rmse"
+    resamples = resampled(y, np.stack(scores), metric, replicates=_replicates(len(y)), seed=seed)
+    of_one = logloss_from_logits if binary else rmse
+    values = [of_one(y, score) for score in scores]
+    with_auc = binary and min(int(y.sum()), int((1 - y).sum())) > 1
+    bases = [k for title in BASES for k, one in enumerate(trials) if one.title == title]
+
+    def compared(k: int, base: int | None) -> dict[str, Interval]:
+        """The metrics of a trial, or its differences from a baseline."""
+        own = {} if not with_auc else {"auc": _auc(y, scores[k], None if base is None else scores[base])}
+        less, drawn = (0.0, 0.0) if base is None else (values[base], resamples[:, base])
+        found = estimate([values[k] - less], resamples[:, k] - drawn)
+        return {**own, metric: Interval(value=found.value, low=found.low, high=found.high)}
+
+    lines = [
+        Line(
+            model=one.title,
+            chosen=one is chosen,
+            all_rows=one.on_all_rows,
+            valid=one.value,
+            metrics=compared(k, None),
+            calibration_error=calibration_error(y, sigmoid(scores[k])) if binary else None,
+            # One trained on all rows is not compared with baselines, which have learned from the training rows alone.
+            against={trials[base].title: compared(k, base) for base in bases if base != k and not one.on_all_rows},
+            calibrated=one.calibration is not None,
+            epochs=one.epochs,
+            seconds=round(one.seconds, 2),
+            stopped=one.stopped,
+            parameters=one.parameters,
+            changes=dict(one.changes),
+        )
+        for k, one in enumerate(trials)
+    ]
+    return tuple(sorted(lines, key=lambda line: line.metrics[metric].value))
+
+
+def _auc(y: np.ndarray, score: np.ndarray, base: np.ndarray | None) -> Interval:
+    """AUC with its DeLong interval, clipped to 0 and 1; or its difference from a baseline's."""
+    found = delong(y, score, np.zeros(len(y)) if base is None else base)  # the AUC of equal scores is .5 for any rows
+    value, least, most = (found.first, 0.0, 1.0) if base is None else (found.difference, -np.inf, np.inf)
+    reach = Z * found.standard_error
+    return Interval(value=value, low=max(least, value - reach), high=min(most, value + reach))
+
+
+def _gain(best: Bundle) -> str:
+    """The test logloss before and after calibration as words; empty if the bundle does not keep these figures."""
+    figures = best.about.get("calibration", {}).get("figures", {}).get("test rows", {}).get(best.schema.label.name)
+    if figures is None:
+        return ""
+    before, after = (figures[when]["logloss"] for when in ("before", "after"))
+    return f": test logloss {before:.4f} without it, {after:.4f} with it, as in the leaderboard"
+
+
+def _named(base: str) -> str:
+    return f"a {CONSTANT}" if base == CONSTANT else base
+
+
+def _cell(found: Interval, sign: str = "", *, short: bool = False) -> str:
+    """A value with its interval, or with half the interval's width."""
+    half, ends = (found.high - found.low) / 2, f"[{found.low:{sign}.4f}, {found.high:{sign}.4f}]"
+    return f"{found.value:{sign}.4f} {f'±{half:.4f}' if short else ends}"
+
+
+def _judged(metrics: Mapping[str, Interval], metric: str) -> str:
+    """A difference in words, for a metric where lower is better."""
+    found = metrics[metric]
+    word = "better" if found.high < 0 else "worse" if found.low > 0 else "no significant difference"
+    more = f", AUC {_cell(metrics['auc'], '+')}" if "auc" in metrics else ""
+    return f"{word} ({shown_name(metric)} {_cell(found, '+')}{more})"
+
 
 RESERVE, MOST_RESERVE = 0.15, 45.0  # share of the time, and maximum seconds, for evaluation, writing and the report
 REPORT_ROWS = 200
@@ -104,31 +444,23 @@ def auto(
 
 def run_auto(data: Any, settings: AutoSettings, note: Callable[[str], None]) -> AutoResult:
     """The result of `auto`, with its settings as one object; `data` may also be a recipe's data settings."""
-    clock = Clock(settings.minutes * 60, began=settings.began)
-    with contextlib.ExitStack() as stack:
-        if settings.out is not None:
-            stack.enter_context(_claimed(settings.out, overwrite=settings.overwrite))
-        return _run(data, settings, clock, note)
-
-
-def _run(data: Any, settings: AutoSettings, clock: Clock, note: Callable[[str], None]) -> AutoResult:
-    frame, source = read_source(data)
-    if source.path == IN_MEMORY and settings.out is not None:
-        source = dataclasses.replace(source, path=str(settings.out.resolve() / TABLE))
-    note(f"{frame.height:,} rows, {frame.width} columns")
-    task = build_task(frame, source, settings, note)
-    prepared_in = clock.spent
-    reserve = min(RESERVE * clock.seconds, MOST_RESERVE)
-    stem = "auto" if settings.out is None else settings.out.name
-    tried = try_models(task, stem, clock, reserve=reserve, note=note)
-    result = _evaluated(task, tried, clock, settings.seed)
-    if settings.out is None:
-        return result
-    result = dataclasses.replace(result, folder=settings.out)
-    _write_folder(result, task, settings.out)
-    timely = clock.left >= prepared_in + REPORT_SECONDS
-    report = None if result.interrupted else _report(settings.out, settings.device, timely, note)
-    return dataclasses.replace(result, report=report, seconds=clock.spent)
+    clock, out = Clock(settings.minutes * 60, began=settings.began), settings.out
+    with contextlib.nullcontext() if out is None else _claimed(out, overwrite=settings.overwrite):
+        frame, source = read_source(data)
+        if source.path == IN_MEMORY and out is not None:
+            source = dataclasses.replace(source, path=str(out.resolve() / TABLE))
+        note(f"{frame.height:,} rows, {frame.width} columns")
+        task = build_task(frame, source, settings, note)
+        prepared_in, reserve = clock.spent, min(RESERVE * clock.seconds, MOST_RESERVE)
+        tried = try_models(task, "auto" if out is None else out.name, clock, reserve=reserve, note=note)
+        result = _evaluated(task, tried, clock, settings.seed)
+        if out is None:
+            return result
+        result = dataclasses.replace(result, folder=out)
+        _write_folder(result, task, out)
+        timely = clock.left >= prepared_in + REPORT_SECONDS
+        report = None if result.interrupted else _report(out, settings.device, timely, note)
+        return dataclasses.replace(result, report=report, seconds=clock.spent)
 
 
 def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoResult:
@@ -145,6 +477,8 @@ def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoRe
         findings=task.findings,
         notes=task.notes,
         skipped=tried.skipped,
+        late=tuple(tried.late),
+        learned=tuple(one.title for one in trials if tried.learned(one)),
         trials=tried.searched,
         seconds=clock.spent,
         interrupted=tried.interrupted,
@@ -176,10 +510,7 @@ def _report(out: Path, device: str, timely: bool, note: Callable[[str], None]) -
         return None
     try:
         from fieldwise.report import ReportSettings, report
-    except MissingExtraError as e:
-        note(f"there is no report: {e}")
-        return None
-    try:
+
         text = report([out / "bundle"], ReportSettings(rows=REPORT_ROWS, device=device), data_dir=Path())
         write_atomically(page, text.encode())
     except FieldwiseError as e:  # the result is already written
@@ -251,15 +582,10 @@ def _schema(result: AutoResult, task: AutoTask) -> str:
 
 def _recipe(result: AutoResult) -> str:
     line = result.chosen
-    plain = {k: v for k, v in result.recipe.to_dict().items() if v not in ("", {})}
-    plain["schema"] = "schema.toml"
+    plain = {**result.recipe.to_dict(), "schema": "schema.toml"}
     path = Path(plain["data"]["path"])
-    usual = to_plain(DataSettings(path=""))
-    plain["data"] = {k: v for k, v in plain["data"].items() if v != usual.get(k)}
     if path.name == TABLE:
         plain["data"]["path"] = TABLE
-    top = {k: v for k, v in plain.items() if not isinstance(v, dict)}
-    tables = {k: v for k, v in plain.items() if isinstance(v, dict)}
     said = [
         f"# {line.model}: the best of `fieldwise auto` on validation rows. Train it again: fieldwise train THIS_FILE"
     ]
@@ -267,7 +593,7 @@ def _recipe(result: AutoResult) -> str:
         said.append(f"# Its training ended early ({line.stopped}): training it again takes longer and may differ.")
     if str(path) == IN_MEMORY:
         said.append("# The table was given in memory: put the path of a file in its place.")
-    return "\n".join(said) + "\n\n" + tomli_w.dumps({**top, **tables})
+    return "\n".join(said) + "\n\n" + recipe_toml(plain)
 
 
 def _say(sentence: str) -> None:

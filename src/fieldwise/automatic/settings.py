@@ -14,18 +14,10 @@ __all__ = ["AutoSettings"]
 
 @dataclass(frozen=True, kw_only=True)
 class AutoSettings:
-    """Settings of `auto`.
+    """Settings of `fieldwise.auto`, which says what they are, and more that only `run_auto` has.
 
     Args:
-        label: column of the label. Default: guessed from the column names.
-        positive: the label's positive values, if they cannot be inferred from the table.
-        minutes: time budget of the whole run, including reading and writing.
-        out: folder for schema, recipe, leaderboard, bundle and report. Default: nothing is written.
-        seed: seed of the split, of weights and row order, and of the search.
-        schema: a schema to use instead of an inferred one.
         split: how the rows are split. Default: by time if the table has a time column, else at random.
-        keep: columns that remain fields even if they are constant, id-like or label-like.
-        overwrite: whether to replace an earlier result in `out`.
         device: where networks are trained and score; LightGBM and the linear models of the audit stay on the CPU.
         began: start of the time budget, by `time.perf_counter()`. Default: the time of the call.
 

@@ -2,51 +2,180 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fieldwise.automatic.budget import (
-    ENOUGH,
-    Clock,
-    Deadline,
-    Probe,
-    PrunedTrial,
-    TrialDeadline,
-    admitted,
-    allotted,
-    kept,
-)
 from fieldwise.automatic.climb import Climb
 from fieldwise.automatic.task import AutoTask
 from fieldwise.automatic.trees import MOST_BAG_VALUES, fit_trees, left_out
 from fieldwise.data.prepare.prepared import Part
 from fieldwise.errors import DataError, FieldwiseError, MissingExtraError
-from fieldwise.evaluation import logloss_from_logits, rmse
+from fieldwise.evaluation.binary import row_losses
 from fieldwise.evaluation.calibration import Calibration, fit_platt
+from fieldwise.evaluation.registry import METRICS
 from fieldwise.models.own import title_of
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
-from fieldwise.training.callbacks import Callback
-from fieldwise.training.history import STOPPED
+from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep
+from fieldwise.training.history import STOPPED, Evaluation
 
-__all__ = [
-    "ALL_ROWS",
-    "CONSTANT",
-    "TITLES",
-    "TREES",
-    "Trial",
-    "Trials",
-    "calibrated",
-    "fit_one",
-    "seconds_of",
-    "seconds_on_all",
-    "try_models",
-]
+__all__ = ["ALL_ROWS", "CONSTANT", "TITLES", "TREES", "Clock", "Trial", "Trials", "try_models"]
+
+LEAST_EPOCHS = 3.0  # a model with time for fewer epochs is not trained
+MANY_EPOCHS = 100.0  # epochs that a model may take if the other models keep time for `LEAST_EPOCHS`
+MOST_SHARE = 0.25  # maximum share of the remaining time for a model that others follow, unless its cost share is larger
+ENOUGH = 0.7  # minimum share of the estimated time for a second training, because the estimate is generous
+PROBE_STEPS = 6
+BEHIND = 0.01  # a trial is stopped when it is worse by this share of the other training's metric
+
+
+class Clock:
+    """Measures the seconds spent and left of a budget, which begins with the call or at `began` by `now`."""
+
+    def __init__(
+        self, seconds: float, now: Callable[[], float] = time.perf_counter, began: float | None = None
+    ) -> None:
+        self.seconds, self._now = seconds, now
+        self._began = now() if began is None else began
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return self._now() - self._began
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end; negative after it."""
+        return self.seconds - self.spent
+
+
+class Deadline(Callback):
+    """Ends a training after a number of seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.perf_counter() + seconds
+
+    def on_step(self, step: TrainingStep) -> None:
+        """Called after a step."""
+        if time.perf_counter() >= self._end:
+            raise OutOfTime
+
+
+class PrunedTrial(Exception):  # noqa: N818  # not an error: it ends a trial
+    """Raised to stop a trial that is too far behind."""
+
+
+class TrialDeadline(Deadline):
+    """Ends a trial after a number of seconds, or when it falls behind another training.
+
+    The comparison starts at half of the other training's best epoch. From then on, the trial is stopped if its best
+    value so far is more than 1 % worse than the other training's best value up to the same epoch.
+    """
+
+    def __init__(self, seconds: float, other: Sequence[Evaluation], metric: str) -> None:
+        super().__init__(seconds)
+        self._metric, self._sign = metric, -1.0 if METRICS[metric].higher else 1.0
+        self._other = [(one.epoch, self._sign * one.metrics[metric]) for one in other]
+        self._from = min(self._other, key=lambda pair: pair[1])[0] / 2
+        self._best = np.inf
+
+    def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
+        """Called after an evaluation on the validation rows."""
+        self._best = min(self._best, self._sign * evaluation.metrics[self._metric])
+        then = [value for epoch, value in self._other if epoch <= evaluation.epoch]
+        if then and evaluation.epoch >= self._from and self._best > min(then) + BEHIND * abs(min(then)):
+            raise PrunedTrial
+
+
+class Probe(Callback):
+    """Ends a training after a few steps, and estimates the duration of an epoch."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+        self._rows, self._of = 0, 1
+        self._ended = False
+
+    def on_start(self, start: TrainingStart) -> None:
+        """Called before the first step."""
+        self._of = start.rows
+        self._times.append(time.perf_counter())
+
+    def on_step(self, step: TrainingStep) -> None:
+        """Called after a step."""
+        self._times.append(time.perf_counter())
+        self._rows = max(self._rows, step.rows)
+        if len(self._times) > PROBE_STEPS:
+            self._ended = True
+            raise OutOfTime
+
+    def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
+        """Called after an evaluation on the validation rows."""
+        self._times.append(time.perf_counter())
+        if not self._ended:  # the first evaluation ends it too; one more follows after the end
+            self._ended = True
+            raise OutOfTime
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        """Estimated seconds of an epoch with one evaluation; the first step, which is slower, does not count."""
+        spans = np.diff(self._times)
+        steps, evaluation = spans[:-1], float(spans[-1])
+        usual = float(np.median(steps[1:] if len(steps) > 1 else steps)) if len(steps) else 0.0
+        return usual * max(1.0, self._of / max(self._rows, 1)) + evaluation
+
+
+def admitted(costs: Mapping[str, float], seconds: float) -> list[str]:
+    """Names of the models that fit into the time, the cheapest first.
+
+    The most expensive models are removed until all others have time for three epochs.
+
+    >>> admitted({"lr": 1.0, "afm": 4.0, "autoint": 30.0}, 20)
+    ['lr', 'afm']
+    """
+    names = sorted(costs, key=lambda name: costs[name])
+    while names and sum(costs[name] for name in names) * LEAST_EPOCHS > seconds:
+        names.pop()
+    return names
+
+
+def allotted(costs: Sequence[float], seconds: float) -> float:
+    """Seconds that the first of several models may take: its share by cost, or more if there is time to spare.
+
+    With time to spare it may take up to a hundred epochs, and up to a quarter of the time while other models follow.
+    Time that it does not use, because early stopping ends its training, goes to the other models.
+
+    Args:
+        costs: seconds per epoch of each model, this model's first.
+        seconds: time for all of them.
+
+    >>> allotted([1.0, 9.0], 100.0), allotted([1.0, 9.0], 50.0), allotted([5.0], 60.0)
+    (25.0, 12.5, 60.0)
+    """
+    share = seconds * costs[0] / sum(costs)
+    spare = seconds - LEAST_EPOCHS * sum(costs[1:])
+    return max(share, min(MANY_EPOCHS * costs[0], spare, MOST_SHARE * seconds))
+
+
+def kept(seconds: float, *, search: float, again: float) -> float:
+    """The seconds that stay kept, before the next model, for what follows the models.
+
+    Args:
+        seconds: kept so far.
+        search: needed for one trial of the search, and the last training after it; with less, no trial begins.
+        again: needed for the last training of the best model; with less than `ENOUGH` of it, it does not begin.
+
+    >>> kept(40.0, search=39.0, again=25.0), kept(40.0, search=41.0, again=25.0), kept(40.0, search=90.0, again=80.0)
+    (40.0, 25.0, 0.0)
+    """
+    if seconds >= search:
+        return seconds
+    return min(seconds, again) if seconds >= ENOUGH * again else 0.0
+
 
 TITLES = {name: title_of(name) for name in ("lr", "fm", "afm", "autoint+", "finalmlp", "dssm", "inttower")}
 TOWERS = ("dssm", "inttower")
@@ -59,6 +188,7 @@ FIRST_SHARE = 0.15  # maximum share of the training time for LR
 TREES_SHARE = 0.25  # maximum share of the time for models with default settings for LightGBM
 MOST_TRIALS, PATIENCE = 40, 16
 TRIAL_TIMES = 3.0  # maximum duration of a trial of the search, relative to the training to beat
+LEAST_GAIN = 1e-4  # share of the constant's loss that a model must gain to have learned something
 BETTER = 1.0  # standard errors by which a trial must improve on validation rows to count as better
 
 
@@ -116,6 +246,7 @@ class Trials:
     After `try_models`:
         trials: the constant first, then the others in the order of training.
         skipped: for each model that was not trained, by its title, the reason.
+        late: titles of those of them that were left out for time.
         searched: number of trials of the search.
         on_all: the chosen trial, trained again on training and validation rows; None if there was no time.
         interrupted: whether Ctrl-C ended the training.
@@ -125,6 +256,7 @@ class Trials:
         self.task, self.clock, self.reserve, self.note = task, clock, reserve, note
         self.trials: list[Trial] = [constant(task)]
         self.skipped: dict[str, str] = {}
+        self.late: list[str] = []
         self.searched = 0
         self.on_all: Trial | None = None
         self.interrupted = False
@@ -143,12 +275,23 @@ class Trials:
     def chosen(self) -> Trial:
         """The simplest network, in the order of `TITLES`, than which the best one is not significantly better.
 
-        The order is fixed, so that the choice does not depend on how long each training took.
+        If the best one is better than the constant, so must the simplest be. The order is fixed, so that the choice
+        does not depend on how long each training took.
         """
-        best = self.networks[0]
+        best, learned = self.networks[0], self.learned(self.networks[0])
         equals = [one for one in self.networks if one is best or not _gains(self.task, best, one)]
+        equals = [one for one in equals if not learned or self.learned(one)]
         simple = list(TITLES.values())
         return min(equals, key=lambda one: (simple.index(one.title.partition(",")[0]), one.value))
+
+    def learned(self, one: Trial) -> bool:
+        """Whether a trial is significantly better than the constant on validation rows, not by a hair.
+
+        All rows gain by a step towards their share of positives, and a network that ended before its first step by
+        rounding: a gain that does not show is none.
+        """
+        least = (1 - LEAST_GAIN) * self.trials[0].value
+        return one.value < least and _gains(self.task, one, self.trials[0])
 
     def add(self, one: Trial, allowed: float) -> None:
         """Add a trial and report its validation metric and duration, with the seconds that it was allowed."""
@@ -161,9 +304,10 @@ class Trials:
             f"({STOPPED.get(one.stopped, one.stopped)}), {one.seconds:.1f} s of at most {allowed:.1f} s"
         )
 
-    def skip(self, title: str, why: str) -> None:
-        """Report why a model is not trained."""
+    def skip(self, title: str, why: str, *, late: bool = False) -> None:
+        """Report why a model is not trained; `late`: for time."""
         self.skipped[title] = why
+        self.late += [title] * late
         self.note(f"{title} is left out: {why}")
 
 
@@ -227,7 +371,8 @@ def _defaults(tried: Trials, recipes: dict[str, Recipe]) -> None:
         end = _kept(tried, end) if costs else end
     for name, cost in costs.items():
         why = f"an epoch takes about {cost:.2g} s, too long for the {max(tried.left, 0):.0f} s that are left"
-        tried.skip(TITLES[name], "the run was interrupted before" if tried.interrupted else why)
+        why = "the run was interrupted before" if tried.interrupted else why
+        tried.skip(TITLES[name], why, late=not tried.interrupted)
 
 
 def _kept(tried: Trials, end: float) -> float:
@@ -245,7 +390,7 @@ def _costs(tried: Trials, recipes: dict[str, Recipe]) -> dict[str, float]:
     costs: dict[str, float] = {}
     for name, recipe in recipes.items():
         if tried.left <= max(costs.values(), default=0.0):
-            tried.skip(TITLES[name], f"{max(tried.left, 0):.0f} s are left, too few to try it")
+            tried.skip(TITLES[name], f"{max(tried.left, 0):.0f} s are left, too few to try it", late=True)
             continue
         try:
             costs[name] = seconds_of(recipe, tried.task)
@@ -401,7 +546,9 @@ def _judged(title: str, raw: Callable[[Part], np.ndarray], task: AutoTask) -> Tr
     valid, calibration = raw(task.prepared.valid), None
     if task.schema.label.task == "binary":
         valid, calibration = calibrated(task.prepared.valid.main, valid, seed=task.settings["seed"])
-    return Trial(title=title, raw=raw, valid=valid, value=_loss(task, valid), calibration=calibration)
+    loss = float(_row_losses(task, valid).mean())
+    value = loss if task.metric == "logloss" else loss**0.5
+    return Trial(title=title, raw=raw, valid=valid, value=value, calibration=calibration)
 
 
 def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, Calibration | None]:
@@ -423,8 +570,7 @@ def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, 
         whole = fit_platt(y, z)
     except DataError:  # all scores are equal, or the slope is not positive
         return z, None
-    signs = np.where(y > 0.5, -1.0, 1.0)
-    gain = np.logaddexp(0.0, signs * z) - np.logaddexp(0.0, signs * mapped)
+    gain = row_losses(y > 0.5, z) - row_losses(y > 0.5, mapped)
     if gain.mean() <= 2 * gain.std(ddof=1) / np.sqrt(len(gain)):
         return z, None
     return mapped, whole
@@ -437,18 +583,14 @@ def _network_scores(trained: TrainingResult, part: Part) -> np.ndarray:
     return trained.recipe.schema.label.predicted(score)
 
 
-def _loss(task: AutoTask, score: np.ndarray) -> float:
+def _row_losses(task: AutoTask, score: np.ndarray) -> np.ndarray:
+    """The loss of each validation row: of its logit, or the square of a regression's error."""
     y = np.asarray(task.prepared.valid.main, dtype=np.float64)
-    return logloss_from_logits(y, score) if task.schema.label.task == "binary" else rmse(y, score)
+    return row_losses(y > 0.5, score) if task.metric == "logloss" else np.square(score - y)
 
 
 def _gains(task: AutoTask, new: Trial, old: Trial) -> bool:
     """Whether `new` is better on validation rows by more than the standard error of the paired difference."""
-    y = np.asarray(task.prepared.valid.main, dtype=np.float64)
-    if task.metric == "logloss":
-        signs = np.where(y > 0.5, -1.0, 1.0)
-        gain = np.logaddexp(0.0, signs * old.valid) - np.logaddexp(0.0, signs * new.valid)
-    else:
-        gain = np.square(old.valid - y) - np.square(new.valid - y)
+    gain = _row_losses(task, old.valid) - _row_losses(task, new.valid)
     error = float(gain.std(ddof=1)) / len(gain) ** 0.5 if len(gain) > 1 else 0.0
     return float(gain.mean()) > BETTER * error and new.value < old.value

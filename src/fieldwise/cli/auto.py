@@ -12,7 +12,7 @@ from fieldwise.cli.show import console, print_json, print_table, say, suggest
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fieldwise.automatic.result import AutoResult
+    from fieldwise.automatic.run import AutoResult
 
 __all__ = ["AutoOptions", "run"]
 

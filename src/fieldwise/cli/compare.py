@@ -219,6 +219,8 @@ def _show_tuned(found: "Tuned", recipe: "Recipe") -> None:
             screen.print(f"test {metric} {np.mean(values):.4f}{spread}")
     for sentence in remarks_on_means(tests, "test rows"):
         screen.print(sentence)
+    if found.caution:
+        screen.print(found.caution)
     after, times = found.test_evaluations[0]["after_trials"], len(found.test_evaluations)
     now = sum(found.trials.values())
     if times == 1:

@@ -76,9 +76,8 @@ def run(options: ExplainOptions) -> None:
     if options.faithfulness and options.row is not None:
         raise ConfigError("--faithfulness is a mean over rows: omit --row")
     from fieldwise.explain.effects import effects
-    from fieldwise.explain.explanation import explain_subject
+    from fieldwise.explain.explanation import explain_subject, planted_pairs_found, summary
     from fieldwise.explain.faithfulness import faithfulness
-    from fieldwise.explain.summary import planted_pairs_found, summary
 
     bundle = load_bundle(options.bundle, options.device)
     usual = None if options.background is None else options.reading.table(options.background)
@@ -249,11 +248,11 @@ def _print_attention(weights: object, fields: "Sequence[str]", top: int) -> None
     """Print the strongest weights [L, H, F, F] between two fields."""
     import numpy as np
 
-    from fieldwise.explain.explanation import is_uniform, uniform_text
+    from fieldwise.explain.explanation import uniform_text
 
     weights_LHFF = np.asarray(weights)
-    if is_uniform(weights_LHFF, 1 / len(fields)):
-        console().print(f"\n{uniform_text(weights_LHFF, 1 / len(fields))}")
+    if uniform := uniform_text(weights_LHFF, 1 / len(fields)):
+        console().print(f"\n{uniform}")
         return
     between, rows = np.where(np.eye(len(fields), dtype=bool), -1.0, weights_LHFF), []
     for place in np.argsort(-between, axis=None)[: min(top, int((between >= 0).sum()))]:
@@ -265,7 +264,7 @@ def _print_attention(weights: object, fields: "Sequence[str]", top: int) -> None
 
 def _print_set(plain: dict[str, Any], curves: "Sequence[Curves]", top: int, task: "Task") -> None:
     """Print the mean explanation of a set of rows, and its faithfulness curves if there are any."""
-    from fieldwise.explain.summary import summary_tables
+    from fieldwise.explain.explanation import summary_tables
 
     console().print(
         f"{plain['label']}: {plain['rows']:,} rows, mean score {plain['mean_score']:+.4f}, contributions by "

@@ -8,10 +8,9 @@ faithfulness  deletion and insertion curves compared with random orders
 """
 
 from fieldwise.explain.effects import effects
-from fieldwise.explain.explanation import Explanation, explain
+from fieldwise.explain.explanation import Explanation, explain, planted_pairs_found, strongest_pairs, summary
 from fieldwise.explain.faithfulness import Curves, faithfulness
 from fieldwise.explain.subject import Subject, Terms, terms_of
-from fieldwise.explain.summary import planted_pairs_found, strongest_pairs, summary
 
 __all__ = [
     "Curves",

@@ -133,6 +133,7 @@ def _vectors(network: nn.Module, change: Callable[[Tensor, int], Tensor]) -> Ite
 
 
 BLOCK = 16 * SCORING_BATCH  # mixed rows in memory at once
+MOST_CELLS = 2**25  # fields of mixed rows that are chosen at once
 
 
 class Mixer:
@@ -164,11 +165,13 @@ class Mixer:
         """
         return score_batches(self.network, self._batches(rows, others, taken_MF))
 
-    def without(self, rows: np.ndarray, others: np.ndarray, taken: np.ndarray) -> np.ndarray:
-        """The logits [M, K] of rows [M] with the taken fields [F] from their background rows [M, K]."""
-        number = np.repeat(rows, others.shape[1])
-        found = self.score(number, others.ravel(), np.broadcast_to(taken, (others.size, len(taken))))
-        return found.reshape(others.shape)
+    def without(self, rows: np.ndarray, others: np.ndarray, taken_SF: np.ndarray) -> np.ndarray:
+        """The logits [S, M, K] of rows [M] with each set of fields from their background rows [M, K]."""
+        found = []
+        for sets in np.array_split(taken_SF, max(1, taken_SF.size * others.size // MOST_CELLS)):
+            number = np.tile(np.repeat(rows, others.shape[1]), len(sets))
+            found.append(self.score(number, np.tile(others.ravel(), len(sets)), np.repeat(sets, others.size, axis=0)))
+        return np.concatenate(found).reshape(len(taken_SF), *others.shape)
 
     def _batches(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> Iterator[tuple]:  # type: ignore[type-arg]
         for start in range(0, len(rows), BLOCK):
@@ -194,14 +197,15 @@ def occlusion(mixer: Mixer, logit: np.ndarray, others: np.ndarray) -> np.ndarray
         logit: logits of the rows, [N].
         others: each row's background rows, [N, K].
     """
-    rows, fields = np.arange(len(logit)), np.eye(mixer.layout.num_fields, dtype=bool)
-    without = np.stack([mixer.without(rows, others, taken).mean(1) for taken in fields], axis=1)
-    lost: np.ndarray = logit[:, None] - without
+    without = mixer.without(np.arange(len(logit)), others, np.eye(mixer.layout.num_fields, dtype=bool))
+    lost: np.ndarray = logit[:, None] - without.mean(2).T
     return lost
 
 
-def pair_interactions(mixer: Mixer, logit: np.ndarray, others: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Interaction effects of all pairs of fields [M, K, P], in the order of `pair_indices`.
+def pair_interactions(
+    mixer: Mixer, logit: np.ndarray, others: np.ndarray, rows: np.ndarray, fields: np.ndarray | None = None
+) -> np.ndarray:
+    """Interaction effects of all pairs of fields, or of chosen ones, [M, K, P], in the order of `pair_indices`.
 
     `f(x) - f(x without i) - f(x without j) + f(x without both)` for every background row: effects of single fields,
     such as first-order terms, cancel.
@@ -211,12 +215,11 @@ def pair_interactions(mixer: Mixer, logit: np.ndarray, others: np.ndarray, rows:
         logit: logits of the rows, [N].
         others: background rows of the chosen rows, [M, K].
         rows: numbers of the chosen rows, [M].
+        fields: numbers of the fields whose pairs are measured; all if omitted.
     """
-    fields = np.eye(mixer.layout.num_fields, dtype=bool)
-    alone = [mixer.without(rows, others, taken) for taken in fields]
-    left, right = np.triu_indices(mixer.layout.num_fields, 1)
-    pairs = [
-        logit[rows, None] - alone[i] - alone[j] + mixer.without(rows, others, fields[i] | fields[j])
-        for i, j in zip(left, right, strict=True)
-    ]
-    return np.stack(pairs, axis=2) if pairs else np.zeros((*others.shape, 0))
+    one_SF = np.eye(mixer.layout.num_fields, dtype=bool)
+    one_SF = one_SF if fields is None else one_SF[fields]
+    left, right = np.triu_indices(len(one_SF), 1)
+    without = mixer.without(rows, others, np.concatenate([one_SF, one_SF[left] | one_SF[right]]))
+    alone, both = without[: len(one_SF)], without[len(one_SF) :]
+    return np.moveaxis(logit[rows, None] - alone[left] - alone[right] + both, 0, 2)

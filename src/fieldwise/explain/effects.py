@@ -3,7 +3,6 @@
 Letters: K sample rows, V values.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from fieldwise.errors import DataError
 from fieldwise.schema import Field, Schema
 from fieldwise.schema.ids import named_id
 
-__all__ = ["effect", "effects", "shown_fields", "span", "widest_first"]
+__all__ = ["effect", "effects", "shown_fields", "widest_first"]
 
 NUMBERS = 8  # maximum number of quantiles of a numeric field
 VALUES = 10  # maximum number of values of another field
@@ -86,16 +85,6 @@ def effect(bundle: Bundle, field: Field, rows: TableLike | None = None, *, label
     mean = prediction.reshape(len(texts), rows.height).mean(1)
     more = {} if numbers is None else {"numbers": numbers}
     return {"field": field.name, "values": texts, **more, "predictions": mean.tolist()}
-
-
-def span(found: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """The lowest and highest prediction of all fields: one scale for all of them.
-
-    >>> span([{"predictions": [0.2, 0.4]}, {"predictions": [0.1]}, {"predictions": []}])
-    (0.1, 0.4)
-    """
-    every = [value for one in found for value in one["predictions"]]
-    return (min(every), max(every)) if every else (0.0, 1.0)
 
 
 def _values(bundle: Bundle, field: Field, rows: pl.DataFrame) -> tuple[list[str], pl.Series, list[float] | None]:

@@ -3,6 +3,7 @@
 Letters: N rows, F fields.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,30 +12,33 @@ import numpy as np
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.charts import Chart, Dot, dot_chart, heat_map, wider
 from fieldwise.config import nearest
+from fieldwise.data.read.simulation import PLANTED
 from fieldwise.data.read.tables import TableLike
-from fieldwise.display import SHOWN_ROWS, Table, pandas_frame
+from fieldwise.display import SHOWN_ROWS, Table, number, pandas_frame
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
-from fieldwise.explain.attribution import has_gradients, integrated_gradients, occlusion
+from fieldwise.explain.attribution import has_gradients, integrated_gradients, occlusion, pair_interactions
 from fieldwise.explain.subject import ABSENT, METHODS, UNSEEN, Method, Subject
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import named_id
 from fieldwise.schema.label import Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
-__all__ = ["Explanation", "darkest", "explain", "explain_subject", "is_uniform", "prediction_text", "uniform_text"]
+__all__ = [
+    "Explanation",
+    "darkest",
+    "explain",
+    "explain_subject",
+    "planted_pairs_found",
+    "prediction_text",
+    "strongest_pairs",
+    "summary",
+    "summary_tables",
+    "uniform_text",
+]
 
 UNIFORM = 0.1  # greatest difference of a uniform weight from the equal weights, as a share of them
 DARK = 3.0  # multiple of the equal weights that has the darkest shade, unless a weight is larger
-
-
-def is_uniform(weights: np.ndarray, equal: float) -> bool:
-    """Whether all weights are within 10 % of the equal ones.
-
-    >>> is_uniform(np.array([0.1677, 0.1657]), 1 / 6), is_uniform(np.array([0.2, 0.13]), 1 / 6)
-    (True, False)
-    """
-    return bool(np.all(np.abs(weights - equal) <= UNIFORM * equal))
 
 
 def darkest(weights: np.ndarray, equal: float) -> float:
@@ -47,11 +51,15 @@ def darkest(weights: np.ndarray, equal: float) -> float:
 
 
 def uniform_text(weights: np.ndarray, equal: float) -> str:
-    """A sentence about uniform weights.
+    """A sentence about uniform weights, all within 10 % of the equal ones; empty if they are not.
 
     >>> uniform_text(np.array([0.1677, 0.1657]), 1 / 6)
     'attention is uniform: all weights are within 10 % of the equal ones, 0.1667 (0.1657 to 0.1677)'
+    >>> uniform_text(np.array([0.2, 0.13]), 1 / 6)
+    ''
     """
+    if np.any(np.abs(weights - equal) > UNIFORM * equal):
+        return ""
     known = f"{equal:.4f} ({weights.min():.4f} to {weights.max():.4f})"
     return f"attention is uniform: all weights are within {100 * UNIFORM:.0f} % of the equal ones, {known}"
 
@@ -151,45 +159,41 @@ class Explanation:
             row: number of the row.
             seed: seed for sampling background rows, if there are more than 32.
         """
-        subject = self.subject
+        subject, number = self.subject, np.array([row])
         chosen = np.sort(np.argsort(-np.abs(self.contributions[row]), kind="stable")[:PAIRED_FIELDS])
-        left, right = np.triu_indices(len(chosen), 1)
-        one_SF = np.eye(len(subject.fields), dtype=bool)[chosen]
-        taken_SF = np.concatenate([one_SF, one_SF[left] | one_SF[right]])
-        others = subject.others(DRAWS, seed)[row]
-        sets, draws = len(taken_SF), len(others)
-        found = subject.mixer.score(
-            np.full(sets * draws, row), np.tile(others, sets), np.repeat(taken_SF, draws, axis=0)
-        )
-        alone, both = np.split(found.reshape(sets, draws).mean(1), [len(chosen)])
-        effect = subject.logit[row] - alone[left] - alone[right] + both
+        pairs = chosen[np.stack(np.triu_indices(len(chosen), 1), axis=1)]
+        others = subject.others(DRAWS, seed)[number]
+        effect = pair_interactions(subject.mixer, subject.logit, others, number, chosen)[0].mean(0)
         values = subject.values.row(row)
         return [
             {
-                "fields": [subject.fields[f] for f in pair],
-                "values": [values[f] for f in pair],
+                "fields": [subject.fields[f] for f in pairs[p]],
+                "values": [values[f] for f in pairs[p]],
                 "effect": float(effect[p]),
             }
             for p in np.argsort(-np.abs(effect), kind="stable")
-            for pair in [(chosen[left[p]], chosen[right[p]])]
         ]
 
     def __repr__(self) -> str:
         rows, subject = len(self.contributions), self.subject
         about = f"Explanation of {rows:,} row{'' if rows == 1 else 's'}: label {subject.label!r}, by {self.method}"
-        names = list(subject.fields)
         if rows == 1:
             score, prediction, base = subject.logit[0], self.prediction[0], self.base[0]
             about += f"; score {score:+.4f}, prediction {prediction:.4f}, base {base:+.4f}"
-            names = [f"{name} = {value}" for name, value in zip(names, subject.values.row(0), strict=True)]
-            sizes, shown = self.contributions[0], "+.4f"
         else:
             about += "; mean absolute contribution of each field"
-            sizes, shown = np.abs(self.contributions).sum(0) / max(rows, 1), ".4f"
-        order = sorted(range(len(sizes)), key=lambda f: -abs(sizes[f]))
-        lines = [f"  {names[f]}: {sizes[f]:{shown}}" for f in order[:SHOWN_FIELDS]]
-        more = [f"  and {len(order) - SHOWN_FIELDS} more fields"] if len(order) > SHOWN_FIELDS else []
+        sizes = self._sizes(0 if rows == 1 else None)
+        lines = [f"  {name}: {size:{'+.4f' if rows == 1 else '.4f'}}" for name, size in sizes[:SHOWN_FIELDS]]
+        more = [f"  and {len(sizes) - SHOWN_FIELDS} more fields"] if len(sizes) > SHOWN_FIELDS else []
         return "\n".join([about, *lines, *more])
+
+    def _sizes(self, row: int | None) -> list[tuple[str, float]]:
+        """The contributions of a row by `FIELD = VALUE`, or all rows' mean absolute ones by field, largest first."""
+        names, sizes = self.subject.fields, np.abs(self.contributions).sum(0) / max(len(self.contributions), 1)
+        if row is not None:
+            names = tuple(f"{f} = {value}" for f, value in zip(names, self.subject.values.row(row), strict=True))
+            sizes = self.contributions[row]
+        return [(names[f], float(sizes[f])) for f in np.argsort(-np.abs(sizes), kind="stable")]
 
     def to_pandas(self) -> Any:
         """A pandas frame with a row per row and field: row, field, value, contribution, score, prediction."""
@@ -206,22 +210,14 @@ class Explanation:
 
     def plot(self, row: int | None = None) -> Chart:
         """A chart of one row's contributions, or of all rows' mean absolute ones, the largest on top."""
-        subject, names = self.subject, list(self.subject.fields)
-        if row is None and len(self.contributions) == 1:
-            row = 0
-        if row is None:
-            sizes = np.abs(self.contributions).mean(0)
-            title = f"mean absolute contribution, {len(self.contributions):,} rows"
-        else:
-            plain, sizes = self.row(row), self.contributions[row]
-            names = [f"{name} = {value}" for name, value in zip(names, subject.values.row(row), strict=True)]
+        row = 0 if row is None and len(self.contributions) == 1 else row
+        title = f"mean absolute contribution, {len(self.contributions):,} rows"
+        if row is not None:
+            plain = self.row(row)
             title = f"contribution to the score of {plain['score']:.3g} (base {plain['base']:.3g})"
-        order = np.argsort(-np.abs(sizes), kind="stable")[:SHOWN_ROWS]
-        dots = [
-            Dot(name=names[f], value=sizes[f], low=min(0.0, sizes[f]), high=max(0.0, sizes[f]), colour=sizes[f] < 0)
-            for f in order
-        ]
-        span = wider(min(0.0, float(sizes.min())), max(0.0, float(sizes.max())))
+        sizes = self._sizes(row)
+        dots = [Dot(name=f, value=x, low=min(0.0, x), high=max(0.0, x), colour=x < 0) for f, x in sizes[:SHOWN_ROWS]]
+        span = wider(min(0.0, *(x for _, x in sizes)), max(0.0, *(x for _, x in sizes)))
         return dot_chart(dots, span, title=title, rule=0.0)
 
     def plot_attention(self, row: int | None = None) -> Chart:
@@ -246,7 +242,7 @@ class Explanation:
         else:
             equal, square = 1 / len(fields), mean.mean((0, 1))
         known = square[~np.isnan(square)]
-        title = uniform_text(known, equal) if is_uniform(known, equal) else "attention between fields"
+        title = uniform_text(known, equal) or "attention between fields"
         return heat_map(square, fields, fields, title=title, most=darkest(known, equal))
 
     def _repr_html_(self) -> str:
@@ -257,14 +253,11 @@ class Explanation:
             fields = [[f["field"], f["value"], f["contribution"]] for f in found["fields"]]
             title = f"{found['label']}: prediction {found['prediction']:.4g}, score {found['score']:.4g}"
             note = f"base {found['base']:.4g}, gap {found['gap']:.4g}; by {self.method}"
-            columns = ["field", "value", "contribution"]
-            return Table(title=title, columns=columns, rows=fields[:SHOWN_ROWS], note=note)._repr_html_()
-        sizes, means = abs(self.contributions).mean(0), self.contributions.mean(0)
-        order = sorted(range(len(sizes)), key=lambda f: -sizes[f])
-        table = [[self.subject.fields[f], float(sizes[f]), float(means[f])] for f in order[:SHOWN_ROWS]]
+            return Table(["field", "value", "contribution"], fields[:SHOWN_ROWS], title, note)._repr_html_()
+        means = dict(zip(self.subject.fields, self.contributions.mean(0).tolist(), strict=True))
+        table = [[name, size, means[name]] for name, size in self._sizes(None)[:SHOWN_ROWS]]
         title = f"{self.subject.label}: contributions of {rows:,} rows"
-        columns = ["field", "mean absolute", "mean"]
-        return Table(title=title, columns=columns, rows=table, note=f"by {self.method}")._repr_html_()
+        return Table(["field", "mean absolute", "mean"], table, title, f"by {self.method}")._repr_html_()
 
     def _matches(self, matches_LH: np.ndarray, shown: dict[str, np.ndarray], values: list[str]) -> dict[str, Any]:
         """IntTower's levels with the matched heads, and both sides' gates."""
@@ -357,11 +350,8 @@ def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Expla
 def _by_terms(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
     """Each field's first-order term and half of its pairs' [N, F], and the bias [N]."""
     added = subject.terms.added
-    contributions = added["first_order"].copy()
-    for (i, j), pair_N in zip(subject.pairs, added.get("pairs", np.zeros((0, 0))).T, strict=False):
-        contributions[:, i] += pair_N / 2
-        contributions[:, j] += pair_N / 2
-    return contributions, added["bias"]
+    pairs = subject.by_field(added["pairs"]) / 2 if "pairs" in added else 0.0
+    return added["first_order"] + pairs, added["bias"]
 
 
 MAIN = 3  # maximum number of reasons
@@ -488,3 +478,150 @@ class _Value:
             return f"the {self.name} is {self.level} ({self.value})"
         are = "are" if self.schema.fields[self.field].cell == "list" and self.name.endswith("s") else "is"
         return f"the {self.name} {are} {self.value}" + (", which is new to the model" if self.unseen else "")
+
+
+PAIR_DRAWS = 4
+PAIR_ROWS = 32, 256  # minimum and maximum number of rows for measuring pairs
+PAIR_SCORES = 200_000  # limit on scores, one per pair and row, above the minimum number of rows
+
+
+def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
+    """Means and standard deviations over the rows, as plain values.
+
+    `fields`, by mean absolute contribution; `pairs`, by strength (`strongest_pairs`); for AutoInt the mean `attention`
+    [L, H, F, F] and its standard deviation; for IntTower the means of each level's score, of the gates and of the share
+    of matches by item head.
+
+    Args:
+        explanation: explanation of at least one row.
+        seed: seed for sampling background rows for the pairs.
+    """
+    subject, contributions = explanation.subject, explanation.contributions
+    fields = [
+        {
+            "field": name,
+            "mean_size": float(np.abs(contributions[:, f]).mean()),
+            "mean": float(contributions[:, f].mean()),
+            "deviation": float(contributions[:, f].std()),
+        }
+        for f, name in enumerate(subject.fields)
+    ]
+    found: dict[str, Any] = {
+        "label": subject.label,
+        "rows": len(contributions),
+        "method": explanation.method,
+        "mean_score": float(subject.logit.mean()),
+        "largest_gap": float(np.abs(explanation.gap).max()),
+        "fields": sorted(fields, key=lambda f: -f["mean_size"]),
+        "pairs": strongest_pairs(subject, seed=seed),
+    }
+    added, shown = subject.terms.added, subject.terms.shown
+    if "attention" in shown and "pairs" not in added:
+        of = {"mean": shown["attention"].mean(0).tolist(), "deviation": shown["attention"].std(0).tolist()}
+        found["attention"] = {"fields": list(subject.fields), **of}
+    if "matches" in added:
+        heads = range(int(shown["matched_head"].max()) + 1)
+        found["levels"] = [
+            {
+                "level": level + 1,
+                "mean": float(added["matches"][:, level].sum(1).mean()),
+                "deviation": float(added["matches"][:, level].sum(1).std()),
+                "matched_share": [float((shown["matched_head"][:, level] == k).mean()) for k in heads],
+            }
+            for level in range(added["matches"].shape[1])
+        ]
+        for side in ("user", "item"):
+            gates, effects = shown[f"{side}_gates"], shown[f"{side}_gate_effects"]
+            found[f"{side}_gates"] = [
+                {
+                    "field": subject.fields[f],
+                    "mean": float(gates[:, k].mean()),
+                    "deviation": float(gates[:, k].std()),
+                    "mean_effect": float(effects[:, k].mean()),
+                }
+                for k, f in enumerate(subject.tower_fields(side))
+            ]
+    return found
+
+
+def summary_tables(found: dict[str, Any], pairs: int) -> dict[str, Table]:
+    """The parts of a `summary` as tables of texts: `fields`, `pairs` (the first ones), `levels` and `gates`."""
+    columns = ["field", "mean absolute", "mean", "standard deviation"]
+    rows = [
+        [f["field"], number(f["mean_size"]), number(f["mean"], "+"), number(f["deviation"])] for f in found["fields"]
+    ]
+    tables = {"fields": Table(columns, rows, "Fields, by mean absolute contribution")}
+    if found["pairs"]:
+        parts = [name for name in found["pairs"][0] if name != "fields"]
+        rows = [[" × ".join(p["fields"]), *(number(p[part]) for part in parts)] for p in found["pairs"][:pairs]]
+        title = f"Pairs, by interaction strength: the first {len(rows)} of {len(found['pairs'])}"
+        columns = ["pair", *(part.replace("_", " ") for part in parts)]
+        tables["pairs"] = Table(columns, rows, title)
+    if "levels" in found:
+        heads = [f"item head {k + 1}" for k in range(len(found["levels"][0]["matched_share"]))]
+        rows = [
+            [str(one["level"]), number(one["mean"], "+"), number(one["deviation"]), *map(number, one["matched_share"])]
+            for one in found["levels"]
+        ]
+        title = "Levels: scores, and the share of user heads that match each item head best"
+        columns = ["level", "mean score", "standard deviation", *heads]
+        tables["levels"] = Table(columns, rows, title)
+        rows = [
+            [gate["field"], side, number(gate["mean"]), number(gate["deviation"]), number(gate["mean_effect"], "+")]
+            for side in ("user", "item")
+            for gate in sorted(found[f"{side}_gates"], key=lambda g: -g["mean"])
+        ]
+        title = "Gates: each field's weight in its tower, and its effect on the score"
+        columns = ["field", "tower", "mean", "standard deviation", "mean effect"]
+        tables["gates"] = Table(columns, rows, title)
+    return tables
+
+
+def strongest_pairs(
+    subject: Subject, *, rows: int | None = None, draws: int = PAIR_DRAWS, seed: int = 0
+) -> list[dict[str, Any]]:
+    """All pairs of fields by the root mean square of their interaction effects, strongest first.
+
+    The mean is over rows and background rows of `pair_interactions`.
+
+    Besides the `strength`, FM and AFM have the mean and standard deviation of the pair's term over all rows, and AFM
+    those of its attention.
+
+    Args:
+        subject: N rows; strengths are measured on at most `rows` of them, evenly spaced.
+        rows: see above; 256 if omitted, fewer with many fields, but at least 32.
+        draws: background rows per row.
+        seed: seed for sampling background rows.
+    """
+    if not subject.pairs:
+        return []
+    least, most = PAIR_ROWS
+    wanted = min(most, max(least, PAIR_SCORES // (draws * len(subject.pairs)))) if rows is None else rows
+    some = np.unique(np.linspace(0, len(subject.table) - 1, min(wanted, len(subject.table))).astype(int))
+    others = subject.others(draws, seed)[some]
+    together = pair_interactions(subject.mixer, subject.logit, others, some)
+    terms = subject.terms
+    parts = {"term": terms.added["pairs"]} if "pairs" in terms.added else {}
+    if parts and "attention" in terms.shown:
+        parts["attention"] = terms.shown["attention"]
+    found = []
+    for p, (i, j) in enumerate(subject.pairs):
+        pair = {
+            "fields": [subject.fields[i], subject.fields[j]],
+            "strength": float(np.sqrt(np.square(together[:, :, p]).mean())),
+        }
+        for name, part in parts.items():
+            pair |= {f"mean_{name}": float(part[:, p].mean()), f"{name}_deviation": float(part[:, p].std())}
+        found.append(pair)
+    return sorted(found, key=lambda pair: -pair["strength"])
+
+
+def planted_pairs_found(pairs: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """The number of the simulated log's planted pairs among as many first pairs of field names, and their number.
+
+    >>> planted_pairs_found([("genres", "age_group"), ("user_id", "item_id")])
+    (1, 5)
+    """
+    planted = {frozenset(columns) for columns, *_ in PLANTED.values() if len(columns) == 2}
+    first = {frozenset(pair) for pair in pairs[: len(planted)]}
+    return len(planted & first), len(planted)

@@ -64,11 +64,7 @@ def orders_of(subject: Subject, *, seed: int = 0) -> dict[str, np.ndarray]:
     }
     shown, rows, fields = subject.terms.shown, len(subject.table), len(subject.fields)
     if "attention" in shown and "pairs" in subject.terms.added:
-        attention = np.zeros((rows, fields))
-        for (i, j), weight_N in zip(subject.pairs, shown["attention"].T, strict=True):
-            attention[:, i] += weight_N
-            attention[:, j] += weight_N
-        found["attention"] = attention
+        found["attention"] = subject.by_field(shown["attention"])
     elif "attention" in shown:
         found["attention"] = shown["attention"].mean((1, 2, 3)).astype(np.float64)
     elif "user_gates" in shown:

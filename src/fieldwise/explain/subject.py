@@ -189,18 +189,7 @@ class Subject:
     def of(
         cls, bundle: Bundle, frame: TableLike, *, background: TableLike | None = None, label: str | None = None
     ) -> "Subject":
-        """A subject from raw rows and a bundle.
-
-        Args:
-            bundle: the bundle that scores.
-            frame: N rows with the columns of the schema's fields.
-            background: raw rows to compare with; the bundle's sample rows if omitted.
-            label: the label's name; the main one if omitted.
-
-        Errors:
-            ConfigError: an unknown label.
-            DataError: a missing column, an invalid cell, no background row.
-        """
+        """A subject from raw rows and a bundle; arguments and errors are those of `fieldwise.explain.explain`."""
         rows = bundle.samples if background is None else as_table(background)
         frame = as_table(frame)
         if not rows.height:
@@ -241,6 +230,13 @@ class Subject:
         """Both fields of each pair, in the order of `fieldwise.ops.pair_indices`."""
         left, right = np.triu_indices(len(self.fields), 1)
         return tuple(zip(left.tolist(), right.tolist(), strict=True))
+
+    def by_field(self, pairs_NP: np.ndarray) -> np.ndarray:
+        """The sum over the pairs of each field [N, F]."""
+        member = np.zeros((len(self.pairs), len(self.fields)))
+        for number, pair in enumerate(self.pairs):
+            member[number, pair] = 1.0
+        return pairs_NP @ member
 
     @cached_property
     def logit(self) -> np.ndarray:

@@ -1,44 +1,335 @@
 """Building a report: open runs, evaluate them, compare them, and arrange the results in chapters."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 from markupsafe import Markup
 
-from fieldwise.charts import interval_cell, wider
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.charts import Axis, Dot, Line, dot_chart, heat_map, interval_cell, line_chart, share_cell, wider
+from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.prepared import Prepared
-from fieldwise.display import Table
-from fieldwise.errors import ConfigError
-from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
-from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.display import Table, number
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.evaluation import auc, binary_metrics, rmse
 from fieldwise.evaluation.registry import compared, shown_name
-from fieldwise.report.attention import explanation_section
+from fieldwise.evaluation.words import of_100
+from fieldwise.explain.effects import effects
+from fieldwise.explain.explanation import (
+    darkest,
+    explain_subject,
+    prediction_text,
+    summary,
+    summary_tables,
+    uniform_text,
+)
+from fieldwise.explain.subject import Subject
 from fieldwise.report.metrics import (
     calibration_section,
+    check_slices,
+    cold_section,
     curves_section,
     learning_section,
     metrics_section,
     numbers_section,
+    slices_section,
     words_section,
 )
-from fieldwise.report.page import Block, Chapter, Note, Section, count, measured, percent, render
-from fieldwise.report.popularity import popularity_section
+from fieldwise.report.page import Block, Caution, Chapter, Figure, Section, count, measured, percent, render
 from fieldwise.report.runs import ReportedRun, Scored, data_section, recipe_section
-from fieldwise.report.slicing import check_slices, cold_section, slices_section
 from fieldwise.runs.data import data_settings
 from fieldwise.runs.fits import with_words
 from fieldwise.runs.identity import scored_rows_digest
 from fieldwise.runs.leaderboard import Board, leaderboards
 from fieldwise.runs.pipeline import best_possible
+from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
 from fieldwise.runs.records import RunRecord
+from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
-from fieldwise.schema.label import Label
+from fieldwise.schema.label import Label, Task
 from fieldwise.storage.cache import Cache
 from fieldwise.training.objective import Objective, monitored
 
-__all__ = ["ReportSettings", "comparison_sections", "report"]
+__all__ = ["ReportSettings", "report"]
+
+TITLE = "Compared with the popularity baseline"
+K = 10
+ITEMS = 5000  # maximum number of items ranked for a user, besides the liked ones
+SCORED = 1_000_000  # approximate number of scored pairs of users and items
+USERS = 50, 500
+DRAWS = 1000
+
+
+def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed: int) -> Section:
+    """Items found among the first ten by the model and by popularity, or the reason why this does not apply."""
+    user, item = columns["user"], columns["item"]
+    if run.recipe.schema.label.task != "binary":
+        return _left_out("the label is a number, so no item counts as found")
+    if user is None or item is None:
+        return _left_out("the rows have no column of users, or none of items (`user` and `item` of the schema)")
+    if run.bundle is None:
+        return _left_out("a run stored by `compare` has no network: train a bundle")
+    if run.recipe.target_encoding is not None:
+        return _left_out("target encoding depends on rows, so an item has no values of its own")
+    try:
+        task = _task(run.prepared, run.recipe.schema, item, seed)
+    except DataError:
+        return _left_out("no test user has a positive row of an item that the user had not liked before")
+    except FieldwiseError as e:
+        return _left_out(str(e).removesuffix(", or omit --ranking"))  # the report has no such option
+    try:
+        ranked = rank_items(run.bundle, task)
+    except FieldwiseError as e:
+        return _left_out(str(e))
+    hits = [np.bincount(ranked.user, place <= K) for place in (ranked.place, ranked.popular)]
+    most = np.minimum(np.bincount(ranked.user), K)
+    shown = _shown(run.test[run.recipe.schema.label.name], run.prepared.test.frame.get_column(item), task)
+    return Section(TITLE, [*_blocks(hits[0] / most, hits[1] / most, task, seed), shown])
+
+
+def _task(prepared: Prepared, schema: Schema, item: str, seed: int) -> RankingTask:
+    """The ranking of `evaluate --ranking`, with fewer users and items where there are many."""
+    parts = (prepared.train, prepared.valid, prepared.test)
+    items = pl.concat([as_text(part.frame.get_column(item)) for part in parts]).n_unique()
+    users = max(USERS[0], min(USERS[1], SCORED // min(items, ITEMS)))
+    return RankingTask(prepared, schema, RankingSettings(candidates=ITEMS, users=users, seed=seed))
+
+
+def _shown(rows: Scored, items: pl.Series, task: RankingTask) -> str:
+    """How well both rank the test rows themselves."""
+    likes = dict(zip(as_text(task.items.get_column(items.name)), task.likes.tolist(), strict=True))
+    model, guess = auc(rows.y, rows.score), auc(rows.y, [likes.get(one, 0) for one in as_text(items)])
+    return (
+        "Of a positive and a negative test row sampled at random, the model scores the "
+        f"positive one higher {of_100(model)} times of 100, and popularity {of_100(guess)} times."
+    )
+
+
+def _blocks(of_model: np.ndarray, of_popular: np.ndarray, task: RankingTask, seed: int) -> list[Block]:
+    """Both, from the share of each user's positive test items (K at most) among the first K, [U]."""
+    model, popular = float(of_model.mean()), float(of_popular.mean())
+    gain = of_model - of_popular
+    drawn = np.random.default_rng(seed).choice(gain, (DRAWS, len(gain))).mean(1)
+    low, high = (float(one) for one in np.quantile(drawn, (0.025, 0.975)))
+    more = f"{of_100(abs(model - popular))} of 100 {'more' if model > popular else 'fewer'} found"
+    certain = low > 0 or high < 0
+    words = f"{TITLE}: {more if certain else f'no significant difference ({more})'}"
+    sentence = (
+        f"{words}. Of 100 items that users liked, {of_100(model)} are among the model's first {K} "
+        f"for them, and {of_100(popular)} among the {K} items with the most positive training rows."
+    )
+    blocks: list[Block] = [Caution(sentence) if certain and model < popular else sentence]
+    if model <= popular or not certain:
+        text = (
+            "A model learns from its log which of the items that were shown or used are positive. It does not learn "
+            "which items are shown or used at all, which popularity reflects: a recipe's `negatives` add rows of other "
+            "items."
+        )
+        blocks.append(text)
+    table = Table(
+        [f"among the first {K}", "model", "popularity", "difference", "95 % interval"],
+        [
+            ["found of each user's", *_compared(of_model, of_popular), f"{_points(low)} to {_points(high)}"],
+            ["users with one found", *_compared(of_model > 0, of_popular > 0), ""],
+        ],
+        note=(
+            f"{_about(task, len(gain))}. At most {K} of a user's items can be found, and at most as many count. "
+            f"Interval: bootstrap over users, {DRAWS:,} replicates."
+        ),
+    )
+    return [*blocks, table]
+
+
+def _about(task: RankingTask, users: int) -> str:
+    several = f"{count(users)} users" + (f" sampled of {count(task.all_users)}" if task.all_users > users else "")
+    items = task.items.height
+    which = f"{ITEMS:,} of {items:,} items sampled for each, with those they liked"
+    which = which if items > ITEMS else f"{items:,} items, which are all"
+    return (
+        f"{several} with positive test rows of items that they had not liked before; {which}, without those that the "
+        "user liked in training and validation rows (`fieldwise evaluate --ranking`)"
+    )
+
+
+def _compared(model: np.ndarray, popular: np.ndarray) -> list[str]:
+    """The means of both, and their difference."""
+    of_model, of_popular = float(model.mean()), float(popular.mean())
+    return [percent(of_model), percent(of_popular), _points(of_model - of_popular)]
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"
+
+
+def _left_out(why: str) -> Section:
+    return Section(TITLE, [f"Omitted: {why}."])
+
+
+PAIRS = 15
+DIRECTIONS = 12
+TABLED_FIELDS = 16  # attention tables of more fields would be too large to read
+UNDRAWN = "It is not drawn: shades would show differences that mean nothing."
+WORDS = {
+    "terms": "the model's exact terms",
+    "integrated_gradients": "integrated gradients",
+    "occlusion": "the score's drop without the field",
+}
+
+
+def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows: int, seed: int) -> Section:
+    """A section that explains a sample of test rows."""
+    drawn = frame
+    if frame.height > rows:
+        drawn = frame[np.sort(np.random.default_rng(seed).choice(frame.height, rows, replace=False))]
+    subject = Subject.of(bundle, drawn, label=label)
+    found = summary(explain_subject(subject, subject.usual_method, seed=seed), seed=seed)
+    tables = summary_tables(found, PAIRS)
+    largest = max((f["mean_size"] for f in found["fields"]), default=0.0) or 1.0
+    which = f"{count(drawn.height)} of {count(frame.height)} test rows, sampled with seed {seed}"
+    blocks: list[Block] = [
+        (
+            f"Over {which if frame.height > rows else f'all {count(frame.height)} test rows'}, compared with "
+            f"the bundle's {count(len(subject.background))} sample rows. Contributions to the score by "
+            f"{WORDS[found['method']]}. Attention shows what a layer reads, not its effect on the score: `fieldwise "
+            "explain --faithfulness` tests it."
+        ),
+        _barred(tables["fields"], [f["mean_size"] / largest for f in found["fields"]], 1, words=(2,)),
+        *_directions(effects(bundle, label=label), subject.settings.task),
+    ]
+    if found["pairs"]:
+        blocks += _pairs(found["pairs"], tables["pairs"], subject.fields)
+    if "attention" in found:
+        blocks += _attention(np.array(found["attention"]["mean"]), found["attention"]["fields"])
+    if "levels" in found:
+        blocks += _levels(found, tables)
+    return Section("Explanation", blocks)
+
+
+def _barred(table: Table, shares: Sequence[float], after: int, *, words: Sequence[int], note: str = "") -> Table:
+    """The table with bars of shares after a column."""
+    columns = [*table.columns[: after + 1], "", *table.columns[after + 1 :]]
+    rows = [
+        [*row[: after + 1], share_cell(share), *row[after + 1 :]]
+        for row, share in zip(table.rows, shares, strict=False)
+    ]
+    return dataclasses.replace(table, columns=columns, rows=rows, words=words, note=note)
+
+
+def _directions(found: Sequence[dict[str, Any]], task: Task) -> list[Block]:
+    """A chart per field of the mean prediction by value, all on one scale."""
+    if not found:
+        return []
+    ranges = [one["predictions"] for one in found]
+    factor, unit = (100.0, " %") if task == "binary" else (1.0, "")
+    scale = wider(factor * min(map(min, ranges)), factor * max(map(max, ranges)))
+    blocks: list[Block] = [
+        (
+            "Directions: the mean prediction if all of the bundle's sample rows had this value in the field and "
+            f"kept their others, for the {min(DIRECTIONS, len(found))} of {len(found)} fields with the widest ranges, "
+            "on one scale. Numbers are quantiles of these rows, other values the most frequent ones."
+        )
+    ]
+    for one in found[:DIRECTIONS]:
+        title, mean = f"Direction of {one['field']}", [factor * p for p in one["predictions"]]
+        rows = [[v, prediction_text(p, task)] for v, p in zip(one["values"], one["predictions"], strict=True)]
+        table = Table([one["field"], "mean prediction"], rows)
+        if "numbers" in one:
+            line = Line(name="", x=one["numbers"], y=mean, points=True)
+            drawing = line_chart([line], Axis(one["field"]), Axis("", span=scale, unit=unit), title=title)
+        else:
+            dots = [Dot(name=value, value=p) for value, p in zip(one["values"], mean, strict=True)]
+            drawing = dot_chart(sorted(dots, key=lambda dot: -dot.value), scale, title=title, unit=unit)
+        blocks.append(Figure(title, drawing, table))
+    return blocks
+
+
+def _pairs(pairs: Sequence[dict[str, Any]], table: Table, fields: Sequence[str]) -> list[Block]:
+    largest = pairs[0]["strength"] or 1.0
+    top = _barred(
+        table,
+        [pair["strength"] / largest for pair in pairs],
+        1,
+        words=(2,),
+        note="Strength: the root mean square of the part of the score due to both values together, beyond each alone.",
+    )
+    figures: list[Block] = [_square("Strength of pairs", pairs, "strength", fields, most=None)]
+    if "mean_attention" in pairs[0]:
+        weights, equal = np.array([p["mean_attention"] for p in pairs]), 1 / len(pairs)
+        if uniform := uniform_text(weights, equal):
+            figures.append(f"Of pairs, {uniform}, on average over these rows. {UNDRAWN}")
+        else:
+            most = darkest(weights, equal)
+            figures.append(_square("Attention of pairs, mean", pairs, "mean_attention", fields, most=most))
+    return [top, *figures]
+
+
+def _square(
+    title: str, pairs: Sequence[dict[str, Any]], part: str, fields: Sequence[str], most: float | None
+) -> Figure:
+    place = {name: k for k, name in enumerate(fields)}
+    values = np.full((len(fields), len(fields)), np.nan)
+    for pair in pairs:
+        i, j = (place[name] for name in pair["fields"])
+        values[i, j] = values[j, i] = pair[part]
+    ordered = sorted(pairs, key=lambda pair: -pair[part])
+    return Figure(
+        title,
+        heat_map(values, fields, fields, title=f"{title}: a tile for each pair of fields", most=most),
+        Table(["pair", part.replace("_", " ")], [[" × ".join(p["fields"]), number(p[part])] for p in ordered]),
+        note=f"The strongest tile: {number(float(np.nanmax(values)))}.",
+    )
+
+
+def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
+    layers, heads = mean_LHFF.shape[:2]
+    equal = 1 / len(fields)
+    if uniform := uniform_text(mean_LHFF, equal):
+        return [f"In all heads {uniform}, on average over these rows. {UNDRAWN}"]
+    most = darkest(mean_LHFF, equal)
+    found: list[Block] = [
+        (
+            "Attention, averaged over these rows: each row of a map holds one field's weights for all fields, "
+            f"which add up to 1. The largest weight of all heads is {number(float(mean_LHFF.max()))}; equal weights "
+            f"would be {number(equal)}, and the darkest shade of all maps is {number(most)}."
+        )
+    ]
+    for layer in range(layers):
+        for head in range(heads):
+            own, title = mean_LHFF[layer, head], f"Attention, layer {layer + 1}, head {head + 1}"
+            if uniform := uniform_text(own, equal):
+                found.append(f"{title}: {uniform}. {UNDRAWN}")
+                continue
+            if len(fields) <= TABLED_FIELDS:
+                rows = [[f, *(number(float(v)) for v in own[k])] for k, f in enumerate(fields)]
+                table = Table(["field", *fields], rows)
+            else:
+                best = np.argsort(-own, axis=None, kind="stable")[: 4 * PAIRS]
+                cells = [divmod(int(k), len(fields)) for k in best]
+                rows = [[fields[i], fields[j], number(float(own[i, j]))] for i, j in cells]
+                table = Table(["query field", "key field", "weight"], rows, words=(1,))
+            what = f"{title}: weights from query fields (rows) to key fields (columns)"
+            drawing = heat_map(own, fields, fields, title=what, most=most)
+            found.append(Figure(title, drawing, table))
+    return found
+
+
+def _levels(found: dict[str, Any], tables: dict[str, Table]) -> list[Block]:
+    shares = np.array([level["matched_share"] for level in found["levels"]])
+    names = [f"level {level['level']}" for level in found["levels"]]
+    title, heads = "The share of matches by level and item head", tables["levels"].columns[3:]
+    figure = Figure(
+        "Matches by item head",
+        heat_map(shares, names, heads, title=title, most=1.0),
+        tables["levels"],
+        note="The share of a user's heads that match each item head best.",
+    )
+    gates = [float(row[2]) for row in tables["gates"].rows]
+    return [figure, _barred(tables["gates"], gates, 2, words=(1, 3))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +409,7 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
     for label in run.labels:
         found, own = _label_sections(run, label, settings)
         if len(run.recipe.schema.labels) > 1:
-            found = [Section(title=f"{section.title}: {label.name}", blocks=section.blocks) for section in found]
+            found = [Section(f"{section.title}: {label.name}", section.blocks) for section in found]
             own = [(f"{words} of {label.name}", value, more) for words, value, more in own]
         sections, facts = sections + found, facts + own
     facts.append(("test rows", count(run.frame.height), ""))
@@ -146,7 +437,7 @@ def _label_sections(
     metrics, facts = metrics_section(rows, run.group, binary, best, settings.seed)
     if kept is not None:
         text = f"All metrics except those under Calibration use the {kept.kind} calibration of the bundle."
-        metrics = Section(title=metrics.title, blocks=[*metrics.blocks, Note(text=text)])
+        metrics = Section(metrics.title, [*metrics.blocks, text])
     found = [words_section(rows, run.group, label), metrics]
     if binary:
         found.append(curves_section({run.name: rows}))
@@ -160,7 +451,7 @@ def _label_sections(
     found.append(cold_section(run.prepared.train.frame, frame, columns, rows, binary))
     if run.bundle is None:
         text = "A run stored by `compare` has no network to explain: train a bundle."
-        found.append(Section(title="Explanation", blocks=[Note(text=text)]))
+        found.append(Section("Explanation", [text]))
     else:
         found.append(explanation_section(run.bundle, frame, label.name, rows=settings.rows, seed=settings.seed))
     return found, facts
@@ -173,7 +464,7 @@ def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]
     sections = []
     for board in boards:
         title = "Comparison" if len(boards) == 1 else f"Comparison: {board.title}"
-        sections.append(Section(title=title, blocks=_board(board)))
+        sections.append(Section(title, _board(board)))
         if board.task == "binary" and len(board.lines) > 1:
             names = [line.recipe for line in board.lines]
             label = by_name[names[0]].recipe.schema.label.name
@@ -182,7 +473,7 @@ def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]
             )
             where = "" if len(boards) == 1 else f": {board.title}"
             of = f" of {label}" if len(by_name[names[0]].recipe.schema.labels) > 1 else ""
-            sections.append(Section(title=f"{curves.title}{of}{where}", blocks=curves.blocks))
+            sections.append(Section(f"{curves.title}{of}{where}", curves.blocks))
     return sections
 
 
@@ -194,7 +485,7 @@ def _record(run: ReportedRun) -> RunRecord:
         "task": label.task,
         "test_digest": scored_rows_digest(run.frame, run.recipe),
         "seed": run.recipe.seed,
-        "test": _metrics(rows, label.task),
+        "test": binary_metrics(*rows) if label.task == "binary" else {"rmse": rmse(*rows)},
         "parameters": int(run.record.get("parameters", 0)),
         "epochs": float(run.record.get("epochs", 0)),
         "seconds": float(run.record.get("seconds", 0.0)),
@@ -203,51 +494,30 @@ def _record(run: ReportedRun) -> RunRecord:
     return with_words(RunRecord(run.folder, facts, (rows.y, rows.score)), run.recipe)
 
 
-def _metrics(rows: Scored, task: str) -> dict[str, float]:
-    if task == "regression":
-        return {"rmse": rmse(rows.y, rows.score)}
-    return {
-        "auc": auc(rows.y, rows.score),
-        "logloss": logloss_from_logits(rows.y, rows.score),
-        "ece": calibration_error(rows.y, sigmoid(rows.score)),
-    }
-
-
 def _board(board: Board) -> list[Block]:
-    metrics = compared(board.task)
-    main = shown_name(board.metric)
-    spans = [line.metrics[board.metric] for line in board.lines]
-    span = wider(min(s.low for s in spans), max(s.high for s in spans), 0.01)
-    columns = ["run", main, ""]
-    columns += [shown_name(m) for m in metrics if m != board.metric]
-    columns += [f"{main} − baseline", "p"]
-    columns += ["DeLong p"] if board.metric == "auc" else []
+    main, by_auc = shown_name(board.metric), board.metric == "auc"
+    others = [m for m in compared(board.task) if m != board.metric]
+    own = [line.metrics[board.metric] for line in board.lines]
+    span = wider(min(one.low for one in own), max(one.high for one in own), 0.01)
+    columns = ["run", main, "", *map(shown_name, others), f"{main} − baseline", "p", *["DeLong p"] * by_auc]
     columns += ["parameters", "s/epoch"]
-    rows: list[list[str | Markup]] = []
-    for line in board.lines:
-        own = line.metrics[board.metric]
-        row: list[str | Markup] = [line.recipe, measured(own.value, own.low, own.high)]
-        row.append(interval_cell(own.value, own.low, own.high, span))
-        others = (line.metrics[m] for m in metrics if m != board.metric)
-        row += [measured(found.value, found.low, found.high) for found in others]
-        if line.against is None:
-            row += ["baseline", "", *([""] if board.metric == "auc" else [])]
-        else:
+    rows = []
+    for line, one in zip(board.lines, own, strict=True):
+        against: list[str | Markup] = ["baseline", *[""] * (1 + by_auc)]
+        if line.against is not None:
             gain = line.against[board.metric]
-            row.append(measured(gain.estimate.value, gain.estimate.low, gain.estimate.high, "+"))
-            row.append(_p(gain.estimate.p))
-            if board.metric == "auc":
-                row.append("-" if gain.delong_p is None else _p(gain.delong_p))
+            tested = "-" if gain.delong_p is None else _p(gain.delong_p)
+            against = [measured(gain.estimate, "+"), _p(gain.estimate.p), *[tested] * by_auc]
         epoch = "-" if line.seconds_per_epoch is None else f"{line.seconds_per_epoch:.1f}"
-        row += [count(line.parameters), epoch]
-        rows.append(row)
+        cells = [measured(one), interval_cell(one.value, one.low, one.high, span)]
+        cells += [measured(line.metrics[m]) for m in others]
+        rows.append([line.recipe, *cells, *against, count(line.parameters), epoch])
     note = (
         f"{board.title}: the same {count(board.rows)} test rows for every run; the baseline is {board.base}. "
         f"Intervals and p: a paired bootstrap of these rows with {board.replicates:,} replicates. They do not include "
-        "the variance over seeds, so another seed may change the order (`fieldwise compare --seeds 3` includes "
-        "it)."
+        "the variance over seeds, so another seed may change the order (`fieldwise compare --seeds 3` includes it)."
     )
-    return [Table(columns=columns, rows=rows, note=note)]
+    return [Table(columns, rows, note=note)]
 
 
 def _p(value: float) -> str:

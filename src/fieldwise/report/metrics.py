@@ -1,15 +1,19 @@
 """The report's metrics: with intervals and in plain words, learning curves, ROC, precision-recall and calibration."""
 
+import datetime
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 from markupsafe import Markup
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
 
-from fieldwise.charts import Axis, Line, line_chart, wider
+from fieldwise.charts import Axis, Line, interval_cell, line_chart, wider
+from fieldwise.config import nearest
+from fieldwise.data.encode.columns import as_list, as_number, as_text, code_texts, coded
 from fieldwise.display import Table, number
-from fieldwise.errors import DataError
+from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, mae, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import (
@@ -26,22 +30,34 @@ from fieldwise.evaluation.calibration import (
 )
 from fieldwise.evaluation.ranking import roc_chart
 from fieldwise.evaluation.registry import shown_name
-from fieldwise.evaluation.slices import by_quantile, regression_slices
+from fieldwise.evaluation.slices import (
+    ABSENT,
+    LEAST_OF_A_CLASS,
+    LEAST_ROWS,
+    Interval,
+    Slice,
+    SliceMetrics,
+    binary_slices,
+    by_code,
+    by_quantile,
+    regression_slices,
+)
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
-from fieldwise.report.page import Block, Figure, Note, Section, Words, count, measured, percent
+from fieldwise.report.page import Block, Caution, Figure, Section, count, measured, percent
 from fieldwise.report.runs import Scored
+from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.training.history import STOPPED, learning_curves
 
 __all__ = [
     "calibration_section",
+    "check_slices",
+    "cold_section",
     "curves_section",
     "learning_section",
     "metrics_section",
     "numbers_section",
-    "picture",
-    "reliability_figure",
-    "replicates_for",
+    "slices_section",
     "words_section",
 ]
 
@@ -67,8 +83,8 @@ def metrics_section(
         table.append(cells)
     notes: list[Block] = [
         Table(
-            columns=columns,
-            rows=table,
+            columns,
+            table,
             note=f"Intervals are for other rows from the same source: bootstrap, {replicates_for(rows.y):,} replicates "
             "over rows (for group AUC, over groups), and Wilson's for shares. They assume independent rows: if users "
             "have many similar rows, they are too narrow. They do not cover other seeds or splits: "
@@ -76,10 +92,10 @@ def metrics_section(
         )
     ]
     if best is not None:
-        notes.append(Note(text="Best possible: metrics of the true probabilities, which are known for this log."))
+        notes.append("Best possible: metrics of the true probabilities, which are known for this log.")
     first = ("auc", "logloss") if binary else ("rmse", "mae")
     facts = [(w, value, _ends(ends)) for w, name, value, ends in metrics if name in first]
-    return Section(title="Metrics", blocks=notes), facts
+    return Section("Metrics", notes), facts
 
 
 def _ends(ends: tuple[float, float] | None) -> str:
@@ -158,7 +174,7 @@ def learning_section(
     """Learning curves: losses and metrics of the training and validation rows by epoch."""
     if not history:
         note = "This run was stored without its evaluations during training: run it again to record them."
-        return Section(title="Training", blocks=[Note(text=note)])
+        return Section("Training", [note])
     epochs = [float(e["epoch"]) for e in history]
     blocks: list[Block] = []
     for title, (drawing, curves) in learning_curves(history, best_epoch).items():
@@ -166,8 +182,8 @@ def learning_section(
             [f"{epoch:.4g}", *("" if value is None else number(float(value)) for value in values)]
             for epoch, *values in zip(epochs, *curves.values(), strict=True)
         ]
-        table = Table(columns=["epoch", *curves], rows=rows)
-        blocks.append(Figure(title=title[0].upper() + title[1:], drawing=drawing, table=table))
+        table = Table(["epoch", *curves], rows)
+        blocks.append(Figure(title[0].upper() + title[1:], drawing, table))
     if best_epoch is not None:
         text = (
             f"The dashed line marks epoch {best_epoch:.4g}, whose weights were kept: the best "
@@ -175,8 +191,8 @@ def learning_section(
             f"{STOPPED.get(stopped, stopped)}. The training loss is the mean over the steps of an epoch, including "
             "dropout, so it is not directly comparable with the validation loss."
         )
-        blocks.append(Note(text=text))
-    return Section(title="Training", blocks=blocks)
+        blocks.append(text)
+    return Section("Training", blocks)
 
 
 def curves_section(runs: Mapping[str, Scored]) -> Section:
@@ -201,25 +217,25 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
     def table(x: str, y: str, points: np.ndarray, columns: Sequence[np.ndarray]) -> Table:
         rows = zip(points, *columns, strict=True)
         cells = [[f"{point:.1f}", *(number(float(v)) for v in values)] for point, *values in rows]
-        return Table(columns=[x, *(runs if len(runs) > 1 else [y])], rows=cells)
+        return Table([x, *(runs if len(runs) > 1 else [y])], cells)
 
     figures = [
         Figure(
-            title="ROC curve",
-            drawing=roc_chart(roc),
-            table=table("false positive rate", "true positive rate", grid, roc_rows),
+            "ROC curve",
+            roc_chart(roc),
+            table("false positive rate", "true positive rate", grid, roc_rows),
             note="The dashed line is the curve of random scores.",
         ),
         Figure(
-            title="Precision and recall",
-            drawing=line_chart(
+            "Precision and recall",
+            line_chart(
                 pr, Axis("recall", span=(0, 1)), Axis("precision", span=(0, 1), mark=rate), title="Precision by recall"
             ),
-            table=table("recall", "precision", grid[1:], pr_rows),
+            table("recall", "precision", grid[1:], pr_rows),
             note=f"The dashed line is the positive rate, {number(rate)}: the precision of random scores.",
         ),
     ]
-    return Section(title="ROC and precision-recall", blocks=figures)
+    return Section("ROC and precision-recall", figures)
 
 
 WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
@@ -246,7 +262,7 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     )
     columns = ["calibration", "logloss", "change of logloss", "Brier", "ECE, equal count", "ECE, equal width"]
     columns = [*columns, "mean prediction", "positive rate"]
-    blocks.append(Table(columns=columns, rows=list(rows.values()), note=note))
+    blocks.append(Table(columns, list(rows.values()), note=note))
     probabilities = {name: sigmoid(z) for name, z in logits.items()}
     bins = {name: reliability(test.y, p) for name, p in probabilities.items()}
     edge = max(one.edge() for one in bins.values())
@@ -256,14 +272,12 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     line = maps.get("platt")
     if isinstance(line, Platt):
         blocks.append(
-            Note(
-                text=f"Platt scaling: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below "
-                "1 means that the model is overconfident, above 1 underconfident."
-            )
+            f"Platt scaling: calibrated logit = {line.slope:.4f} × logit {line.intercept:+.4f}. A slope below "
+            "1 means that the model is overconfident, above 1 underconfident."
         )
     if kept is None and len(maps) > 1:
-        blocks.append(Note(text="`fieldwise evaluate BUNDLE --calibrate platt` (or isotonic) saves one in the bundle."))
-    return Section(title="Calibration", blocks=blocks)
+        blocks.append("`fieldwise evaluate BUNDLE --calibrate platt` (or isotonic) saves one in the bundle.")
+    return Section("Calibration", blocks)
 
 
 def _fitted(valid: Scored | None) -> tuple[dict[str, Calibration | None], list[Block]]:
@@ -274,13 +288,13 @@ def _fitted(valid: Scored | None) -> tuple[dict[str, Calibration | None], list[B
             "Calibrations need scores of validation rows that the network was not trained on. A run stored by "
             "`compare` has none, nor has a bundle of `training.refit`: train a bundle without it to see them."
         )
-        return maps, [Note(text=text)]
+        return maps, [text]
     notes: list[Block] = []
     for method in METHODS:
         try:
             maps[method] = fit_calibration(valid.y, valid.score, method)
         except DataError as e:
-            notes.append(Note(text=f"{WORDS[method]} is skipped: {e}.", warns=True))
+            notes.append(Caution(f"{WORDS[method]} is skipped: {e}."))
     return maps, notes
 
 
@@ -295,8 +309,8 @@ def _figures_of(test: Scored, logits: Mapping[str, np.ndarray], seed: int) -> di
         gain = estimate([losses[name] - losses["none"]], drawn[:, k] - drawn[:, 0])
         rows[name] = [
             WORDS[name],
-            measured(loss.value, loss.low, loss.high),
-            "" if k == 0 else measured(gain.value, gain.low, gain.high, "+"),
+            measured(loss),
+            "" if k == 0 else measured(gain, "+"),
             number(brier(test.y, p)),
             number(calibration_error(test.y, p)),
             number(calibration_error(test.y, p, binning="width")),
@@ -318,13 +332,13 @@ def reliability_figure(
 ) -> Figure:
     """A reliability diagram with its numbers; `edge` ends both axes, `word` writes a share."""
     table = Table(
-        columns=["mean prediction", "positive rate", "95 % interval", "rows"],
-        rows=[
+        ["mean prediction", "positive rate", "95 % interval", "rows"],
+        [
             [word(a), word(b), f"{word(low)} to {word(high)}", count(n)]
             for a, b, low, high, n in zip(bins.predicted, bins.observed, bins.low, bins.high, bins.rows, strict=True)
         ],
     )
-    return Figure(title=title, drawing=bins.plot(name, edge=edge, colour=colour), table=table, note=note)
+    return Figure(title, bins.plot(name, edge=edge, colour=colour), table, note=note)
 
 
 def numbers_section(test: Scored) -> Section:
@@ -333,7 +347,7 @@ def numbers_section(test: Scored) -> Section:
     found = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
     left_out = "Omitted for a regression label: ROC, precision-recall, Platt and isotonic, which are for binary labels."
     if not found:
-        return Section(title="Calibration", blocks=[Note(text=f"Too few rows for bins. {left_out}")])
+        return Section("Calibration", [f"Too few rows for bins. {left_out}"])
     x, y = ([one.metrics[name] for one in found] for name in ("mean_prediction", "mean_target"))
     line = Line(
         name="",
@@ -347,33 +361,22 @@ def numbers_section(test: Scored) -> Section:
     ends = [v for one in (*x, *y) for v in (one.low, one.high)]
     span = wider(min(ends), max(ends))
     table = Table(
-        columns=["mean prediction", "mean target", "95 % interval", "rows"],
-        rows=[
+        ["mean prediction", "mean target", "95 % interval", "rows"],
+        [
             [number(a.value), number(b.value), f"{number(b.low)} to {number(b.high)}", count(one.rows)]
             for one, a, b in zip(found, x, y, strict=True)
         ],
     )
     axes = Axis("mean prediction of a bin", span=span), Axis("mean target", span=span)
     drawing = line_chart([line], *axes, title="Mean target by mean prediction", diagonal=True)
-    figure = Figure(title="Targets by prediction", drawing=drawing, table=table, note=f"{BINS} bins of equal count.")
-    return Section(title="Calibration", blocks=[figure, Note(text=left_out)])
+    figure = Figure("Targets by prediction", drawing, table, note=f"{BINS} bins of equal count.")
+    return Section("Calibration", [figure, left_out])
 
 
 TENTHS = 10
 FEW_BINS = 4  # with fewer non-empty bins of 10 %, bins of equal count are used
-NAMES = {
-    "auc": "AUC",
-    "gauc": "group AUC",
-    "logloss": "logloss",
-    "ece": "calibration error",
-    "mean_prediction": "mean prediction",
-    "precision": "precision at .5",
-    "recall": "recall at .5",
-    "accuracy": "accuracy at .5",
-    "rmse": "RMSE",
-    "mae": "MAE",
-}
-SHARES = ("mean_prediction", "precision", "recall", "accuracy")
+AT_HALF = ("precision", "recall", "accuracy")
+NAMES = {"ece": "calibration error", "mean_prediction": "mean prediction"} | {name: f"{name} at .5" for name in AT_HALF}
 
 
 def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Section:
@@ -382,19 +385,22 @@ def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Secti
     if label.task == "binary":
         metrics = binary_metrics(rows.y, rows.score, group=group)
         said = binary_words(metrics, label)
-        blocks.append(Note(text=f"Predicted is the {label.meaning}; such rows are called positive."))
+        blocks.append(f"Predicted is the {label.meaning}; such rows are called positive.")
         if metrics["normalized_entropy"] >= 1:
             text = "These probabilities are worse than always predicting the share of positives: do not use them yet."
-            blocks.append(Note(text=text, warns=True))
+            blocks.append(Caution(text))
     else:
         metrics = {"rmse": rmse(rows.y, rows.score), "mae": mae(rows.y, rows.score)}
         said = regression_words(metrics, label, spread=float(np.std(rows.y)))
-    figures = {name: percent(metrics[name]) if name in SHARES else number(metrics[name]) for name in said}
-    blocks.append(Words(rows=[(f"{NAMES[name]}: {figures[name]}", words) for name, words in said.items()]))
-    blocks.append(Note(text=INTERVALS))
+    figures = {
+        name: percent(metrics[name]) if name in ("mean_prediction", *AT_HALF) else number(metrics[name])
+        for name in said
+    }
+    blocks.append({f"{NAMES.get(name, shown_name(name))}: {figures[name]}": words for name, words in said.items()})
+    blocks.append(INTERVALS)
     if label.task == "binary":
         blocks.append(picture(rows.y, sigmoid(rows.score)))
-    return Section(title="In plain words", blocks=blocks)
+    return Section("In plain words", blocks)
 
 
 def picture(y: np.ndarray, p: np.ndarray) -> Figure:
@@ -420,3 +426,194 @@ def _sentence(bins: Reliability) -> str:
     within = bins.low[one] <= bins.predicted[one] <= bins.high[one]
     chance = "which chance explains" if within else "which chance does not explain"
     return f"Of the {count(bins.rows[one])} rows predicted at about {said}, {true} were positive, {chance}."
+
+
+FEW = 12  # up to this many distinct numbers are treated as categories
+SEEN = ((0, 0), (1, 4), (5, 19), (20, 99), (100, None))
+BINARY = {"auc": "AUC", "logloss": "logloss", "off": "prediction − rate"}
+DRAWN = ("auc", "rmse", "off")
+REGRESSION = {"rmse": "RMSE", "mae": "MAE", "off": "prediction − target"}
+
+
+def slice_names(frame: pl.DataFrame, schema: Schema) -> tuple[str, ...]:
+    """Names to slice a table by: fields, then other columns, without labels."""
+    labels = {label.column for label in schema.labels}
+    fields = [f.name for f in schema.fields]
+    return tuple(dict.fromkeys([*fields, *(c for c in frame.columns if c not in labels)]))
+
+
+def check_slices(names: Sequence[str], frame: pl.DataFrame, schema: Schema) -> None:
+    """Check, before any work, that the fields or columns exist.
+
+    Errors:
+        ConfigError: no such field or column.
+    """
+    known = slice_names(frame, schema)
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"--slice must be a field or a column of the rows, found {name!r}: {nearest(name, known)}"
+            )
+
+
+def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slice], str]:
+    """Slices of the rows by a field or column, and a note on how they were made.
+
+    Categories are sliced by value, numbers with more than a dozen values by quantile bins, bags by each of their
+    values, histories by length.
+    """
+    field = next((f for f in schema.fields if f.name == name), None)
+    column = frame.get_column(name if field is None else field.column)
+    if field is not None and field.cell == "category":
+        return _by_text(column), ""
+    if field is not None and field.cell == "list" and field.max_length is not None:
+        lengths = as_list(column, field.separator).list.len().fill_null(0).cast(pl.Float64)
+        slices = by_quantile(lengths.to_numpy(), word=lambda n: f"{n:,.0f}")
+        return slices, "By the number of values, in bins of similar size."
+    if (field is not None and field.cell == "list") or isinstance(column.dtype, (pl.List, pl.Array)):
+        separator = field.separator if field is not None and field.cell == "list" else "|"
+        return _by_member(as_list(column, separator)), "A row is in the slice of each of its values."
+    if field is not None and field.cell == "number" and column.dtype == pl.String:
+        column = as_number(column, f"column {column.name!r}", form=field.number_format)
+    amounts = (field is not None and field.cell == "number") or column.dtype.is_numeric() or column.dtype.is_temporal()
+    if amounts and column.n_unique() > FEW:
+        numbers = as_number(column, f"column {column.name!r}").to_numpy()
+        return by_quantile(numbers, word=_word(column)), "Bins of similar size, from low to high."
+    if amounts and not column.dtype.is_temporal():
+        return by_quantile(as_number(column, f"column {column.name!r}").to_numpy(), bins=column.len() or 1), ""
+    return _by_text(column), ""
+
+
+def _word(column: pl.Series) -> Callable[[float], str]:
+    if isinstance(column.dtype, (pl.Date, pl.Datetime)):
+        form = "%Y-%m-%d" if column.dtype == pl.Date else "%Y-%m-%d %H:%M"
+        return lambda s: datetime.datetime.fromtimestamp(s, datetime.UTC).strftime(form)
+    return lambda x: f"{x:.6g}" if x != round(x) or abs(x) >= 2**53 else f"{x:.0f}"
+
+
+def _by_text(column: pl.Series) -> list[Slice]:
+    cells = coded(column)
+    return by_code(cells.codes, cells.texts.to_list())
+
+
+def _by_member(cells: pl.Series) -> list[Slice]:
+    lengths = cells.list.len().fill_null(0)
+    row = np.repeat(np.arange(len(cells)), lengths.to_numpy())
+    members = code_texts(cells.explode(empty_as_null=False, keep_nulls=False).cast(pl.String))
+    found = [Slice(one.name, np.unique(row[one.rows])) for one in by_code(members.codes, members.texts.to_list())]
+    empty = np.flatnonzero(lengths.to_numpy() == 0)
+    return [*found, Slice(ABSENT, empty)] if len(empty) else found
+
+
+def slices_section(names: Sequence[str], frame: pl.DataFrame, schema: Schema, rows: Scored, binary: bool) -> Section:
+    """A table for each requested field."""
+    if not names:
+        known = ", ".join(slice_names(frame, schema))
+        none = f"None requested: --slice FIELD evaluates by the values of a field, one of {known}."
+        return Section("Slices", [none])
+    blocks: list[Block] = []
+    for name in names:
+        slices, note = slices_of(name, frame, schema)
+        blocks.append(_table(f"By {name}", name, slices, rows, binary, note))
+    blocks.append(_about(binary))
+    return Section("Slices", blocks)
+
+
+def cold_section(
+    train: pl.DataFrame, test: pl.DataFrame, columns: Mapping[str, str | None], rows: Scored, binary: bool
+) -> Section:
+    """Metrics of test rows with new and rare users and items."""
+    blocks: list[Block] = []
+    new: dict[str, np.ndarray] = {}
+    for role, column in columns.items():
+        if column is None:
+            blocks.append(f"The schema has no column of {role}s: set {role} = COLUMN in it.")
+            continue
+        seen = _seen(train, test, column)
+        new[role] = seen == 0
+        slices = []
+        for low, high in SEEN:
+            inside = (seen >= low) & (seen <= (np.inf if high is None else high))
+            name = "none (new)" if high == 0 else (f"{low} or more" if high is None else f"{low} to {high}")
+            slices.append(Slice(name, np.flatnonzero(inside)))
+        known = np.unique(as_text(test.get_column(column)).fill_null("").to_numpy()[seen == 0])
+        note = f"Every {column} of the test rows is in the training rows."
+        if len(known):
+            rows_of = f"{count(int((seen == 0).sum()))} test rows"
+            note = f"{rows_of} have one of {count(len(known))} values of {column} that are not in the training rows."
+        title = f"{role.capitalize()}s ({column}) by their training rows"
+        blocks.append(_table(title, "training rows", slices, rows, binary, note))
+    if len(new) == 2 and any(rows_of.any() for rows_of in new.values()):
+        user, item = new["user"], new["item"]
+        cases = {
+            "both known": ~user & ~item,
+            "new user, known item": user & ~item,
+            "known user, new item": ~user & item,
+            "both new": user & item,
+        }
+        slices = [Slice(name, np.flatnonzero(inside)) for name, inside in cases.items()]
+        blocks.append(_table("New users and items together", "rows of", slices, rows, binary, ""))
+    text = "New: not in the training rows; validation rows do not count, since they are not trained on."
+    return Section("Cold start", [*blocks, text])
+
+
+def _seen(train: pl.DataFrame, test: pl.DataFrame, column: str) -> np.ndarray:
+    """The number of training rows with each test row's value [N]; missing is treated as one value."""
+    try:
+        cells = coded(pl.concat([frame.get_column(column).to_frame() for frame in (train, test)]).to_series())
+    except DataError as e:
+        raise ConfigError(f"user and item ids must be single values: {e}") from None
+    here, there = cells.codes[: train.height], cells.codes[train.height :]
+    found: np.ndarray = np.bincount(here, minlength=len(cells.texts) + 1)[there]
+    return found
+
+
+def _table(title: str, what: str, slices: Sequence[Slice], rows: Scored, binary: bool, note: str) -> Table:
+    every = Slice("", np.arange(len(rows.y)))
+    *found, all_rows = (binary_slices if binary else regression_slices)(rows.y, rows.score, [*slices, every])
+    whole = all_rows.metrics
+    words = BINARY if binary else REGRESSION
+    columns = [what, "rows", "positive rate" if binary else "mean target"]
+    spans = {name: _span([m.metrics[name] for m in found if name in m.metrics], whole.get(name)) for name in DRAWN}
+    for name, word in words.items():
+        columns += [word, ""] if spans.get(name) is not None else [word]
+    cells: list[list[str | Markup]] = []
+    for one in found:
+        row: list[str | Markup] = [one.name, count(one.rows), _text(one, "positive_rate" if binary else "mean_target")]
+        for name in words:
+            row.append(_text(one, name))
+            if (span := spans.get(name)) is not None:
+                row.append(_drawing(one, name, span, whole.get(name)))
+        cells.append(row)
+    return Table(columns, cells, title=title, note=note)
+
+
+def _text(one: SliceMetrics, name: str) -> str | Markup:
+    found = one.metrics.get(name)
+    if found is None:
+        return "too small" if one.rows else ""
+    return measured(found, "+" if name == "off" else "")
+
+
+def _drawing(one: SliceMetrics, name: str, span: tuple[float, float], whole: Interval | None) -> str | Markup:
+    found = one.metrics.get(name)
+    rule = 0.0 if name == "off" else (None if whole is None else whole.value)
+    return "" if found is None else interval_cell(found.value, found.low, found.high, span, rule=rule)
+
+
+def _span(found: Sequence[Interval], whole: Interval | None) -> tuple[float, float] | None:
+    every = [*found, *([whole] if whole is not None else [])]
+    if not found:
+        return None
+    return wider(min(f.low for f in every), max(f.high for f in every), 0.01)
+
+
+def _about(binary: bool) -> str:
+    if binary:
+        return (
+            f"Too small: fewer than {LEAST_ROWS} rows, or for AUC fewer than {LEAST_OF_A_CLASS} of a class. "
+            "Prediction − rate is calibration: below 0 the model predicts too little there. Dashed: the AUC of all "
+            "rows, and 0. Intervals are 95 %, for each slice separately (Wilson, DeLong, normal); among many "
+            "slices some differ by sampling error only."
+        )
+    return f"Too small: fewer than {LEAST_ROWS} rows. Intervals are 95 %, normal, for each slice separately."

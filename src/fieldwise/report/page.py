@@ -2,21 +2,24 @@
 
 import base64
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from fieldwise.charts import Chart, chart_style
 from fieldwise.display import Table, number
+from fieldwise.evaluation.bootstrap import Estimate
+from fieldwise.evaluation.slices import Interval
 from fieldwise.version import __version__
 
-__all__ = ["Block", "Chapter", "Code", "Figure", "Note", "Section", "Words", "count", "measured", "percent", "render"]
+__all__ = ["Block", "Caution", "Chapter", "Code", "Figure", "Section", "count", "measured", "percent", "render"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Figure:
     """A figure with its data."""
 
@@ -24,50 +27,35 @@ class Figure:
     drawing: Chart
     table: Table
     note: str = ""
-    kind: str = field(default="figure", init=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Note:
-    """A paragraph, which may be a warning."""
-
-    text: str
-    warns: bool = False
-    kind: str = field(default="note", init=False)
+class Caution(str):
+    """A paragraph that warns."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Words:
-    """Metrics, each with a sentence that explains it."""
-
-    rows: Sequence[tuple[str, str]]
-    kind: str = field(default="words", init=False)
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Code:
     """Preformatted text, collapsed under its title."""
 
     title: str
     text: str
-    kind: str = field(default="code", init=False)
 
 
-Block = Table | Figure | Note | Code | Words
+Block = str | Table | Figure | Code | Mapping[str, str]
+"""A paragraph, a table, a figure, a collapsed text, or names of metrics with a sentence that explains each."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
+class Section(NamedTuple):
     """A part of the page with a heading."""
 
     title: str
     blocks: Sequence[Block]
 
 
-def measured(value: float, low: float, high: float, sign: str = "") -> Markup:
+def measured(found: Interval | Estimate, sign: str = "") -> Markup:
     """A table cell with a value and its interval."""
-    ends = f"{number(low, sign)} to {number(high, sign)}"
-    return Markup("{}<small>{}</small>").format(number(value, sign), ends)
+    ends = f"{number(found.low, sign)} to {number(found.high, sign)}"
+    return Markup("{}<small>{}</small>").format(number(found.value, sign), ends)
 
 
 def count(value: float) -> str:
@@ -118,6 +106,7 @@ def render(title: str, chapters: Sequence[Chapter]) -> str:
 def _environment() -> Environment:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["words"] = _words
+    environment.globals["kind"] = lambda block: type(block).__name__
     return environment
 
 

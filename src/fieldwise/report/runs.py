@@ -1,10 +1,9 @@
 """The runs of a report: a bundle or a stored run with its rows prepared again, and the facts about it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,7 +18,7 @@ from fieldwise.data.prepare.prepared import Prepared, encoded_by, group_codes
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.display import Table, number
 from fieldwise.errors import DataError, FieldwiseError
-from fieldwise.report.page import Block, Code, Note, Section, count, percent
+from fieldwise.report.page import Block, Caution, Code, Section, count, percent
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.identity import recipe_of, rows_of_run, scored_rows_digest
 from fieldwise.runs.recipe import Recipe
@@ -33,8 +32,7 @@ __all__ = ["ReportedRun", "Scored", "data_section", "recipe_section"]
 INSTEAD = "run the report with the data that it was trained on"
 
 
-@dataclass(frozen=True, eq=False)
-class Scored:
+class Scored(NamedTuple):
     """A label's targets and scores [N]: logits, or for a regression predictions within the label's range."""
 
     y: np.ndarray
@@ -154,20 +152,19 @@ def data_section(run: ReportedRun) -> Section:
     """A section on split sizes, times, positive rates and fields."""
     schema, prepared = run.recipe.schema, run.prepared
     labels = schema.labels
-    columns = ["rows of", "rows"]
-    columns += [f"{'positive rate' if label.task == 'binary' else 'mean'} of {label.name}" for label in labels]
-    columns += [] if schema.grouping is None else [f"distinct {schema.grouping}"]
-    columns += [] if schema.time is None else [f"first {schema.time}", f"last {schema.time}"]
     rows = []
     for name in PARTS:
         part = getattr(prepared, name)
         y = np.asarray(part.y, dtype=np.float64)
-        cells = [WORDS[name], count(len(part.y)), *(number(float(y[:, k].mean())) for k in range(len(labels)))]
+        cells = {"rows of": WORDS[name], "rows": count(len(part.y))}
+        for label, mean in zip(labels, y.mean(0), strict=True):
+            cells[f"{'positive rate' if label.task == 'binary' else 'mean'} of {label.name}"] = number(float(mean))
         if schema.grouping is not None:
             there = schema.grouping in part.frame.columns
-            cells.append(count(part.frame.get_column(schema.grouping).n_unique()) if there else "")
+            own = count(part.frame.get_column(schema.grouping).n_unique()) if there else ""
+            cells[f"distinct {schema.grouping}"] = own
         if schema.time is not None:
-            cells += _times(part.frame, schema)
+            cells[f"first {schema.time}"], cells[f"last {schema.time}"] = _times(part.frame, schema)
         rows.append(cells)
     counts = prepared.counts
     notes = []
@@ -175,17 +172,16 @@ def data_section(run: ReportedRun) -> Section:
     notes.append(f"{count(dropped)} rows were dropped by the label's rule." if dropped else "No row was dropped.")
     if counts.get("negatives_drawn"):
         notes.append(f"{count(counts['negatives_drawn'])} negatives were sampled.")
-    blocks: list[Block] = [Table(columns=columns, rows=rows, note=" ".join(notes))]
+    blocks: list[Block] = [Table(list(rows[0]), [list(cells.values()) for cells in rows], note=" ".join(notes))]
     if not run.checked:
         blocks.append(
-            Note(
-                text="Not checked: whether these are the test rows of the training run, because the bundle has no "
-                "digest of them.",
-                warns=True,
+            Caution(
+                "Not checked: whether these are the test rows of the training run, because the bundle has no digest of "
+                "them."
             )
         )
     blocks.append(_fields(run))
-    return Section(title="Data", blocks=blocks)
+    return Section("Data", blocks)
 
 
 def _times(frame: pl.DataFrame, schema: Schema) -> list[str]:
@@ -210,12 +206,14 @@ def _fields(run: ReportedRun) -> Table:
         name = field.name if field.column == field.name else f"{field.name} (column {field.column})"
         rows.append([name, field.kind, field.role, size, share])
     return Table(
+        ["field", "kind", "role", "values known", "unseen on test"],
+        rows,
         title="Fields",
-        columns=["field", "kind", "role", "values known", "unseen on test"],
-        rows=rows,
         words=(1, 2),
-        note="Values known: values of the training rows with their own embedding. Unseen: the share of the test "
-        "rows' values that use the field's embedding for unknown values.",
+        note=(
+            "Values known: values of the training rows with their own embedding. Unseen: the share of the test "
+            "rows' values that use the field's embedding for unknown values."
+        ),
     )
 
 
@@ -228,11 +226,11 @@ def recipe_section(run: ReportedRun) -> Section:
     rows += [["seed", str(run.recipe.seed)], ["data_seed", str(run.recipe.rows_seed)]]
     title = "Settings of model, training and split"
     blocks: list[Block] = [
-        Table(columns=["fact", "value"], rows=_facts(run), words=(1,)),
-        Table(title=title, folded=True, columns=["setting", "value"], rows=rows, words=(1,)),
-        Code(title="The whole recipe, as TOML", text=tomli_w.dumps(settings)),
+        Table(["fact", "value"], _facts(run), words=(1,)),
+        Table(["setting", "value"], rows, title=title, folded=True, words=(1,)),
+        Code("The whole recipe, as TOML", tomli_w.dumps(settings)),
     ]
-    return Section(title="Recipe and machine", blocks=blocks)
+    return Section("Recipe and machine", blocks)
 
 
 def _facts(run: ReportedRun) -> list[list[str]]:

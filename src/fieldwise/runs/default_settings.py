@@ -27,18 +27,7 @@ from fieldwise.schema.label import Label, Task
 from fieldwise.training.history import History
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 
-__all__ = [
-    "RULES",
-    "Chosen",
-    "Facts",
-    "Resolved",
-    "effect_variance",
-    "limit_reached",
-    "resolve",
-    "scaled_labels",
-    "sentence_of",
-    "training_rules",
-]
+__all__ = ["RULES", "Chosen", "Facts", "limit_reached", "resolve", "scaled_labels", "sentence_of"]
 
 RULES = 6  # increased when a rule changes, so that stored runs with other rules are run again
 
@@ -105,11 +94,6 @@ class Facts:
             and train.ids.size + train.bag_ids.size <= MOST_CELLS
             and not any(f.kind == "bag" and f.pooling == "max" for f in train.layout.fields),
         )
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of rows of the shared embedding table."""
-        return self.layout.num_rows
 
     @property
     def pairs(self) -> int:
@@ -226,9 +210,9 @@ def training_rules(
         rules["learning_rate"] = _rate(by_model, facts, model_name(model) if own else "a model")
     if OPTIMIZERS[optimizer].rows_only:
         rules["l2_rows"] = ("touched", f"{optimizer} updates only the rows of a batch")
-    if facts.vocabulary < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
+    if facts.layout.num_rows < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
         return rules | {"average": (0.99, "average of the latest steps' weights")}
-    large = f"{facts.vocabulary:,} rows of the embedding table"
+    large = f"{facts.layout.num_rows:,} rows of the embedding table"
     return rules | {
         "embedding_update": ("lazy", large),
         "l2_rows": ("touched", large),
@@ -251,7 +235,7 @@ def model_rules(model: ModelSettings, facts: Facts) -> dict[str, Rule]:
         found["embedding_std"] = (chosen.std, f"for {name}")
     found |= {setting: (value, f"of {name} by default") for setting, value in chosen.settings.items()}
     if chosen.normalizes:
-        share = facts.rows / facts.vocabulary
+        share = facts.rows / facts.layout.num_rows
         found["batch_norm"] = (share >= ROWS_A_VALUE, f"{share:.3g} rows per value")
     return found
 
@@ -264,17 +248,6 @@ def batch_size(rows: int) -> int:
     """
     wanted = max(1, rows // STEPS_AN_EPOCH)
     return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << (wanted.bit_length() - 1)))
-
-
-def label_scale(deviation: float) -> Rule | None:
-    """The scale of a regression label's targets; None if their standard deviation is about 1.
-
-    >>> label_scale(96_431.0), label_scale(1.12)
-    ((96000.0, "the label's standard deviation is 9.643e+04"), None)
-    """
-    if not deviation or LEAST_DEVIATION <= deviation <= MOST_DEVIATION:
-        return None
-    return (float(f"{deviation:.2g}"), f"the label's standard deviation is {deviation:.4g}")
 
 
 def _rate(plan: DataDefaults, facts: Facts, model: str) -> Rule:
@@ -362,21 +335,21 @@ def scaled_labels(schema: Schema, facts: Facts, before: Mapping[str, Label]) -> 
     >>> scaled.label.scale, str(chosen[0])
     (81000.0, "label scale 81000: the label's standard deviation is 8.123e+04")
     """
-    labels, chosen = [], []
+    labels, chosen = list(schema.labels), []
     for number, (label, deviation) in enumerate(zip(schema.labels, facts.deviations, strict=True)):
         if label.task != "regression" or label.scale is not None:
-            labels.append(label)
             continue
-        rule = label_scale(deviation)
+        scale, reason = float(f"{deviation:.2g}"), f"the label's standard deviation is {deviation:.4g}"
         if label.name in before:
             kept = before[label.name].scale
-            rule = None if kept is None else (kept, "of the bundle that training starts from")
-        if rule is None:
-            labels.append(label)
+            if kept is None:
+                continue
+            scale, reason = kept, "of the bundle that training starts from"
+        elif not deviation or LEAST_DEVIATION <= deviation <= MOST_DEVIATION:
             continue
-        labels.append(dataclasses.replace(label, scale=rule[0]))
+        labels[number] = dataclasses.replace(label, scale=scale)
         where = "label" if number == 0 else f"more_labels.{number - 1}"
-        chosen.append(Chosen(f"schema.{where}.scale", *rule))
+        chosen.append(Chosen(f"schema.{where}.scale", scale, reason))
     return dataclasses.replace(schema, label=labels[0], more_labels=tuple(labels[1:])), tuple(chosen)
 
 

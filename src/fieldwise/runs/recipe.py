@@ -1,13 +1,17 @@
 """Recipes: data, schema, split, model and training of one run, in TOML; their files, and single settings by path."""
 
 import dataclasses
+import json
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, make_dataclass
 from difflib import SequenceMatcher, get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import tomli_w
 
 from fieldwise.config import REMOVED, changed, given_plain, nearest, parse, to_plain, toml_tables, unknown_setting
 from fieldwise.data.prepare.settings import (
@@ -20,29 +24,145 @@ from fieldwise.data.prepare.settings import (
 from fieldwise.data.read.file_listing import kind_of
 from fieldwise.errors import ConfigError
 from fieldwise.runs.data_settings import DataSettings, check_seed
-from fieldwise.runs.search_space import Bounds, default_space, merged_space, parse_space
 from fieldwise.schema import Schema
 from fieldwise.training.settings import LBFGS, TrainingSettings
 
 if TYPE_CHECKING:
     from fieldwise.models import ModelSettings
+if TYPE_CHECKING:
+    from optuna.trial import BaseTrial
 
 __all__ = [
     "IN_MEMORY",
-    "RECIPES",
-    "SECTIONS",
+    "Bounds",
+    "Choices",
+    "Range",
     "Recipe",
     "check_recipe",
     "check_space",
     "load_recipe",
-    "nearest_setting",
     "protocol_names",
     "recipe_names",
+    "recipe_toml",
     "search_space",
     "setting_path",
+    "stored",
     "value_at",
     "with_values",
 ]
+
+DEFAULTS = Path(__file__).parents[1] / "recipes" / "_search.toml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Numbers between two inclusive bounds; whole numbers if both bounds are.
+
+    Args:
+        log: uniform on a logarithmic scale.
+        step: only `low` plus multiples of `step`.
+    """
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    step: int | float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise ConfigError(f"low must not exceed high, found {self.low:g} and {self.high:g}")
+        if self.log and self.low <= 0:
+            raise ConfigError(f"a range with log = true lies above 0, found low = {self.low:g}")
+        if self.log and self.step is not None:
+            raise ConfigError("a range has log = true or a step, found both")
+        if self.step is not None and not 0 < self.step <= self.high - self.low:
+            raise ConfigError(f"step must be positive and at most high - low, found {self.step:g}")
+        if self.whole and isinstance(self.step, float):
+            raise ConfigError(f"the step of a range of whole numbers is one, found {self.step:g}")
+
+    @property
+    def whole(self) -> bool:
+        """Whether the range has whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def ends(self) -> tuple[Any, ...]:
+        """The bounds."""
+        return self.low, self.high
+
+    def suggest(self, trial: "BaseTrial", name: str) -> Any:
+        """A value of Optuna's choice."""
+        if self.whole:
+            return trial.suggest_int(name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
+        return trial.suggest_float(name, self.low, self.high, step=self.step, log=self.log)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """A choice of values: numbers, texts, booleans, or lists of them."""
+
+    choices: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if not self.choices:
+            raise ConfigError("choices must have at least one value, found none")
+
+    def ends(self) -> tuple[Any, ...]:
+        """All values."""
+        return self.choices
+
+    def suggest(self, trial: "BaseTrial", name: str) -> Any:
+        """A value of Optuna's choice."""
+        plain = [stored(value) for value in self.choices]
+        return self.choices[plain.index(trial.suggest_categorical(name, plain))]
+
+
+Bounds = Range | Choices
+
+
+def stored(value: Any) -> Any:
+    """A choice as a study has it: a list as text."""
+    return value if isinstance(value, (str, int, float)) else json.dumps(value)
+
+
+def parse_space(tables: Mapping[str, Any], where: str) -> dict[str, Bounds | Literal[False]]:
+    """A space by dotted path, such as `training.learning_rate`, from a recipe's `[search]`.
+
+    Paths may be quoted keys or nested tables; `false` removes a path from the overridden space.
+
+    Errors:
+        ConfigError: neither bounds nor choices, or invalid ones.
+
+    >>> parse_space({"training": {"learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}}, "search")
+    {'training.learning_rate': Range(low=0.0001, high=0.01, log=True, step=None)}
+    """
+    space: dict[str, Bounds | Literal[False]] = {}
+    for key, value in tables.items():
+        path = f"{where}.{key}"
+        if value is False:
+            space[key] = False
+        elif not isinstance(value, Mapping):
+            raise ConfigError(f"{path} must be a table with low and high, or with choices, or false, found {value!r}")
+        elif "choices" in value:
+            space[key] = parse(Choices, value, path)
+        elif "low" in value or "high" in value:
+            space[key] = parse(Range, value, path)
+        else:
+            space |= {f"{key}.{rest}": found for rest, found in parse_space(value, path).items()}
+    return space
+
+
+@cache
+def default_space(model: str) -> Mapping[str, Bounds]:
+    """The built-in space of a model by name: the space of all models, overridden by its own."""
+    tables = tomllib.loads(DEFAULTS.read_text("utf-8"))
+    return merged_space(*(parse_space(tables.get(name, {}), f"search.{name}") for name in ("all", model)))
+
+
+def merged_space(*spaces: Mapping[str, Bounds | Literal[False]]) -> dict[str, Bounds]:
+    """Merged spaces, where later ones override; paths that are False are removed."""
+    merged = {path: bounds for space in spaces for path, bounds in space.items()}
+    return {path: bounds for path, bounds in merged.items() if bounds is not False}
+
 
 IN_MEMORY = "table-in-memory"  # in place of a path, for a table in memory that is not written to a file
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -417,6 +537,21 @@ def check_space(recipe: Recipe, space: Mapping[str, Bounds]) -> None:
         if setting_path(path)[0] not in ("model", "training") or path == "training.monitor":
             raise ConfigError(f"a search may only change model.* and training.*, found {path!r}: remove it")
         with_values(recipe, {path: value})
+
+
+def recipe_toml(plain: Mapping[str, Any]) -> str:
+    """A recipe file of `Recipe.to_dict`'s values, without empty ones and what the source of the rows has by default.
+
+    >>> print(recipe_toml({"data": {"path": "a.csv", "encoding": "utf-8", "rows": 120_000}, "protocol": "", "seed": 1}))
+    seed = 1
+    <BLANKLINE>
+    [data]
+    path = "a.csv"
+    <BLANKLINE>
+    """
+    usual = to_plain(DataSettings(path=""))
+    data = {name: value for name, value in plain["data"].items() if value != usual.get(name)}
+    return tomli_w.dumps({k: v for k, v in {**plain, "data": data}.items() if v not in ("", {})})
 
 
 def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import msgspec
-import tomli_w
 
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
@@ -28,9 +27,19 @@ from fieldwise.models.build import build_network
 from fieldwise.runs.data import data_inputs, prepare_recipe
 from fieldwise.runs.fits import RunContext, recorded_runs
 from fieldwise.runs.pipeline import fit_recipe, resolve_defaults
-from fieldwise.runs.recipe import Recipe, check_space, search_space, setting_path, value_at, with_values
+from fieldwise.runs.recipe import (
+    Bounds,
+    Choices,
+    Recipe,
+    check_space,
+    recipe_toml,
+    search_space,
+    setting_path,
+    stored,
+    value_at,
+    with_values,
+)
 from fieldwise.runs.records import RunRecord, Store, run_key
-from fieldwise.runs.search_space import Bounds, Choices, stored
 from fieldwise.storage.files import write_atomically
 from fieldwise.storage.folders import one_writer
 from fieldwise.training.callbacks import Callback
@@ -44,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tuned", "tune"]
 
+LINEAR = "linear"  # attribute of a trial whose mean with LR (`linear_start`) is LR alone
 CHECKPOINTS = "checkpoints"  # attribute of a trial: what names the folder of its checkpoints
 UNFINISHED_SECONDS = 1.0  # an incomplete line that is not continued for this long is abandoned
 
@@ -67,6 +77,7 @@ class Tuned:
         metric: the validation metric of the search.
         value: its best value.
         trials: number of ended trials by state: complete, pruned, fail.
+        caution: a sentence if the best trials are equal whatever their settings; else empty.
         runs: runs of the best settings with each final seed, including test metrics.
         test_evaluations: the evaluations of this study's best settings on the test rows so far.
     """
@@ -78,6 +89,7 @@ class Tuned:
     metric: str
     value: float
     trials: Mapping[str, int]
+    caution: str
     runs: tuple[RunRecord, ...]
     test_evaluations: tuple[TestEvaluation, ...]
 
@@ -117,7 +129,9 @@ def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed:
     search.run(study, trials)
     values = search.best(study)
     found = with_values(recipe, values)
-    recipe_file = _write_recipe(found, search.file.with_suffix(".toml"))
+    recipe_file = search.file.with_suffix(".toml")
+    plain = {**found.to_dict(), "description": f"{found.description or found.name}, tuned on its validation rows"}
+    write_atomically(recipe_file, recipe_toml(plain).encode())
     evaluations = _with_test_evaluation(search.test_evaluations, study, values)  # recorded before the evaluation itself
     runs = recorded_runs([found], range(final_seeds), store=Store(store / "runs"), context=context)
     return Tuned(
@@ -128,6 +142,7 @@ def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed:
         metric=search.metric,
         value=float(study.best_value),
         trials=_states(study),
+        caution=_caution(study),
         runs=tuple(runs[found.name]),
         test_evaluations=tuple(evaluations),
     )
@@ -222,16 +237,11 @@ class _Search:
             raise
         if result.stopped == "interrupted":
             raise KeyboardInterrupt
+        if result.interactions == 0:
+            trial.set_user_attr(LINEAR, True)
         value = result.best.metrics[self.metric]
         self.note(f"trial {trial.number}: {self.metric} {value:.4f}")
         return value
-
-
-def _write_recipe(found: Recipe, path: Path) -> Path:
-    plain = {**found.to_dict(), "description": f"{found.description or found.name}, tuned on its validation rows"}
-    plain = {key: value for key, value in plain.items() if value not in ("", {})}
-    write_atomically(path, tomli_w.dumps(plain).encode())
-    return path
 
 
 class _Pruning(Callback):
@@ -354,6 +364,18 @@ def _states(study: "Study") -> dict[str, int]:
     """The number of ended trials by state: complete, fail, pruned."""
     ended = (trial.state for trial in study.get_trials(deepcopy=False) if trial.state.is_finished())
     return dict(sorted(Counter(state.name.lower() for state in ended).items()))
+
+
+def _caution(study: "Study") -> str:
+    """A sentence if the best trial is LR alone: so are others, and their equal values say nothing of the settings."""
+    if LINEAR not in study.best_trial.user_attrs:
+        return ""
+    done = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
+    linear = sum(LINEAR in trial.user_attrs for trial in done)
+    return (
+        f"CHECK the best settings: in {linear} of {len(done)} complete trials the best mean of the model with LR is LR "
+        "alone (training.linear_start), with one value whatever the settings: take LR, or another model"
+    )
 
 
 def _with_test_evaluation(path: Path, study: "Study", values: Mapping[str, Any]) -> list[TestEvaluation]:
