@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fieldwise.evaluation.registry import METRICS
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation
 

@@ -17,8 +17,8 @@ from fieldwise.data.prepare.prepared import Part
 from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.evaluation.delong import auc_parts, delong
-from fieldwise.evaluation.registry import shown_name
+from fieldwise.evaluation.metrics import shown_name
+from fieldwise.evaluation.ranking import auc_parts, delong
 from fieldwise.evaluation.slices import Interval
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema

@@ -131,7 +131,7 @@ def _show(
     options: CompareOptions,
 ) -> None:
     """Print leaderboards, their rankings, what the intervals mean, and remarks."""
-    from fieldwise.evaluation.remarks import remarks_on_means
+    from fieldwise.evaluation.words import remarks_on_means
 
     screen, several = console(WIDTH), options.seeds > 1
     for board, of_board in zip(boards, ranked, strict=True):
@@ -156,7 +156,7 @@ def _show(
 
 
 def _print_board(board: "Board", names: Mapping[str, str]) -> None:
-    from fieldwise.evaluation.registry import compared, shown_name
+    from fieldwise.evaluation.metrics import compared, shown_name
 
     metrics, by_auc, rows = compared(board.task), board.metric == "auc", []
     base = names[board.base].rpartition("/")[2]

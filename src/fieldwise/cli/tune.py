@@ -72,7 +72,7 @@ def run(options: TuneOptions) -> None:
 def _show(found: "Tuned", recipe: "Recipe") -> None:
     import numpy as np
 
-    from fieldwise.evaluation.remarks import remarks_on_means
+    from fieldwise.evaluation.words import remarks_on_means
     from fieldwise.runs.recipe import search_space, value_at
 
     screen = console()

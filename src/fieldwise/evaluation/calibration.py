@@ -6,7 +6,7 @@ Letters: N rows, B bins, T distinct values, K knots.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -133,25 +133,29 @@ def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binni
     positive, p = probability_column(y, probability)
     if bins < 1:
         raise DataError(f"bins must be at least 1, found {bins}")
-    place = _bins(p, bins, binning, np.ones(len(p), np.int64))
-    rows = np.bincount(place)
-    there = rows > 0
-    positives, total = np.bincount(place, positive)[there], np.bincount(place, p)[there]
-    rows = rows[there]
+    rows, predicted, positives = _binned(positive, p, np.ones(len(p), np.int64), bins, binning)
     low, high = wilson(positives, rows)
-    return Reliability(rows=rows, predicted=total / rows, observed=positives / rows, low=low, high=high)
+    return Reliability(rows=rows, predicted=predicted, observed=positives / rows, low=low, high=high)
 
 
-def _bins(p: NDArray[np.float64], bins: int, binning: Binning, weight: NDArray[np.generic]) -> NDArray[np.int64]:
-    """The bin of each row: of equal width, or of about equal weight without splitting rows of equal probability."""
+def _binned(
+    positive: NDArray[np.bool_], p: NDArray[np.float64], weight: NDArray[Any], bins: int, binning: Binning
+) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
+    """Weight, mean probability and weight of positives of each bin with rows [B].
+
+    Bins have equal width, or about equal weight without splitting rows of equal probability.
+    """
     if binning == "width":
-        return np.minimum((p * bins).astype(np.int64), bins - 1)
-    order = np.argsort(p, kind="stable")
-    ties = np.flatnonzero(np.concatenate([[True], np.diff(p[order]) > 0]))
-    place = np.empty(len(p), np.int64)
-    of_tie = mass_bins(np.add.reduceat(weight[order], ties), bins)
-    place[order] = np.repeat(of_tie, np.diff(ties, append=len(p)))
-    return place
+        place = np.minimum((p * bins).astype(np.int64), bins - 1)
+    else:
+        order = np.argsort(p, kind="stable")
+        ties = np.flatnonzero(np.concatenate([[True], np.diff(p[order]) > 0]))
+        place = np.empty(len(p), np.int64)
+        of_tie = mass_bins(np.add.reduceat(weight[order], ties), bins)
+        place[order] = np.repeat(of_tie, np.diff(ties, append=len(p)))
+    mass, total, positives = (np.bincount(place, weight * values) for values in (1, p, positive))
+    there = mass > 0
+    return mass[there].astype(weight.dtype), total[there] / mass[there], positives[there]
 
 
 def mass_bins(counts: ArrayLike, bins: int = BINS) -> NDArray[np.int64]:
@@ -189,11 +193,10 @@ def calibration_error(
     >>> calibration_error([0, 0, 0, 1], [0.25, 0.25, 0.25, 0.25]), calibration_error([0, 1], [0.25, 0.5])
     (0.0, 0.375)
     """
-    if weight is None:
-        return reliability(y, probability, bins=bins, binning=binning).error
     positive, p = probability_column(y, probability)
     w = weight_column(weight, len(p))
-    return float(np.abs(np.bincount(_bins(p, bins, binning, w), w * (p - positive))).sum() / w.sum())
+    mass, predicted, positives = _binned(positive, p, np.ones(len(p), np.int64) if w is None else w, bins, binning)
+    return float((mass * np.abs(predicted - positives / mass)).sum() / mass.sum())
 
 
 def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> float:

@@ -13,7 +13,7 @@ from fieldwise.display import Table
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import auc, logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.evaluation.registry import compared, shown_name
+from fieldwise.evaluation.metrics import compared, shown_name
 from fieldwise.report.attention import explanation_section
 from fieldwise.report.metrics import (
     calibration_section,

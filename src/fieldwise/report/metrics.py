@@ -24,8 +24,8 @@ from fieldwise.evaluation.calibration import (
     reliability,
     wilson,
 )
+from fieldwise.evaluation.metrics import shown_name
 from fieldwise.evaluation.ranking import roc_chart
-from fieldwise.evaluation.registry import shown_name
 from fieldwise.evaluation.slices import by_quantile, regression_slices
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
 from fieldwise.report.page import Block, Figure, Note, Section, Words, count, measured, percent

@@ -23,7 +23,7 @@ import tomli_w
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError, DataError, TrainingError
-from fieldwise.evaluation.registry import METRICS
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import data_inputs, prepare_recipe
 from fieldwise.runs.fits import RunContext, recorded_runs

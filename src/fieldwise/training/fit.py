@@ -19,7 +19,7 @@ from fieldwise.data.table import EncodedTable, ShuffledRows, window_rows
 from fieldwise.distributed.environment import BatchShard
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError, first_line
-from fieldwise.evaluation.registry import METRICS
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.ops.devices import kept_rng, wait_for
 from fieldwise.ops.threads import flushed_denormals
 from fieldwise.scoring.batches import prefetch

@@ -14,7 +14,7 @@ from fieldwise.distributed.environment import BatchShard
 from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
-from fieldwise.evaluation.registry import watched
+from fieldwise.evaluation.metrics import watched
 from fieldwise.layout import Batch
 from fieldwise.schema.label import Label, Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches

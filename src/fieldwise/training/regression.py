@@ -18,7 +18,7 @@ from torch import nn
 from fieldwise.config import to_plain
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError
-from fieldwise.evaluation.registry import METRICS
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Layout
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
