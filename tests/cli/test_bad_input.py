@@ -357,7 +357,7 @@ def test_a_run_that_its_store_does_not_take_is_kept_elsewhere(fieldwise, done, r
     assert code == 2
     assert f"The run was saved as {run}: move that folder into runs" in err
     run.rename(Path("runs") / run.name)
-    monkeypatch.setattr("fieldwise.runs.fits.train_recipe", lambda *_, **__: pytest.fail("run again"))
+    monkeypatch.setattr("fieldwise.runs.records.train_recipe", lambda *_, **__: pytest.fail("run again"))
     done(*ask)
 
 

@@ -13,11 +13,10 @@ from sklearn.metrics import roc_auc_score
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs import fits as module
 from fieldwise.runs.data import data_inputs, prepare_recipe
-from fieldwise.runs.fits import RunContext, recorded_runs, with_seed
 from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe
-from fieldwise.runs.records import Store, run_key
+from fieldwise.runs.records import RunContext, Store, recorded_runs, run_key, with_seed
 
 DATA = Path("none")
 HERE = RunContext(data_dir=DATA)

@@ -14,7 +14,7 @@ from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models import DIN, parameter_count
 from fieldwise.models.din import VARIANTS
 from fieldwise.schema import Categorical, Label, Schema, Sequence
-from fieldwise.training.penalty import L2Penalty
+from fieldwise.training.optimizers import L2Penalty
 
 TINY = {
     "embedding_dim": 1,

@@ -12,7 +12,7 @@ from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch
 from fieldwise.models import LR, MODELS, parameter_count
 from fieldwise.models.build import build_network
-from fieldwise.training.penalty import L2Penalty
+from fieldwise.training.optimizers import L2Penalty
 from fieldwise.training.step import HasAuxiliaryLoss
 
 LAYOUT = {name: hardest(name) for name in REFERENCES}

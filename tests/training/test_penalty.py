@@ -5,7 +5,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch
 from fieldwise.models import AFM, LR
 from fieldwise.models.build import build_network
-from fieldwise.training.penalty import L2Penalty
+from fieldwise.training.optimizers import L2Penalty
 
 
 def batch_of(ids, bag_ids=()):
@@ -71,8 +71,9 @@ def test_the_first_pattern_that_fits_counts(afm):
 
 def test_nothing_named_is_nothing_to_add(layout):
     network = build_network(LR(), layout, 0)
-    assert not L2Penalty(network, {}, "all")
-    assert not L2Penalty(network, {"*": 0.0}, "touched")
+    L2Penalty(network, {}, "all").add_gradients(batch_of([[0, 4, 7]]))
+    L2Penalty(network, {"*": 0.0}, "touched").add_gradients(batch_of([[0, 4, 7]]))
+    assert all(p.grad is None for p in network.parameters())
 
 
 def test_an_unknown_pattern_names_the_nearest_parameter(afm):

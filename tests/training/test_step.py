@@ -10,9 +10,8 @@ from torch import nn
 from fieldwise.errors import ConfigError
 from fieldwise.models import AFM, FM, LR, AutoInt, DeepFM, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.ops import use_ops
+from fieldwise.ops import devices, use_ops
 from fieldwise.ops.native import NATIVE
-from fieldwise.training import precision
 from fieldwise.training import step as step_module
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.fit import Training
@@ -100,7 +99,7 @@ def test_bfloat16_reaches_a_loss_of_the_network_s_own(tables, monkeypatch):
 @pytest.mark.parametrize(("found", "warns"), [({"avx512_bf16": False}, True), ({"amx_bf16": True}, False)])
 def test_a_processor_without_bfloat16_is_told_at_the_start(tables, monkeypatch, found, warns):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
-    sentence = precision.slow_bfloat16()
+    sentence = devices.slow_bfloat16()
     assert (sentence is not None) == warns
     network = build_network(LR(), tables.layout, 0)
     if warns:
@@ -108,7 +107,7 @@ def test_a_processor_without_bfloat16_is_told_at_the_start(tables, monkeypatch, 
             Forward(network, TrainingSettings(precision="bfloat16"))
     else:
         Forward(network, TrainingSettings(precision="bfloat16"))
-    assert precision.slow_bfloat16("cuda") is None
+    assert devices.slow_bfloat16("cuda") is None
 
 
 # Compilation

@@ -65,9 +65,8 @@ def run(options: CompareOptions) -> None:
 
     for name in options.recipes:
         given(name).check(options.device)  # before PyTorch is loaded
-    from fieldwise.runs.fits import recorded_runs
     from fieldwise.runs.leaderboard import check_choices, leaderboards, ranking_boards
-    from fieldwise.runs.records import Store
+    from fieldwise.runs.records import Store, recorded_runs
 
     ranking, base = options.ranking.settings(), options.base
     recipes = [given(name).load(options.device) for name in options.recipes]

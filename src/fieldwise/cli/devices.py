@@ -90,7 +90,7 @@ def rows_of_bundle(
         BundleError, DataError: as `recipe_of` and `rows_of_run` raise; they end with `instead`.
     """
     from fieldwise.runs.data import prepare_recipe
-    from fieldwise.runs.identity import UNCHECKED, recipe_of, rows_of_run
+    from fieldwise.runs.pipeline import UNCHECKED, recipe_of, rows_of_run
 
     recipe = recipe_of(bundle, folder, instead)
     prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for())

@@ -167,8 +167,8 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
     import torch
 
     from fieldwise.ops.backends import backends_here
+    from fieldwise.ops.devices import slow_bfloat16
     from fieldwise.ops.native import NATIVE
-    from fieldwise.training.precision import slow_bfloat16
 
     if not version.startswith(TESTED_TORCH):
         attention.append(f"this version is tested with torch {TESTED_TORCH}x, found {version}")

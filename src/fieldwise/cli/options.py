@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from fieldwise.data.read.chunked_table import Sample
     from fieldwise.data.read.delimited import TextFormat
     from fieldwise.data.reports import Reports
-    from fieldwise.runs.fits import RunContext
     from fieldwise.runs.recipe import Recipe
+    from fieldwise.runs.records import RunContext
     from fieldwise.storage.cache import Cache
     from fieldwise.training.callbacks import Callback
 
@@ -289,8 +289,8 @@ def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[
     Errors:
         ConfigError, MissingExtraError: there is no such tracker, or its library is missing.
     """
+    from fieldwise.training.callbacks import check_tracker
     from fieldwise.training.progress import progress_for
-    from fieldwise.training.trackers import check_tracker
 
     kind = None if tracker is None else check_tracker(tracker)
     return lambda title: [progress_for(title, quiet=quiet), *([] if kind is None else [kind(title)])]
@@ -302,7 +302,7 @@ def run_context(data_dir: Path, tracker: str | None, *, quiet: bool) -> "RunCont
     Errors:
         ConfigError, MissingExtraError: as `callbacks_for` raises.
     """
-    from fieldwise.runs.fits import RunContext
+    from fieldwise.runs.records import RunContext
 
     note = (lambda _: None) if quiet else say
     return RunContext(

@@ -28,11 +28,9 @@ from fieldwise.report.popularity import popularity_section
 from fieldwise.report.runs import ReportedRun, Scored, data_section, recipe_section
 from fieldwise.report.slicing import check_slices, cold_section, slices_section
 from fieldwise.runs.data import data_settings
-from fieldwise.runs.fits import with_words
-from fieldwise.runs.identity import scored_rows_digest
 from fieldwise.runs.leaderboard import Board, leaderboards
-from fieldwise.runs.pipeline import best_possible
-from fieldwise.runs.records import RunRecord
+from fieldwise.runs.pipeline import best_possible, scored_rows_digest
+from fieldwise.runs.records import RunRecord, with_words
 from fieldwise.schema.ids import id_columns
 from fieldwise.schema.label import Label
 from fieldwise.storage.cache import Cache

@@ -389,11 +389,6 @@ class Reached:
     started: float = field(default_factory=time.perf_counter)
     stopped: Stopped | None = None
 
-    def begin_epoch(self, order: torch.Generator) -> None:
-        """The next epoch begins."""
-        self.epoch, self.step, self.evaluated, self.spent = self.epoch + 1, 0, True, 0.0
-        self.order = order.get_state()
-
 
 def copied_weights(network: nn.Module) -> dict[str, Tensor]:
     """A network's weights and buffers, copied to the CPU."""

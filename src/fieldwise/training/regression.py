@@ -3,6 +3,7 @@
 Letters: N rows, R rows of the shared embedding table.
 """
 
+import math
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -24,9 +25,9 @@ from fieldwise.layout import Layout
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep, watched
 from fieldwise.training.history import Evaluation, History
-from fieldwise.training.initialise import base_score, move_to_device
 from fieldwise.training.objective import Objective, evaluate, metrics_of, monitored
-from fieldwise.training.penalty import l2_strengths
+from fieldwise.training.optimizers import l2_strengths
+from fieldwise.training.step import base_score, move_to_device
 
 if TYPE_CHECKING:
     from fieldwise.training.fit import Training
@@ -51,7 +52,9 @@ DECREASE, MOST_STEPS, MEMORY = 1e-10, 1_000, 20  # of L-BFGS
 GRADIENT, ROUGH_GRADIENT = 1e-6, 1e-5  # at the solution of a given prior; of priors that are weighed
 GIVEN, FIELDS = "given", "fields "  # names of priors; those of one variance are its number
 
-Heard = Callable[[float], None]
+CHUNK_ROWS = 1 << 16  # of an evaluation of the loss, between which a deadline is asked
+
+Heard = Callable[[float | None], None]
 
 
 def design_matrix(table: EncodedTable) -> Any:
@@ -142,17 +145,36 @@ class _Rows:
         """The weights and the bias [R + 1] of the least loss with Gaussian priors of these precisions [R]."""
         from scipy.optimize import minimize  # imported here: takes a quarter of a second
 
-        total = self.weight.sum()
+        total, parts = self.weight.sum(), self._chunks()
 
         def loss(solution: np.ndarray) -> tuple[float, np.ndarray]:
-            scores, w = self.scores(solution), solution[:-1]
-            slope = self.weight * self.slopes(scores)[0]
-            value = float(self.weight @ self.losses(scores) + 0.5 * precision @ (w * w)) / total
+            w, value, gradient = solution[:-1], 0.0, np.zeros_like(solution)
+            for k, part in enumerate(parts):
+                if k:
+                    heard(None)
+                scores = part.scores(solution)
+                slope = part.weight * part.slopes(scores)[0]
+                value += float(part.weight @ part.losses(scores))
+                gradient[:-1] += part.x.T @ slope
+                gradient[-1] += slope.sum()
+            value = (value + float(0.5 * precision @ (w * w))) / total
             heard(value)
-            return value, np.append(self.x.T @ slope + precision * w, slope.sum()) / total
+            gradient[:-1] += precision * w
+            return value, gradient / total
 
         limits = {"maxiter": MOST_STEPS, "gtol": gradient, "ftol": DECREASE, "maxcor": MEMORY}
         found: np.ndarray = minimize(loss, start, jac=True, method="L-BFGS-B", options=limits).x
+        return found
+
+    def _chunks(self) -> "list[_Rows]":
+        """The rows in chunks, without copies of their values."""
+        x, found = self.x, []
+        for first in range(0, len(self.y), CHUNK_ROWS):
+            rows = slice(first, min(first + CHUNK_ROWS, len(self.y)))
+            start, end = x.indptr[rows.start], x.indptr[rows.stop]
+            places = x.data[start:end], x.indices[start:end], x.indptr[rows.start : rows.stop + 1] - start
+            part = sparse.csr_matrix(places, shape=(rows.stop - rows.start, x.shape[1]))
+            found.append(_Rows(part, self.y[rows], self.weight[rows], self.binary, self.noise))
         return found
 
 
@@ -175,7 +197,8 @@ class Regression:
     Args:
         train: rows with targets; no field is a bag with pooling `max`.
         objective: of the label.
-        heard: called with the loss at each step of a solution; what it raises ends that.
+        heard: called with the loss at each step of a solution, and with None between chunks of a step's rows; what it
+            raises ends that.
         l2: a strength as in `TrainingSettings.l2`, whose prior is then the only one.
 
     Attributes:
@@ -309,6 +332,7 @@ class ExactFit:
             found = type(run.network).__name__
             raise ConfigError(f"optimizer = 'lbfgs' solves a regression, found {found}: set 'adam'")
         self.began, self.steps, self.evaluations = time.perf_counter(), 0, list[Evaluation]()
+        self.loss = math.nan
         self.monitor = monitored(run.settings, run.objective, grouped=run.valid_group is not None)
         l2 = l2_strengths(run.network, run.settings.l2)["first_order.embedding.weight"] if run.settings.l2 else None
         self.regression = Regression(run.train, run.objective, self._heard, l2=l2)
@@ -355,10 +379,11 @@ class ExactFit:
             rows=len(self.of.train),
         )
 
-    def _heard(self, loss: float, rows: int = 0) -> None:
-        self.steps, self.loss = self.steps + 1, loss
+    def _heard(self, loss: float | None, rows: int = 0) -> None:
+        if loss is not None:
+            self.steps, self.loss = self.steps + 1, loss
         for one in self.of.callbacks:
-            one.on_step(TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(loss)))
+            one.on_step(TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(self.loss)))
 
     def _solved(self, scores: np.ndarray) -> None:
         of = self.of
