@@ -17,9 +17,13 @@ from fieldwise.training.callbacks import Callback
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.step import Forward
+from fieldwise.training.step import Step
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+
+
+def step_of(tables, network, **settings):
+    return Step(network, tables.train, TrainingSettings(**settings), Objective(), 0)
 
 
 class Losses(Callback):
@@ -75,7 +79,7 @@ def test_bfloat16_rounds_the_forward_pass_and_nothing_else(tables, monkeypatch):
     model = DeepFM(embedding_dim=4, hidden=(8,), embedding_std=0.5, mlp_dropout=0)
     network = build_network(model, tables.layout, 0)
     batch, y = tables.train.batch(slice(0, 30))
-    half, own = Forward(network, TrainingSettings(precision="bfloat16"))(batch, y)
+    half, own = step_of(tables, network, precision="bfloat16").forward(batch, y)
     whole = network(batch)
     assert own is None
     assert half.dtype == torch.float32
@@ -104,9 +108,9 @@ def test_a_processor_without_bfloat16_is_told_at_the_start(tables, monkeypatch, 
     network = build_network(LR(), tables.layout, 0)
     if warns:
         with pytest.warns(UserWarning, match="no bfloat16 arithmetic.*set precision = 'float32'"):
-            Forward(network, TrainingSettings(precision="bfloat16"))
+            step_of(tables, network, precision="bfloat16")
     else:
-        Forward(network, TrainingSettings(precision="bfloat16"))
+        step_of(tables, network, precision="bfloat16")
     assert devices.slow_bfloat16("cuda") is None
 
 
@@ -146,7 +150,7 @@ def test_a_compiled_network_drops_what_the_plain_one_drops(tables, model):
 def test_compilation_keeps_pytorchs_generator(tables, monkeypatch):
     given = []
     monkeypatch.setattr(torch, "compile", lambda f, **options: given.append(options) or f)
-    Forward(build_network(DROPPING, tables.layout, 0), TrainingSettings(compile=True))
+    step_of(tables, build_network(DROPPING, tables.layout, 0), compile=True)
     assert given == [{"options": {"fallback_random": True}}]
 
 

@@ -47,8 +47,6 @@ Binning = Literal["count", "width"]
 BINS = 15
 NORMAL_975 = 1.959963984540054  # the 97.5 % quantile of the standard normal distribution
 Method = Literal["platt", "isotonic"]
-STEPS = 100
-CONVERGED = 1e-10
 
 
 def brier(y: ArrayLike, probability: ArrayLike) -> float:
@@ -304,7 +302,7 @@ def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
 
     Platt, Probabilistic Outputs for Support Vector Machines, 1999, with his targets (P + 1) / (P + 2) for the P
     positives and 1 / (M + 2) for the M negatives, which keep the line finite if scores separate the classes; fitted
-    by Newton's method with step halving, as in Lin, Lin and Weng (Machine Learning 68, 2007).
+    by scikit-learn's logistic regression on both classes of every row, weighted by its target.
 
     Args:
         y: labels 0 and 1 of rows that were not trained on, [N].
@@ -320,37 +318,22 @@ def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
     >>> round(found.slope, 1), round(found.intercept, 1)
     (0.5, -1.0)
     """
+    from sklearn.linear_model import LogisticRegression  # here, since metrics do not need scikit-learn
+
     positive, z = _rows_to_fit(y, logit)
     target = _targets(positive)
     center, scale = float(z.mean()), float(z.std())
-    x = (z - center) / scale
-    weights = np.array([0.0, math.log(float(target.mean()) / (1 - float(target.mean())))])
-    loss = _cross_entropy(target, weights[0] * x + weights[1])
-    for _ in range(STEPS):
-        p = sigmoid(weights[0] * x + weights[1])
-        gradient = np.array([((p - target) * x).sum(), (p - target).sum()])
-        if np.abs(gradient).max() <= CONVERGED * len(x):
-            break
-        v = p * (1 - p)
-        hessian = np.array([[(v * x * x).sum(), (v * x).sum()], [(v * x).sum(), v.sum()]]) + 1e-12 * np.eye(2)
-        step, size = np.linalg.solve(hessian, gradient), 1.0
-        while size > CONVERGED:
-            tried = weights - size * step
-            new = _cross_entropy(target, tried[0] * x + tried[1])
-            if new <= loss - 1e-4 * size * float(gradient @ step) / len(x):
-                break
-            size /= 2
-        else:
-            break  # the precision of float64 is reached
-        weights, loss = tried, new
-    slope = float(weights[0]) / scale
+    x, labels = np.tile((z - center) / scale, 2)[:, None], np.repeat([1, 0], len(z))
+    fitted = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10)
+    fitted.fit(x, labels, np.concatenate([target, 1 - target]))
+    slope = float(fitted.coef_[0, 0]) / scale
     if slope <= 0:
         raise DataError(
             f"Platt's calibration needs scores that increase with the label, found a slope of {slope:.3g} over "
             f"{len(z):,} "
             "rows: the model does not rank these rows; use isotonic or train it again"
         )
-    return Platt(slope=slope, intercept=float(weights[1]) - slope * center)
+    return Platt(slope=slope, intercept=float(fitted.intercept_[0]) - slope * center)
 
 
 def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
@@ -420,7 +403,3 @@ def _targets(positive: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Platt's targets in place of 1 and 0."""
     ones = int(positive.sum())
     return np.where(positive, (ones + 1) / (ones + 2), 1 / (len(positive) - ones + 2))
-
-
-def _cross_entropy(target: NDArray[np.float64], z: NDArray[np.float64]) -> float:
-    return float(np.mean(np.logaddexp(0.0, z) - target * z))

@@ -31,7 +31,6 @@ __all__ = [
     "regression_metrics",
     "rmse",
     "shown_name",
-    "watched",
 ]
 
 
@@ -71,15 +70,6 @@ METRICS: Mapping[str, Metric] = {
     )
 }
 """All metrics by name; the first of each task is its default."""
-
-
-def watched(task: str) -> tuple[str, ...]:
-    """Names of the metrics that early stopping may use, the default first.
-
-    >>> watched("regression")
-    ('rmse', 'mae', 'loss')
-    """
-    return tuple(m.name for m in METRICS.values() if task in m.tasks and m.watched)
 
 
 def compared(task: str) -> tuple[MetricName, ...]:

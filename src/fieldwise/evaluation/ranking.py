@@ -163,7 +163,19 @@ def _by_group(
 ) -> tuple[NDArray[np.generic], NDArray[np.int64], NDArray[np.int64], NDArray[Any], NDArray[np.float64]]:
     """Each group's name, rows, positives, sum of weights, and AUC (.5 if it has one class): all [G]."""
     positive, scores = labelled_column(y, score, "scores")
-    names, code = _group_codes(group, len(positive))
+    column = np.asarray(group)
+    if column.shape != positive.shape:
+        raise DataError(f"groups must be as many as the labels, found shape {column.shape} for {len(positive)} labels")
+    absent = column != column  # NaN and NaT are the values that differ from themselves
+    if column.dtype == np.object_:
+        absent = absent.astype(bool) | np.equal(column, np.array(None)).astype(bool)
+    if absent.any():
+        raise DataError(f"every row needs a group, but row {int(absent.argmax())} (counting from 0) has none; fill it")
+    try:
+        names, code = np.unique(column, return_inverse=True)
+    except TypeError as e:
+        raise DataError("groups must be all numbers or all text, found a mixture; convert them to text") from e
+    code = code.astype(np.int64, copy=False)
     rows = np.bincount(code)
     positives = np.bincount(code[positive], minlength=len(names))
     if (w := weight_column(weight, len(positive))) is None:
@@ -174,23 +186,6 @@ def _by_group(
     mixed = (positives > 0) & (positives < rows)
     wins = _twice_wins(positive, scores, code, len(names), w)
     return names, rows, positives, mass, np.where(mixed, wins / np.where(mixed, 2 * pairs, 1), 0.5)
-
-
-def _group_codes(group: ArrayLike, rows: int) -> tuple[NDArray[np.generic], NDArray[np.int64]]:
-    """The distinct groups [G], and the index of each row's group [N]."""
-    column = np.asarray(group)
-    if column.shape != (rows,):
-        raise DataError(f"groups must be as many as the labels, found shape {column.shape} for {rows} labels")
-    absent = column != column  # NaN and NaT are the values that differ from themselves
-    if column.dtype == np.object_:
-        absent = absent.astype(bool) | np.equal(column, np.array(None)).astype(bool)
-    if absent.any():
-        raise DataError(f"every row needs a group, but row {int(absent.argmax())} (counting from 0) has none; fill it")
-    try:
-        names, code = np.unique(column, return_inverse=True)
-    except TypeError as e:
-        raise DataError("groups must be all numbers or all text, found a mixture; convert them to text") from e
-    return names, code.astype(np.int64, copy=False)
 
 
 def _twice_wins(

@@ -132,7 +132,7 @@ class TrainingResult:
         """What came out, as plain values for JSON: parameters, epochs, seconds, validation and test metrics."""
         best = self.history.best
         facts = {
-            "parameters": self.parameters,
+            "parameters": parameter_count(self.bundle.network),
             "epochs": self.history.epochs,
             "best_epoch": best.epoch,
             "stopped": self.history.stopped,
@@ -549,15 +549,10 @@ def machine() -> str:
 @cache
 def commit() -> str:
     """The running commit, with `+` if the tree has changes; `unknown` if the package is not a checkout."""
-    folder = Path(__file__).parent
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
+    asked = ["ls-files", Path(__file__).name], ["rev-parse", "--short", "HEAD"], ["status", "--porcelain"]
+    options: dict[str, Any] = {"cwd": Path(__file__).parent, "check": True, "capture_output": True, "text": True}
     try:
-        if not git("ls-files", Path(__file__).name):  # an installed copy inside another checkout
-            return "unknown"
-        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain") else "")
+        known, head, changes = (subprocess.run(["git", *one], **options).stdout.strip() for one in asked)
+        return head + ("+" if changes else "") if known else "unknown"  # an installed copy inside another checkout
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

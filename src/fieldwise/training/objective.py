@@ -14,7 +14,7 @@ from fieldwise.distributed.environment import BatchShard
 from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
-from fieldwise.evaluation.metrics import watched
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layout import Batch
 from fieldwise.schema.label import Label, Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
@@ -83,16 +83,14 @@ class Objective:
 
     def whole_loss(self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> float:
         """`loss` over a whole split: logloss, or the mean squared error of unclipped scores, in units of `scale`."""
-        columns = zip(self.each(), self._columns(y), self._columns(score), strict=True)
-        return sum(
-            o.weight
-            * (
-                logloss_from_logits(target, z, weight=weight)
-                if o.task == "binary"
-                else float(np.average((z - target / o.scale) ** 2, weights=weight))
-            )
-            for o, target, z in columns
-        )
+        total, each = 0.0, self.each()
+        for one, target, z in zip(each, *(values.reshape(-1, len(each)).T for values in (y, score)), strict=True):
+            if one.task == "binary":
+                loss = logloss_from_logits(target, z, weight=weight)
+            else:
+                loss = float(np.average((z - target / one.scale) ** 2, weights=weight))
+            total += one.weight * loss
+        return total
 
     def metrics(
         self,
@@ -107,9 +105,9 @@ class Objective:
 
         With `one_class`, a binary label with only one class gets the metrics that are defined, instead of an error.
         """
-        found: dict[str, float] = {}
-        columns = zip(("", *self.more), self.each(), self._columns(y), self._columns(score), strict=True)
-        for name, one, target, z in columns:
+        found, each = dict[str, float](), self.each()
+        columns = (values.reshape(-1, len(each)).T for values in (y, score))
+        for name, one, target, z in zip(("", *self.more), each, *columns, strict=True):
             try:
                 if one.task == "binary":
                     own = binary_metrics(target, z, group=group, weight=weight, one_class=one_class)
@@ -118,17 +116,15 @@ class Objective:
                     z = z if one.prediction_range is None else np.clip(z, *one.prediction_range)
                     own = regression_metrics(target, z, weight=weight)
             except DataError as e:
-                raise DataError(f"label {name!r}: {e}" if name else str(e)) from None
+                if not name:
+                    raise
+                raise DataError(f"label {name!r}: {e}") from None
             found |= {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"} if name else own
         return found
 
     def each(self) -> tuple["Objective", ...]:
         """The objectives of all labels, the main label's first."""
         return (self, *self.more.values())
-
-    def _columns(self, values: np.ndarray) -> np.ndarray:
-        """The values of each label [N], the main one's first; of one label they may be [N] themselves."""
-        return values.reshape(-1, 1 + len(self.more)).T
 
 
 def evaluate(
@@ -210,7 +206,7 @@ def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool
     Errors:
         ConfigError: a metric that the task does not have, or group AUC without groups.
     """
-    known = watched(objective.task)
+    known = [metric.name for metric in METRICS.values() if objective.task in metric.tasks and metric.watched]
     monitor = settings.monitor or known[0]
     if monitor not in known:
         raise ConfigError(f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}")

@@ -6,7 +6,7 @@ Letters: R rows of a table, D its width, N ids of a batch.
 import math
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from fieldwise.layout import Batch
 from fieldwise.ops.rows import RowGroups, RowRule, RuleName, group_rows, squares_of_rows, update_rows_
 from fieldwise.training.settings import OPTIMIZERS, TrainingSettings
 
-__all__ = ["L2Penalty", "LazyTables", "RunOptimizer", "l2_strengths", "row_states"]
+__all__ = ["LazyTables", "RunOptimizer", "l2_strengths", "row_states"]
 
 LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is as fast
 
@@ -116,7 +116,10 @@ def row_states(name: str, table: Tensor, start: float) -> dict[str, Tensor]:
 
 
 class RunOptimizer:
-    """The optimizer of all parameters in one run; sets every embedding to dense or sparse gradients.
+    """The optimizer of all parameters in one run, with their L2; sets every embedding to dense or sparse gradients.
+
+    L2 is `sum over named parameters of strength / 2 * sum of squares`, of embedding tables over all rows, or over the
+    distinct ones that a batch touches (`l2_rows`); a lazy table's optimizer applies it to the rows that it updates.
 
     Args:
         network: the network to train.
@@ -128,17 +131,23 @@ class RunOptimizer:
         lazy: the optimizer of large tables; None if there are none.
 
     Errors:
-        ConfigError: lazy updates with L2 over all rows of a table.
+        ConfigError: lazy updates with L2 over all rows of a table; L2 of a parameter that there is not.
     """
 
     def __init__(self, network: nn.Module, settings: TrainingSettings) -> None:
         strengths, tables = l2_strengths(network, settings.l2), dict[int, tuple[nn.Parameter, float]]()
+        l2 = {id(p): (p, strengths[name]) for name, p in network.named_parameters()}
+        touched = set()  # of which L2 counts the rows of a batch
         for module in network.modules():
             if isinstance(module, FieldEmbedding):
-                l2 = next((strengths[name] for name, p in network.named_parameters() if p is module.weight), 0.0)
-                module.sparse = updates_lazily(module, l2, settings)
+                module.sparse = updates_lazily(module, l2[id(module.weight)][1], settings)
                 if module.sparse:
-                    tables[id(module.weight)] = module.weight, l2
+                    tables[id(module.weight)] = l2[id(module.weight)]
+                elif settings.l2_rows == "touched":
+                    touched.add(id(module.weight))
+        punished = {key: of for key, of in l2.items() if of[1] != 0.0 and key not in tables}
+        self._l2 = [of for key, of in punished.items() if key not in touched]
+        self._l2_touched = [of for key, of in punished.items() if key in touched]
         name, rate, start = settings.optimizer, settings.learning_rate, settings.adagrad_accumulator
         self.parameters = [p for p in network.parameters() if id(p) not in tables]
         self.clip_norm, self.parts = settings.clip_norm, dict[str, torch.optim.Optimizer]()
@@ -156,6 +165,21 @@ class RunOptimizer:
     def param_groups(self) -> list[dict[str, Any]]:
         """Options of all parameters, including `lr`; changes take effect in the next step."""
         return [group for part in self.parts.values() for group in part.param_groups]
+
+    @torch.no_grad()
+    def add_l2(self, batch: Batch) -> None:
+        """Add L2's gradient to the parameters' gradients, in place, as autograd would."""
+        for p, strength in self._l2:
+            if p.grad is None:
+                p.grad = strength * p
+            else:
+                p.grad.add_(p, alpha=strength)
+        if self._l2_touched:  # the distinct rows that a batch reads, of which other processes may have a part
+            rows = torch.unique(all_gather_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))).long()
+            for p, strength in self._l2_touched:
+                if p.grad is None:
+                    p.grad = torch.zeros_like(p)
+                p.grad.index_add_(0, rows, p[rows], alpha=strength)
 
     def step(self) -> None:
         """Clip the gradients, if `clip_norm` is set, and update all parameters."""
@@ -210,48 +234,6 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
             "l2_rows = 'touched', remove the table from l2, or choose another optimizer with embedding_update = 'dense'"
         )
     return True
-
-
-class L2Penalty:
-    """The L2 penalty of a step, `sum over named parameters of strength / 2 * sum of squares`.
-
-    Args:
-        network: the network with the named parameters.
-        strengths: by parameter name or shell pattern; the first match applies.
-        rows: whether `all` rows of embedding tables count, or only the distinct ones `touched` by the batch. A table
-            with a sparse gradient (`FieldEmbedding.sparse`) is excluded: its optimizer applies L2 to the updated rows.
-
-    Errors:
-        ConfigError: a pattern that matches no parameter.
-    """
-
-    def __init__(self, network: nn.Module, strengths: Mapping[str, float], rows: Literal["all", "touched"]) -> None:
-        tables = {id(module.weight) for module in network.modules() if isinstance(module, FieldEmbedding)}
-        lazy = {id(m.weight) for m in network.modules() if isinstance(m, FieldEmbedding) and m.sparse}
-        parameters = dict(network.named_parameters())
-        self._whole: list[tuple[Tensor, float]] = []
-        self._touched: list[tuple[Tensor, float]] = []
-        for name, strength in l2_strengths(network, strengths).items():
-            parameter = parameters[name]
-            if strength == 0.0 or id(parameter) in lazy:
-                continue
-            by_row = rows == "touched" and id(parameter) in tables
-            (self._touched if by_row else self._whole).append((parameter, strength))
-
-    @torch.no_grad()
-    def add_gradients(self, batch: Batch) -> None:
-        """Add the penalty's gradient to the parameters' gradients, in place, as autograd would."""
-        for p, strength in self._whole:
-            if p.grad is None:
-                p.grad = strength * p
-            else:
-                p.grad.add_(p, alpha=strength)
-        if self._touched:  # the distinct rows that a batch reads, of which other processes may have a part
-            rows = torch.unique(all_gather_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))).long()
-            for p, strength in self._touched:
-                if p.grad is None:
-                    p.grad = torch.zeros_like(p)
-                p.grad.index_add_(0, rows, p[rows], alpha=strength)
 
 
 def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str, float]:

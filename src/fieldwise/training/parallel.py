@@ -72,15 +72,16 @@ def latest_checkpoint(checkpoints: Checkpoints | None, group: ProcessGroup | Non
     state = None if checkpoints is None else checkpoints.newest()
     if group is None:
         return state
-    kinds = state and {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in state.tensors.items()}
-    facts, kinds = group.all_gather_object([state and state.facts, kinds])[0]
+    facts, tensors = (None, {}) if state is None else state
+    kinds = {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in tensors.items()}
+    facts, kinds = group.all_gather_object([facts, kinds])[0]
     if facts is None:
         return None
     made = {name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, (shape, dtype) in kinds.items()}
-    found = state or State(facts=facts, tensors=made)
+    tensors = tensors or made
     for name in kinds:
-        dist.broadcast(found.tensors[name], 0)
-    return found
+        dist.broadcast(tensors[name], 0)
+    return facts, tensors
 
 
 class GradientSync:

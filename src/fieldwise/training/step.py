@@ -22,12 +22,11 @@ from fieldwise.ops.backends import missing_on
 from fieldwise.ops.devices import device_of, in_precision, open_device, slow_bfloat16
 from fieldwise.ops.dropout import hash_draws
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizers import L2Penalty, RunOptimizer
+from fieldwise.training.optimizers import RunOptimizer
 from fieldwise.training.parallel import GradientSync, broadcast_parameters
 from fieldwise.training.settings import TrainingSettings
 
 __all__ = [
-    "Forward",
     "HasAuxiliaryLoss",
     "OutOfVocabularyDropout",
     "Step",
@@ -54,53 +53,6 @@ class HasAuxiliaryLoss(Protocol):
     def forward_with_auxiliary(self, batch: Batch, label: Tensor) -> tuple[Tensor, Tensor]:
         """The logit [B] and a scalar to add to the mean loss; for T labels [B, T] and one number per label [T]."""
         ...
-
-
-class Forward:
-    """Computes a batch's scores and the network's auxiliary loss, both float32.
-
-    Compilation does not change the network: a separate function is compiled, so that the weights keep their names. Of
-    the settings `precision` and `compile` are used.
-
-    Shape:
-        call: Batch of B rows, labels [B, T] -> scores [B, T], or [B] of one label, and a scalar or [T]; None without an
-        auxiliary loss.
-
-    Errors:
-        ConfigError: at the first call, if the network cannot be compiled here.
-    """
-
-    def __init__(self, network: nn.Module, settings: TrainingSettings) -> None:
-        self.auxiliary = isinstance(network, HasAuxiliaryLoss)
-        self.device = next((p.device.type for p in network.parameters()), "cpu")
-        self.precision, self.compiled = settings.precision, settings.compile
-        if self.precision == "bfloat16" and (warning := slow_bfloat16(self.device)):
-            warnings.warn(warning, stacklevel=2)
-        run: Callable[..., Any] = network.forward_with_auxiliary if isinstance(network, HasAuxiliaryLoss) else network
-        self.run: Callable[..., Any] = torch.compile(run, options=COMPILING) if settings.compile else run
-
-    def __call__(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The scores and the auxiliary loss."""
-        if self.compiled:
-            for tensor in (*batch, y):  # one compilation for all batch sizes, including the last batch's
-                if tensor.numel():
-                    torch._dynamo.maybe_mark_dynamic(tensor, 0)
-        label = y if y.shape[1] > 1 else y[:, 0]  # a network of one label has no dimension of labels
-        score: Tensor
-        own: Tensor | None
-        try:
-            with in_precision(self.precision, self.device):
-                score, own = self.run(batch, label) if self.auxiliary else (self.run(batch), None)
-            if self.precision == "bfloat16":
-                score, own = score.float(), None if own is None else own.float()
-            return score, own
-        except torch._dynamo.exc.TorchDynamoException as e:
-            why = next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
-            needs, remedy = ("Triton", "install it") if self.device == "cuda" else COMPILER
-            raise ConfigError(
-                f"training.compile = true needs {needs} and a network that torch.compile supports, but it failed with "
-                f"{type(e).__name__} ({why}): {remedy}, or set compile = false"
-            ) from e
 
 
 Tensors = tuple[Tensor, ...] | list[Tensor]
@@ -141,12 +93,17 @@ def averaged(network: nn.Module, decay: float) -> AveragedModel:
 class Step:
     """The step of a run, with everything that it changes.
 
+    Compilation does not change the network: a separate function is compiled, so that the weights keep their names.
+
     Attributes:
         sync: with the other processes, if several share the batches.
         evaluated: the network that is evaluated and kept: with averaged weights, if there are.
 
     Shape:
         call: Batch of B rows, targets [B, T], row weights [B] or None -> a scalar.
+
+    Errors:
+        ConfigError: at the first call, if the network cannot be compiled here.
     """
 
     def __init__(
@@ -157,10 +114,15 @@ class Step:
             broadcast_parameters(network, group, settings)
         share = settings.unknown_share
         self.oov_dropout = OutOfVocabularyDropout(train, share, seed) if share else None
-        self.optimizer = RunOptimizer(network, settings)  # first: it decides which tables apply their own L2
+        self.optimizer = RunOptimizer(network, settings)
         self.sync = None if group is None else GradientSync(group, self.optimizer, seed)
-        self.penalty = L2Penalty(network, settings.l2, settings.l2_rows)
-        self.forward = Forward(network, settings)
+        self.precision, self.compiled = settings.precision, settings.compile
+        self.device = device_of(network).type
+        if self.precision == "bfloat16" and (warning := slow_bfloat16(self.device)):
+            warnings.warn(warning, stacklevel=2)
+        self.auxiliary = isinstance(network, HasAuxiliaryLoss)
+        run: Callable[..., Any] = network.forward_with_auxiliary if isinstance(network, HasAuxiliaryLoss) else network
+        self.run: Callable[..., Any] = torch.compile(run, options=COMPILING) if self.compiled else run
         self.parameters = list(network.parameters())
         self.mean = averaged(network, settings.average) if settings.average else None
         self.evaluated: nn.Module = network if self.mean is None else self.mean.module
@@ -184,11 +146,34 @@ class Step:
         total.backward()  # type: ignore[no-untyped-call]
         if self.sync is not None:
             data_loss = self.sync(data_loss)
-        self.penalty.add_gradients(batch)
+        self.optimizer.add_l2(batch)
         self.optimizer.step()
         if self.mean is not None:
             self.mean.update_parameters(self.network)
         return data_loss.detach()
+
+    def forward(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """A batch's scores [B, T], or [B] of one label, and the network's auxiliary loss, if it has one: float32."""
+        if self.compiled:
+            for tensor in (*batch, y):  # one compilation for all batch sizes, including the last batch's
+                if tensor.numel():
+                    torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        label = y if y.shape[1] > 1 else y[:, 0]  # a network of one label has no dimension of labels
+        score: Tensor
+        own: Tensor | None
+        try:
+            with in_precision(self.precision, self.device):
+                score, own = self.run(batch, label) if self.auxiliary else (self.run(batch), None)
+            if self.precision == "bfloat16":
+                score, own = score.float(), None if own is None else own.float()
+            return score, own
+        except torch._dynamo.exc.TorchDynamoException as e:
+            why = next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
+            needs, remedy = ("Triton", "install it") if self.device == "cuda" else COMPILER
+            raise ConfigError(
+                f"training.compile = true needs {needs} and a network that torch.compile supports, but it failed with "
+                f"{type(e).__name__} ({why}): {remedy}, or set compile = false"
+            ) from e
 
 
 class OutOfVocabularyDropout:
@@ -219,19 +204,19 @@ class OutOfVocabularyDropout:
 
     def __call__(self, batch: Batch) -> Batch:
         """The batch with some values replaced by unknown."""
-        return batch._replace(ids=self._shown(batch.ids), bag_ids=self._shown(batch.bag_ids))
-
-    def _shown(self, ids: Tensor) -> Tensor:
-        if self.unknown.device != ids.device:
-            self.probability, self.unknown = self.probability.to(ids.device), self.unknown.to(ids.device)
-        first, total = span_of_rows(len(ids))  # of the numbers that one process would draw for the whole batch
-        if ids.device.type == "cpu":
-            drawn = torch.rand((total, *ids.shape[1:]), generator=self.draws)[first : first + len(ids)]
-        else:
-            seed = torch.randint(0, 2**63 - 1, (), generator=self.draws).to(ids.device)  # drawn on the device
-            drawn = hash_draws(seed, total, ids[:1].numel())[first : first + len(ids)].view(ids.shape) / 2**24
-        rows = ids.long()
-        return torch.where(drawn < self.probability[rows], self.unknown[rows].to(ids.dtype), ids)
+        device, shown = batch.ids.device, []
+        if self.unknown.device != device:
+            self.probability, self.unknown = self.probability.to(device), self.unknown.to(device)
+        for ids in (batch.ids, batch.bag_ids):
+            first, total = span_of_rows(len(ids))  # of the numbers that one process would draw for the whole batch
+            if ids.device.type == "cpu":
+                drawn = torch.rand((total, *ids.shape[1:]), generator=self.draws)[first : first + len(ids)]
+            else:
+                seed = torch.randint(0, 2**63 - 1, (), generator=self.draws).to(ids.device)  # drawn on the device
+                drawn = hash_draws(seed, total, ids[:1].numel())[first : first + len(ids)].view(ids.shape) / 2**24
+            rows = ids.long()
+            shown.append(torch.where(drawn < self.probability[rows], self.unknown[rows].to(ids.dtype), ids))
+        return batch._replace(ids=shown[0], bag_ids=shown[1])
 
 
 def row_counts(table: EncodedTable) -> np.ndarray:
