@@ -283,9 +283,10 @@ class Regression:
         if name == GIVEN:
             assert self.l2 is not None, "its strength is given"
             return np.full(self.layout.num_rows, self.l2 * self.rows.weight.sum())
-        variances = self._variances  # first: of a regression label it estimates the residuals' variance too
         if name.startswith(FIELDS):
-            return 1 / (float(name.removeprefix(FIELDS)) * variances)
+            return 1 / (float(name.removeprefix(FIELDS)) * self._variances)
+        if self.objective.task == "regression":
+            _ = self._variances  # which sets the residuals' variance too; else a time that ends finds a solution sooner
         return np.full(self.layout.num_rows, 1 / float(name))
 
     @cached_property
