@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.case import Case, Settings, Target
 from benchmarks.turns import Outcome
-from fieldwise.runs.environment import commit, machine
+from fieldwise.runs.pipeline import commit, machine
 from fieldwise.runs.records import RunRecord
 from fieldwise.storage.files import write_atomically
 

@@ -56,10 +56,7 @@ GROUPS = {
     "Errors": ("fieldwise.errors",),
 }
 ROOMS = {
-    "evaluation": (
-        "Evaluation",
-        ("fieldwise.evaluation", "fieldwise.evaluation.bootstrap", "fieldwise.evaluation.delong"),
-    ),
+    "evaluation": ("Evaluation", ("fieldwise.evaluation", "fieldwise.evaluation.bootstrap")),
     "explain": ("Explaining", ("fieldwise.explain",)),
     "serving": (
         "Serving",

@@ -13,8 +13,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics, sigmoid
 from fieldwise.runs.data import data_inputs, data_key, data_settings, load_frame, prepare_recipe
 from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.identity import rows_digest
-from fieldwise.runs.pipeline import train_recipe
+from fieldwise.runs.pipeline import rows_digest, train_recipe
 from fieldwise.runs.recipe import load_recipe, recipe_names
 from fieldwise.storage.cache import Cache
 

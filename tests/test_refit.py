@@ -17,8 +17,7 @@ from fieldwise.data.prepare.prepared import encoded_together
 from fieldwise.errors import DataError
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.identity import rows_of_run
-from fieldwise.runs.pipeline import evaluate_on_test, fit_again, fit_recipe, train_recipe
+from fieldwise.runs.pipeline import evaluate_on_test, fit_again, fit_recipe, rows_of_run, train_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.training.callbacks import Callback, OutOfTime
 from fieldwise.training.fit import Training

@@ -27,12 +27,11 @@ from fieldwise.layout import Layout
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_from_dict
 from fieldwise.ops import use_ops
-from fieldwise.ops.devices import open_device
+from fieldwise.ops.devices import open_device, slow_bfloat16
 from fieldwise.ops.native import NATIVE
 from fieldwise.schema import Categorical, Label, Numeric, Schema
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.precision import slow_bfloat16
 from fieldwise.training.settings import TrainingSettings
 
 SIZE, SMALL = 1024, 256

@@ -11,10 +11,9 @@ from benchmarks.published.page import page
 from benchmarks.published.tables import Table, read_tables
 from benchmarks.published.trees import tree_runs
 from benchmarks.results import environments, load, merge, say
-from fieldwise.runs.fits import RunContext, recorded_runs
 from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.records import RunRecord, Store
+from fieldwise.runs.records import RunContext, RunRecord, Store, recorded_runs
 from fieldwise.storage.cache import default_cache
 from fieldwise.storage.files import write_atomically
 from fieldwise.training.progress import progress_for

@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.page import grid
 from benchmarks.published.tables import Row, Table
-from fieldwise.evaluation.registry import METRICS, shown_name
+from fieldwise.evaluation.metrics import METRICS, shown_name
 
 __all__ = ["page"]
 

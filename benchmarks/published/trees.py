@@ -21,11 +21,9 @@ from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.runs.data import data_inputs, data_settings, prepare_recipe
-from fieldwise.runs.environment import environment
-from fieldwise.runs.fits import RunContext, with_seed, with_words
-from fieldwise.runs.identity import scored_rows_digest
+from fieldwise.runs.pipeline import environment, scored_rows_digest
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.records import RunRecord, Store
+from fieldwise.runs.records import RunContext, RunRecord, Store, with_seed, with_words
 from fieldwise.schema import Schema
 
 __all__ = ["CHOICES", "fit_trees", "tree_runs"]

@@ -8,9 +8,8 @@ import pytest
 from benchmarks.published import trees
 from sklearn.metrics import roc_auc_score
 
-from fieldwise.runs.fits import RunContext
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.records import Store
+from fieldwise.runs.records import RunContext, Store
 
 
 def write(path: Path, *, test_labels: str = "true") -> Path:

@@ -333,7 +333,7 @@ def test_a_model_that_cannot_be_saved_is_kept_elsewhere(fieldwise, recipe, tmp_p
     assert os.strerror(number) in err
     assert f"The trained bundle was saved in {kept}: move it from there" in err
     assert f"Bundle: {kept}" in out
-    assert Bundle.load(kept).about["run"]["recipe"] == str(recipe)
+    assert Bundle.load(kept).about["recipe"]["name"] == str(recipe)
     monkeypatch.setattr(Bundle, "save", lambda *_: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
     assert fieldwise("train", recipe, "--out", "b", "--quiet")[0] in (1, 2)
     assert [kept] == list((tmp_path / "spare").iterdir())
@@ -357,7 +357,7 @@ def test_a_run_that_its_store_does_not_take_is_kept_elsewhere(fieldwise, done, r
     assert code == 2
     assert f"The run was saved as {run}: move that folder into runs" in err
     run.rename(Path("runs") / run.name)
-    monkeypatch.setattr("fieldwise.runs.fits.train_recipe", lambda *_, **__: pytest.fail("run again"))
+    monkeypatch.setattr("fieldwise.runs.records.train_recipe", lambda *_, **__: pytest.fail("run again"))
     done(*ask)
 
 

@@ -57,7 +57,7 @@ def test_ctrl_c_says_what_is_kept(fieldwise, recipe, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fieldwise.runs.fits.recorded_runs", stop)
+    monkeypatch.setattr("fieldwise.runs.records.recorded_runs", stop)
     code, _, err = fieldwise("compare", recipe, "--store", "kept")
     assert code == 130
     assert "finished runs are kept in kept" in err

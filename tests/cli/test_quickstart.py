@@ -41,7 +41,7 @@ def test_one_command_serves_what_it_printed():
     finally:
         running.end()
     assert [(item["id"], f"{item['prediction']:.3f}") for item in items] == printed
-    assert Bundle.load(Path("q") / user[2]).about["run"]["recipe"] == f"simulated/{user[2]}"
+    assert Bundle.load(Path("q") / user[2]).about["recipe"]["name"] == f"simulated/{user[2]}"
 
 
 def test_without_serving_it_names_the_command_that_does(done, small):

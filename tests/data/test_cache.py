@@ -19,7 +19,7 @@ from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import FieldwiseError
 from fieldwise.runs.data import _data_files, prepare_recipe
-from fieldwise.runs.identity import rows_digest
+from fieldwise.runs.pipeline import rows_digest
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.storage.artifact import seal
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache

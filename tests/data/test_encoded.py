@@ -22,8 +22,8 @@ from fieldwise.errors import DataError
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.storage.artifact import Artifact
-from fieldwise.training import oov_dropout
-from fieldwise.training.oov_dropout import row_counts
+from fieldwise.training import step
+from fieldwise.training.step import row_counts
 
 Cell = int | tuple[int, float] | list[int]  # an id; an id and a number; a bag's ids
 Row = list[Cell]
@@ -348,7 +348,7 @@ class Recorded(np.ndarray):
 
 @pytest.mark.parametrize("fields", [1, 41])
 def test_rows_of_the_embedding_table_are_counted_in_one_pass(fields, monkeypatch):
-    monkeypatch.setattr(oov_dropout, "COUNTED_IDS", 300)
+    monkeypatch.setattr(step, "COUNTED_IDS", 300)
     monkeypatch.setattr(Recorded, "blocks", [])
     ids = np.random.default_rng(fields).integers(0, 3 * fields, (1000, fields)).astype(np.int32)
     table = EncodedTable(

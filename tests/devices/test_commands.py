@@ -44,7 +44,6 @@ def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fiel
     manifest = json.loads((tmp_path / "b" / "bundle.json").read_text())
     assert manifest["about"]["environment"]["device"].startswith(device.type)
     assert "device" not in manifest["about"]["recipe"]["settings"]["training"]
-    assert "device" not in manifest["about"]["run"]["training"]
     scores = []
     for file, device_option in (("here.csv", ()), ("there.csv", on)):
         code, _, err = fieldwise("predict", "b", "--data", "log.csv", "--out", file, *device_option)

@@ -18,7 +18,7 @@ from fieldwise.training.checkpoint import Checkpoints, Unfinished
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.step import Forward, Step
+from fieldwise.training.step import Step
 
 COMMON = {"batch_size": 16, "epochs": 1, "evaluations_per_epoch": 3, "patience": 9, "monitor": "logloss"}
 CASES = {
@@ -154,9 +154,9 @@ def test_bfloat16_multiplies_matrices_in_16_bits_there(rows, name, device):
     for precision in ("float32", "bfloat16"):
         settings = TrainingSettings(**COMMON, precision=precision, device=name)
         network = build_network(model, rows[0].layout, 3).to(device)
-        forward, batch = Forward(network, settings), rows[0].batch(slice(0, 40))[0].to(device)
+        step, batch = Step(network, rows[0], settings, Objective(), 0), rows[0].batch(slice(0, 40))[0].to(device)
         with torch.no_grad():
-            losses[precision] = forward(batch, torch.zeros(40, 1, device=device))[0].cpu()
+            losses[precision] = step.forward(batch, torch.zeros(40, 1, device=device))[0].cpu()
     assert losses["bfloat16"].dtype == torch.float32
     assert not torch.equal(losses["bfloat16"], losses["float32"])
     torch.testing.assert_close(losses["bfloat16"], losses["float32"], atol=1e-2, rtol=1e-1)

@@ -10,7 +10,7 @@ from ranks import in_processes
 
 from fieldwise.distributed.environment import BatchShard, DistributedEnvironment
 from fieldwise.distributed.process_group import ProcessGroup, process_group
-from fieldwise.errors import ConfigError
+from fieldwise.errors import ConfigError, LostProcessError
 from fieldwise.training.parallel import broadcast_parameters
 from fieldwise.training.settings import TrainingSettings
 
@@ -57,6 +57,20 @@ def test_rows_of_16_bits_are_normalized_over_all_processes(found):
 
 def test_an_interrupt_in_a_trainings_last_evaluation_ends_the_one_that_follows(found):
     assert found["interrupted_late"][3] == [["epochs", "interrupted", 0]] * 3
+
+
+def test_an_error_of_leaving_does_not_replace_that_of_the_training(monkeypatch):
+    def fails():
+        raise RuntimeError("gloo: the other process is gone")
+
+    for name, value in (MET | {"RANK": "0", "WORLD_SIZE": "2"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("fieldwise.distributed.process_group._meet", lambda _: None)
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", fails)
+    with pytest.raises(ConfigError, match="the first"), process_group():
+        raise ConfigError("the first")
+    with pytest.raises(LostProcessError, match="the other process is gone"), process_group():
+        pass
 
 
 def test_two_processes_with_one_gpu_are_named(monkeypatch):

@@ -13,10 +13,9 @@ from sklearn.metrics import (
 )
 
 from fieldwise.errors import DataError
-from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation import delong, sigmoid
 from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.evaluation.delong import delong
 
 
 def log(rows=300, seed=0):

@@ -8,7 +8,7 @@ from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.errors import DataError
-from fieldwise.evaluation.delong import auc_parts, delong
+from fieldwise.evaluation.ranking import auc_parts, delong
 
 
 def log(rows=400, seed=0, ties=True):

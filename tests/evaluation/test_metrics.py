@@ -168,7 +168,7 @@ def test_logits_given_for_probabilities_are_refused(subtests):
 
 def test_public_names_are_pinned():
     assert sorted(ours.__all__) == [
-        "GroupAUC", "auc", "binary_metrics", "group_auc", "logloss_from_logits", "mae",
+        "DeLong", "GroupAUC", "auc", "binary_metrics", "delong", "group_auc", "logloss_from_logits", "mae",
         "normalized_entropy_from_logits", "regression_metrics", "rmse", "sigmoid",
     ]  # fmt: skip
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fieldwise.evaluation import binary_metrics
-from fieldwise.evaluation.remarks import remarks, remarks_on_means
+from fieldwise.evaluation.words import remarks, remarks_on_means
 
 RNG = np.random.default_rng(0)
 Y = (RNG.random(20_000) < 0.07).astype(int)

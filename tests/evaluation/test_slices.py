@@ -6,8 +6,7 @@ from scipy.stats import norm
 from sklearn.metrics import log_loss, roc_auc_score, root_mean_squared_error
 
 from fieldwise.errors import DataError
-from fieldwise.evaluation import sigmoid
-from fieldwise.evaluation.delong import delong
+from fieldwise.evaluation import delong, sigmoid
 from fieldwise.evaluation.slices import Slice, binary_slices, by_code, by_quantile, regression_slices
 
 Z = float(norm.ppf(0.975))

@@ -8,9 +8,8 @@ import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation import delong, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.evaluation.delong import delong
 from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.records import Store
 

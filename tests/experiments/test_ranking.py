@@ -16,12 +16,11 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.top_k import top_k_metrics
 from fieldwise.models import AFM
 from fieldwise.models.build import build_network
-from fieldwise.runs import fits as module
-from fieldwise.runs.fits import RunContext, recorded_runs
+from fieldwise.runs import records as module
 from fieldwise.runs.leaderboard import POPULARITY, ranking_boards
 from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, rank_items
 from fieldwise.runs.recipe import load_recipe
-from fieldwise.runs.records import Store
+from fieldwise.runs.records import RunContext, Store, recorded_runs
 
 SCHEMA = Schema(
     fields=(USER, ITEM, Bag("tags", role="item"), Numeric("price", role="item"), Categorical("day")),

@@ -11,13 +11,12 @@ from counted_steps import Steps
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.runs import fits as module
+from fieldwise.runs import records as module
 from fieldwise.runs.data import data_inputs, prepare_recipe
-from fieldwise.runs.fits import RunContext, recorded_runs, with_seed
 from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.recipe import load_recipe
-from fieldwise.runs.records import Store, run_key
+from fieldwise.runs.records import RunContext, Store, recorded_runs, run_key, with_seed
 
 DATA = Path("none")
 HERE = RunContext(data_dir=DATA)
@@ -229,9 +228,11 @@ def test_one_name_twice_is_refused(recipes):
 
 def test_records_are_json_without_rows_of_the_data(recipes):
     record = kept_runs(recipes[:1])["lr.toml"][0]
-    text = (record.folder / "record.json").read_text()
-    assert json.loads(text)["recipe"] == "lr.toml"
-    assert str(Path.cwd()) not in json.dumps({**json.loads(text), "settings": None})
+    stored = json.loads((record.folder / "record.json").read_text())
+    assert stored["recipe"] == "lr.toml"
+    assert str(Path.cwd()) not in json.dumps({**stored, "settings": None})
+    assert not stored.keys() & stored["settings"].keys(), "a setting stands once"
+    assert record["seed"] == stored["settings"]["seed"]
 
 
 def test_the_run_in_progress_of_a_comparison_is_resumed(recipes):

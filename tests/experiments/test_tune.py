@@ -14,8 +14,8 @@ from counted_steps import Steps
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs import recipe as space_module
 from fieldwise.runs import tune as module
-from fieldwise.runs.fits import RunContext
 from fieldwise.runs.recipe import Choices, Range, load_recipe
+from fieldwise.runs.records import RunContext
 from fieldwise.runs.tune import tune
 
 DATA = Path("none")

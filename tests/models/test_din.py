@@ -14,7 +14,8 @@ from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models import DIN, parameter_count
 from fieldwise.models.din import VARIANTS
 from fieldwise.schema import Categorical, Label, Schema, Sequence
-from fieldwise.training.penalty import L2Penalty
+from fieldwise.training.optimizers import RunOptimizer
+from fieldwise.training.settings import TrainingSettings
 
 TINY = {
     "embedding_dim": 1,
@@ -114,7 +115,9 @@ def test_dice_measures_the_values_of_its_own_history_alone(lab):
 def test_mini_batch_aware_regularization_counts_candidates_and_histories():
     """NOTE[DIFF]: the rows that a batch touches, each once, without the paper's 1 / n_j."""
     network = DIN(embedding_dim=2).build(Layout((dataclasses.replace(ITEMS, rows=9), HISTORY)))
-    L2Penalty(network, {"embedding.weight": 3.0}, "touched").add_gradients(batch_of([0, 5], [[1, 2], [2]]))
+    RunOptimizer(network, TrainingSettings(l2={"embedding.weight": 3.0}, l2_rows="touched")).add_l2(
+        batch_of([0, 5], [[1, 2], [2]])
+    )
     weight = network.embedding.weight
     touched = torch.tensor([1, 1, 1, 0, 0, 1, 0, 0, 0]).unsqueeze(1)
     torch.testing.assert_close(weight.grad, 3.0 * weight.detach() * touched)

@@ -12,7 +12,8 @@ from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch
 from fieldwise.models import LR, MODELS, parameter_count
 from fieldwise.models.build import build_network
-from fieldwise.training.penalty import L2Penalty
+from fieldwise.training.optimizers import RunOptimizer
+from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.step import HasAuxiliaryLoss
 
 LAYOUT = {name: hardest(name) for name in REFERENCES}
@@ -126,10 +127,10 @@ def test_the_tables_gradient_is_the_sum_of_the_heads(lab):
 def test_l2_by_the_tables_name_counts_it_once(lab):
     network, _, batch = built(lab, "fm")
     table = network.embedding.weight
-    L2Penalty(network, {TABLE: 0.5}, "all").add_gradients(batch)
+    RunOptimizer(network, TrainingSettings(l2={TABLE: 0.5}, l2_rows="all")).add_l2(batch)
     torch.testing.assert_close(table.grad, 0.5 * table.detach())
     table.grad = None
-    L2Penalty(network, {TABLE: 0.5}, "touched").add_gradients(batch)
+    RunOptimizer(network, TrainingSettings(l2={TABLE: 0.5}, l2_rows="touched")).add_l2(batch)
     rows = torch.unique(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))
     expected = torch.zeros_like(table).index_copy(0, rows.long(), 0.5 * table.detach()[rows.long()])
     torch.testing.assert_close(table.grad, expected)

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,8 +20,7 @@ from fieldwise.models.build import build_network
 from fieldwise.storage.arrays import read_tensors, write_tensors
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CHECKPOINT, Checkpoints, Unfinished
-from fieldwise.training.fit import Training
-from fieldwise.training.interrupts import Signals, WholeSteps
+from fieldwise.training.fit import SignalGuard, Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 
@@ -312,21 +312,21 @@ def test_sigusr1_writes_one_now(tables, tmp_path):
 
 
 def test_ctrl_c_within_a_step_acts_after_it():
-    steps, order = WholeSteps(), []
+    guard, order = SignalGuard(), []
 
     def step(signals):
-        with steps:
+        with guard:
             for _ in range(signals):
                 os.kill(os.getpid(), signal.SIGINT)
             order.append(signals)
 
-    with steps.installed():
+    with guard.installed():
         with pytest.raises(KeyboardInterrupt):
             step(1)
-        assert steps.whole
+        assert guard.whole
         with pytest.raises(KeyboardInterrupt):
             step(2)
-        assert not steps.whole, "the second one acts at once"
+        assert not guard.whole, "the second one acts at once"
     assert order == [1]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -373,14 +373,14 @@ def test_an_agreed_signal_acts_once_in_every_process_that_trains(noted):
         handled.append(number)
         raise KeyboardInterrupt
 
-    signals = Signals()
-    steps = WholeSteps(signals)
-    steps._before[signal.SIGTERM] = handler
-    with steps:  # the others do not know of it yet
-        signals.noted.extend(noted)
+    sync = SimpleNamespace(noted=[], agreed=False)
+    guard = SignalGuard(sync)
+    guard._before[signal.SIGTERM] = handler
+    with guard:  # the others do not know of it yet
+        sync.noted.extend(noted)
     assert handled == []
-    with pytest.raises(KeyboardInterrupt), steps:
-        signals.agreed = True
-    with steps:  # the evaluation that follows is not interrupted
+    with pytest.raises(KeyboardInterrupt), guard:
+        sync.agreed = True
+    with guard:  # the evaluation that follows is not interrupted
         pass
     assert handled == noted

@@ -10,9 +10,8 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models import DIN, FFM, MODELS, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.training.initialise import base_score, output_biases, start_at_base_rate
 from fieldwise.training.objective import Objective
-from fieldwise.training.oov_dropout import OutOfVocabularyDropout, row_counts
+from fieldwise.training.step import OutOfVocabularyDropout, base_score, output_biases, row_counts, start_at_base_rate
 
 LAYOUT = Layout.of_sizes([3, 4, 5, 6], ["user", "user", "item", "item"])
 NONE = (np.zeros((40, 0), np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64))

@@ -15,7 +15,7 @@ from fieldwise.schema import Categorical, Label, Numeric, Schema
 from fieldwise.training import memory
 from fieldwise.training.memory import bytes_of_parameters, bytes_of_rows, bytes_of_step
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizers import LARGE_TABLE, run_optimizer
+from fieldwise.training.optimizers import LARGE_TABLE, RunOptimizer
 from fieldwise.training.settings import TrainingSettings
 
 LOG = simulate(2_000, users=50, items=30, seed=0)
@@ -30,7 +30,7 @@ def table_of(rows, buckets=64):
 
 def held(network, table, settings):
     """Bytes of parameters, gradients and optimizer states after a step, and of the copies that `fit` keeps beside."""
-    optimizer = run_optimizer(network, settings)
+    optimizer = RunOptimizer(network, settings)
     batch, _ = table.batch(torch.arange(32))
     torch.nn.functional.binary_cross_entropy_with_logits(network(batch), torch.ones(32)).backward()
     optimizer.step()

@@ -17,7 +17,7 @@ from fieldwise.ops import use_ops
 from fieldwise.training import optimizers as module
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizers import LazyTables, run_optimizer
+from fieldwise.training.optimizers import LazyTables, RunOptimizer
 from fieldwise.training.settings import TrainingSettings
 
 MODELS = {
@@ -170,12 +170,12 @@ def test_a_restored_state_goes_on_as_if_nothing_had_happened(tables, optimizer):
             made.step()
 
     whole = build_network(FM(embedding_dim=3), tables.layout, 0)
-    steps(whole, run_optimizer(whole, settings), range(4))
+    steps(whole, RunOptimizer(whole, settings), range(4))
     first, second = (build_network(FM(embedding_dim=3), tables.layout, k) for k in range(2))
-    before = run_optimizer(first, settings)
+    before = RunOptimizer(first, settings)
     steps(first, before, range(2))
     second.load_state_dict(first.state_dict())
-    after = run_optimizer(second, settings)
+    after = RunOptimizer(second, settings)
     after.load_state_dict(before.state_dict())
     steps(second, after, range(2, 4))
     for name, p in whole.state_dict().items():
@@ -184,7 +184,7 @@ def test_a_restored_state_goes_on_as_if_nothing_had_happened(tables, optimizer):
 
 def test_the_rate_is_one_for_all_parameters_and_can_drop(tables):
     network = build_network(FM(embedding_dim=3), tables.layout, 0)
-    made = run_optimizer(network, TrainingSettings(embedding_update="lazy", learning_rate=0.5))
+    made = RunOptimizer(network, TrainingSettings(embedding_update="lazy", learning_rate=0.5))
     assert len(made.param_groups) == 3  # PyTorch's, and one a table
     assert {group["lr"] for group in made.param_groups} == {0.5}
     for group in made.param_groups:
@@ -200,7 +200,7 @@ def test_the_rate_is_one_for_all_parameters_and_can_drop(tables):
 
 
 def sparse_of(network, **settings):
-    run_optimizer(network, TrainingSettings(**settings))
+    RunOptimizer(network, TrainingSettings(**settings))
     return network.embedding.sparse
 
 
@@ -235,7 +235,7 @@ def test_rowwise_adagrad_cannot_be_dense():
 
 def test_a_table_that_is_used_as_a_whole_is_an_error(tables):
     network = build_network(FM(embedding_dim=3), tables.layout, 0)
-    made = run_optimizer(network, TrainingSettings(embedding_update="lazy"))
+    made = RunOptimizer(network, TrainingSettings(embedding_update="lazy"))
     network.embedding.weight.sum().backward()
     with pytest.raises(ConfigError, match="must only be read by rows"):
         made.step()
@@ -244,7 +244,7 @@ def test_a_table_that_is_used_as_a_whole_is_an_error(tables):
 @pytest.mark.parametrize("model", [FM(embedding_dim=3), FinalMLP(embedding_dim=2), FFM(embedding_dim=2)])
 def test_no_gradient_of_the_tables_size_is_made(model, tables):
     network = build_network(model, tables.layout, 0)
-    run_optimizer(network, TrainingSettings(embedding_update="lazy"))
+    RunOptimizer(network, TrainingSettings(embedding_update="lazy"))
     batch, y = tables.train.batch(slice(0, 5))
     Objective().loss(network(batch), y).backward()
     assert network.embedding.weight.grad.is_sparse
@@ -278,7 +278,7 @@ def test_a_compiled_network_gives_sparse_gradients_too(tables):
     batch, y = tables.train.batch(slice(0, 16))
     for compiled in (False, True):
         network = build_network(FM(embedding_dim=3), tables.layout, 0)
-        run_optimizer(network, TrainingSettings(embedding_update="lazy"))
+        RunOptimizer(network, TrainingSettings(embedding_update="lazy"))
         run = torch.compile(network, backend="aot_eager") if compiled else network
         Objective().loss(run(batch), y).backward()
         found.append(network.embedding.weight.grad)

@@ -5,7 +5,8 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch
 from fieldwise.models import AFM, LR
 from fieldwise.models.build import build_network
-from fieldwise.training.penalty import L2Penalty
+from fieldwise.training.optimizers import RunOptimizer
+from fieldwise.training.settings import TrainingSettings
 
 
 def batch_of(ids, bag_ids=()):
@@ -34,7 +35,8 @@ def added(network, strengths, rows, batch=None):
     before = {name: torch.randn_like(p) for k, (name, p) in enumerate(named.items()) if k % 2}
     for name, p in named.items():
         p.grad = before[name].clone() if name in before else None
-    L2Penalty(network, strengths, rows).add_gradients(batch or batch_of([[0, 4, 7]]))
+    settings = TrainingSettings(l2=strengths, l2_rows=rows)
+    RunOptimizer(network, settings).add_l2(batch or batch_of([[0, 4, 7]]))
     changes = {n: p.grad - before.get(n, 0.0) for n, p in named.items() if p.grad is not None}
     return {name: change for name, change in changes.items() if change.count_nonzero()}
 
@@ -71,10 +73,11 @@ def test_the_first_pattern_that_fits_counts(afm):
 
 def test_nothing_named_is_nothing_to_add(layout):
     network = build_network(LR(), layout, 0)
-    assert not L2Penalty(network, {}, "all")
-    assert not L2Penalty(network, {"*": 0.0}, "touched")
+    for strengths, rows in [({}, "all"), ({"*": 0.0}, "touched")]:
+        RunOptimizer(network, TrainingSettings(l2=strengths, l2_rows=rows)).add_l2(batch_of([[0, 4, 7]]))
+    assert all(p.grad is None for p in network.parameters())
 
 
 def test_an_unknown_pattern_names_the_nearest_parameter(afm):
     with pytest.raises(ConfigError, match=r"'first_ordr.bias'.*did you mean 'first_order\.bias'\?"):
-        L2Penalty(afm, {"first_ordr.bias": 1.0}, "all")
+        RunOptimizer(afm, TrainingSettings(l2={"first_ordr.bias": 1.0}))

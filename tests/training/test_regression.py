@@ -1,6 +1,7 @@
 """LR solved exactly, against scikit-learn; and FM and AFM that start from it."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -125,6 +126,19 @@ def test_a_time_that_ends_leaves_the_mean_so_far(tables, steps):
     assert result.best.metrics["logloss"] == evaluate(network, tables.valid, Objective())["logloss"] < 0.72
 
 
+def test_a_time_ends_within_an_evaluation_of_the_loss_of_many_rows(tables, monkeypatch):
+    whole, _ = exactly(tables.train, tables.valid)
+    monkeypatch.setattr("fieldwise.training.regression.CHUNK_ROWS", 100)
+    chunked, _ = exactly(dataclasses.replace(tables.train), tables.valid)
+    torch.testing.assert_close(scores_of(chunked, tables.valid), scores_of(whole, tables.valid), rtol=1e-3, atol=1e-3)
+    counts = _Counts(0)
+    network, table = LR().build(tables.train.layout), dataclasses.replace(tables.train)
+    given = {"settings": EXACT, "objective": Objective(), "seed": 0, "callbacks": [counts]}
+    assert Training(network, table, tables.valid, **given).run().stopped == "time"
+    assert counts.heard == ["start", 0]
+    assert math.isnan(counts.loss), "before the first loss is known"
+
+
 class _Counts(Ends):
     """Notes what it is called with, in order."""
 
@@ -137,6 +151,7 @@ class _Counts(Ends):
 
     def on_step(self, step):
         self.heard.append(step.rows)
+        self.loss = step.loss.item()
         super().on_step(step)
 
 

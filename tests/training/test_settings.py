@@ -4,7 +4,7 @@ import pytest
 
 from fieldwise.config import parse, to_plain
 from fieldwise.errors import ConfigError
-from fieldwise.evaluation.registry import METRICS
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.training.settings import Monitor, TrainingSettings
 
 

@@ -10,17 +10,20 @@ from torch import nn
 from fieldwise.errors import ConfigError
 from fieldwise.models import AFM, FM, LR, AutoInt, DeepFM, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.ops import use_ops
+from fieldwise.ops import devices, use_ops
 from fieldwise.ops.native import NATIVE
-from fieldwise.training import precision
 from fieldwise.training import step as step_module
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.step import Forward
+from fieldwise.training.step import Step
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
+
+
+def step_of(tables, network, **settings):
+    return Step(network, tables.train, TrainingSettings(**settings), Objective(), 0)
 
 
 class Losses(Callback):
@@ -76,7 +79,7 @@ def test_bfloat16_rounds_the_forward_pass_and_nothing_else(tables, monkeypatch):
     model = DeepFM(embedding_dim=4, hidden=(8,), embedding_std=0.5, mlp_dropout=0)
     network = build_network(model, tables.layout, 0)
     batch, y = tables.train.batch(slice(0, 30))
-    half, own = Forward(network, TrainingSettings(precision="bfloat16"))(batch, y)
+    half, own = step_of(tables, network, precision="bfloat16").forward(batch, y)
     whole = network(batch)
     assert own is None
     assert half.dtype == torch.float32
@@ -100,15 +103,15 @@ def test_bfloat16_reaches_a_loss_of_the_network_s_own(tables, monkeypatch):
 @pytest.mark.parametrize(("found", "warns"), [({"avx512_bf16": False}, True), ({"amx_bf16": True}, False)])
 def test_a_processor_without_bfloat16_is_told_at_the_start(tables, monkeypatch, found, warns):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
-    sentence = precision.slow_bfloat16()
+    sentence = devices.slow_bfloat16()
     assert (sentence is not None) == warns
     network = build_network(LR(), tables.layout, 0)
     if warns:
         with pytest.warns(UserWarning, match="no bfloat16 arithmetic.*set precision = 'float32'"):
-            Forward(network, TrainingSettings(precision="bfloat16"))
+            step_of(tables, network, precision="bfloat16")
     else:
-        Forward(network, TrainingSettings(precision="bfloat16"))
-    assert precision.slow_bfloat16("cuda") is None
+        step_of(tables, network, precision="bfloat16")
+    assert devices.slow_bfloat16("cuda") is None
 
 
 # Compilation
@@ -147,7 +150,7 @@ def test_a_compiled_network_drops_what_the_plain_one_drops(tables, model):
 def test_compilation_keeps_pytorchs_generator(tables, monkeypatch):
     given = []
     monkeypatch.setattr(torch, "compile", lambda f, **options: given.append(options) or f)
-    Forward(build_network(DROPPING, tables.layout, 0), TrainingSettings(compile=True))
+    step_of(tables, build_network(DROPPING, tables.layout, 0), compile=True)
     assert given == [{"options": {"fallback_random": True}}]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fieldwise import Categorical, DeepFM, Label, Recommender, Schema, TrainingSettings, simulate
 from fieldwise.errors import ConfigError, MissingExtraError
-from fieldwise.training.trackers import TRACKERS, MLflow, TensorBoard, WandB, check_tracker
+from fieldwise.training.callbacks import TRACKERS, MLflow, TensorBoard, WandB, check_tracker
 
 SCHEMA = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
 TRAINING = TrainingSettings(epochs=3, batch_size=18, patience=9)  # 900 rows: 50 steps an epoch

@@ -34,8 +34,8 @@ from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.evaluation import logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
 from fieldwise.evaluation.calibration import before_and_after, calibration_error
-from fieldwise.evaluation.delong import delong
-from fieldwise.evaluation.registry import shown_name
+from fieldwise.evaluation.metrics import shown_name
+from fieldwise.evaluation.ranking import delong
 from fieldwise.evaluation.slices import Interval
 from fieldwise.runs.pipeline import evaluate_on_test
 from fieldwise.runs.recipe import IN_MEMORY, Recipe, recipe_toml

@@ -16,7 +16,7 @@ from fieldwise.data.prepare.prepared import Part
 from fieldwise.errors import DataError, FieldwiseError, MissingExtraError
 from fieldwise.evaluation.binary import row_losses
 from fieldwise.evaluation.calibration import Calibration, fit_platt
-from fieldwise.evaluation.registry import METRICS
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models.own import title_of
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
 from fieldwise.runs.recipe import Recipe

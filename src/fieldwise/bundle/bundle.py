@@ -242,7 +242,7 @@ class Bundle:
 
     def __repr__(self) -> str:
         """The model's settings, those of the training that differ from the defaults, labels, fields and parameters."""
-        about = self.about.get("run", self.about.get("estimator", {}))
+        about = self.about.get("estimator", self.about.get("recipe", {}).get("settings", {}))
         default = to_plain(TrainingSettings())
         changed = {name: value for name, value in about.get("training", {}).items() if default.get(name) != value}
         training = ", ".join(f"{name}={value!r}" for name, value in changed.items())

@@ -20,12 +20,11 @@ from fieldwise.data.read.tables import TableWriter
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import BundleError, ConfigError
-from fieldwise.ops.devices import device_of
+from fieldwise.ops.devices import Precision, device_of, in_precision
 from fieldwise.storage.arrays import arrow_bytes
 from fieldwise.storage.files import write_atomically
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import keep_freed_arrays, return_freed_memory
-from fieldwise.training.precision import Precision, in_precision
 
 __all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "SpreadScores", "check_two_files", "score_file"]
 

@@ -61,9 +61,8 @@ def run(options: CompareOptions) -> None:
     given = [RecipeOptions(recipe=name, settings=options.settings) for name in options.recipes]
     for recipe_options in given:
         recipe_options.check()  # before PyTorch is loaded
-    from fieldwise.runs.fits import recorded_runs
     from fieldwise.runs.leaderboard import check_choices, leaderboards, ranking_boards
-    from fieldwise.runs.records import Store
+    from fieldwise.runs.records import Store, recorded_runs
 
     ranking = options.ranking.settings()
     recipes = [recipe_options.load() for recipe_options in given]
@@ -120,7 +119,7 @@ def _show(
     options: CompareOptions,
 ) -> None:
     """Print leaderboards, their rankings, what the intervals mean, and remarks."""
-    from fieldwise.evaluation.remarks import remarks_on_means
+    from fieldwise.evaluation.words import remarks_on_means
 
     screen, several = console(), options.seeds > 1
     for board, of_board in zip(boards, ranked, strict=True):
@@ -145,7 +144,7 @@ def _show(
 
 
 def _print_board(board: "Board", names: Mapping[str, str]) -> None:
-    from fieldwise.evaluation.registry import compared, shown_name
+    from fieldwise.evaluation.metrics import compared, shown_name
 
     metrics, by_auc, rows = compared(board.task), board.metric == "auc", []
     base = names[board.base].rpartition("/")[2]
@@ -203,7 +202,7 @@ def run_tune(
 def _show_tuned(found: "Tuned", recipe: "Recipe") -> None:
     import numpy as np
 
-    from fieldwise.evaluation.remarks import remarks_on_means
+    from fieldwise.evaluation.words import remarks_on_means
     from fieldwise.runs.recipe import search_space, value_at
 
     screen = console()

@@ -169,8 +169,8 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         return dict.fromkeys(("threads", "cpu_capability", "devices", "ops", "bfloat16"))
     import torch
 
+    from fieldwise.ops.devices import slow_bfloat16
     from fieldwise.ops.native import NATIVE, backends_here
-    from fieldwise.training.precision import slow_bfloat16
 
     if not version.startswith(TESTED_TORCH):
         attention.append(f"this version is tested with torch {TESTED_TORCH}x, found {version}")

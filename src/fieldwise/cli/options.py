@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.data.read.delimited import TextFormat
     from fieldwise.data.reports import Reports
-    from fieldwise.runs.fits import RunContext
     from fieldwise.runs.recipe import Recipe
+    from fieldwise.runs.records import RunContext
     from fieldwise.storage.cache import Cache
     from fieldwise.training.callbacks import Callback
 
@@ -262,8 +262,8 @@ def reports_for(shown: str, *, quiet: bool = False) -> "AbstractContextManager[R
 
 def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[Callback]"]:
     """What makes the callbacks of a training from its title: its progress display, and a tracker if one is named."""
+    from fieldwise.training.callbacks import check_tracker
     from fieldwise.training.progress import progress_for
-    from fieldwise.training.trackers import check_tracker
 
     kind = None if tracker is None else check_tracker(tracker)
     return lambda title: [progress_for(title, quiet=quiet), *([] if kind is None else [kind(title)])]
@@ -271,7 +271,7 @@ def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[
 
 def run_context(data_dir: Path, tracker: str | None, *, quiet: bool) -> "RunContext":
     """Where stored runs read their data, and how they are shown."""
-    from fieldwise.runs.fits import RunContext
+    from fieldwise.runs.records import RunContext
 
     note, callbacks = (lambda _: None) if quiet else say, callbacks_for(tracker, quiet=quiet)
     return RunContext(data_dir=data_dir, cache=cache_for(quiet), note=note, callbacks=callbacks)
@@ -313,7 +313,7 @@ def rows_of_bundle(
 ) -> "tuple[Prepared, list[pl.DataFrame]]":
     """The prepared data of a bundle's recipe, and the raw rows of some parts; errors end with `instead`."""
     from fieldwise.runs.data import prepare_recipe
-    from fieldwise.runs.identity import UNCHECKED, recipe_of, rows_of_run
+    from fieldwise.runs.pipeline import UNCHECKED, recipe_of, rows_of_run
 
     recipe = recipe_of(bundle, folder, instead)
     prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for())

@@ -51,9 +51,8 @@ def run(options: PredictOptions) -> None:
     from fieldwise.bundle.score_file import SpreadScores, check_two_files, score_file
     from fieldwise.data.read.chunked_table import SlicedTable
     from fieldwise.data.read.tables import TableWriter
-    from fieldwise.ops.devices import device_of
+    from fieldwise.ops.devices import Precision, device_of, slow_bfloat16
     from fieldwise.storage.files import check_file
-    from fieldwise.training.precision import Precision, slow_bfloat16
 
     if options.engine == "ray" and options.device != "cpu":
         raise ConfigError(f"--engine ray scores on CPUs, found --device {options.device}: leave one of them out")

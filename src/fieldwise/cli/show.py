@@ -130,7 +130,7 @@ def print_json(plain: Mapping[str, Any], **how: Any) -> None:
 
 def show_metrics(columns: Mapping[str, Mapping[str, float]], remarks_on: Iterable[str] | None = None) -> None:
     """Print a table with metrics as rows and splits as columns, then remarks on some or all of the columns."""
-    from fieldwise.evaluation.remarks import remarks
+    from fieldwise.evaluation.words import remarks
 
     def shown(name: str, metrics: Mapping[str, float]) -> str:  # the name may have a label's prefix: liked.auc
         if name not in metrics:

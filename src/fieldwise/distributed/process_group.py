@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -128,10 +129,16 @@ def process_group() -> Iterator[ProcessGroup | None]:
             stack.enter_context(contextlib.redirect_stderr(nowhere))
         if not dist.is_initialized():  # Ray Train has set it up
             _meet(place.world_size)
-            stack.callback(dist.destroy_process_group)
+            stack.push(_leave)
         if torch.cuda.is_available():  # a launcher may show each process its own GPU alone; one for two is found later
             torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
         yield ProcessGroup(rank=place.rank, size=place.world_size, local_rank=place.local_rank)
+
+
+def _leave(_: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+    """Leave PyTorch's process group; an error of that does not replace the one that ends the training."""
+    with contextlib.suppress(*() if error is None else (RuntimeError,)):
+        dist.destroy_process_group()
 
 
 def _meet(size: int) -> None:

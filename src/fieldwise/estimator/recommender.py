@@ -345,7 +345,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             valid: a table with the label's column for early stopping, instead of rows held out of X; its rows have
                 equal weights.
             callbacks: called at the start, after every step and evaluation, and at the end (`fieldwise.Callback`,
-                `fieldwise.training.trackers`).
+                `fieldwise.training.callbacks`).
 
         Errors:
             SchemaError, DataError, ConfigError: the table, the schema and the settings do not fit together.

@@ -1,9 +1,7 @@
-"""Checks of the arrays given to metrics, and metrics of logits and binary decisions over a whole split. Letter: N rows.
+"""Checks of the arrays given to metrics, and and metrics of logits over a whole split. Letter: N rows.
 
 `weight` holds row weights. For metrics of probabilities see scikit-learn: `log_loss`, `accuracy_score` and others.
 """
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from fieldwise.errors import DataError
 
 __all__ = [
-    "decision_metrics",
+    "entropy",
     "finite_column",
     "labelled_column",
     "labels_of",
@@ -26,11 +24,11 @@ __all__ = [
 ]
 
 
-def finite_column(values: ArrayLike, what: str) -> NDArray[np.float64]:
-    """The values as float64 [N]; `what` names them in errors.
+def finite_column(values: ArrayLike, what: str, rows: int | None = None) -> NDArray[np.float64]:
+    """The values as float64 [N], `rows` of them if that is given; `what` names them in errors.
 
     Errors:
-        DataError: no row, more than one dimension, not numbers, NaN or infinity.
+        DataError: no row, more than one dimension, not numbers, NaN or infinity, another number of rows.
     """
     array = np.asarray(values)
     if array.ndim != 1:
@@ -47,14 +45,15 @@ def finite_column(values: ArrayLike, what: str) -> NDArray[np.float64]:
             f"{what} must be finite, found {numbers[row]} in row {row} (counting from 0), one of {int(broken.sum())} "
             "such rows; fix their origin"
         )
+    if rows is not None and rows != len(numbers):
+        raise DataError(f"{what} must be as many as the labels, found {len(numbers)} for {rows} labels")
     return numbers
 
 
 def paired_columns(y: ArrayLike, other: ArrayLike, what: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Labels and other values, both as finite float64 [N] of the same length."""
-    labels, numbers = finite_column(y, "labels"), finite_column(other, what)
-    _same_length(len(labels), len(numbers), what)
-    return labels, numbers
+    labels = finite_column(y, "labels")
+    return labels, finite_column(other, what, len(labels))
 
 
 def labels_of(y: ArrayLike) -> NDArray[np.bool_]:
@@ -73,9 +72,8 @@ def labels_of(y: ArrayLike) -> NDArray[np.bool_]:
 
 def labelled_column(y: ArrayLike, other: ArrayLike, what: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Which rows are positive, and the other values as finite float64, both [N]."""
-    positive, numbers = labels_of(y), finite_column(other, what)
-    _same_length(len(positive), len(numbers), what)
-    return positive, numbers
+    positive = labels_of(y)
+    return positive, finite_column(other, what, len(positive))
 
 
 def probability_column(y: ArrayLike, probability: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
@@ -91,8 +89,8 @@ def probability_column(y: ArrayLike, probability: ArrayLike) -> tuple[NDArray[np
     return positive, p
 
 
-def weight_column(weight: ArrayLike, rows: int) -> NDArray[np.float64]:
-    """Weights of rows as float64 [N].
+def weight_column(weight: ArrayLike | None, rows: int) -> NDArray[np.float64] | None:
+    """Weights of rows as float64 [N]; None if there are none.
 
     Errors:
         DataError: not one per row, NaN or infinity, one below 0, or none above 0.
@@ -100,6 +98,8 @@ def weight_column(weight: ArrayLike, rows: int) -> NDArray[np.float64]:
     >>> weight_column([1, 0], 2).tolist()
     [1.0, 0.0]
     """
+    if weight is None:
+        return None
     array = np.asarray(weight)
     if array.shape != (rows,):
         raise DataError(f"weights must be one number for each of {rows} rows, found shape {array.shape}")
@@ -121,11 +121,6 @@ def require_both_classes(positive: NDArray[np.bool_], metric: str) -> None:
             f"{metric} needs rows of both classes, but {rows} label {int(count > 0)}; use a larger or a stratified "
             "split, or check the label's positive rule"
         )
-
-
-def _same_length(labels: int, others: int, what: str) -> None:
-    if labels != others:
-        raise DataError(f"{what} must be as many as the labels, found {others} for {labels} labels")
 
 
 def sigmoid(logit: ArrayLike) -> NDArray[np.float64]:
@@ -155,7 +150,7 @@ def logloss_from_logits(y: ArrayLike, logit: ArrayLike, *, weight: ArrayLike | N
     500.0
     """
     positive, z = labelled_column(y, logit, "logits")
-    return mean_of(row_losses(positive, z), weight)
+    return float(np.average(row_losses(positive, z), weights=weight_column(weight, len(positive))))
 
 
 def normalized_entropy_from_logits(y: ArrayLike, logit: ArrayLike, *, weight: ArrayLike | None = None) -> float:
@@ -171,35 +166,14 @@ def normalized_entropy_from_logits(y: ArrayLike, logit: ArrayLike, *, weight: Ar
     1.0
     """
     positive, z = labelled_column(y, logit, "logits")
-    w = None if weight is None else weight_column(weight, len(positive))
+    w = weight_column(weight, len(positive))
     require_both_classes(positive if w is None else positive[w > 0], "normalized entropy")
-    rate = mean_of(positive, w)
-    entropy = -(rate * float(np.log(rate)) + (1 - rate) * float(np.log1p(-rate)))
-    return mean_of(row_losses(positive, z), w) / entropy
+    return float(np.average(row_losses(positive, z), weights=w)) / entropy(float(np.average(positive, weights=w)))
 
 
-def decision_metrics(
-    positive: NDArray[np.bool_], probability: NDArray[np.float64], weight: NDArray[np.float64] | None
-) -> dict[str, float]:
-    """Accuracy, precision, recall and F1 at probability .5, which is positive; 0 where one would divide by zero.
-
-    Of a million rows scikit-learn's four functions take five to eight times as long.
-    """
-    predicted = probability >= 0.5
-    w = np.ones(len(positive)) if weight is None else weight
-    kinds = (positive & predicted, predicted, positive)
-    right, all_predicted, positives = (float(w[rows].sum()) for rows in kinds)
-    return {
-        "accuracy": mean_of(positive == predicted, weight),
-        "precision": right / all_predicted if all_predicted else 0.0,
-        "recall": right / positives if positives else 0.0,
-        "f1": 2 * right / (all_predicted + positives) if all_predicted + positives else 0.0,
-    }
-
-
-def mean_of(values: NDArray[Any], weight: ArrayLike | None) -> float:
-    """The mean of values [N], with optional row weights, which are checked."""
-    return float(np.mean(values) if weight is None else np.average(values, weights=weight_column(weight, len(values))))
+def entropy(rate: float) -> float:
+    """The logloss of always predicting the rows' positive rate, which is not 0 or 1."""
+    return -(rate * float(np.log(rate)) + (1 - rate) * float(np.log1p(-rate)))
 
 
 def row_losses(positive: NDArray[np.bool_], z: NDArray[np.float64]) -> NDArray[np.float64]:

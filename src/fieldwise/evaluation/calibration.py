@@ -6,7 +6,7 @@ Letters: N rows, B bins, T distinct values, K knots.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,8 +47,6 @@ Binning = Literal["count", "width"]
 BINS = 15
 NORMAL_975 = 1.959963984540054  # the 97.5 % quantile of the standard normal distribution
 Method = Literal["platt", "isotonic"]
-STEPS = 100
-CONVERGED = 1e-10
 
 
 def brier(y: ArrayLike, probability: ArrayLike) -> float:
@@ -133,25 +131,29 @@ def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binni
     positive, p = probability_column(y, probability)
     if bins < 1:
         raise DataError(f"bins must be at least 1, found {bins}")
-    place = _bins(p, bins, binning, np.ones(len(p), np.int64))
-    rows = np.bincount(place)
-    there = rows > 0
-    positives, total = np.bincount(place, positive)[there], np.bincount(place, p)[there]
-    rows = rows[there]
+    rows, predicted, positives = _binned(positive, p, np.ones(len(p), np.int64), bins, binning)
     low, high = wilson(positives, rows)
-    return Reliability(rows=rows, predicted=total / rows, observed=positives / rows, low=low, high=high)
+    return Reliability(rows=rows, predicted=predicted, observed=positives / rows, low=low, high=high)
 
 
-def _bins(p: NDArray[np.float64], bins: int, binning: Binning, weight: NDArray[np.generic]) -> NDArray[np.int64]:
-    """The bin of each row: of equal width, or of about equal weight without splitting rows of equal probability."""
+def _binned(
+    positive: NDArray[np.bool_], p: NDArray[np.float64], weight: NDArray[Any], bins: int, binning: Binning
+) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
+    """Weight, mean probability and weight of positives of each bin with rows [B].
+
+    Bins have equal width, or about equal weight without splitting rows of equal probability.
+    """
     if binning == "width":
-        return np.minimum((p * bins).astype(np.int64), bins - 1)
-    order = np.argsort(p, kind="stable")
-    ties = np.flatnonzero(np.concatenate([[True], np.diff(p[order]) > 0]))
-    place = np.empty(len(p), np.int64)
-    of_tie = mass_bins(np.add.reduceat(weight[order], ties), bins)
-    place[order] = np.repeat(of_tie, np.diff(ties, append=len(p)))
-    return place
+        place = np.minimum((p * bins).astype(np.int64), bins - 1)
+    else:
+        order = np.argsort(p, kind="stable")
+        ties = np.flatnonzero(np.concatenate([[True], np.diff(p[order]) > 0]))
+        place = np.empty(len(p), np.int64)
+        of_tie = mass_bins(np.add.reduceat(weight[order], ties), bins)
+        place[order] = np.repeat(of_tie, np.diff(ties, append=len(p)))
+    mass, total, positives = (np.bincount(place, weight * values) for values in (1, p, positive))
+    there = mass > 0
+    return mass[there].astype(weight.dtype), total[there] / mass[there], positives[there]
 
 
 def mass_bins(counts: ArrayLike, bins: int = BINS) -> NDArray[np.int64]:
@@ -189,11 +191,10 @@ def calibration_error(
     >>> calibration_error([0, 0, 0, 1], [0.25, 0.25, 0.25, 0.25]), calibration_error([0, 1], [0.25, 0.5])
     (0.0, 0.375)
     """
-    if weight is None:
-        return reliability(y, probability, bins=bins, binning=binning).error
     positive, p = probability_column(y, probability)
     w = weight_column(weight, len(p))
-    return float(np.abs(np.bincount(_bins(p, bins, binning, w), w * (p - positive))).sum() / w.sum())
+    mass, predicted, positives = _binned(positive, p, np.ones(len(p), np.int64) if w is None else w, bins, binning)
+    return float((mass * np.abs(predicted - positives / mass)).sum() / mass.sum())
 
 
 def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> float:
@@ -301,7 +302,7 @@ def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
 
     Platt, Probabilistic Outputs for Support Vector Machines, 1999, with his targets (P + 1) / (P + 2) for the P
     positives and 1 / (M + 2) for the M negatives, which keep the line finite if scores separate the classes; fitted
-    by Newton's method with step halving, as in Lin, Lin and Weng (Machine Learning 68, 2007).
+    by scikit-learn's logistic regression on both classes of every row, weighted by its target.
 
     Args:
         y: labels 0 and 1 of rows that were not trained on, [N].
@@ -317,37 +318,22 @@ def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
     >>> round(found.slope, 1), round(found.intercept, 1)
     (0.5, -1.0)
     """
+    from sklearn.linear_model import LogisticRegression  # here, since metrics do not need scikit-learn
+
     positive, z = _rows_to_fit(y, logit)
     target = _targets(positive)
     center, scale = float(z.mean()), float(z.std())
-    x = (z - center) / scale
-    weights = np.array([0.0, math.log(float(target.mean()) / (1 - float(target.mean())))])
-    loss = _cross_entropy(target, weights[0] * x + weights[1])
-    for _ in range(STEPS):
-        p = sigmoid(weights[0] * x + weights[1])
-        gradient = np.array([((p - target) * x).sum(), (p - target).sum()])
-        if np.abs(gradient).max() <= CONVERGED * len(x):
-            break
-        v = p * (1 - p)
-        hessian = np.array([[(v * x * x).sum(), (v * x).sum()], [(v * x).sum(), v.sum()]]) + 1e-12 * np.eye(2)
-        step, size = np.linalg.solve(hessian, gradient), 1.0
-        while size > CONVERGED:
-            tried = weights - size * step
-            new = _cross_entropy(target, tried[0] * x + tried[1])
-            if new <= loss - 1e-4 * size * float(gradient @ step) / len(x):
-                break
-            size /= 2
-        else:
-            break  # the precision of float64 is reached
-        weights, loss = tried, new
-    slope = float(weights[0]) / scale
+    x, labels = np.tile((z - center) / scale, 2)[:, None], np.repeat([1, 0], len(z))
+    fitted = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10)
+    fitted.fit(x, labels, np.concatenate([target, 1 - target]))
+    slope = float(fitted.coef_[0, 0]) / scale
     if slope <= 0:
         raise DataError(
             f"Platt's calibration needs scores that increase with the label, found a slope of {slope:.3g} over "
             f"{len(z):,} "
             "rows: the model does not rank these rows; use isotonic or train it again"
         )
-    return Platt(slope=slope, intercept=float(weights[1]) - slope * center)
+    return Platt(slope=slope, intercept=float(fitted.intercept_[0]) - slope * center)
 
 
 def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
@@ -417,7 +403,3 @@ def _targets(positive: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Platt's targets in place of 1 and 0."""
     ones = int(positive.sum())
     return np.where(positive, (ones + 1) / (ones + 2), 1 / (len(positive) - ones + 2))
-
-
-def _cross_entropy(target: NDArray[np.float64], z: NDArray[np.float64]) -> float:
-    return float(np.mean(np.logaddexp(0.0, z) - target * z))

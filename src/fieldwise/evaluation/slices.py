@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from fieldwise.evaluation.binary import labelled_column, paired_columns, row_losses, sigmoid
 from fieldwise.evaluation.calibration import wilson
-from fieldwise.evaluation.delong import auc_parts
+from fieldwise.evaluation.ranking import auc_parts
 
 __all__ = [
     "LEAST_OF_A_CLASS",

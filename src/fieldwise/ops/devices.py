@@ -5,6 +5,7 @@ more threads than there are processors, its idle threads spin for microseconds i
 team of a few sleeping threads is kept.
 """
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,19 +24,26 @@ from fieldwise.storage.threads import available_cores
 
 __all__ = [
     "CPU",
+    "Precision",
     "auto_words",
+    "computes_bfloat16",
     "device_of",
     "device_words",
     "flushed_denormals",
     "get_rng_state",
+    "in_precision",
     "kept_rng",
     "open_device",
     "set_rng_state",
+    "slow_bfloat16",
     "use_passive_openmp_wait",
     "wait_for",
 ]
 
 CPU = torch.device("cpu")
+Precision = Literal["float32", "bfloat16"]
+# Names of torch.cpu.get_capabilities(): x86's dot products and tiles, ARM's.
+BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 
 
 def open_device(name: str, what: str = "device") -> torch.device:
@@ -241,3 +250,33 @@ def _keep_team(size: int) -> bool:
     threading.Thread(target=keep, name="fieldwise-idle-team", daemon=True).start()
     started.wait()
     return True
+
+
+def computes_bfloat16() -> bool:
+    """Whether this CPU has instructions for bfloat16 products."""
+    found = torch.cpu.get_capabilities()
+    return any(bool(found.get(name)) for name in BFLOAT16)
+
+
+def slow_bfloat16(device: str = "cpu") -> str | None:
+    """A sentence if bfloat16 would be slower than float32 on a device (`cpu` or `cuda`), else None.
+
+    >>> slow_bfloat16("cuda") is None
+    True
+    """
+    if device != "cpu" or computes_bfloat16():
+        return None
+    return (
+        "this CPU has no bfloat16 arithmetic (AVX512-BF16, AMX or ARM's), so PyTorch computes its products up to "
+        "100 times slower than in float32: set precision = 'float32'"
+    )
+
+
+def in_precision(precision: Precision, device: str) -> contextlib.AbstractContextManager[object]:
+    """A context in which a network on a device (`cpu`, `cuda`, `mps`) multiplies matrices in this precision.
+
+    >>> with in_precision("bfloat16", "cpu"):
+    ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+    torch.bfloat16
+    """
+    return torch.autocast(device, dtype=torch.bfloat16) if precision == "bfloat16" else contextlib.nullcontext()

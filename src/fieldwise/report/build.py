@@ -17,7 +17,7 @@ from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.display import Table, number
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.evaluation import auc, binary_metrics, rmse
-from fieldwise.evaluation.registry import compared, shown_name
+from fieldwise.evaluation.metrics import compared, shown_name
 from fieldwise.evaluation.words import of_100
 from fieldwise.explain.effects import effects
 from fieldwise.explain.explanation import (
@@ -43,12 +43,10 @@ from fieldwise.report.metrics import (
 from fieldwise.report.page import Block, Caution, Chapter, Figure, Section, count, measured, percent, render
 from fieldwise.report.runs import ReportedRun, Scored, data_section, recipe_section
 from fieldwise.runs.data import data_settings
-from fieldwise.runs.fits import with_words
-from fieldwise.runs.identity import scored_rows_digest
 from fieldwise.runs.leaderboard import Board, leaderboards
-from fieldwise.runs.pipeline import best_possible
+from fieldwise.runs.pipeline import best_possible, scored_rows_digest
 from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
-from fieldwise.runs.records import RunRecord
+from fieldwise.runs.records import RunRecord, with_words
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
 from fieldwise.schema.label import Label, Task

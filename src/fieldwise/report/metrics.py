@@ -28,8 +28,8 @@ from fieldwise.evaluation.calibration import (
     reliability,
     wilson,
 )
+from fieldwise.evaluation.metrics import shown_name
 from fieldwise.evaluation.ranking import roc_chart
-from fieldwise.evaluation.registry import shown_name
 from fieldwise.evaluation.slices import (
     ABSENT,
     LEAST_OF_A_CLASS,

@@ -18,9 +18,10 @@ from fieldwise.data.prepare.prepared import Prepared, encoded_by, group_codes
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.display import Table, number
 from fieldwise.errors import DataError, FieldwiseError
+from fieldwise.models.build import model_name
 from fieldwise.report.page import Block, Caution, Code, Section, count, percent
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.identity import recipe_of, rows_of_run, scored_rows_digest
+from fieldwise.runs.pipeline import recipe_of, rows_of_run, scored_rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import read_record
 from fieldwise.schema import Schema
@@ -48,7 +49,7 @@ class ReportedRun:
 
     Attributes:
         name: its name in headings, unique in the report.
-        record: the result of `TrainingResult.record`: parameters, epochs, seconds, counts.
+        record: the result of `TrainingResult.facts`: parameters, epochs, seconds, counts.
         origin: when and with what it was made: `created`, `versions`, `environment`, as far as known.
         history: the evaluations during training, in order; empty if they were not recorded.
         bundle: its bundle; None for a stored run.
@@ -243,7 +244,7 @@ def _facts(run: ReportedRun) -> list[list[str]]:
         "benchmark": run.recipe.benchmark or "",
         "protocol": run.recipe.protocol or "",
         "run": str(run.folder),
-        "model": str(record.get("model", {}).get("name", "")),
+        "model": model_name(run.recipe.model),
         "parameters": count(record["parameters"]) if "parameters" in record else "",
         "seconds in total": f"{record['seconds']:.1f}" if "seconds" in record else "",
         "seconds per epoch (median)": "" if seconds is None else f"{seconds:.1f}",

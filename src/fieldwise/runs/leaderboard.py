@@ -14,8 +14,8 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.binary import sigmoid
 from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_means
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.evaluation.delong import delong
-from fieldwise.evaluation.registry import METRICS, compared, shown_name
+from fieldwise.evaluation.metrics import METRICS, compared, shown_name
+from fieldwise.evaluation.ranking import delong
 from fieldwise.evaluation.top_k import TOP_K, top_k_metrics
 from fieldwise.runs.ranking import Ranked
 from fieldwise.runs.records import RunRecord

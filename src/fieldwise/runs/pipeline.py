@@ -1,7 +1,14 @@
-"""Training a recipe on prepared rows: fit, train again on all rows, evaluate on the test rows, make a bundle."""
+"""Training a recipe on prepared rows: fit, train again on all rows, evaluate on the test rows, make a bundle.
+
+A bundle keeps digests of its run's rows, by which they are found again, and the machine and software of the run.
+"""
 
 import dataclasses
+import datetime
 import hashlib
+import os
+import platform
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,17 +27,16 @@ from fieldwise.bundle.warm_start import WarmStart, warm_start
 from fieldwise.config import to_plain
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import Part, Prepared, encoded_by, encoded_together
+from fieldwise.data.prepare.row_fingerprints import digest_rows
 from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
-from fieldwise.errors import ConfigError
+from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.models.own import as_settings, source_digest
-from fieldwise.ops.devices import device_of, open_device, use_passive_openmp_wait
+from fieldwise.ops.devices import CPU, device_of, device_words, open_device, use_passive_openmp_wait
 from fieldwise.runs.default_settings import Chosen, Facts, resolve, scaled_labels
-from fieldwise.runs.environment import commit, environment
-from fieldwise.runs.identity import rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.training.callbacks import Callback, OutOfTime
@@ -45,15 +51,23 @@ from fieldwise.version import __version__
 
 __all__ = [
     "BASELINE",
+    "UNCHECKED",
     "TrainingResult",
     "baseline_rows",
     "best_possible",
+    "commit",
+    "environment",
     "evaluate_on_test",
     "fit_again",
     "fit_baseline",
     "fit_parts",
     "fit_recipe",
+    "machine",
+    "recipe_of",
     "resolve_defaults",
+    "rows_digest",
+    "rows_of_run",
+    "scored_rows_digest",
     "train_recipe",
 ]
 
@@ -61,6 +75,8 @@ PROBABILITY = "true_probability"
 BASELINE_EPOCHS = 20
 LEAST_BASELINE_ROWS = 50_000  # training rows: about a second
 BASELINE = "lr"  # the model, which other models of a run without fixed settings are compared with
+UNCHECKED = "not checked: whether these are the {} rows of the training run, because the bundle has no digest of them"
+PART_WORDS = {"valid": "validation", "test": "test"}
 BASELINE_WORK = 0.1  # of the training's, counted in rows that are trained on
 
 
@@ -113,28 +129,35 @@ class TrainingResult:
             return None
         return {"rows": self.refit.rows, "epochs": self.refit.best.epoch, "seconds": round(self.refit.seconds, 3)}
 
+    def facts(self) -> dict[str, Any]:
+        """What came out, as plain values for JSON: parameters, epochs, seconds, validation and test metrics."""
+        best = self.history.best
+        facts = {
+            "parameters": parameter_count(self.bundle.network),
+            "epochs": self.history.epochs,
+            "best_epoch": best.epoch,
+            "stopped": self.history.stopped,
+            "seconds": round(self.seconds, 3),
+            "seconds_per_epoch": self.history.seconds_per_epoch,
+            "counts": dict(self.counts),
+            "valid": dict(best.metrics),
+            "test": dict(self.test),
+        }
+        if self.warm_start is not None:
+            facts["warm_start"] = {"bundle": self.recipe.warm_start, **to_plain(self.warm_start)}
+        more = {"defaults": self.chosen or None, "refit": self.refit_facts, "best_possible": self.best_possible}
+        return facts | {name: to_plain(found) for name, found in more.items() if found is not None}
+
     def record(self) -> dict[str, Any]:
-        """Plain values for JSON: recipe, parameters, epochs, seconds, validation and test metrics, settings."""
-        record = {
+        """Plain values for JSON: recipe, seeds, settings of model and training, and `facts`."""
+        return {
             "recipe": self.recipe.name,
             "seed": self.recipe.seed,
             "data_seed": self.recipe.rows_seed,
             "model": model_to_dict(self.recipe.model),
             "training": to_plain(self.recipe.training),
-            "parameters": self.parameters,
-            "epochs": self.history.epochs,
-            "best_epoch": self.history.best.epoch,
-            "stopped": self.history.stopped,
-            "seconds": round(self.seconds, 3),
-            "seconds_per_epoch": self.history.seconds_per_epoch,
-            "counts": dict(self.counts),
-            "valid": dict(self.valid),
-            "test": dict(self.test),
+            **self.facts(),
         }
-        if self.warm_start is not None:
-            record["warm_start"] = {"bundle": self.recipe.warm_start, **to_plain(self.warm_start)}
-        more = {"defaults": self.chosen or None, "refit": self.refit_facts, "best_possible": self.best_possible}
-        return record | {name: to_plain(facts) for name, facts in more.items() if facts is not None}
 
 
 def train_recipe(
@@ -293,7 +316,7 @@ def evaluate_on_test(
     )
     about = {
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
-        "run": {**done.record(), **digests},
+        "run": {**done.facts(), **digests},
         "history": to_plain(done.history.evaluations),
         "environment": environment(device_of(bundle.network)),
         TRAINED_ROWS: trained_rows(
@@ -449,3 +472,88 @@ def _held_out(bundle: Bundle, name: str, part: Part, schema: Schema) -> bool:
     if former.get(f"{name}_digest") != rows_digest(part.frame, schema):
         return False
     return "warm_start" not in former or former["warm_start"].get(f"same_{name}_rows") is True
+
+
+def rows_digest(frame: pl.DataFrame, schema: Schema) -> str:
+    """SHA-256 over the columns that a schema reads of a table's rows, in order."""
+    columns = dict.fromkeys([*schema.row_keys, *schema.columns, *(label.column for label in schema.labels)])
+    return digest_rows(frame.select([c for c in columns if c in frame.columns]))
+
+
+def scored_rows_digest(frame: pl.DataFrame, recipe: Recipe) -> str:
+    """A digest that identifies rows independently of a recipe's fields: by keys and labels, or all raw columns."""
+    schema = recipe.schema
+    made = {recipe.history.column} if recipe.history is not None else set()
+    made |= set(recipe.target_encoding.made) if recipe.target_encoding is not None else set()
+    named = [*schema.row_keys, *(label.column for label in schema.labels)] if schema.row_keys else frame.columns
+    return digest_rows(frame.select([c for c in dict.fromkeys(named) if c in frame.columns and c not in made]))
+
+
+def recipe_of(bundle: Bundle, folder: Path, instead: str) -> Recipe:
+    """The recipe of a bundle, from a folder; an error ends with the advice `instead`.
+
+    Errors:
+        BundleError: it was not made by a recipe.
+    """
+    saved = bundle.about.get("recipe")
+    if not isinstance(saved, dict) or "settings" not in saved:
+        raise BundleError(f"the bundle {folder} was not made by a recipe, so its rows are unknown: {instead}")
+    return Recipe.from_dict({"defaults": "fixed", **saved["settings"]}, str(saved.get("name", folder)))
+
+
+def rows_of_run(
+    bundle: Bundle, recipe: Recipe, prepared: Prepared, part: Literal["valid", "test"], instead: str
+) -> tuple[pl.DataFrame, bool]:
+    """The raw rows of one part of a run, and whether they are verified to be those of the run.
+
+    Errors:
+        DataError: there are none, the network was trained on them, or the data have changed since; the message ends
+            with `instead`.
+    """
+    if part == "valid" and "refit" in bundle.about.get("run", {}):
+        raise DataError(f"the network was trained on the recipe's validation rows too (training.refit): {instead}")
+    frame, word = getattr(prepared, part).frame, PART_WORDS[part]
+    if frame.height == 0:
+        raise DataError(f"the recipe {recipe.name} has no {word} rows: {instead}")
+    digest = bundle.about.get("run", {}).get(f"{part}_digest")
+    if digest is not None and digest != rows_digest(frame, recipe.schema):
+        raise DataError(
+            f"the recipe's {word} rows must be those of the training run, but the data of {recipe.name} have changed "
+            f"since: restore them, or {instead}"
+        )
+    return frame, digest is not None
+
+
+def environment(device: torch.device = CPU) -> dict[str, Any]:
+    """Date (UTC), machine, device, threads, versions and commit, as plain values."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+        "device": device_words(device),
+        "threads": torch.get_num_threads(),
+        "fieldwise": __version__,
+        "torch": torch.__version__,
+        "commit": commit(),
+    }
+
+
+def machine() -> str:
+    """The processor's name and number of cores."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = (line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line)
+        name = next(models, name)
+    return f"{name}, {os.cpu_count()} cores"
+
+
+@cache
+def commit() -> str:
+    """The running commit, with `+` if the tree has changes; `unknown` if the package is not a checkout."""
+    asked = ["ls-files", Path(__file__).name], ["rev-parse", "--short", "HEAD"], ["status", "--porcelain"]
+    options: dict[str, Any] = {"cwd": Path(__file__).parent, "check": True, "capture_output": True, "text": True}
+    try:
+        known, head, changes = (subprocess.run(["git", *one], **options).stdout.strip() for one in asked)
+        return head + ("+" if changes else "") if known else "unknown"  # an installed copy inside another checkout
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

@@ -22,10 +22,9 @@ import msgspec
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError, DataError, TrainingError
-from fieldwise.evaluation.registry import METRICS
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import data_inputs, prepare_recipe
-from fieldwise.runs.fits import RunContext, recorded_runs
 from fieldwise.runs.pipeline import fit_recipe, resolve_defaults
 from fieldwise.runs.recipe import (
     Bounds,
@@ -39,14 +38,14 @@ from fieldwise.runs.recipe import (
     value_at,
     with_values,
 )
-from fieldwise.runs.records import RunRecord, Store, run_key
+from fieldwise.runs.records import RunContext, RunRecord, Store, recorded_runs, run_key
 from fieldwise.storage.files import write_atomically
 from fieldwise.storage.folders import one_writer
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import Unfinished
 from fieldwise.training.history import Evaluation
 from fieldwise.training.objective import Objective, monitored
-from fieldwise.training.penalty import l2_strengths
+from fieldwise.training.optimizers import l2_strengths
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

@@ -11,10 +11,10 @@ Only data is written and read. Steps wait for a copy in memory; a thread writes 
 import contextlib
 import json
 import shutil
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -56,6 +56,9 @@ MOST_WAITING = 0.02  # of the time, for copies
 MAX_SHOWN_LETTERS = 40
 MOST_NAMED = 3
 NONE_LEFT = "no whole checkpoint is left: training begins anew"
+State = tuple[Mapping[str, Any], Mapping[str, Tensor]]
+"""What a run has reached between two steps: plain values for JSON, and tensors on the CPU by name."""
+
 Stopped = Literal["patience", "epochs", "interrupted", "time"]
 COUNTED: dict[str, Callable[[Any], Any]] = {
     "epoch": int, "step": int, "without_gain": int, "position": float, "spent": float, "evaluated": bool
@@ -163,14 +166,6 @@ class Unfinished:
                     self.remove()
 
 
-@dataclass(frozen=True, kw_only=True)
-class State:
-    """What a run has reached between two steps: plain values for JSON, and tensors on the CPU by name."""
-
-    facts: Mapping[str, Any]
-    tensors: Mapping[str, Tensor]
-
-
 @dataclass(kw_only=True)
 class Checkpoints:
     """Reads and writes the checkpoints of one training.
@@ -194,8 +189,7 @@ class Checkpoints:
     _number: int = 0
     _last: float = field(default_factory=time.perf_counter)
     _copying: float = 0.0
-    _thread: threading.Thread | None = None
-    _failures: list[str] = field(default_factory=list)
+    _writing: Future[None] | None = None
 
     @property
     def folder(self) -> Path:
@@ -235,7 +229,7 @@ class Checkpoints:
                     f"resumes the unfinished run in {self.place.folder}, which had reached epoch "
                     f"{saved.about['run']['position']:.4g} at {saved.about['written']}"
                 )
-                return State(facts=saved.about["run"], tensors=tensors)
+                return saved.about["run"], tensors
         if there:
             warnings.warn(NONE_LEFT, stacklevel=3)
         return None
@@ -247,7 +241,7 @@ class Checkpoints:
             evaluated: whether an evaluation was just done.
             asked: whether one was requested, by SIGUSR1.
         """
-        if self.minutes <= 0 or (self._thread is not None and self._thread.is_alive()):
+        if self.minutes <= 0 or (self._writing is not None and not self._writing.done()):
             return False
         wanted = 60 * self.minutes * (AT_EVALUATIONS if evaluated else 1.0)
         return asked or time.perf_counter() - self._last >= max(wanted, self._copying / MOST_WAITING)
@@ -272,23 +266,24 @@ class Checkpoints:
         try:
             state = capture()
         except MemoryError:
-            self._failures.append("there is no memory for a copy of the run's state")
-            self._tell()
+            _warn("there is no memory for a copy of the run's state")
             return
         self._copying, self._last = time.perf_counter() - began, began
+        writer = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-checkpoint")
+        self._writing = writer.submit(self._save, state, told)
+        writer.shutdown(wait=False)
         if wait:
-            self._save(state)
-            self._tell()
-        else:
-            self._thread = threading.Thread(target=self._save, args=(state, told), name="fieldwise-checkpoint")
-            self._thread.start()
+            self.settle()
 
     def settle(self) -> None:
         """Wait until the last checkpoint is written."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        self._tell()
+        if self._writing is not None:
+            try:
+                self._writing.result()
+            except (FieldwiseError, OSError, MemoryError) as e:
+                _warn(first_line(e))
+            finally:
+                self._writing = None
 
     def remove(self) -> None:
         """Remove the checkpoints of this training."""
@@ -297,26 +292,18 @@ class Checkpoints:
         with contextlib.suppress(OSError):  # the other training's, or a lock
             self.place.folder.rmdir()
 
-    def _save(self, state: State, told: bool = False) -> None:
-        try:
-            with writing(CHECKPOINT, self.folder / str(self._number % SLOTS)) as writer:
-                with writer.open("tensors") as file:
-                    write_tensors(file, state.tensors)
-                when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-                writer.finish(number=self._number, written=when, about=self._about, run=state.facts)
-            self._number += 1
-            if told:
-                self.place.note(
-                    f"wrote the checkpoint that SIGUSR1 asked for, of epoch {state.facts['position']:.4g}, to "
-                    f"{self.place.folder}"
-                )
-        except (FieldwiseError, OSError, MemoryError) as e:
-            self._failures.append(first_line(e))
-
-    def _tell(self) -> None:
-        while self._failures:
-            why = self._failures.pop(0)
-            warnings.warn(f"a checkpoint could not be written, and training goes on without it: {why}", stacklevel=4)
+    def _save(self, state: State, told: bool) -> None:
+        facts, tensors = state
+        with writing(CHECKPOINT, self.folder / str(self._number % SLOTS)) as writer:
+            with writer.open("tensors") as file:
+                write_tensors(file, tensors)
+            when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+            writer.finish(number=self._number, written=when, about=self._about, run=facts)
+        self._number += 1
+        if told:
+            self.place.note(
+                f"wrote the checkpoint that SIGUSR1 asked for, of epoch {facts['position']:.4g}, to {self.place.folder}"
+            )
 
     @contextlib.contextmanager
     def _damage_told(self, folder: Path) -> Iterator[None]:
@@ -337,6 +324,10 @@ class Checkpoints:
             f"the unfinished run in {self.place.folder} can only be resumed with what it began with, but "
             f"{', '.join(shown)}{more}: set these back, or remove that folder to train from the start"
         )
+
+
+def _warn(why: str) -> None:
+    warnings.warn(f"a checkpoint could not be written, and training goes on without it: {why}", stacklevel=4)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -389,11 +380,6 @@ class Reached:
     started: float = field(default_factory=time.perf_counter)
     stopped: Stopped | None = None
 
-    def begin_epoch(self, order: torch.Generator) -> None:
-        """The next epoch begins."""
-        self.epoch, self.step, self.evaluated, self.spent = self.epoch + 1, 0, True, 0.0
-        self.order = order.get_state()
-
 
 def copied_weights(network: nn.Module) -> dict[str, Tensor]:
     """A network's weights and buffers, copied to the CPU."""
@@ -434,7 +420,7 @@ def captured(reached: Reached, step: "Step", *, copied: bool) -> State:
         "best": None if reached.best is None else reached.history.index(reached.best[0]),
         "rates": [group["lr"] for group in step.optimizer.param_groups],
     }
-    return State(facts=facts, tensors=tensors)
+    return facts, tensors
 
 
 def restore(state: State, step: "Step", order: torch.Generator) -> Reached:
@@ -443,7 +429,7 @@ def restore(state: State, step: "Step", order: torch.Generator) -> Reached:
     Errors:
         LookupError, RuntimeError, TypeError, ValueError: the state is not one of this run.
     """
-    facts, tensors = state.facts, state.tensors
+    facts, tensors = state
     step.network.load_state_dict(_below(tensors, "network"))
     if step.mean is not None:
         step.mean.load_state_dict(_below(tensors, "mean"))

@@ -1,13 +1,17 @@
-"""The training loop: steps, evaluations, early stopping, and restoring the best weights."""
+"""The training loop: steps, evaluations, early stopping, signals, and restoring the best weights."""
 
 import contextlib
 import dataclasses
 import logging
 import math
+import os
+import signal
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from types import FrameType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -19,17 +23,15 @@ from fieldwise.data.table import EncodedTable, ShuffledRows, window_rows
 from fieldwise.distributed.environment import BatchShard
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError, first_line
-from fieldwise.evaluation.registry import METRICS
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.ops.devices import flushed_denormals, kept_rng, wait_for
 from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.memory import keep_freed_arrays
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
 from fieldwise.training.checkpoint import Checkpoints, Reached, captured, copied_weights, restore
 from fieldwise.training.history import Evaluation, History
-from fieldwise.training.initialise import move_to_device, start_at_base_rate
-from fieldwise.training.interrupts import WholeSteps
-from fieldwise.training.objective import Objective, check_auxiliary_loss, check_batch_norm, evaluate, monitored
-from fieldwise.training.parallel import latest_checkpoint
+from fieldwise.training.objective import Objective, check_network, evaluate, monitored
+from fieldwise.training.parallel import GradientSync, latest_checkpoint
 from fieldwise.training.regression import (
     ExactFit,
     LinearStart,
@@ -39,11 +41,13 @@ from fieldwise.training.regression import (
     set_first_order,
 )
 from fieldwise.training.settings import LBFGS, TrainingSettings
-from fieldwise.training.step import Step
+from fieldwise.training.step import Step, move_to_device, start_at_base_rate
 
-__all__ = ["Training"]
+__all__ = ["SignalGuard", "Training"]
 
 LOG = logging.getLogger(__name__)
+DEFERRED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+CHECKPOINT_SIGNAL = getattr(signal, "SIGUSR1", None)  # Windows has none
 
 
 @dataclass
@@ -93,8 +97,7 @@ class Training:
         shard = BatchShard() if self.processes is None else BatchShard(self.processes.rank, self.processes.size)
         self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed, shard=shard)
         self.monitor = monitored(settings, self.objective, grouped=self.valid_group is not None)
-        check_batch_norm(network, len(self.train), settings.batch_size)
-        check_auxiliary_loss(network, self.objective)
+        check_network(network, self.objective, len(self.train), settings.batch_size)
         if settings.start_at_base_rate:
             start_at_base_rate(network, self.train, self.objective)
         self.linear: LinearStart | None = None
@@ -102,7 +105,7 @@ class Training:
         self.device = move_to_device(settings.device, network)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
         self.order = torch.Generator().manual_seed(self.seed)
-        self.whole_steps = WholeSteps(None if self.step.sync is None else self.step.sync.signals)
+        self.guard = SignalGuard(self.step.sync)
         self.began, self.reached = 0.0, Reached(started=began)
 
     def _regression(self) -> Regression:
@@ -112,11 +115,11 @@ class Training:
             raise ConfigError(f"linear_start is for FM and AFM, found {type(self.network).__name__}: set it to false")
         return Regression(self.train, self.objective, self._heard)
 
-    def _heard(self, loss: float) -> None:
-        """A step of the regression, which one process alone tells: the others cannot end with it."""
+    def _heard(self, loss: float | None) -> None:
+        """A step of the regression, or a chunk of one, which one process alone tells: the others cannot end with it."""
         if self.processes is None:
-            start = self._start()
-            done = TrainingStep(start.steps_done, start.steps_done // start.steps + 1, 0, torch.tensor(loss))
+            start, value = self._start(), torch.tensor(math.nan if loss is None else loss)
+            done = TrainingStep(start.steps_done, start.steps_done // start.steps + 1, 0, value)
             for one in self.callbacks:
                 one.on_step(done)
 
@@ -150,7 +153,7 @@ class Training:
                     why = first_line(e)
                     raise DataError(f"the unfinished run's checkpoint is not one of this run ({why}): {remedy}") from e
             try:
-                with self.whole_steps.installed():
+                with self.guard.installed():
                     start = self._start()
                     LOG.info(
                         "training on %s rows: at most %d epochs of %d steps, from step %d",
@@ -187,7 +190,7 @@ class Training:
                 self._set_linear(self.regression.solve(self.valid))
             self._train()
         except (KeyboardInterrupt, OutOfTime) as e:
-            if self.checkpoints is not None and self.whole_steps.whole:
+            if self.checkpoints is not None and self.guard.whole:
                 self.checkpoints.write(partial(captured, at, self.step, copied=False), wait=True)
             if isinstance(self.valid, History):
                 raise
@@ -236,8 +239,9 @@ class Training:
         ended, resumed = at.stopped is not None, at.epoch > 0
         while at.stopped is None:
             if not resumed:
-                with self.whole_steps:
-                    at.begin_epoch(self.order)
+                with self.guard:
+                    at.epoch, at.step, at.evaluated, at.spent = at.epoch + 1, 0, True, 0.0
+                    at.order = self.order.get_state()
             resumed = False
             self._one_epoch()
             if at.stopped is None and at.epoch == self.settings.epochs:
@@ -260,7 +264,7 @@ class Training:
         with contextlib.closing(prefetch(rows.epoch(at.epoch, at.step, self.order), self.device)) as batches:
             for batch, y, weight in batches:
                 size = rows.done(at.step + 1) - rows.done(at.step)
-                with self.whole_steps:
+                with self.guard:
                     if self.step.sync is not None:
                         self.step.sync.begin(at.epoch, at.step, batch.size, size)
                     at.losses.append(self.step(batch, y, weight))
@@ -280,8 +284,8 @@ class Training:
 
     def _keep(self, checkpoints: Checkpoints, *, evaluated: bool) -> None:
         """Write a checkpoint if one is due."""
-        if checkpoints.due(evaluated=evaluated, asked=self.whole_steps.asked):
-            asked, self.whole_steps.asked = self.whole_steps.asked, False
+        if checkpoints.due(evaluated=evaluated, asked=self.guard.asked):
+            asked, self.guard.asked = self.guard.asked, False
             self._spend()
             checkpoints.write(partial(captured, self.reached, self.step, copied=True), told=asked)
             self.began = time.perf_counter()
@@ -321,7 +325,7 @@ class Training:
         evaluation = Evaluation(
             epoch=at.position, train_loss=train_loss, learning_rate=rate, seconds=seconds, metrics=metrics
         )
-        with self.whole_steps:
+        with self.guard:
             at.evaluated, at.losses = True, []
             at.history.append(evaluation)
             if kept is not None:
@@ -342,3 +346,81 @@ class Training:
             for one in self.callbacks:
                 one.on_evaluation(evaluation, better)
         return at.stopped is not None
+
+
+class SignalGuard:
+    """Delays the handlers of SIGINT, SIGTERM and SIGHUP to the end of a step, and notes SIGUSR1.
+
+    `with guard.installed():` sets the handlers, in the main thread only, and resets them at the end. Within it,
+    `with guard:` surrounds what must not be interrupted. A second SIGINT in the same step acts at once.
+
+    Args:
+        sync: of processes that train together: a signal waits until all know of it, and then interrupts all of them
+            at the end of the same step.
+
+    Attributes:
+        whole: False after a step that an error, or such a second signal, broke off.
+        asked: whether SIGUSR1 has arrived; reset by the reader.
+
+    >>> guard = SignalGuard()
+    >>> with guard.installed():
+    ...     with guard:
+    ...         pass
+    >>> guard.whole
+    True
+    """
+
+    def __init__(self, sync: GradientSync | None = None) -> None:
+        self.whole, self.asked, self.sync = True, False, sync
+        self.noted: list[int] = [] if sync is None else sync.noted
+        self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._owner = os.getpid()
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """A context in which the handlers are set."""
+        before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():  # signals are the main thread's
+            for number in DEFERRED:
+                if callable(handler := signal.getsignal(number)):
+                    self._before[number] = before[number] = handler
+                    signal.signal(number, self._defer)
+            if CHECKPOINT_SIGNAL is not None and signal.getsignal(CHECKPOINT_SIGNAL) in (
+                signal.SIG_DFL,
+                signal.SIG_IGN,
+            ):
+                before[CHECKPOINT_SIGNAL] = signal.signal(CHECKPOINT_SIGNAL, self._note)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def __enter__(self) -> None:
+        self.whole = False
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.whole = kind is None
+        agreed = self.sync is not None and self.sync.agreed
+        if self.sync is not None:
+            self.sync.agreed = False  # it acts once
+            if not agreed:
+                return
+        if self.noted:
+            number = self.noted[0]  # further ones do not count: a system that stops sends several
+            self.noted.clear()
+            self._before[number](number, None)
+        if agreed and kind is None:
+            raise KeyboardInterrupt
+
+    def _defer(self, number: int, frame: FrameType | None) -> None:
+        impatient = number == signal.SIGINT and number in self.noted
+        waits = self.sync is not None or not self.whole
+        if not waits or impatient or os.getpid() != self._owner:
+            self.noted.clear()
+            self._before[number](number, frame)
+        else:
+            self.noted.append(number)
+
+    def _note(self, _: int, __: FrameType | None) -> None:
+        self.asked = True

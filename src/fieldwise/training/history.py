@@ -8,7 +8,7 @@ from fieldwise.charts import Axis, Chart, Line, line_chart, stacked
 from fieldwise.config import parse, to_plain
 from fieldwise.display import SHOWN_ROWS, Table, pandas_frame
 from fieldwise.errors import BundleError
-from fieldwise.evaluation.registry import METRICS, metric_names, shown_name
+from fieldwise.evaluation.metrics import METRICS, metric_names, shown_name
 
 __all__ = ["STOPPED", "Evaluation", "History", "learning_curves"]
 

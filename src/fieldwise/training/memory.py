@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from fieldwise.data.table import EncodedTable, window_rows
 from fieldwise.layout import Batch, Layout
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizers import row_states, run_optimizer
+from fieldwise.training.optimizers import RunOptimizer, row_states
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 from fieldwise.training.step import Step
 
@@ -63,7 +63,7 @@ def _sizes(network: nn.Module, settings: TrainingSettings) -> tuple[int, int, in
     if settings.optimizer == LBFGS:
         size = sum(p.numel() * p.element_size() for p in network.parameters())
         return size, 0, SOLVED * sum(p.numel() for p in network.parameters())
-    optimizer = run_optimizer(network, settings)
+    optimizer = RunOptimizer(network, settings)
     lazy = {id(g["params"][0]) for g in optimizer.lazy.param_groups} if optimizer.lazy is not None else set()
     kind = OPTIMIZERS[settings.optimizer]
     weights = gradients = kept = 0

@@ -14,13 +14,13 @@ from fieldwise.distributed.environment import BatchShard
 from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
-from fieldwise.evaluation.registry import watched
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layout import Batch
 from fieldwise.schema.label import Label, Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["Objective", "check_auxiliary_loss", "check_batch_norm", "evaluate", "metrics_of", "monitored"]
+__all__ = ["Objective", "check_network", "evaluate", "metrics_of", "monitored"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +64,17 @@ class Objective:
             y: their targets, likewise.
             weight: row weights [B] of the losses in the mean; their mean over all training rows is 1.
         """
-        columns = zip(self.each(), _unbound(logit), _unbound(y), strict=True)
-        return torch.stack([o.weight * o._mean_loss(z, target, weight) for o, z, target in columns]).sum()
+        losses, labels = [], self.each()
+        columns = (values.reshape(-1, len(labels)).unbind(1) for values in (logit, y))
+        for one, z, target in zip(labels, *columns, strict=True):
+            if one.task == "binary":
+                loss = F.binary_cross_entropy_with_logits(z, target, weight=weight)
+            elif weight is None:
+                loss = F.mse_loss(z, target / one.scale)
+            else:
+                loss = (weight * F.mse_loss(z, target / one.scale, reduction="none")).mean()
+            losses.append(one.weight * loss)
+        return torch.stack(losses).sum()
 
     def weighted(self, losses: Tensor) -> Tensor:
         """The weighted sum of the labels' losses ([T], or a scalar for one label): a scalar."""
@@ -74,16 +83,14 @@ class Objective:
 
     def whole_loss(self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> float:
         """`loss` over a whole split: logloss, or the mean squared error of unclipped scores, in units of `scale`."""
-        columns = zip(self.each(), _columns(y), _columns(score), strict=True)
-        return sum(
-            o.weight
-            * (
-                logloss_from_logits(target, z, weight=weight)
-                if o.task == "binary"
-                else float(np.average((z - target / o.scale) ** 2, weights=weight))
-            )
-            for o, target, z in columns
-        )
+        total, each = 0.0, self.each()
+        for one, target, z in zip(each, *(values.reshape(-1, len(each)).T for values in (y, score)), strict=True):
+            if one.task == "binary":
+                loss = logloss_from_logits(target, z, weight=weight)
+            else:
+                loss = float(np.average((z - target / one.scale) ** 2, weights=weight))
+            total += one.weight * loss
+        return total
 
     def metrics(
         self,
@@ -98,37 +105,26 @@ class Objective:
 
         With `one_class`, a binary label with only one class gets the metrics that are defined, instead of an error.
         """
-        found = self._own_metrics(_columns(y)[0], _columns(score)[0], group, weight, one_class)
-        for (name, other), target, z in zip(self.more.items(), _columns(y)[1:], _columns(score)[1:], strict=True):
+        found, each = dict[str, float](), self.each()
+        columns = (values.reshape(-1, len(each)).T for values in (y, score))
+        for name, one, target, z in zip(("", *self.more), each, *columns, strict=True):
             try:
-                own = other._own_metrics(target, z, group, weight, one_class)
+                if one.task == "binary":
+                    own = binary_metrics(target, z, group=group, weight=weight, one_class=one_class)
+                else:
+                    z = z * one.scale
+                    z = z if one.prediction_range is None else np.clip(z, *one.prediction_range)
+                    own = regression_metrics(target, z, weight=weight)
             except DataError as e:
+                if not name:
+                    raise
                 raise DataError(f"label {name!r}: {e}") from None
-            found |= {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"}
+            found |= {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"} if name else own
         return found
 
     def each(self) -> tuple["Objective", ...]:
         """The objectives of all labels, the main label's first."""
         return (self, *self.more.values())
-
-    def _mean_loss(self, logit: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
-        if self.task == "binary":
-            return F.binary_cross_entropy_with_logits(logit, y, weight=weight)
-        if self.scale != 1.0:
-            y = y / self.scale
-        if weight is None:
-            return F.mse_loss(logit, y)
-        return (weight * F.mse_loss(logit, y, reduction="none")).mean()
-
-    def _own_metrics(
-        self, y: np.ndarray, score: np.ndarray, group: np.ndarray | None, weight: np.ndarray | None, one_class: bool
-    ) -> dict[str, float]:
-        if self.task == "binary":
-            return binary_metrics(y, score, group=group, weight=weight, one_class=one_class)
-        score = score * self.scale
-        if self.prediction_range is not None:
-            score = np.clip(score, *self.prediction_range)
-        return regression_metrics(y, score, weight=weight)
 
 
 def evaluate(
@@ -160,8 +156,9 @@ def evaluate(
         raise ConfigError("evaluation needs targets, but the encoded table has none")
     processes = current_group()
     if processes is None:
-        batches = _counted(table.batches(SCORING_BATCH), scored)
-        return metrics_of(score_batches(network, batches), table, objective, group, loss)
+        batches = table.batches(SCORING_BATCH)
+        scores = score_batches(network, batches if scored is None else _counted(batches, scored))
+        return metrics_of(scores, table, objective, group, loss)
     scores = _scores_of_all(network, table, processes)
     metrics = None if processes.rank else metrics_of(scores, table, objective, group, loss)
     found: dict[str, float] = processes.all_gather_object(metrics)[0]
@@ -169,12 +166,11 @@ def evaluate(
 
 
 def _counted(
-    batches: Iterable[tuple[Batch, Tensor | None]], scored: Callable[[int], None] | None
+    batches: Iterable[tuple[Batch, Tensor | None]], scored: Callable[[int], None]
 ) -> Iterator[tuple[Batch, Tensor | None]]:
     for batch, y in batches:
         yield batch, y
-        if scored is not None:
-            scored(batch.size)
+        scored(batch.size)
 
 
 def _scores_of_all(network: nn.Module, table: EncodedTable, group: ProcessGroup) -> np.ndarray:
@@ -204,23 +200,13 @@ def metrics_of(
     return metrics | {"loss": objective.whole_loss(y, scores, table.weight)} if loss else metrics
 
 
-def _columns(values: np.ndarray) -> list[np.ndarray]:
-    """The values of each label [N], the main one's first; of one label they may be [N] themselves."""
-    return [values] if values.ndim == 1 else list(values.T)
-
-
-def _unbound(values: Tensor) -> tuple[Tensor, ...]:
-    """`_columns` of a tensor."""
-    return (values,) if values.dim() == 1 else values.unbind(1)
-
-
 def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:
     """The validation metric for early stopping.
 
     Errors:
         ConfigError: a metric that the task does not have, or group AUC without groups.
     """
-    known = watched(objective.task)
+    known = [metric.name for metric in METRICS.values() if objective.task in metric.tasks and metric.watched]
     monitor = settings.monitor or known[0]
     if monitor not in known:
         raise ConfigError(f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}")
@@ -229,19 +215,15 @@ def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool
     return monitor
 
 
-def check_batch_norm(network: nn.Module, rows: int, batch_size: int) -> None:
-    """Refuse batches of one row if the network normalizes over batches."""
-    if min(rows, batch_size) == 1 and any(isinstance(module, nn.BatchNorm1d) for module in network.modules()):
+def check_network(network: nn.Module, objective: Objective, rows: int, batch_size: int) -> None:
+    """Refuse batches of one row if the network normalizes over batches, and its losses for binary labels for others."""
+    modules = list(network.modules())
+    if min(rows, batch_size) == 1 and any(isinstance(module, nn.BatchNorm1d) for module in modules):
         raise ConfigError(
             f"batch normalization needs batches of at least 2 rows, found batch_size {batch_size} for {rows} training "
             "rows: raise batch_size, or set the model's batch_norm = false"
         )
-
-
-def check_auxiliary_loss(network: nn.Module, objective: Objective) -> None:
-    """Refuse an auxiliary loss for binary labels if a label is a regression."""
-    found = (getattr(module, "binary_settings", ()) for module in network.modules())
-    names: tuple[str, ...] = next((settings for settings in found if settings), ())
-    if names and "regression" in (o.task for o in (objective, *objective.more.values())):
+    names = next((found for module in modules if (found := getattr(module, "binary_settings", ()))), ())
+    if names and "regression" in (one.task for one in objective.each()):
         ask = " and ".join(f"model.{name} = 0" for name in names)
         raise ConfigError(f"the model has an auxiliary loss for binary labels, but a label is a regression: set {ask}")

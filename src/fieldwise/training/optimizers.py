@@ -1,22 +1,25 @@
-"""The optimizer of a run: PyTorch's for most parameters, and lazy updates of only a batch's rows for large tables.
+"""The optimizer of a run: PyTorch's for most parameters, lazy updates of only a batch's rows for large tables; L2.
 
 Letters: R rows of a table, D its width, N ids of a batch.
 """
 
 import math
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from fieldwise.config import nearest
+from fieldwise.distributed.process_group import all_gather_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
+from fieldwise.layout import Batch
 from fieldwise.ops.rows import RowGroups, RowRule, RuleName, group_rows, squares_of_rows, update_rows_
-from fieldwise.training.penalty import l2_strengths
 from fieldwise.training.settings import OPTIMIZERS, TrainingSettings
 
-__all__ = ["LazyTables", "RunOptimizer", "row_states", "run_optimizer"]
+__all__ = ["LazyTables", "RunOptimizer", "l2_strengths", "row_states"]
 
 LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is as fast
 
@@ -113,32 +116,74 @@ def row_states(name: str, table: Tensor, start: float) -> dict[str, Tensor]:
 
 
 class RunOptimizer:
-    """The optimizer of all parameters in one run.
+    """The optimizer of all parameters in one run, with their L2; sets every embedding to dense or sparse gradients.
+
+    L2 is `sum over named parameters of strength / 2 * sum of squares`, of embedding tables over all rows, or over the
+    distinct ones that a batch touches (`l2_rows`); a lazy table's optimizer applies it to the rows that it updates.
 
     Args:
+        network: the network to train.
+        settings: of the optimizer, its learning rate, `clip_norm`, updates of embeddings, and L2.
+
+    Attributes:
         parameters: parameters updated by PyTorch's optimizer.
         dense: PyTorch's optimizer; None if there is no such parameter.
         lazy: the optimizer of large tables; None if there are none.
-        clip_norm: maximum norm of the gradients over all parameters.
+
+    Errors:
+        ConfigError: lazy updates with L2 over all rows of a table; L2 of a parameter that there is not.
     """
 
-    def __init__(
-        self,
-        parameters: list[nn.Parameter],
-        dense: torch.optim.Optimizer | None,
-        lazy: LazyTables | None,
-        clip_norm: float | None,
-    ) -> None:
-        self.parameters, self.dense, self.lazy, self.clip_norm = parameters, dense, lazy, clip_norm
+    def __init__(self, network: nn.Module, settings: TrainingSettings) -> None:
+        strengths, tables = l2_strengths(network, settings.l2), dict[int, tuple[nn.Parameter, float]]()
+        l2 = {id(p): (p, strengths[name]) for name, p in network.named_parameters()}
+        touched = set()  # of which L2 counts the rows of a batch
+        for module in network.modules():
+            if isinstance(module, FieldEmbedding):
+                module.sparse = updates_lazily(module, l2[id(module.weight)][1], settings)
+                if module.sparse:
+                    tables[id(module.weight)] = l2[id(module.weight)]
+                elif settings.l2_rows == "touched":
+                    touched.add(id(module.weight))
+        punished = {key: of for key, of in l2.items() if of[1] != 0.0 and key not in tables}
+        self._l2 = [of for key, of in punished.items() if key not in touched]
+        self._l2_touched = [of for key, of in punished.items() if key in touched]
+        name, rate, start = settings.optimizer, settings.learning_rate, settings.adagrad_accumulator
+        self.parameters = [p for p in network.parameters() if id(p) not in tables]
+        self.clip_norm, self.parts = settings.clip_norm, dict[str, torch.optim.Optimizer]()
+        self.dense: torch.optim.Optimizer | None = None
+        self.lazy: LazyTables | None = None
+        if self.parameters:
+            fused = True if all(p.device.type in ("cpu", "cuda") for p in self.parameters) else None
+            options: dict[str, Any] = {} if name in ("adam", "sgd") else {"initial_accumulator_value": start}
+            kind = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}.get(name, torch.optim.Adagrad)
+            self.parts["dense"] = self.dense = kind(self.parameters, lr=rate, fused=fused, **options)
+        if tables:
+            self.parts["lazy"] = self.lazy = LazyTables(tables.values(), name, lr=rate, accumulator=start)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         """Options of all parameters, including `lr`; changes take effect in the next step."""
-        return [group for part in self._parts().values() for group in part.param_groups]
+        return [group for part in self.parts.values() for group in part.param_groups]
+
+    @torch.no_grad()
+    def add_l2(self, batch: Batch) -> None:
+        """Add L2's gradient to the parameters' gradients, in place, as autograd would."""
+        for p, strength in self._l2:
+            if p.grad is None:
+                p.grad = strength * p
+            else:
+                p.grad.add_(p, alpha=strength)
+        if self._l2_touched:  # the distinct rows that a batch reads, of which other processes may have a part
+            rows = torch.unique(all_gather_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))).long()
+            for p, strength in self._l2_touched:
+                if p.grad is None:
+                    p.grad = torch.zeros_like(p)
+                p.grad.index_add_(0, rows, p[rows], alpha=strength)
 
     def step(self) -> None:
         """Clip the gradients, if `clip_norm` is set, and update all parameters."""
-        scale = self._clip()
+        scale = 1.0 if self.clip_norm is None else self._clip(self.clip_norm)
         if self.dense is not None:
             self.dense.step()
         if self.lazy is not None:
@@ -146,65 +191,27 @@ class RunOptimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The states of both parts."""
-        return {name: part.state_dict() for name, part in self._parts().items()}
+        return {name: part.state_dict() for name, part in self.parts.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state_dict`."""
-        for name, part in self._parts().items():
+        for name, part in self.parts.items():
             part.load_state_dict(state[name])
 
-    def _parts(self) -> dict[str, torch.optim.Optimizer]:
-        both = {"dense": self.dense, "lazy": self.lazy}
-        return {name: part for name, part in both.items() if part is not None}
-
-    def _clip(self) -> float:
+    def _clip(self, most: float) -> float:
         """Scale the dense gradients; returns the factor for the lazy ones."""
-        if self.clip_norm is None:
-            return 1.0
         if self.lazy is None:
-            nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+            nn.utils.clip_grad_norm_(self.parameters, most)
             return 1.0
         norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
         norm = math.sqrt(norm**2 + self.lazy.squared_norm())
-        scale = self.clip_norm / (norm + 1e-6)  # as in PyTorch's clip_grad_norm_
+        scale = most / (norm + 1e-6)  # as in PyTorch's clip_grad_norm_
         if scale >= 1:
             return 1.0
         for p in self.parameters:
             if p.grad is not None:
                 p.grad.mul_(scale)
         return scale
-
-
-def run_optimizer(network: nn.Module, settings: TrainingSettings) -> RunOptimizer:
-    """The optimizer for the settings; sets every embedding to dense or sparse gradients.
-
-    Errors:
-        ConfigError: lazy updates with L2 over all rows of a table.
-    """
-    strengths = l2_strengths(network, settings.l2)
-    tables: dict[int, tuple[nn.Parameter, float]] = {}
-    for module in network.modules():
-        if isinstance(module, FieldEmbedding):
-            l2 = next((strengths[name] for name, p in network.named_parameters() if p is module.weight), 0.0)
-            module.sparse = updates_lazily(module, l2, settings)
-            if module.sparse:
-                tables[id(module.weight)] = module.weight, l2
-    parameters = [p for p in network.parameters() if id(p) not in tables]
-    rate, start, lazy = settings.learning_rate, settings.adagrad_accumulator, None
-    if tables:
-        lazy = LazyTables(tables.values(), settings.optimizer, lr=rate, accumulator=start)
-    dense = _dense(settings.optimizer, parameters, rate, start) if parameters else None
-    return RunOptimizer(parameters, dense, lazy, settings.clip_norm)
-
-
-def _dense(name: str, parameters: list[nn.Parameter], rate: float, start: float) -> torch.optim.Optimizer:
-    """PyTorch's optimizer, as one kernel on devices for which PyTorch has one for each."""
-    fused = True if all(p.device.type in ("cpu", "cuda") for p in parameters) else None
-    if name == "adam":
-        return torch.optim.Adam(parameters, lr=rate, fused=fused)
-    if name == "sgd":
-        return torch.optim.SGD(parameters, lr=rate, fused=fused)
-    return torch.optim.Adagrad(parameters, lr=rate, initial_accumulator_value=start, fused=fused)
 
 
 def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings) -> bool:
@@ -227,3 +234,20 @@ def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings)
             "l2_rows = 'touched', remove the table from l2, or choose another optimizer with embedding_update = 'dense'"
         )
     return True
+
+
+def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str, float]:
+    """The strength of every parameter by name, 0 if no pattern matches; the first match applies.
+
+    Errors:
+        ConfigError: a pattern that matches no parameter.
+
+    >>> l2_strengths(nn.Linear(1, 1), {"w*": 0.5})
+    {'weight': 0.5, 'bias': 0.0}
+    """
+    names = [name for name, _ in network.named_parameters()]
+    for pattern in strengths:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            hint = nearest(pattern, names)
+            raise ConfigError(f"l2 names parameter {pattern!r}, which the model does not have: {hint}")
+    return {name: next((s for p, s in strengths.items() if fnmatchcase(name, p)), 0.0) for name in names}

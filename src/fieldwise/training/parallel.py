@@ -17,7 +17,6 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers.batch_norm import normalize_over_processes
 from fieldwise.ops.devices import device_of
 from fieldwise.training.checkpoint import Checkpoints, State, differences
-from fieldwise.training.interrupts import Signals
 from fieldwise.training.optimizers import RunOptimizer
 from fieldwise.training.settings import TrainingSettings
 
@@ -73,15 +72,16 @@ def latest_checkpoint(checkpoints: Checkpoints | None, group: ProcessGroup | Non
     state = None if checkpoints is None else checkpoints.newest()
     if group is None:
         return state
-    kinds = state and {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in state.tensors.items()}
-    facts, kinds = group.all_gather_object([state and state.facts, kinds])[0]
+    facts, tensors = (None, {}) if state is None else state
+    kinds = {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in tensors.items()}
+    facts, kinds = group.all_gather_object([facts, kinds])[0]
     if facts is None:
         return None
     made = {name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, (shape, dtype) in kinds.items()}
-    found = state or State(facts=facts, tensors=made)
+    tensors = tensors or made
     for name in kinds:
-        dist.broadcast(found.tensors[name], 0)
-    return found
+        dist.broadcast(tensors[name], 0)
+    return facts, tensors
 
 
 class GradientSync:
@@ -90,13 +90,14 @@ class GradientSync:
     The optimizer moves parameters as a whole, and tables with sparse gradients, one entry per id that was read.
 
     Attributes:
-        signals: received signals, on which all processes act at the same step.
+        noted: numbers of received signals, on which all processes act at the same step.
+        agreed: whether all processes know that one of them has a signal.
         share: of this process's rows in those of the batch; times it a mean loss is a part of the batch's.
     """
 
     def __init__(self, group: ProcessGroup, optimizer: RunOptimizer, seed: int) -> None:
         self.group, self.seed, self.share = group, seed, 0.0
-        self.signals = Signals(noted=group.pending_signals)  # also of the training before
+        self.noted, self.agreed = group.pending_signals, False  # also of the training before
         self.tables = [] if optimizer.lazy is None else [group["params"][0] for group in optimizer.lazy.param_groups]
         self.dense = [p for p in optimizer.parameters if p.requires_grad]
 
@@ -118,12 +119,12 @@ class GradientSync:
         if self.tables:
             self._gather_tables()
         own = loss if self.share else torch.zeros_like(loss)  # the mean over no rows is not a number
-        facts = [len(self.signals.noted), *(p.grad is not None for p in self.dense)]
+        facts = [len(self.noted), *(p.grad is not None for p in self.dense)]
         grads = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.dense]
         summed = torch.cat([own.view(1), own.new_tensor(facts), *grads])
         dist.all_reduce(summed)
         noted, *having = summed[1 : 1 + len(facts)].tolist()
-        self.signals.agreed = noted > 0
+        self.agreed = noted > 0
         whole = torch.split(summed[1 + len(facts) :], [p.numel() for p in self.dense])
         for p, grad, had in zip(self.dense, whole, having, strict=True):
             p.grad = grad.view_as(p).to(p.dtype) if had else None  # None if no process has one

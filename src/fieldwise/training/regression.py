@@ -3,10 +3,10 @@
 Letters: N rows, R rows of the shared embedding table.
 """
 
+import math
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,15 +18,15 @@ from torch import nn
 from fieldwise.config import to_plain
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError
-from fieldwise.evaluation.registry import METRICS
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Layout
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep, watched
 from fieldwise.training.history import Evaluation, History
-from fieldwise.training.initialise import base_score, move_to_device
 from fieldwise.training.objective import Objective, evaluate, metrics_of, monitored
-from fieldwise.training.penalty import l2_strengths
+from fieldwise.training.optimizers import l2_strengths
+from fieldwise.training.step import base_score, move_to_device
 
 if TYPE_CHECKING:
     from fieldwise.training.fit import Training
@@ -51,7 +51,9 @@ DECREASE, MOST_STEPS, MEMORY = 1e-10, 1_000, 20  # of L-BFGS
 GRADIENT, ROUGH_GRADIENT = 1e-6, 1e-5  # at the solution of a given prior; of priors that are weighed
 GIVEN, FIELDS = "given", "fields "  # names of priors; those of one variance are its number
 
-Heard = Callable[[float], None]
+CHUNK_ROWS = 1 << 16  # between chunks a deadline is asked
+
+Heard = Callable[[float | None], None]
 
 
 def design_matrix(table: EncodedTable) -> Any:
@@ -77,37 +79,43 @@ def design_matrix(table: EncodedTable) -> Any:
     return sparse.csr_matrix((np.concatenate(values), places), shape=(rows, table.layout.num_rows))
 
 
-@dataclass
 class _Rows:
-    """Training rows [N] as a matrix, with targets and weights.
+    """Rows [N] as matrices of at most 65,536 rows each, with targets and weights.
 
     Args:
+        heard: called with None between two matrices, when they are made or read.
+
+    Attributes:
         noise: the variance of a regression label's residuals; 1/2 makes the negative log-likelihood a sum of squares.
     """
 
-    x: Any
-    y: np.ndarray
-    weight: np.ndarray
-    binary: bool
-    noise: float = 0.5
-
-    @classmethod
-    def of(cls, table: EncodedTable, objective: Objective) -> "_Rows":
-        assert table.y is not None, "rows have targets"
-        weight = np.ones(len(table))
-        if table.weight is not None and table.mean_weight is not None:
-            weight = np.asarray(table.weight, np.float64) / table.mean_weight
-        y = np.asarray(table.y[:, 0], np.float64) / objective.scale
-        return cls(design_matrix(table), y, weight, objective.task == "binary")
-
-    def start(self) -> np.ndarray:
-        """Weights of 0 and the best constant score [R + 1]."""
-        found: np.ndarray = np.zeros(self.x.shape[1] + 1)
-        found[-1] = base_score(self.y, self.weight, binary=self.binary)
-        return found
+    def __init__(self, table: EncodedTable, objective: Objective, heard: Heard = lambda _: None) -> None:
+        self.y, self.weight = _targets(table, objective)
+        self.binary, self.noise, self.heard, self.parts = objective.task == "binary", 0.5, heard, list[Any]()
+        for first in range(0, max(1, len(table)), CHUNK_ROWS):
+            if len(table) > CHUNK_ROWS:
+                heard(None)
+                self.parts.append(design_matrix(table.take(np.arange(first, min(first + CHUNK_ROWS, len(table))))))
+            else:
+                self.parts.append(design_matrix(table))
 
     def scores(self, solution: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self.x @ solution[:-1] + solution[-1]
+        """The scores [N] of weights and bias [R + 1]."""
+        found = list[np.ndarray]()
+        for x in self.parts:
+            if found:
+                self.heard(None)
+            found.append(x @ solution[:-1] + solution[-1])
+        return np.concatenate(found)
+
+    def sums(self, values: np.ndarray, parts: Sequence[Any]) -> np.ndarray:
+        """The product [R] of such matrices, transposed, with values of the rows [N]."""
+        found, first = np.zeros(parts[0].shape[1]), 0
+        for x in parts:
+            if first:
+                self.heard(None)
+            found += x.T @ values[first : first + x.shape[0]]
+            first += x.shape[0]
         return found
 
     def losses(self, scores: np.ndarray) -> np.ndarray:
@@ -136,9 +144,7 @@ class _Rows:
             return p - self.y, p * (1 - p)
         return (scores - self.y) / self.noise, np.full(len(scores), 1 / self.noise)
 
-    def solution(
-        self, precision: np.ndarray, start: np.ndarray, heard: Heard, *, gradient: float = ROUGH_GRADIENT
-    ) -> np.ndarray:
+    def solution(self, precision: np.ndarray, start: np.ndarray, gradient: float = ROUGH_GRADIENT) -> np.ndarray:
         """The weights and the bias [R + 1] of the least loss with Gaussian priors of these precisions [R]."""
         from scipy.optimize import minimize  # imported here: takes a quarter of a second
 
@@ -148,12 +154,21 @@ class _Rows:
             scores, w = self.scores(solution), solution[:-1]
             slope = self.weight * self.slopes(scores)[0]
             value = float(self.weight @ self.losses(scores) + 0.5 * precision @ (w * w)) / total
-            heard(value)
-            return value, np.append(self.x.T @ slope + precision * w, slope.sum()) / total
+            self.heard(value)
+            return value, np.append(self.sums(slope, self.parts) + precision * w, slope.sum()) / total
 
         limits = {"maxiter": MOST_STEPS, "gtol": gradient, "ftol": DECREASE, "maxcor": MEMORY}
         found: np.ndarray = minimize(loss, start, jac=True, method="L-BFGS-B", options=limits).x
         return found
+
+
+def _targets(table: EncodedTable, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
+    """Targets and weights of rows [N]."""
+    assert table.y is not None, "rows have targets"
+    weight = np.ones(len(table))
+    if table.weight is not None and table.mean_weight is not None:
+        weight = np.asarray(table.weight, np.float64) / table.mean_weight
+    return np.asarray(table.y[:, 0], np.float64) / objective.scale, weight
 
 
 class LinearStart(NamedTuple):
@@ -175,7 +190,8 @@ class Regression:
     Args:
         train: rows with targets; no field is a bag with pooling `max`.
         objective: of the label.
-        heard: called with the loss at each step of a solution; what it raises ends that.
+        heard: called with the loss at each step of a solution, and with None between chunks of rows; what it raises
+            ends that.
         l2: a strength as in `TrainingSettings.l2`, whose prior is then the only one.
 
     Attributes:
@@ -193,7 +209,7 @@ class Regression:
     @cached_property
     def rows(self) -> _Rows:
         """The training rows as a matrix."""
-        return _Rows.of(self.train, self.objective)
+        return _Rows(self.train, self.objective, self.heard)
 
     def solve(self, valid: EncodedTable | History) -> LinearStart:
         """`fit` and `result`, which are kept for a further call on the same rows: searches make many."""
@@ -223,9 +239,9 @@ class Regression:
         if isinstance(valid, History):
             self.mean(valid.priors)
             return
-        rows = _Rows.of(valid, self.objective)
+        rows = _Rows(valid, self.objective, self.heard)
         for kind in [(GIVEN,)] if self.l2 is not None else [ALIKE, BY_FIELD]:
-            start, best = self.rows.start(), -np.inf
+            start, best = self.start(), -np.inf
             for number in kind:
                 name = f"{FIELDS}{number:g}" if kind is BY_FIELD else f"{number:g}" if kind is ALIKE else GIVEN
                 start = self._solved(name, start)
@@ -247,23 +263,30 @@ class Regression:
     def mean(self, shares: Mapping[str, float]) -> np.ndarray:
         """The mean of solutions in these shares, weights and bias [R + 1]; the best constant without any."""
         if not shares:
-            return self.rows.start()
-        found = [share * self._solved(name, self.rows.start()) for name, share in shares.items()]
+            return self.start()
+        found = [share * self._solved(name, self.start()) for name, share in shares.items()]
         return np.asarray(np.sum(found, axis=0))
+
+    def start(self) -> np.ndarray:
+        """Weights of 0 and the best constant score [R + 1]."""
+        found: np.ndarray = np.zeros(self.layout.num_rows + 1)
+        found[-1] = base_score(*_targets(self.train, self.objective), binary=self.objective.task == "binary")
+        return found
 
     def _solved(self, name: str, start: np.ndarray) -> np.ndarray:
         if name not in self._solutions:
             gradient = GRADIENT if name == GIVEN else ROUGH_GRADIENT
-            self._solutions[name] = self.rows.solution(self._precision(name), start, self.heard, gradient=gradient)
+            self._solutions[name] = self.rows.solution(self._precision(name), start, gradient)
         return self._solutions[name]
 
     def _precision(self, name: str) -> np.ndarray:
         if name == GIVEN:
             assert self.l2 is not None, "its strength is given"
             return np.full(self.layout.num_rows, self.l2 * self.rows.weight.sum())
-        variances = self._variances  # first: of a regression label it estimates the residuals' variance too
         if name.startswith(FIELDS):
-            return 1 / (float(name.removeprefix(FIELDS)) * variances)
+            return 1 / (float(name.removeprefix(FIELDS)) * self._variances)
+        if self.objective.task == "regression":
+            _ = self._variances  # which sets the residuals' variance too; else a time that ends finds a solution sooner
         return np.full(self.layout.num_rows, 1 / float(name))
 
     @cached_property
@@ -274,13 +297,13 @@ class Regression:
         plus its posterior variance, with covariances neglected (an EM step). Values that no row has do not count.
         """
         rows, places = self.rows, [slice(f.offset, f.offset + f.rows) for f in self.layout.fields if f.shares is None]
-        squares = sparse.csr_matrix((rows.x.data**2, rows.x.indices, rows.x.indptr), shape=rows.x.shape)
-        seen = np.bincount(rows.x.indices, minlength=self.layout.num_rows) > 0
-        found, solution = np.full(self.layout.num_rows, FIRST_VARIANCE), rows.start()
+        squares = [sparse.csr_matrix((x.data**2, x.indices, x.indptr), shape=x.shape) for x in rows.parts]
+        seen = np.sum([np.bincount(x.indices, minlength=self.layout.num_rows) for x in rows.parts], axis=0) > 0
+        found, solution = np.full(self.layout.num_rows, FIRST_VARIANCE), self.start()
         for _ in range(ROUNDS):
             rows.estimate_noise(solution)
-            solution = rows.solution(1 / found, solution, self.heard)
-            information = squares.T @ (rows.weight * rows.slopes(rows.scores(solution))[1])
+            solution = rows.solution(1 / found, solution)
+            information = rows.sums(rows.weight * rows.slopes(rows.scores(solution))[1], squares)
             moments = solution[:-1] ** 2 + 1 / (information + 1 / found)
             for place in places:
                 if seen[place].any():
@@ -309,6 +332,7 @@ class ExactFit:
             found = type(run.network).__name__
             raise ConfigError(f"optimizer = 'lbfgs' solves a regression, found {found}: set 'adam'")
         self.began, self.steps, self.evaluations = time.perf_counter(), 0, list[Evaluation]()
+        self.loss = math.nan
         self.monitor = monitored(run.settings, run.objective, grouped=run.valid_group is not None)
         l2 = l2_strengths(run.network, run.settings.l2)["first_order.embedding.weight"] if run.settings.l2 else None
         self.regression = Regression(run.train, run.objective, self._heard, l2=l2)
@@ -355,10 +379,11 @@ class ExactFit:
             rows=len(self.of.train),
         )
 
-    def _heard(self, loss: float, rows: int = 0) -> None:
-        self.steps, self.loss = self.steps + 1, loss
+    def _heard(self, loss: float | None, rows: int = 0) -> None:
+        if loss is not None:
+            self.steps, self.loss = self.steps + 1, loss
         for one in self.of.callbacks:
-            one.on_step(TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(loss)))
+            one.on_step(TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(self.loss)))
 
     def _solved(self, scores: np.ndarray) -> None:
         of = self.of
@@ -401,7 +426,7 @@ def mix_with_regression(
         assert valid.y is not None, "validation rows have targets"
         y, weight = np.asarray(valid.y, np.float64), valid.weight
         own = score_batches(network, valid.batches(SCORING_BATCH)).astype(np.float64)
-        linear = _Rows.of(valid, objective).scores(start.solution)
+        linear = _Rows(valid, objective).scores(start.solution)
         found = minimize_scalar(
             lambda share: objective.whole_loss(y, share * own + (1 - share) * linear, weight),
             bounds=(0.0, 1.0),

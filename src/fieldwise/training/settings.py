@@ -79,10 +79,10 @@ class TrainingSettings(Settings):
         average: decay of an exponential moving average of the weights, such as 0.99: the average is evaluated and
             kept, while training continues from the last step's weights. No averaging if omitted or 0.
         start_at_base_rate: whether the output bias is initialised to the logit of the training rows' positive rate, or
-            for a regression label to their mean (`fieldwise.training.initialise`), instead of 0.
+            for a regression label to their mean (`fieldwise.training.step`), instead of 0.
         unknown_share: with a strength s above 0, a value that n training rows have is replaced in training by its
             field's unknown value with probability s / (s + n), so that the unknown row learns what rare values have in
-            common (`fieldwise.training.oov_dropout`).
+            common (`fieldwise.training.step`).
         linear_start: whether FM or AFM starts from LR as `lbfgs` solves it, without `l2`, and ends as the mean of
             itself and that LR with the least loss on the validation rows.
         monitor: validation metric of the main label for early stopping; by default `auc` for binary and `rmse` for

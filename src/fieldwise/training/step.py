@@ -1,33 +1,49 @@
 """One step of training: forward pass in the chosen precision, gradients, the update of all weights and of their mean.
 
+And what goes before: the network on its device, its output bias at the training rows' base rate or mean.
 Letters: B batch, T labels.
 """
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from fieldwise.data.table import EncodedTable
-from fieldwise.distributed.process_group import current_group
+from fieldwise.data.table import EncodedTable, mean_target
+from fieldwise.distributed.process_group import current_group, span_of_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch
+from fieldwise.ops.devices import device_of, in_precision, open_device, slow_bfloat16
+from fieldwise.ops.dropout import hash_draws
+from fieldwise.ops.native import missing_on
 from fieldwise.training.objective import Objective
-from fieldwise.training.oov_dropout import OutOfVocabularyDropout
-from fieldwise.training.optimizers import run_optimizer
+from fieldwise.training.optimizers import RunOptimizer
 from fieldwise.training.parallel import GradientSync, broadcast_parameters
-from fieldwise.training.penalty import L2Penalty
-from fieldwise.training.precision import in_precision, slow_bfloat16
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["Forward", "HasAuxiliaryLoss", "Step", "averaged"]
+__all__ = [
+    "HasAuxiliaryLoss",
+    "OutOfVocabularyDropout",
+    "Step",
+    "averaged",
+    "base_score",
+    "move_to_device",
+    "output_biases",
+    "row_counts",
+    "start_at_base_rate",
+]
 
 COMPILER = "a working C++ compiler", "install g++ or clang++"
 # PyTorch's own generator also in compiled code, so that dropout masks equal those of eager mode.
 COMPILING: dict[str, bool | int | str | Callable[..., Any]] = {"fallback_random": True}
+PROBE_ROWS, TOLERANCE = 8, 1e-3  # of the search for output biases
+UNKNOWN = 1  # the local row id of a field's unknown value
+COUNTED_IDS = 1 << 21  # counted at once, or as many as the embedding table has rows
 
 
 @runtime_checkable
@@ -37,53 +53,6 @@ class HasAuxiliaryLoss(Protocol):
     def forward_with_auxiliary(self, batch: Batch, label: Tensor) -> tuple[Tensor, Tensor]:
         """The logit [B] and a scalar to add to the mean loss; for T labels [B, T] and one number per label [T]."""
         ...
-
-
-class Forward:
-    """Computes a batch's scores and the network's auxiliary loss, both float32.
-
-    Compilation does not change the network: a separate function is compiled, so that the weights keep their names. Of
-    the settings `precision` and `compile` are used.
-
-    Shape:
-        call: Batch of B rows, labels [B, T] -> scores [B, T], or [B] of one label, and a scalar or [T]; None without an
-        auxiliary loss.
-
-    Errors:
-        ConfigError: at the first call, if the network cannot be compiled here.
-    """
-
-    def __init__(self, network: nn.Module, settings: TrainingSettings) -> None:
-        self.auxiliary = isinstance(network, HasAuxiliaryLoss)
-        self.device = next((p.device.type for p in network.parameters()), "cpu")
-        self.precision, self.compiled = settings.precision, settings.compile
-        if self.precision == "bfloat16" and (warning := slow_bfloat16(self.device)):
-            warnings.warn(warning, stacklevel=2)
-        run: Callable[..., Any] = network.forward_with_auxiliary if isinstance(network, HasAuxiliaryLoss) else network
-        self.run: Callable[..., Any] = torch.compile(run, options=COMPILING) if settings.compile else run
-
-    def __call__(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The scores and the auxiliary loss."""
-        if self.compiled:
-            for tensor in (*batch, y):  # one compilation for all batch sizes, including the last batch's
-                if tensor.numel():
-                    torch._dynamo.maybe_mark_dynamic(tensor, 0)
-        label = y if y.shape[1] > 1 else y[:, 0]  # a network of one label has no dimension of labels
-        score: Tensor
-        own: Tensor | None
-        try:
-            with in_precision(self.precision, self.device):
-                score, own = self.run(batch, label) if self.auxiliary else (self.run(batch), None)
-            if self.precision == "bfloat16":
-                score, own = score.float(), None if own is None else own.float()
-            return score, own
-        except torch._dynamo.exc.TorchDynamoException as e:
-            why = next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
-            needs, remedy = ("Triton", "install it") if self.device == "cuda" else COMPILER
-            raise ConfigError(
-                f"training.compile = true needs {needs} and a network that torch.compile supports, but it failed with "
-                f"{type(e).__name__} ({why}): {remedy}, or set compile = false"
-            ) from e
 
 
 Tensors = tuple[Tensor, ...] | list[Tensor]
@@ -124,11 +93,17 @@ def averaged(network: nn.Module, decay: float) -> AveragedModel:
 class Step:
     """The step of a run, with everything that it changes.
 
+    Compilation does not change the network: a separate function is compiled, so that the weights keep their names.
+
     Attributes:
         sync: with the other processes, if several share the batches.
+        evaluated: the network that is evaluated and kept: with averaged weights, if there are.
 
     Shape:
         call: Batch of B rows, targets [B, T], row weights [B] or None -> a scalar.
+
+    Errors:
+        ConfigError: at the first call, if the network cannot be compiled here.
     """
 
     def __init__(
@@ -139,17 +114,18 @@ class Step:
             broadcast_parameters(network, group, settings)
         share = settings.unknown_share
         self.oov_dropout = OutOfVocabularyDropout(train, share, seed) if share else None
-        self.optimizer = run_optimizer(network, settings)  # first: it decides which tables apply their own L2
+        self.optimizer = RunOptimizer(network, settings)
         self.sync = None if group is None else GradientSync(group, self.optimizer, seed)
-        self.penalty = L2Penalty(network, settings.l2, settings.l2_rows)
-        self.forward = Forward(network, settings)
+        self.precision, self.compiled = settings.precision, settings.compile
+        self.device = device_of(network).type
+        if self.precision == "bfloat16" and (warning := slow_bfloat16(self.device)):
+            warnings.warn(warning, stacklevel=2)
+        self.auxiliary = isinstance(network, HasAuxiliaryLoss)
+        run: Callable[..., Any] = network.forward_with_auxiliary if isinstance(network, HasAuxiliaryLoss) else network
+        self.run: Callable[..., Any] = torch.compile(run, options=COMPILING) if self.compiled else run
         self.parameters = list(network.parameters())
         self.mean = averaged(network, settings.average) if settings.average else None
-
-    @property
-    def evaluated(self) -> nn.Module:
-        """The network that is evaluated and kept: with averaged weights, if there are."""
-        return self.network if self.mean is None else self.mean.module
+        self.evaluated: nn.Module = network if self.mean is None else self.mean.module
 
     def __call__(self, batch: Batch, y: Tensor, weight: Tensor | None) -> Tensor:
         """The loss of a batch before the step."""
@@ -170,9 +146,184 @@ class Step:
         total.backward()  # type: ignore[no-untyped-call]
         if self.sync is not None:
             data_loss = self.sync(data_loss)
-        if self.penalty:
-            self.penalty.add_gradients(batch)
+        self.optimizer.add_l2(batch)
         self.optimizer.step()
         if self.mean is not None:
             self.mean.update_parameters(self.network)
         return data_loss.detach()
+
+    def forward(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """A batch's scores [B, T], or [B] of one label, and the network's auxiliary loss, if it has one: float32."""
+        if self.compiled:
+            for tensor in (*batch, y):  # one compilation for all batch sizes, including the last batch's
+                if tensor.numel():
+                    torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        label = y if y.shape[1] > 1 else y[:, 0]  # a network of one label has no dimension of labels
+        score: Tensor
+        own: Tensor | None
+        try:
+            with in_precision(self.precision, self.device):
+                score, own = self.run(batch, label) if self.auxiliary else (self.run(batch), None)
+            if self.precision == "bfloat16":
+                score, own = score.float(), None if own is None else own.float()
+            return score, own
+        except torch._dynamo.exc.TorchDynamoException as e:
+            why = next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
+            needs, remedy = ("Triton", "install it") if self.device == "cuda" else COMPILER
+            raise ConfigError(
+                f"training.compile = true needs {needs} and a network that torch.compile supports, but it failed with "
+                f"{type(e).__name__} ({why}): {remedy}, or set compile = false"
+            ) from e
+
+
+class OutOfVocabularyDropout:
+    """Randomly replaces values by their field's unknown value, rare ones more often.
+
+    A value that n training rows have is replaced with probability `strength / (strength + n)`: the probability
+    of a new value after n rows in a Chinese restaurant process with that concentration. Without this, the unknown row
+    of a field with `min_count` 1 never gets a gradient, and values not seen in training are scored with its random
+    initial vector.
+
+    >>> from fieldwise.layout import Layout
+    >>> table = EncodedTable(Layout.of_sizes([3]), *(np.zeros(s) for s in ((1, 1), (1, 0), 0, 1)))
+    >>> OutOfVocabularyDropout(table, 1.0, 0).probability.tolist()  # no field here has an unknown value
+    [0.0, 0.0, 0.0]
+    """
+
+    def __init__(self, train: EncodedTable, strength: float, seed: int) -> None:
+        counts = row_counts(train)
+        probability = np.zeros(len(counts), np.float32)
+        unknown = np.arange(len(counts), dtype=np.int32)
+        for f in train.layout.fields:
+            if f.unknown:
+                rows = slice(f.offset + UNKNOWN + 1, f.offset + f.rows)
+                probability[rows] = strength / (strength + counts[rows])
+                unknown[rows] = f.offset + UNKNOWN
+        self.probability, self.unknown = torch.from_numpy(probability), torch.from_numpy(unknown)
+        self.draws = torch.Generator().manual_seed(seed)
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The batch with some values replaced by unknown."""
+        device, shown = batch.ids.device, []
+        if self.unknown.device != device:
+            self.probability, self.unknown = self.probability.to(device), self.unknown.to(device)
+        for ids in (batch.ids, batch.bag_ids):
+            first, total = span_of_rows(len(ids))  # of the numbers that one process would draw for the whole batch
+            if ids.device.type == "cpu":
+                drawn = torch.rand((total, *ids.shape[1:]), generator=self.draws)[first : first + len(ids)]
+            else:
+                seed = torch.randint(0, 2**63 - 1, (), generator=self.draws).to(ids.device)  # drawn on the device
+                drawn = hash_draws(seed, total, ids[:1].numel())[first : first + len(ids)].view(ids.shape) / 2**24
+            rows = ids.long()
+            shown.append(torch.where(drawn < self.probability[rows], self.unknown[rows].to(ids.dtype), ids))
+        return batch._replace(ids=shown[0], bag_ids=shown[1])
+
+
+def row_counts(table: EncodedTable) -> np.ndarray:
+    """How often each row of the shared embedding table is read by a table's rows: int64 [layout.num_rows].
+
+    The table is read once, from its first row to its last.
+
+    >>> from fieldwise.layout import Layout
+    >>> table = EncodedTable(Layout.of_sizes([3]), np.array([[2], [2], [0]]), *(np.zeros(s) for s in ((3, 0), 0, 1)))
+    >>> row_counts(table).tolist()
+    [1, 0, 2]
+    """
+    counts = np.zeros(table.layout.num_rows, np.int64)
+    size = max(COUNTED_IDS, len(counts))
+    for ids in (table.ids, table.bag_ids[:, None]):
+        rows = max(1, size // max(1, ids.shape[1]))
+        for start in range(0, len(ids), rows):
+            block = ids[start : start + rows].reshape(-1)
+            counts += np.bincount(block.astype(np.int64), minlength=len(counts))
+    return counts
+
+
+def move_to_device(device: str, network: nn.Module) -> torch.device:
+    """Move a network to the device of a name; a warning says which operations have no fast version there.
+
+    Errors:
+        ConfigError: there is no such device.
+    """
+    found = open_device(device)
+    if (sentence := missing_on(found)) is not None:
+        warnings.warn(sentence, stacklevel=4)
+    network.to(found)
+    return found
+
+
+def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objective) -> list[str]:
+    """Set the network's output biases so that its initial mean score is the best constant prediction.
+
+    That is the logit of the training rows' positive rate (with half a row added to each class, so that it is finite),
+    or the mean of a regression label over its scale. The scores of other parameters are initially near 0.
+
+    Args:
+        network: changed in place; a bias that is not 0, such as from a warm start, is not changed.
+        train: rows with targets, and weights if any.
+        objective: the objective of all labels.
+
+    Returns:
+        The names of the parameters that were set; empty if the network has no output bias.
+    """
+    assert train.y is not None, "training rows have targets"
+    batch = train.batch(slice(0, PROBE_ROWS))[0].to(device_of(network))
+    heads = getattr(network, "heads", None) if objective.more else None
+    networks = [network] if heads is None else list(heads)
+    changed = []
+    for number, (one, y, task) in enumerate(zip(networks, train.y.T, objective.each(), strict=True)):
+        start = base_score(y, train.weight, binary=task.task == "binary", scale=task.scale)
+        for name, parameter in output_biases(one, batch):
+            if bool(parameter.count_nonzero()):
+                continue  # from a warm start
+            with torch.no_grad():
+                parameter.fill_(start)
+            changed.append(name if heads is None else f"heads.{number}.{name}")
+    return changed
+
+
+def base_score(y: np.ndarray, weight: np.ndarray | None = None, *, binary: bool, scale: float = 1.0) -> float:
+    """The best constant score for rows with these targets [N] and weights [N]; `scale` as of `Objective`.
+
+    >>> round(base_score(np.array([1.0, 0.0, 0.0, 0.0]), binary=True), 6) == round(math.log(1.5 / 3.5), 6)
+    True
+    >>> base_score(np.array([2.0, 4.0]), binary=False)
+    3.0
+    """
+    mean = mean_target(y, weight, scale=scale)
+    if not binary:
+        return mean
+    return math.log((mean * len(y) + 0.5) / ((1.0 - mean) * len(y) + 0.5))
+
+
+@torch.no_grad()
+def output_biases(network: nn.Module, batch: Batch) -> list[tuple[str, nn.Parameter]]:
+    """The output biases: single-number parameters whose changes shift all scores of a batch equally.
+
+    They are found by trial, so this works for your own networks too: one bias that is added to every score, or several
+    whose values are averaged (FinalNet's two branches).
+
+    >>> from fieldwise.layout import Layout
+    >>> from fieldwise.models import AutoInt
+    >>> batch = Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))
+    >>> [name for name, _ in output_biases(AutoInt().build(Layout.of_sizes([3, 4])), batch)]
+    ['head.bias']
+    """
+    training = network.training
+    network.eval()
+    found, total = [], 0.0
+    before: Tensor = network(batch)
+    for name, parameter in network.named_parameters():
+        if parameter.numel() != 1:
+            continue
+        old = parameter.clone()
+        parameter.add_(1.0)
+        change = network(batch) - before
+        parameter.copy_(old)
+        share = float(change.mean())
+        alike = share > TOLERANCE and float((change - share).abs().max()) < TOLERANCE
+        if alike and total + share < 1.0 + TOLERANCE:  # if two each add their whole value, use the first
+            found.append((name, parameter))
+            total += share
+    network.train(training)
+    return found if abs(total - 1.0) < TOLERANCE else []
