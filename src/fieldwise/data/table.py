@@ -29,10 +29,10 @@ from fieldwise.config import parse, to_plain
 from fieldwise.distributed.environment import BatchShard
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, Layout
+from fieldwise.storage import scratch
 from fieldwise.storage.arrays import map_array, mapped_array, write_array, write_header, write_values
 from fieldwise.storage.artifact import Artifact, Kind, writing
 from fieldwise.storage.memory import return_freed_memory
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
 
 SLICE_ROWS = 1 << 21
 
@@ -244,27 +244,30 @@ def save_chunks(
     rows: int,
     chunks: Iterable[tuple[slice, EncodedTable]],
     y: np.ndarray | None,
-    scratch: Scratch = IN_MEMORY,
     weight: np.ndarray | None = None,
 ) -> EncodedTable:
     """The table of consecutive chunks, N rows in all with targets [N, T], saved to a folder and mapped.
 
-    Bags lie in `scratch` while the table is made; errors as of `EncodedTable.save`.
+    Bags lie in scratch files or memory while the table is made; errors as of `EncodedTable.save`.
     """
     groups, values = (len(layout.positions(kind=kind)) for kind in ("bag", "value"))
-    bag_ids, offsets = scratch.growing(np.int32), scratch.empty(rows * groups + 1, np.int64)
+    offsets = scratch.empty(rows * groups + 1, np.int64)
     offsets[0] = 0
     with writing(TABLE, folder) as writer:
         with writer.open("values") as numbers, writer.open("ids") as ids:  # the manifest names first what closes first
             write_header(ids, np.dtype(np.int32), (rows, len(layout.fields) - groups))
             write_header(numbers, np.dtype(np.float32), (rows, values))
-            for at, table in chunks:
-                write_values(ids, table.ids)
-                write_values(numbers, table.values)
-                offsets[at.start * groups + 1 : at.stop * groups + 1] = table.bag_offsets[1:] + bag_ids.length
-                bag_ids.add(table.bag_ids)
-                scratch.told(len(table))
-        for name, array in (("bag_ids", bag_ids.whole()), ("bag_offsets", offsets), ("y", y), ("weight", weight)):
+
+            def bags() -> Iterator[np.ndarray]:
+                for at, table in chunks:
+                    write_values(ids, table.ids)
+                    write_values(numbers, table.values)
+                    start = offsets[at.start * groups]
+                    offsets[at.start * groups + 1 : at.stop * groups + 1] = table.bag_offsets[1:] + start
+                    yield table.bag_ids
+
+            bag_ids = scratch.concatenate(bags(), np.int32)
+        for name, array in (("bag_ids", bag_ids), ("bag_offsets", offsets), ("y", y), ("weight", weight)):
             if array is not None:
                 with writer.open(name) as file:
                     write_array(file, array)

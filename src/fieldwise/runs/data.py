@@ -50,7 +50,7 @@ from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import file_digest
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import arrays_returned
-from fieldwise.storage.scratch import Scratch
+from fieldwise.storage.scratch import MemoryBudget
 from fieldwise.version import __version__
 
 __all__ = ["data_inputs", "data_settings", "large_table", "load_frame", "prepare_recipe"]
@@ -300,7 +300,7 @@ class LargeTable:
         """Prepared data whose parts know how they are processed, with scratch files in `place`."""
 
         def bounded(part: Part) -> Part:
-            return dataclasses.replace(part, rows=part.frame, bound=Scratch(place, self.piece_rows(part.frame)))
+            return dataclasses.replace(part, rows=part.frame, bound=MemoryBudget(place, self.piece_rows(part.frame)))
 
         parts: dict[str, Any] = {name: bounded(getattr(prepared, name)) for name in PARTS}
         return dataclasses.replace(prepared, **parts)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 
@@ -39,8 +40,8 @@ def each(work: Callable[[T], R], items: Iterable[T], *, rows: int) -> list[R]:
     threads = min(pl.thread_pool_size(), len(known))
     if threads < 2 or rows < FEW_ROWS:
         return [work(item) for item in known]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(work, known))
+    with ThreadPoolExecutor(threads) as pool:  # each has the caller's context variables
+        return [one.result() for one in [pool.submit(copy_context().run, work, item) for item in known]]
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:

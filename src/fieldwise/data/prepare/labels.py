@@ -13,7 +13,7 @@ from fieldwise.data.read.arrow_files import RowFile, take_rows
 from fieldwise.data.read.lines import counting_from
 from fieldwise.errors import DataError
 from fieldwise.schema import Label, Schema
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage import scratch
 
 SHOWN_VALUES = 5
 
@@ -43,14 +43,13 @@ class LabelledRows:
     def take(
         self,
         rows: np.ndarray,
-        scratch: Scratch = IN_MEMORY,
         folder: Path | None = None,
         files: Iterable[RowFile] = (),
         told: Callable[[int], None] = lambda _: None,
     ) -> "LabelledRows":
         """Some of the rows, by ascending number, with `dropped` 0; `folder`, `files`, `told` as for `take_rows`."""
         weight = None if self.weight is None else scratch.take(self.weight, rows)
-        frame = take_rows(self.frame, rows, scratch, folder, tuple(files), told)
+        frame = take_rows(self.frame, rows, folder, tuple(files), told)
         return LabelledRows(frame, scratch.take(self.y, rows), weight=weight)
 
 
@@ -79,12 +78,7 @@ def with_event_label(frame: pl.DataFrame, schema: Schema, has_negatives: bool) -
 
 
 def read_labels(
-    frame: pl.DataFrame,
-    labels: Sequence[Label],
-    *,
-    all_negative: bool = False,
-    weight: np.ndarray | None = None,
-    scratch: Scratch = IN_MEMORY,
+    frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool = False, weight: np.ndarray | None = None
 ) -> LabelledRows:
     """Rows with targets by the labels' rules: 0 and 1 (binary) or the number (regression), without dropped rows.
 
@@ -93,7 +87,6 @@ def read_labels(
         labels: columns and rules, the main label first.
         all_negative: allow rows without any of a rule's positive_values (such as sampled negatives).
         weight: row weights [N] of the table.
-        scratch: where the targets lie, and how many rows are processed at once.
 
     Errors:
         DataError: no such column, no rows, a missing label, a value outside the rule, none of the positive_values;
@@ -112,7 +105,7 @@ def read_labels(
             )
     if frame.height == 0:
         raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
-    keep = _kept(frame, labels, all_negative=all_negative, scratch=scratch)
+    keep = _kept(frame, labels, all_negative=all_negative)
     left = int(np.count_nonzero(keep))
     if not left:
         named = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
@@ -130,10 +123,10 @@ def read_labels(
         return LabelledRows(frame, y, weight=weight)
     rows = scratch.where(frame.height, lambda at: keep[at])
     weight = None if weight is None else scratch.take(weight, rows)
-    return LabelledRows(take_rows(frame, rows, scratch), y, frame.height - left, weight, rows)
+    return LabelledRows(take_rows(frame, rows), y, frame.height - left, weight, rows)
 
 
-def _kept(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool, scratch: Scratch) -> np.ndarray:
+def _kept(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool) -> np.ndarray:
     """Whether each row has no value to drop [N], after checking that every other row has all labels."""
     keep = scratch.empty(frame.height, np.bool_)
     missing: dict[str, tuple[int, int]] = {}  # how many rows have no label, and the first of them
@@ -162,7 +155,7 @@ def _kept(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool, s
                 f"first is row {row} (counting from 0); remove or fill them"
             )
         if not positive[label.name]:
-            _refuse_positive_values(frame, label, scratch)
+            _refuse_positive_values(frame, label)
     return keep
 
 
@@ -181,7 +174,7 @@ def _target(column: pl.Series, keep: pl.Series, label: Label) -> np.ndarray:
     return y.filter(keep).cast(pl.Float32).to_numpy(writable=True)
 
 
-def _refuse_positive_values(frame: pl.DataFrame, label: Label, scratch: Scratch) -> NoReturn:
+def _refuse_positive_values(frame: pl.DataFrame, label: Label) -> NoReturn:
     """Raise, since no positive value occurs: otherwise every row would silently be negative."""
     assert label.positive_values is not None
     smallest = pl.Series(dtype=pl.String)

@@ -18,7 +18,7 @@ import polars as pl
 from fieldwise.data.encode.columns import coded
 from fieldwise.data.read.lines import counting_from
 from fieldwise.errors import DataError
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage import scratch
 
 READ_FORMATS = (
     "2026-01-31, 2026/01/31, 2026.01.31, 31 Jan 2026, 31-Jan-2026, Jan 31, 2026 (months also written out, with or "
@@ -181,10 +181,10 @@ def _filled(values: pl.Series, more: pl.Series) -> pl.Series:
     return values.zip_with(values.is_not_null(), more)
 
 
-def rank_texts(column: pl.Series, scratch: Scratch = IN_MEMORY) -> tuple[np.ndarray, np.ndarray]:
+def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     """The rank of each cell's text (see `as_text`) among the column's sorted texts, from 1, and the rows of each rank.
 
-    Rank 0 is a missing cell. The different texts are held in memory, the ranks in `scratch`.
+    Rank 0 is a missing cell. The different texts are held in memory.
 
     Shape:
         returns [N] int32, [K + 1] int64.
@@ -205,7 +205,7 @@ def rank_texts(column: pl.Series, scratch: Scratch = IN_MEMORY) -> tuple[np.ndar
 
 
 def group_rows(
-    ranks: np.ndarray, counts: np.ndarray, values: np.ndarray, scratch: Scratch
+    ranks: np.ndarray, counts: np.ndarray, values: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """All rows with a rank above 0, by consecutive ranks, about a piece at a time; one rank's rows are never parted.
 
@@ -224,7 +224,7 @@ def group_rows(
         own = np.bincount(rank, minlength=len(place))
         grouped[place[rank] + np.arange(len(rank)) - (np.cumsum(own) - own)[rank]] = order + at.start
         place += own
-    first, most = 1, scratch.piece or max(len(ranks), 1)
+    first, most = 1, scratch.budget().piece or max(len(ranks), 1)
     while first < len(starts):
         last = max(first + 1, int(np.searchsorted(starts, starts[first] + most, side="right")) - 1)
         last = len(starts) if starts[-1] + counts[-1] <= starts[first] + most else last
@@ -234,9 +234,7 @@ def group_rows(
         first = last
 
 
-def order_values(
-    frame: pl.DataFrame, name: str, what: str, form: str | None = None, scratch: Scratch = IN_MEMORY
-) -> np.ndarray:
+def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
     """Sortable values of column `name` (int64 or float64, [N]).
 
     Errors name the purpose `what`: `time`, `order`. `form` is the format of text with dates; without one the supported

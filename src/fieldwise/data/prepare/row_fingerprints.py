@@ -10,7 +10,7 @@ import polars as pl
 
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage import scratch
 from fieldwise.storage.threads import each
 
 MOST_HASHES = 4_096
@@ -157,7 +157,7 @@ REPEATS = "{}_rows_in_train"
 WORDS = {"valid": "validation", "test": "test"}
 
 
-def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema, scratch: Scratch = IN_MEMORY) -> dict[str, int]:
+def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[str, int]:
     """The number of rows of each part but `train` that equal a training row, as `PART_rows_in_train`, if not 0.
 
     Rows are equal if all fields, labels, time, group and keys are equal: two events of one user with different times
@@ -171,15 +171,15 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema, scratch: S
     """
     train = frames["train"]
     named = [*schema.columns, *(label.column for label in schema.labels), schema.time, schema.grouping]
-    keys = [key for key in schema.row_keys if key in train.columns and not _numbers_rows(train, key, scratch)]
+    keys = [key for key in schema.row_keys if key in train.columns and not _numbers_rows(train, key)]
     columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
-    known = _hashes(train, columns, scratch)
+    known = _hashes(train, columns)
     known.sort()
     found = {}
     for name, frame in frames.items():
         if name == "train" or not frame.height:
             continue
-        hashes, count = _hashes(frame, columns, scratch), 0
+        hashes, count = _hashes(frame, columns), 0
         for at in scratch.pieces(frame.height):
             some = np.sort(hashes[at])  # a search in ascending order stays in the cache
             place = np.searchsorted(known, some).clip(max=len(known) - 1)
@@ -221,17 +221,17 @@ def repeat_sentences(counts: Mapping[str, int]) -> list[str]:
     return found
 
 
-def _numbers_rows(train: pl.DataFrame, key: str, scratch: Scratch) -> bool:
+def _numbers_rows(train: pl.DataFrame, key: str) -> bool:
     """Whether all values of a column differ."""
     if train.height < 2:
         return False
-    hashes = _hashes(train, [key], scratch)
+    hashes = _hashes(train, [key])
     hashes.sort()
     pieces = (hashes[at.start : at.stop + 1] for at in scratch.pieces(len(hashes)))
     return not any((piece[1:] == piece[:-1]).any() for piece in pieces)
 
 
-def _hashes(frame: pl.DataFrame, columns: list[str], scratch: Scratch) -> np.ndarray:
+def _hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
     wanted = frame.select(columns)
     return scratch.fill(frame.height, np.uint64, lambda at: wanted[at].hash_rows(seed=0).to_numpy())
 

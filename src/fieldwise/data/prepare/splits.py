@@ -10,7 +10,7 @@ from fieldwise.data.prepare.ordering import group_rows, order_values, rank_texts
 from fieldwise.data.prepare.settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, SplitSettings, TimeSplit
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage import scratch
 
 
 def few_values(ordered: np.ndarray, enough: int) -> int:
@@ -57,14 +57,12 @@ def _after(ordered: np.ndarray, place: int) -> int:
     return int(np.searchsorted(ordered, ordered[place], side="right"))
 
 
-def assign_random_split(
-    rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None, scratch: Scratch = IN_MEMORY
-) -> np.ndarray:
+def assign_random_split(rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None) -> np.ndarray:
     """Part of each row [N], int8: 1 and 2 by `shares`, stratified if classes are given, else 0."""
     counts = np.array([rows]) if classes is None else np.bincount(classes, minlength=1)
     test = _apportion(counts, shares[1], counts)
     valid = _apportion(counts, shares[0], counts - test)
-    shuffled = scratch.numbers(rows)
+    shuffled = scratch.fill(rows, np.int64, lambda at: np.arange(at.start, at.stop))
     np.random.default_rng(seed).shuffle(shuffled)
     part = scratch.empty(rows, np.int8)
     done = np.zeros(len(counts), dtype=np.int64)  # rows of each class before the piece
@@ -80,7 +78,7 @@ def assign_random_split(
     return part
 
 
-def classes_of(y: np.ndarray | None, scratch: Scratch = IN_MEMORY) -> np.ndarray:
+def classes_of(y: np.ndarray | None) -> np.ndarray:
     """The class of each row [N], int32, from its target.
 
     Errors:
@@ -142,7 +140,6 @@ def split_table(
     *,
     seed: int = 0,
     y: np.ndarray | None = None,
-    scratch: Scratch = IN_MEMORY,
 ) -> Split:
     """Split a table's rows.
 
@@ -161,15 +158,15 @@ def split_table(
         raise DataError(f"targets must match the table's rows: found {len(y)} targets and {frame.height} rows")
     kept = 0
     if isinstance(settings, RandomSplit):
-        classes = classes_of(y, scratch) if settings.stratify else None
-        part = assign_random_split(frame.height, (settings.valid, settings.test), seed, classes, scratch)
+        classes = classes_of(y) if settings.stratify else None
+        part = assign_random_split(frame.height, (settings.valid, settings.test), seed, classes)
     elif isinstance(settings, TimeSplit):
-        part = _by_time(frame, settings, schema, scratch)
+        part = _by_time(frame, settings, schema)
     elif isinstance(settings, LeaveLastOutSplit):
-        part, kept = _by_user(frame, settings, schema, scratch)
+        part, kept = _by_user(frame, settings, schema)
     else:
         assert isinstance(settings, ColumnSplit), "there is no other"
-        part = _by_column(frame, settings, seed, y, scratch)
+        part = _by_column(frame, settings, seed, y)
 
     def rows_of(k: int) -> np.ndarray:
         return scratch.where(len(part), lambda at: part[at] == k)
@@ -186,13 +183,13 @@ def split_table(
     return split
 
 
-def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None, scratch: Scratch) -> np.ndarray:
+def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None) -> np.ndarray:
     """The part of each row [N], int8: 0 train, 1 valid, 2 test."""
     name = settings.column or (None if schema is None else schema.time)
     if name is None:
         raise DataError("a time split needs a time column: give the split's column or the schema's time")
-    values = order_values(frame, name, "time", None if schema is None else schema.format_of(name), scratch)
-    ordered = scratch.copy(values)
+    values = order_values(frame, name, "time", None if schema is None else schema.format_of(name))
+    ordered = scratch.fill(len(values), values.dtype.type, values.__getitem__)
     ordered.sort()
     if few := few_values(ordered, 3):
         raise DataError(
@@ -202,26 +199,24 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None, sc
     return scratch.fill(len(values), np.int8, lambda at: (values[at] >= first).astype(np.int8) + (values[at] >= second))
 
 
-def _by_user(
-    frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema | None, scratch: Scratch
-) -> tuple[np.ndarray, int]:
+def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema | None) -> tuple[np.ndarray, int]:
     """The part of each row [N], and how many users have too few rows to be held out."""
     user = settings.user or (None if schema is None else schema.user or schema.group)
     order = settings.order or (None if schema is None else schema.time)
     if user is None or order is None:
         missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
         raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
-    values = order_values(frame, order, "order", None if schema is None else schema.format_of(order), scratch)
+    values = order_values(frame, order, "order", None if schema is None else schema.format_of(order))
     if user not in frame.columns:
         raise DataError(
             f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"
         )
-    ranks, counts = rank_texts(frame.get_column(user), scratch)
+    ranks, counts = rank_texts(frame.get_column(user))
     if counts[0]:
         row = int(np.argmin(ranks))
         raise DataError(f"every row needs a user: column {user!r} has none in row {row} (counting from 0)")
     part, kept = scratch.empty(frame.height, np.int8), 0
-    for some, users, rows in group_rows(ranks, counts, values, scratch):
+    for some, users, rows in group_rows(ranks, counts, values):
         enough = rows >= settings.min_train + settings.valid_rows + settings.test_rows
         kept += int((~enough & (rows > 0)).sum())
         from_end = np.cumsum(rows)[users] - 1 - np.arange(len(some))
@@ -230,9 +225,7 @@ def _by_user(
     return part, kept
 
 
-def _by_column(
-    frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndarray | None, scratch: Scratch
-) -> np.ndarray:
+def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndarray | None) -> np.ndarray:
     """The part of each row [N]."""
     name = settings.column
     if name not in frame.columns:
@@ -260,8 +253,8 @@ def _by_column(
     train = scratch.where(len(part), lambda at: part[at] == 0)
     classes = None
     if settings.stratify:
-        classes = classes_of(None if y is None else scratch.take(y, train), scratch)
-    part[train] = assign_random_split(len(train), (settings.valid_share, 0.0), seed, classes, scratch)
+        classes = classes_of(None if y is None else scratch.take(y, train))
+    part[train] = assign_random_split(len(train), (settings.valid_share, 0.0), seed, classes)
     return part
 
 
