@@ -38,7 +38,22 @@ def parse_bytes(amount: str | float, what: str) -> int:
 
 def available_memory() -> int:
     """The bytes that this process may still take: what the machine has free or can free, within a container's limit."""
-    return max(1, min(_of_machine(), _of_container()))
+    if (kilobytes := number_in(_MEMINFO, r"^MemAvailable: *(\d+) kB")) is not None:
+        free = kilobytes * 1024
+    else:
+        try:  # other systems do not tell what is free
+            free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        except (AttributeError, ValueError, OSError):
+            free = _UNTOLD
+    for folder, limit, used, cached in (
+        ("", "memory.max", "memory.current", "inactive_file"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):  # what a control group leaves, whose use counts cached files that can be dropped
+        most, taken = number_in(_CGROUP / folder / limit), number_in(_CGROUP / folder / used)
+        if most is not None and taken is not None and most < _UNLIMITED:
+            dropped = number_in(_CGROUP / folder / "memory.stat", rf"^{cached} (\d+)$") or 0
+            return max(1, min(free, most - taken + dropped))
+    return max(1, free)
 
 
 def return_freed_memory() -> None:
@@ -47,13 +62,16 @@ def return_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def keep_freed_arrays() -> None:
+def keep_freed_arrays(most: int = _KEPT) -> None:
     """Keep freed arrays of up to 128 MiB for the next ones, from now on in this process, where the C library is glibc.
 
     For work whose arrays have the same sizes in every batch. By itself glibc keeps at most 32 MiB, and has the system
-    clear the pages of each larger array again.
+    clear the pages of each larger array again. Arrays of at least `most` bytes are mapped one by one.
     """
-    _map_arrays_of(_KEPT)
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, most)
+        library.mallopt(_TRIM_THRESHOLD, 2 * most)
 
 
 @contextlib.contextmanager
@@ -65,20 +83,12 @@ def arrays_returned() -> Iterator[None]:
     the system clears a new array's pages, which takes as long as much of the work on them. A training in this context
     would take half as long again. Ends with `keep_freed_arrays`.
     """
-    _map_arrays_of(_RETURNED)
+    keep_freed_arrays(_RETURNED)
     try:
         yield
     finally:
         keep_freed_arrays()
         return_freed_memory()
-
-
-def _map_arrays_of(size: int) -> None:
-    """Have arrays of at least this size mapped one by one; glibc then no longer moves the limit itself."""
-    with contextlib.suppress(OSError, AttributeError, TypeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_MMAP_THRESHOLD, size)
-        library.mallopt(_TRIM_THRESHOLD, 2 * size)
 
 
 def number_in(path: Path, pattern: str = r"^(\d+)") -> int | None:
@@ -88,24 +98,3 @@ def number_in(path: Path, pattern: str = r"^(\d+)") -> int | None:
     except OSError:
         return None
     return int(found[1]) if found is not None else None
-
-
-def _of_machine() -> int:
-    if (kilobytes := number_in(_MEMINFO, r"^MemAvailable: *(\d+) kB")) is not None:
-        return kilobytes * 1024
-    try:  # other systems do not tell what is free
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (AttributeError, ValueError, OSError):
-        return _UNTOLD
-
-
-def _of_container() -> int:
-    """What a control group leaves, whose use counts cached files that can be dropped."""
-    for folder, limit, used, cached in (
-        ("", "memory.max", "memory.current", "inactive_file"),
-        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        most, taken = number_in(_CGROUP / folder / limit), number_in(_CGROUP / folder / used)
-        if most is not None and taken is not None and most < _UNLIMITED:
-            return most - taken + (number_in(_CGROUP / folder / "memory.stat", rf"^{cached} (\d+)$") or 0)
-    return _UNLIMITED

@@ -121,16 +121,13 @@ def _spans(
 
 def _lists(values: pl.Series, start: np.ndarray, end: np.ndarray) -> pl.Series:
     """`values[start[n]:end[n]]` for every n, as one column of lists."""
-    lengths = end - start
-    full = np.flatnonzero(lengths)
-    lengths = lengths[full]
-    row = np.repeat(np.arange(len(full)), lengths)
-    place = np.arange(len(row)) + np.repeat(start[full] - (np.cumsum(lengths) - lengths), lengths)
-    flat = pl.DataFrame({"row": row, "value": values.gather(place)}).with_columns(pl.col("row").set_sorted())
-    lists = flat.group_by("row", maintain_order=True).agg("value").get_column("value")
-    number = np.full(len(start), len(full), dtype=np.int64)
-    number[full] = np.arange(len(full))
-    return lists.append(pl.Series([[]], dtype=pl.List(values.dtype))).gather(number)
+    ranges = (
+        pl.select(place=pl.int_ranges(pl.Series(start), pl.Series(end)))
+        .with_row_index("row")
+        .explode("place", empty_as_null=True)
+    )
+    flat = ranges.select("row", value=values.gather(ranges["place"]))  # null for a row without values
+    return flat.group_by("row", maintain_order=True).agg(pl.col("value").drop_nulls())["value"]
 
 
 def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetEncoding) -> None:

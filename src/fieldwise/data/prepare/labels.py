@@ -1,15 +1,14 @@
 """Targets from the labels' columns and rules."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_number, as_text, cell_text
-from fieldwise.data.read.arrow_files import RowFile, take_rows
+from fieldwise.data.read.arrow_files import take_rows
 from fieldwise.data.read.lines import counting_from
 from fieldwise.errors import DataError
 from fieldwise.schema import Label, Schema
@@ -40,17 +39,10 @@ class LabelledRows:
         column: np.ndarray = self.y[:, 0]
         return column
 
-    def take(
-        self,
-        rows: np.ndarray,
-        folder: Path | None = None,
-        files: Iterable[RowFile] = (),
-        told: Callable[[int], None] = lambda _: None,
-    ) -> "LabelledRows":
-        """Some of the rows, by ascending number, with `dropped` 0; `folder`, `files`, `told` as for `take_rows`."""
+    def take(self, rows: np.ndarray) -> "LabelledRows":
+        """Some of the rows, by ascending number, with `dropped` 0."""
         weight = None if self.weight is None else scratch.take(self.weight, rows)
-        frame = take_rows(self.frame, rows, folder, tuple(files), told)
-        return LabelledRows(frame, scratch.take(self.y, rows), weight=weight)
+        return LabelledRows(take_rows(self.frame, rows), scratch.take(self.y, rows), weight=weight)
 
 
 def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:
@@ -118,7 +110,11 @@ def read_labels(
         start, end = end, end + int(kept.sum())
         with counting_from(at.start):
             for number, label in enumerate(labels):
-                y[start:end, number] = _target(_column(frame[at], label), kept, label)
+                # Dropped labels become null instead of being removed, so that errors count the table's rows.
+                column = _column(frame[at], label)
+                column = column.zip_with(kept, column.clear(len(column)))
+                target = _binary(column, label) if label.task == "binary" else _regression(column, label)
+                y[start:end, number] = target.filter(kept).cast(pl.Float32).to_numpy()
     if left == frame.height:
         return LabelledRows(frame, y, weight=weight)
     rows = scratch.where(frame.height, lambda at: keep[at])
@@ -164,14 +160,6 @@ def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
     if label.number_format is None or column.dtype != pl.String:
         return column
     return as_number(column, f"label column {label.column!r}", form=label.number_format)
-
-
-def _target(column: pl.Series, keep: pl.Series, label: Label) -> np.ndarray:
-    """Targets of the kept rows, float32."""
-    # Dropped labels become null instead of being removed, so that errors count the table's rows.
-    column = column.zip_with(keep, column.clear(len(column)))
-    y = _binary(column, label) if label.task == "binary" else _regression(column, label)
-    return y.filter(keep).cast(pl.Float32).to_numpy(writable=True)
 
 
 def _refuse_positive_values(frame: pl.DataFrame, label: Label) -> NoReturn:

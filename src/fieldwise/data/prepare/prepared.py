@@ -32,9 +32,9 @@ from fieldwise.data.prepare.derived import (
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
 from fieldwise.data.prepare.ordering import rank_texts
 from fieldwise.data.prepare.row_fingerprints import count_repeats
-from fieldwise.data.prepare.settings import PARTS, NegativeSampling, PreparationSettings, SplitSettings
+from fieldwise.data.prepare.settings import PARTS, PreparationSettings, SplitSettings
 from fieldwise.data.prepare.splits import split_table
-from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes
+from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes, take_rows
 from fieldwise.data.read.lines import renumbering_rows
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.data.table import EncodedTable, save_chunks
@@ -178,7 +178,16 @@ class Preparation:
 
     def encode(self, rows: Mapping[str, LabelledRows]) -> tuple[Encoder, dict[str, Part], dict[str, dict[str, float]]]:
         """An encoder fitted on `train`, the encoded parts, and `Prepared.unseen`."""
-        encoder = self._encoder(rows["train"].frame)
+        train = rows["train"].frame
+        if self._facts("encoder") is None:
+            with self._bounded("vocabularies and scales", train):
+                counted = self.engine and counted_files(self._mapped("train"), self.schema, self.engine)
+                encoder = Encoder.fit(train, self.schema, counted=counted)
+            if self.folder is not None:
+                write_atomically(self._path(ENCODER), encoder.to_json().encode())
+                self._finish("encoder")
+        else:
+            encoder = _read_encoder(self._path(ENCODER))
         found = {name: self._encoded(name, part, encoder) for name, part in rows.items()}
         parts = {name: part for name, (part, _) in found.items()}
         return encoder, parts, {name: unseen for name, (_, unseen) in found.items() if name != "train"}
@@ -238,7 +247,11 @@ class Preparation:
             shutil.rmtree(folder, ignore_errors=True)  # of a killed process
         places = folders if add == NOTHING else {}
         files = table.files if rows.frame is table.frame else ()  # else some rows were dropped, or a label was added
-        parts = {name: rows.take(getattr(indices, name), places.get(name), files, self.reports.add) for name in PARTS}
+        parts = {}
+        for name in PARTS:
+            numbers = getattr(indices, name)
+            part = take_rows(rows.frame, numbers, places.get(name), files, self.reports.add)
+            parts[name] = LabelledRows(part, scratch.take(rows.y, numbers))
         return parts, rows.dropped
 
     def derived(self, rows: Mapping[str, LabelledRows]) -> tuple[dict[str, LabelledRows], dict[str, int]]:
@@ -256,26 +269,16 @@ class Preparation:
             # Before sampling negatives: an item that a user never used is not an event of that user.
             settings, form = add.history.of_schema(schema), schema.format_of(order)
             frames = add_histories(frames, mains, settings, order=order, order_format=form)
-        _check_weights(weights, add.negatives)
+        if weights and add.negatives is not None:
+            raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
         if add.negatives is not None:
             before = sum(map(len, targets.values()))
             negatives = add.negatives.of_schema(schema)
             frames, targets = with_negatives(frames, targets, schema, negatives, self.seed)
             counts["negatives_drawn"] = sum(map(len, targets.values())) - before
-        _check_classes({name: y[weights[name] > 0] if name in weights else y for name, y in targets.items()}, schema)
+        _check_targets(targets, weights, schema)
         counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}
         return {name: LabelledRows(f, targets[name], weight=weights.get(name)) for name, f in frames.items()}, counts
-
-    def _encoder(self, train: pl.DataFrame) -> Encoder:
-        if self._facts("encoder") is not None:
-            return _read_encoder(self._path(ENCODER))
-        with self._bounded("vocabularies and scales", train):
-            counted = None if self.engine is None else counted_files(self._mapped("train"), self.schema, self.engine)
-            encoder = Encoder.fit(train, self.schema, counted=counted)
-        if self.folder is not None:
-            write_atomically(self._path(ENCODER), encoder.to_json().encode())
-            self._finish("encoder")
-        return encoder
 
     def _encoded(self, name: str, rows: LabelledRows, encoder: Encoder) -> tuple[Part, dict[str, float]]:
         """A part, and the shares of its unknown values."""
@@ -367,19 +370,15 @@ def check_columns(columns: Collection[str], schema: Schema) -> None:
             )
 
 
-def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSampling | None) -> None:
-    if weights and negatives is not None:
-        raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
+def _check_targets(targets: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray], schema: Schema) -> None:
     for name, weight in weights.items():
         if not weight.any():
             raise DataError(
                 f"some {name} row must have a weight above 0, but the weights of all {len(weight)} are zero: give "
                 "rows of every class a weight, or use another split"
             )
-
-
-def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:
     for name, y in targets.items():
+        y = y[weights[name] > 0] if name in weights else y
         for label, target in zip(schema.labels, y.T, strict=True):
             positive = int((target > 0.5).sum())
             if label.task == "binary" and positive in (0, len(y)):

@@ -168,12 +168,9 @@ def split_table(
         assert isinstance(settings, ColumnSplit), "there is no other"
         part = _by_column(frame, settings, seed, y)
 
-    def rows_of(k: int) -> np.ndarray:
-        return scratch.where(len(part), lambda at: part[at] == k)
-
-    train, valid, test = map(rows_of, range(3))
+    train, valid, test = (scratch.where(len(part), lambda at, k=k: part[at] == k) for k in range(3))  # type: ignore[misc]
     split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept)
-    empty = [name for name, n in split.sizes.items() if n == 0]
+    empty = [name for name, rows in (("train", train), ("valid", valid), ("test", test)) if not len(rows)]
     if empty:
         few = "a table needs at least 3 rows, and for a model that is of use hundreds: add rows"
         raise DataError(
