@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from fieldwise.ops.native import NATIVE, loaded_openmp
-from fieldwise.storage.threads import available_cores
+from fieldwise.storage.machine import available_cores
 
 __all__ = ["flushed_denormals", "use_passive_openmp_wait"]
 

@@ -49,7 +49,7 @@ from fieldwise.schema import Schema
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import file_digest
 from fieldwise.storage.folders import scratch_folder
-from fieldwise.storage.memory import arrays_returned
+from fieldwise.storage.machine import arrays_returned
 from fieldwise.storage.scratch import MemoryBudget
 from fieldwise.version import __version__
 

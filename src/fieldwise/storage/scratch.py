@@ -1,7 +1,7 @@
 """Rows beyond memory: how many are processed at once, and arrays with a number per row, in memory or in mapped files.
 
 A `MemoryBudget` is given once, to a context. The functions here follow it, also in the threads of
-`storage.threads.each`. Without one all rows are processed at once, and arrays lie in memory. Results are the same.
+`storage.machine.each`. Without one all rows are processed at once, and arrays lie in memory. Results are the same.
 """
 
 import os

@@ -38,7 +38,7 @@ from fieldwise.layout import Bags, Batch, FieldLayout, Layout
 from fieldwise.schema import Field, Schema
 from fieldwise.schema.fields import ListField
 from fieldwise.storage import scratch
-from fieldwise.storage.threads import each
+from fieldwise.storage.machine import each
 
 BLOCK = 65_536  # rows
 MAX_ROWS = 2**31 - 1  # row ids are int32

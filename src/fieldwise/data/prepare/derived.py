@@ -12,8 +12,9 @@ import polars as pl
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.labels import read_labels
-from fieldwise.data.prepare.ordering import group_rows, order_values, rank_texts
+from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.settings import PARTS, HistorySettings, NegativeSampling, TargetEncoding
+from fieldwise.data.prepare.splits import group_rows, rank_texts
 from fieldwise.data.read.arrow_files import join_rows, take_rows
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema

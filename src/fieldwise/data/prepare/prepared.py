@@ -30,10 +30,9 @@ from fieldwise.data.prepare.derived import (
     with_negatives,
 )
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
-from fieldwise.data.prepare.ordering import rank_texts
 from fieldwise.data.prepare.row_fingerprints import count_repeats
 from fieldwise.data.prepare.settings import PARTS, PreparationSettings, SplitSettings
-from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.prepare.splits import rank_texts, split_table
 from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes, take_rows
 from fieldwise.data.read.lines import renumbering_rows
 from fieldwise.data.reports import NO_REPORTS, Reports
@@ -45,8 +44,8 @@ from fieldwise.storage import scratch
 from fieldwise.storage.arrays import arrow_bytes, map_array, write_array
 from fieldwise.storage.files import cannot_write, disk_is_full, file_digest, new_file, write_atomically
 from fieldwise.storage.folders import LOCK, sync_tree
+from fieldwise.storage.machine import ahead
 from fieldwise.storage.scratch import MemoryBudget
-from fieldwise.storage.threads import ahead
 
 NOTHING = PreparationSettings()
 ENCODER = "encoder.json"

@@ -11,7 +11,7 @@ import polars as pl
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
 from fieldwise.storage import scratch
-from fieldwise.storage.threads import each
+from fieldwise.storage.machine import each
 
 MOST_HASHES = 4_096
 SKETCH_ROWS = 65_536  # few, for memory; many, since each operation of Polars takes a time of its own
@@ -91,31 +91,27 @@ class RowSketch:
 
 
 def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
-    whole = np.ones(frame.height, np.uint64)
+    """Hashes of rows, equal for equal numbers of any type, and for text also if stored as categories."""
+    rows = np.ones(frame.height, np.uint64)
     for column in frame.get_columns():
-        whole = _mixed(whole * np.uint64(_BASE) + _value_hashes(column))
-    return whole
-
-
-def _value_hashes(column: pl.Series) -> np.ndarray:
-    """Hashes of values, equal for equal numbers of any type, and for text also if stored as categories."""
-    kind, absent = column.dtype, column.is_null().to_numpy()
-    if isinstance(kind, (pl.Datetime, pl.Duration)):
-        column = column.dt.cast_time_unit("us").to_physical()
-    elif kind.is_temporal():
-        column = column.to_physical()
-    elif isinstance(kind, (pl.List, pl.Array)):
-        column = column.cast(pl.List(kind.inner)).cast(pl.List(pl.String)).list.join("\x1f", ignore_nulls=True)
-    elif kind in (pl.Categorical, pl.Enum):
-        column = column.cast(pl.String)
-    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        numbers = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0  # one zero
-        found = np.ascontiguousarray(numbers).view(np.uint64)
-    else:
-        if column.dtype != pl.String:
-            column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)  # structs: rare
-        found = _text_hashes(column.fill_null(""))
-    return np.where(absent, _ABSENT, _mixed(found))
+        kind, absent = column.dtype, column.is_null().to_numpy()
+        if isinstance(kind, (pl.Datetime, pl.Duration)):
+            column = column.dt.cast_time_unit("us").to_physical()
+        elif kind.is_temporal():
+            column = column.to_physical()
+        elif isinstance(kind, (pl.List, pl.Array)):
+            column = column.cast(pl.List(kind.inner)).cast(pl.List(pl.String)).list.join("\x1f", ignore_nulls=True)
+        elif kind in (pl.Categorical, pl.Enum):
+            column = column.cast(pl.String)
+        if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+            numbers = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0  # one zero
+            found = np.ascontiguousarray(numbers).view(np.uint64)
+        else:
+            if column.dtype != pl.String:
+                column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)  # structs: rare
+            found = _text_hashes(column.fill_null(""))
+        rows = _mixed(rows * np.uint64(_BASE) + np.where(absent, _ABSENT, _mixed(found)))
+    return rows
 
 
 def _text_hashes(column: pl.Series) -> np.ndarray:

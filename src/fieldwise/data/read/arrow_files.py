@@ -17,7 +17,7 @@ from fieldwise.data.read.libfm import libfm_chunks
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage import scratch
 from fieldwise.storage.files import new_file
-from fieldwise.storage.threads import ahead
+from fieldwise.storage.machine import ahead
 
 GATHERED = 1 << 25  # bytes
 _UNMAPPED = (pl.Int128, pl.UInt128, pl.Object)
