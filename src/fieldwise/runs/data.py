@@ -254,12 +254,7 @@ def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
 def data_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings that determine prepared data, as plain values."""
     data = to_plain(dataclasses.replace(recipe.data, path=None if recipe.data.path is None else "file", memory=None))
-    parts = {
-        "split": recipe.split,
-        "negatives": recipe.negatives,
-        "history": recipe.history,
-        "target_encoding": recipe.target_encoding,
-    }
+    parts = {name: getattr(recipe, name) for name in ("split", "negatives", "history", "target_encoding")}
     plain = {name: None if settings is None else to_plain(settings) for name, settings in parts.items()}
     return {**plain, "data": data, "schema": recipe.schema.to_dict(), "seed": recipe.rows_seed}
 

@@ -14,7 +14,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.settings import PARTS, HistorySettings, NegativeSampling, TargetEncoding
-from fieldwise.data.prepare.splits import group_rows, rank_texts
+from fieldwise.data.prepare.splits import distinct_rows, group_rows, rank_texts
 from fieldwise.data.read.arrow_files import join_rows, take_rows
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
@@ -259,7 +259,7 @@ def sample_negatives(
     """
     user_column, item_column = _check(positives, log, settings)
     n = settings.per_positive
-    items, users = (_distinct_values(log.get_column(name)) for name in (item_column, user_column))
+    items, users = (distinct_rows(log.select(name)).to_series().sort() for name in (item_column, user_column))
     used = _pairs(log[user_column], users, log[item_column], items)
     asking = scratch.fill(positives.height, np.int64, lambda at: _codes(positives[user_column][at], users))
     used_by = _used_by(used, asking, users, len(items), n)
@@ -281,14 +281,6 @@ def sample_negatives(
             yield mark_negative(copies, *label).select(columns)
 
     return join_rows(sampled())
-
-
-def _distinct_values(column: pl.Series) -> pl.Series:
-    """The sorted different values of a column, in memory."""
-    found = column.clear()
-    for at in scratch.pieces(len(column)):
-        found = pl.concat([found, column[at].unique()]).unique()
-    return found.sort()
 
 
 def _distinct(unused: np.ndarray, asking: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -325,9 +317,7 @@ def _descriptions(log: pl.DataFrame, positives: pl.DataFrame, settings: Negative
     if not settings.item_columns:
         return None
     _, item = settings.ids
-    about = log.select(item, *settings.item_columns).clear()
-    for at in scratch.pieces(log.height):
-        about = pl.concat([about, log[at].select(about.columns).unique()]).unique()
+    about = distinct_rows(log.select(item, *settings.item_columns))
     if about.height > about.get_column(item).n_unique():
         twice = about.filter(about.get_column(item).is_duplicated()).sort(item)
         raise DataError(

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -196,7 +196,7 @@ class Preparation:
         with self._scratch_folder() as place:
             table = source(place / "source")
             self.reports.begin("labels, split and rows of each part", table.frame.height)
-            with MemoryBudget(place, self._piece(table.frame), self.reports.add).active():
+            with self._budget(place, table.frame):
                 parts, dropped = self._divided(table)
                 self.reports.add(dropped)
                 del table
@@ -341,11 +341,11 @@ class Preparation:
         if self.folder is None:
             yield
             return
-        with self._scratch_folder() as place, MemoryBudget(place, self._piece(frame), self.reports.add).active():
+        with self._scratch_folder() as place, self._budget(place, frame):
             yield
 
-    def _piece(self, frame: pl.DataFrame) -> int | None:
-        return None if self.piece is None else self.piece(frame)
+    def _budget(self, place: Path, frame: pl.DataFrame) -> AbstractContextManager[None]:
+        return MemoryBudget(place, self.piece and self.piece(frame), self.reports.add).active()
 
     def _write(self, name: str, array: np.ndarray) -> None:
         with new_file(self._path(name)) as file:

@@ -3,8 +3,9 @@
 Letters: N rows, K different texts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,14 @@ from fieldwise.schema import Schema
 from fieldwise.storage import scratch
 
 
+def distinct_rows(
+    frame: pl.DataFrame, cells: Callable[[pl.DataFrame], pl.DataFrame] = pl.DataFrame.unique
+) -> pl.DataFrame:
+    """The different rows of a table, in memory and in any order, or those that `cells` makes of each piece."""
+    chunks = (cells(frame[at]) for at in scratch.pieces(frame.height))
+    return reduce(lambda found, chunk: pl.concat([found, chunk]).unique(), chunks)
+
+
 def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     """The rank of each cell's text (see `as_text`) among the column's sorted texts, from 1, and the rows of each rank.
 
@@ -25,11 +34,12 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     Shape:
         returns [N] int32, [K + 1] int64.
     """
-    texts = pl.Series("text", [], dtype=pl.String)
-    for at in scratch.pieces(len(column)):
-        cells = coded(column[at])
-        texts = pl.concat([texts, cells.texts.filter(cells.counts() > 0).alias("text")]).unique()
-    known = texts.sort().to_frame().with_row_index("rank", offset=1)
+
+    def texts(rows: pl.DataFrame) -> pl.DataFrame:
+        cells = coded(rows.to_series())
+        return cells.texts.filter(cells.counts() > 0).alias("text").unique().to_frame()
+
+    known = distinct_rows(column.to_frame(), texts).sort("text").with_row_index("rank", offset=1)
     ranks = scratch.empty(len(column), np.int32)
     counts = np.zeros(known.height + 1, dtype=np.int64)
     for at in scratch.pieces(len(column)):
@@ -143,9 +153,7 @@ def classes_of(y: np.ndarray | None) -> np.ndarray:
     """
     if y is None:
         raise DataError("a stratified split needs the label: give y, or omit stratify")
-    values = np.empty(0, y.dtype)
-    for at in scratch.pieces(len(y)):
-        values = np.union1d(values, y[at])
+    values = reduce(np.union1d, (y[at] for at in scratch.pieces(len(y))), np.empty(0, y.dtype))
     codes = scratch.empty(len(y), np.int32)
     counts = np.zeros(len(values), dtype=np.int64)
     for at in scratch.pieces(len(y)):
