@@ -14,6 +14,7 @@ from fieldwise.bundle.bundle import sample_rows
 from fieldwise.bundle.trained_rows import rows_trained
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import encoded_together
+from fieldwise.data.table import batch_starts
 from fieldwise.errors import DataError
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import prepare_recipe
@@ -56,7 +57,7 @@ def by_hand(first, prepared) -> torch.nn.Module:
     optimizer = torch.optim.Adam(network.parameters())
     order = torch.Generator().manual_seed(first.recipe.seed)
     rates = [one.learning_rate for one in first.history.evaluations]
-    steps, done, wanted = table.num_batches(64), 0, first.history.evaluations.index(first.history.best) + 1
+    steps, done, wanted = len(batch_starts(len(table), 64)), 0, first.history.evaluations.index(first.history.best) + 1
     torch.manual_seed(first.recipe.seed)
     for _ in itertools.count():
         permutation = torch.randperm(len(table), generator=order)

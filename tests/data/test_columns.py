@@ -17,7 +17,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.fitted_fields import MULTIPLIER, Vocabulary, encode_column
 from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
-from fieldwise.storage import threads
+from fieldwise.storage import machine
 
 SRC = Path(__file__).parents[2] / "src" / "fieldwise"
 
@@ -242,7 +242,7 @@ def test_threads_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, few:
     train, other = dirty(300, 0), dirty(200, 1)
     reference = Encoder.fit(train, SCHEMA)
     expected = reference.transform(train), reference.transform(other)
-    monkeypatch.setattr(threads, "FEW_ROWS", few)
+    monkeypatch.setattr(machine, "FEW_ROWS", few)
     monkeypatch.setattr(encoder_module, "BLOCK", 64)
     encoder, table = Encoder.fit_transform(train, SCHEMA)
     assert encoder == reference == Encoder.fit(train, SCHEMA)
@@ -260,7 +260,7 @@ def test_threads_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, few:
 
 
 def test_of_several_bad_fields_the_first_is_named_by_threads_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "FEW_ROWS", 0)
+    monkeypatch.setattr(machine, "FEW_ROWS", 0)
     schema = Schema(fields=(Categorical("ok"), Numeric("bad"), Numeric("worse")), label=Label("y"))
     frame = pl.DataFrame({"ok": ["a"], "bad": ["x"], "worse": ["y"]})
     for call in (Encoder.fit, Encoder.fit_transform):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fieldwise.data import table as table_module
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.table import TABLE, EncodedTable, deviations, mean_target
+from fieldwise.data.table import TABLE, EncodedTable, batch_starts, deviations, mean_target
 from fieldwise.errors import DataError
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
@@ -110,7 +110,7 @@ def test_batches_equal_a_plain_assembly(problem: tuple[list[str], list[Row]], si
             check(batch, kinds, [rows[n] for n in numbers])
             seen += numbers
         assert seen == drawn
-        assert len(batches) == table.num_batches(size)
+        assert len(batches) == len(batch_starts(len(table), size))
 
 
 @given(tables(), st.lists(st.integers(0, 8), max_size=6), st.integers(0, 9), st.integers(0, 9))
@@ -135,7 +135,7 @@ def test_a_last_batch_of_one_row_joins_the_one_before(subtests):
             table = table_of(["id"], [[k % 10] for k in range(rows)])
             assert [batch.size for batch, _ in table.batches(size)] == sizes
             assert [batch.size for batch, _ in table.batches(size, order=torch.arange(rows))] == sizes
-            assert table.num_batches(size) == len(sizes)
+            assert len(batch_starts(len(table), size)) == len(sizes)
 
 
 def test_an_order_may_be_a_part_of_the_rows() -> None:

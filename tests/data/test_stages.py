@@ -32,7 +32,8 @@ from fieldwise.data.reports import Reports
 from fieldwise.distributed.engine import answered, done_here
 from fieldwise.errors import DataError
 from fieldwise.schema import Categorical, Label, Numeric, Schema
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage import scratch
+from fieldwise.storage.scratch import MemoryBudget
 
 pytest.importorskip("pyarrow")
 
@@ -222,7 +223,9 @@ def test_errors_count_the_rows_of_the_whole_table(change: dict[str, object], mes
 def test_counts_in_files_are_those_in_memory(form: Callable[[int], str | int], tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     texts = [form(k) for k in draw.zipf(1.2, 5_000) % 3_000]
-    held, moved = TextCounts(IN_MEMORY), TextCounts(Scratch(tmp_path), most=100)
+    held = TextCounts()
+    with MemoryBudget(tmp_path).active():
+        moved = TextCounts(most=100)
     for start in range(0, len(texts), 50):
         found, counts = np.unique(texts[start : start + 50], return_counts=True)
         for one in (held, moved):
@@ -244,7 +247,7 @@ def test_quantiles_with_point_masses_are_numpys_of_the_rest() -> None:
     rest = number[(number != 0) & (number != 9.5)]
     above = np.min(number[number > 0])
     wanted = np.concatenate([[0, 9.5, above], np.quantile(rest, np.linspace(0, 1, 4)[1:-1])])
-    np.testing.assert_array_equal(np.sort(quantile_edges(number, 5, IN_MEMORY, point_masses=True)), np.sort(wanted))
+    np.testing.assert_array_equal(np.sort(quantile_edges(number, 5, point_masses=True)), np.sort(wanted))
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,8 +255,8 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", full, raising=False)
-    with pytest.raises(DataError, match="the disk is full: cannot write"):
-        Scratch(tmp_path, piece=10).empty(100, np.int64)
+    with pytest.raises(DataError, match="the disk is full: cannot write"), MemoryBudget(tmp_path, 10).active():
+        scratch.empty(100, np.int64)
 
 
 def test_a_long_vocabulary_finds_texts_by_their_hashes() -> None:
@@ -271,11 +274,12 @@ def test_times_of_text_with_a_format_are_read_in_pieces(tmp_path: Path) -> None:
     days = [f"{1 + k % 28:02}.{1 + k % 12:02}.2026" for k in np.random.default_rng(0).integers(0, 300, 500)]
     frame = pl.DataFrame({"day": days})
     whole = order_values(frame, "day", "time", "%d.%m.%Y")
-    found = order_values(frame, "day", "time", "%d.%m.%Y", Scratch(tmp_path, piece=64))
+    with MemoryBudget(tmp_path, piece=64).active():
+        found = order_values(frame, "day", "time", "%d.%m.%Y")
     np.testing.assert_array_equal(found, whole, strict=True)
     broken = frame.with_columns(day=pl.when(pl.int_range(pl.len()) == 300).then(pl.lit("soon")).otherwise("day"))
-    with pytest.raises(DataError, match="holds 'soon' in row 300 "):
-        order_values(broken, "day", "time", "%d.%m.%Y", Scratch(tmp_path, piece=64))
+    with pytest.raises(DataError, match="holds 'soon' in row 300 "), MemoryBudget(tmp_path, piece=64).active():
+        order_values(broken, "day", "time", "%d.%m.%Y")
 
 
 def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytest.Subtests) -> None:
@@ -287,11 +291,12 @@ def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytes
             counted = count_column(field, column)
             assert (counted.rows, counted.present) == (4, 3)
             assert counted.values.get_column("number").to_list() == numbers
-            schema, pieces = Schema(fields=(field,), label=Label("rating")), Scratch(tmp_path, piece=2)
-            rows = column.to_frame()
-            assert Encoder.fit(rows, schema, scratch=pieces) == Encoder.fit(rows, schema)
-            with pytest.raises(DataError, match=r"column 'price' .* is null or empty in all 4 training rows"):
-                Encoder.fit(rows.clear(4), schema, scratch=pieces)
+            schema, rows = Schema(fields=(field,), label=Label("rating")), column.to_frame()
+            whole = Encoder.fit(rows, schema)
+            with MemoryBudget(tmp_path, piece=2).active():
+                assert Encoder.fit(rows, schema) == whole
+                with pytest.raises(DataError, match=r"column 'price' .* is null or empty in all 4 training rows"):
+                    Encoder.fit(rows.clear(4), schema)
 
 
 @pytest.fixture
@@ -316,22 +321,17 @@ def spread(frame: pl.DataFrame, folder: Path, rows: int = 50) -> MappedRows:
     return MappedRows.of(writer.finish())
 
 
-def scratch(folder: Path) -> Scratch:
-    (folder / "work").mkdir()
-    return Scratch(folder / "work", piece=40)
-
-
 ONE = Schema(fields=(Categorical("kind"), Numeric("price")), label=Label("rating"))
 
 
 @pytest.mark.usefixtures("_small_files")
 def test_an_error_names_the_row_of_the_whole_table(tmp_path: Path) -> None:
     frame = log().with_columns(price=pl.Series(["1"] * 777 + ["much"] + ["2"] * 122))
-    rows, place = spread(frame, tmp_path), scratch(tmp_path)
+    rows = spread(frame, tmp_path)
     with pytest.raises(DataError) as expected:
         Encoder.fit(frame, ONE)
-    with pytest.raises(DataError) as found:
-        Encoder.fit(frame, ONE, scratch=place, counted=counted_files(rows, ONE, HereEngine(), place))
+    with pytest.raises(DataError) as found, MemoryBudget(tmp_path, piece=40).active():
+        Encoder.fit(frame, ONE, counted=counted_files(rows, ONE, HereEngine()))
     assert "in row 777 (counting from 0)" in str(found.value)
     assert str(found.value) == str(expected.value)
 
@@ -341,9 +341,8 @@ def test_a_column_without_values_is_refused_as_by_one_process(tmp_path: Path) ->
     frame = log().with_columns(kind=pl.lit(None, pl.String))
     with pytest.raises(DataError) as expected:
         Encoder.fit(frame, ONE)
-    place = scratch(tmp_path)
-    with pytest.raises(DataError) as found:
-        Encoder.fit(frame, ONE, counted=counted_files(spread(frame, tmp_path), ONE, HereEngine(), place))
+    with pytest.raises(DataError) as found, MemoryBudget(tmp_path, piece=40).active():
+        Encoder.fit(frame, ONE, counted=counted_files(spread(frame, tmp_path), ONE, HereEngine()))
     assert str(found.value) == str(expected.value)
 
 

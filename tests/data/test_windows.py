@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldwise.data import table as module
-from fieldwise.data.table import EncodedTable, Order, ShuffledRows, Span, read_spans, window_rows
+from fieldwise.data.table import EncodedTable, Order, ShuffledRows, read_spans, window_rows
 from fieldwise.layout import FieldLayout, Layout
 
 BAGS = (("tags", "mean"), ("seen", "sum"))
@@ -121,7 +121,7 @@ def test_the_rows_of_a_window_come_from_so_many_blocks(monkeypatch):
         spans = order.spans(k)
         assert len(spans) == 16 or k == order.windows - 1
         here = found[order.starts[k] : order.starts[k + 1]]
-        expected = [row for span in spans for row in range(*span)]
+        expected = [row for span in spans for row in range(span.start, span.stop)]
         assert sorted(here) == sorted(expected)
         assert here != expected
 
@@ -131,7 +131,7 @@ def test_the_starts_of_windows_where_the_last_block_is_short(rows, window, monke
     monkeypatch.setattr(module, "BLOCKS", 16)
     for number in range(1, 6):
         order = Order(rows=rows, window=window, seed=1, epoch=number)
-        sizes = [sum(end - first for first, end in order.spans(k)) for k in range(order.windows)]
+        sizes = [sum(span.stop - span.start for span in order.spans(k)) for k in range(order.windows)]
         assert order.starts.tolist() == [sum(sizes[:k]) for k in range(len(sizes) + 1)]
         assert max(sizes) <= window
 
@@ -193,7 +193,7 @@ def test_an_error_of_the_thread_reaches_the_caller_and_no_thread_stays(monkeypat
 def test_spans_of_a_table_without_bags():
     layout = Layout.of_sizes([9])
     table = EncodedTable(layout, np.arange(9, dtype=np.int32)[:, None], np.zeros((9, 0), np.float32), *BAGLESS)
-    found = read_spans(table, [Span(6, 9), Span(0, 2)])
+    found = read_spans(table, [slice(6, 9), slice(0, 2)])
     assert found.ids[:, 0].tolist() == [6, 7, 8, 0, 1]
     assert found.bag_offsets.tolist() == [0]
     assert (found.y, found.weight) == (None, None)
@@ -255,7 +255,7 @@ from fieldwise.data.reports import memory_mib
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.table import ShuffledRows
 from fieldwise.layout import Layout
-from fieldwise.storage.memory import keep_freed_arrays
+from fieldwise.storage.machine import keep_freed_arrays
 
 rows, window, fields = 300_000, 25_000, 200
 ids, values = np.zeros((rows, fields), np.int32), np.zeros((rows, fields), np.float32)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from ranks import in_processes
 
-from fieldwise.distributed.environment import BatchShard, DistributedEnvironment
+from fieldwise.data.table import BatchShard
+from fieldwise.distributed.environment import DistributedEnvironment
 from fieldwise.distributed.process_group import ProcessGroup, process_group
 from fieldwise.errors import ConfigError, LostProcessError
 from fieldwise.training.parallel import broadcast_parameters

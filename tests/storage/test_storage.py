@@ -18,10 +18,10 @@ from safetensors.torch import load, save
 from fieldwise.errors import ConfigError
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import load_recipe
-from fieldwise.storage import files, memory
+from fieldwise.storage import files, machine
 from fieldwise.storage.arrays import KINDS, PIECE, read_tensors, write_array, write_tensors
 from fieldwise.storage.files import FlushedFile, WordSums
-from fieldwise.storage.threads import ahead, threads_set
+from fieldwise.storage.machine import ahead, threads_set
 
 
 @pytest.fixture
@@ -117,12 +117,12 @@ def test_no_thread_is_left_when_the_rest_is_not_wanted() -> None:
 
 def test_amounts_are_parsed():
     amounts = ["2GB", "512 mb", "1.5GiB", "64000000", 10**9, "1T"]
-    assert [memory.parse_bytes(amount, "m") for amount in amounts] == [
+    assert [machine.parse_bytes(amount, "m") for amount in amounts] == [
         *(2 * 10**9, 512 * 10**6, 3 * 2**29, 64 * 10**6, 10**9, 10**12)
     ]
     for wrong in ("", "GB", "2 apples", "-1GB", "1e9", "2GBs", "two"):
         with pytest.raises(ConfigError, match=r"m must be an amount of memory such as '2GB', '512MB' or bytes, found"):
-            memory.parse_bytes(wrong, "m")
+            machine.parse_bytes(wrong, "m")
 
 
 def test_the_setting_of_a_recipe(monkeypatch):
@@ -139,28 +139,28 @@ def test_the_setting_of_a_recipe(monkeypatch):
 def test_a_container_leaves_less_than_the_machine(tmp_path, monkeypatch):
     meminfo, group = tmp_path / "meminfo", tmp_path / "cgroup"
     group.mkdir()
-    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
-    monkeypatch.setattr(memory, "_CGROUP", group)
+    monkeypatch.setattr(machine, "_MEMINFO", meminfo)
+    monkeypatch.setattr(machine, "_CGROUP", group)
     meminfo.write_text("MemTotal: 9000 kB\nMemAvailable:    5000 kB\n")
-    assert memory.available_memory() == 5000 * 1024
+    assert machine.available_memory() == 5000 * 1024
     (group / "memory.max").write_text("max\n")
-    assert memory.available_memory() == 5000 * 1024
+    assert machine.available_memory() == 5000 * 1024
     (group / "memory.max").write_text("3000000\n")
     (group / "memory.current").write_text("2500000\n")
     (group / "memory.stat").write_text("file 900000\ninactive_file 700000\n")
-    assert memory.available_memory() == 3_000_000 - 2_500_000 + 700_000, "cached files can be dropped"
+    assert machine.available_memory() == 3_000_000 - 2_500_000 + 700_000, "cached files can be dropped"
     (group / "memory.max").unlink()
     (group / "memory").mkdir()
     (group / "memory" / "memory.limit_in_bytes").write_text("1000000")
     (group / "memory" / "memory.usage_in_bytes").write_text("400000")
     (group / "memory" / "memory.stat").write_text("total_inactive_file 100000\n")
-    assert memory.available_memory() == 700_000
+    assert machine.available_memory() == 700_000
 
 
 FAULTS = """
 import resource
 import numpy as np
-from fieldwise.storage.memory import arrays_returned
+from fieldwise.storage.machine import arrays_returned
 
 def faults():
     np.ones(750_000)  # 6 MB

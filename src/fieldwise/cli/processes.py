@@ -18,7 +18,7 @@ from fieldwise.cli.show import GIVEN, command_again, say
 from fieldwise.distributed.engine import Engine, ray_cluster
 from fieldwise.distributed.environment import LAUNCHED, DistributedEnvironment
 from fieldwise.errors import ConfigError, FieldwiseError, LostProcessError, first_line
-from fieldwise.storage.threads import available_cores
+from fieldwise.storage.machine import available_cores
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure

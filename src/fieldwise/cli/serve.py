@@ -24,7 +24,7 @@ from fieldwise.cli.signals import end_with_parent, usual_ends
 from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
 from fieldwise.scoring import MAX_BODY, TIMEOUT_S
 from fieldwise.storage.folders import scratch_folder
-from fieldwise.storage.threads import available_cores, threads_set
+from fieldwise.storage.machine import available_cores, threads_set
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -306,7 +306,7 @@ def _application(options: ServeOptions, shared: Path | None) -> "FastAPI":
     from fieldwise.cli.serve_sources import Loader, manifests
     from fieldwise.serving.http import create_app
     from fieldwise.serving.replacement import Live, Watcher
-    from fieldwise.storage.memory import return_freed_memory
+    from fieldwise.storage.machine import return_freed_memory
 
     _divide_cores(options.workers)
     files = manifests(options)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from fieldwise.storage.memory import number_in
+from fieldwise.storage.machine import number_in
 
 EVERY = 5.0  # seconds between two lines
 

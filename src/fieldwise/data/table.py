@@ -26,13 +26,12 @@ import torch
 from torch import Tensor
 
 from fieldwise.config import parse, to_plain
-from fieldwise.distributed.environment import BatchShard
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, Layout
+from fieldwise.storage import scratch
 from fieldwise.storage.arrays import map_array, mapped_array, write_array, write_header, write_values
 from fieldwise.storage.artifact import Artifact, Kind, writing
-from fieldwise.storage.memory import return_freed_memory
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage.machine import return_freed_memory
 
 SLICE_ROWS = 1 << 21
 
@@ -44,8 +43,6 @@ def row_slices(rows: int) -> Iterator[slice]:
 
 def mean_target(y: np.ndarray, weight: np.ndarray | None = None, *, scale: float = 1.0) -> float:
     """The weighted mean of targets [N] over their scale, in float64."""
-    if len(y) <= SLICE_ROWS:
-        return float(np.average(np.asarray(y, np.float64) / scale, weights=weight))
     sums, masses = 0.0, 0.0
     for rows in row_slices(len(y)):
         values = np.asarray(y[rows], np.float64) / scale
@@ -111,9 +108,8 @@ class EncodedTable:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        arrays = [getattr(self, name) for name in ARRAYS]
-        more = [a for a in (self.y, self.weight) if a is not None]
-        return int(sum(a.nbytes for a in arrays + more))
+        arrays = (getattr(self, name) for name in (*ARRAYS, *OPTIONAL))
+        return sum(array.nbytes for array in arrays if array is not None)
 
     @cached_property
     def mean_weight(self) -> np.float64 | None:
@@ -144,10 +140,6 @@ class EncodedTable:
                 bags = self._bags(slice(start, end) if order is None else order[start:end])
                 yield Batch(ids, values, *bags), y
 
-    def num_batches(self, batch_size: int) -> int:
-        """The number of batches over all rows."""
-        return len(batch_starts(len(self), batch_size))
-
     def batch(self, rows: slice | Tensor) -> tuple[Batch, Tensor | None]:
         """One batch, gathered by row numbers (a slice is only a view)."""
         ids, values, y = self._picked(rows)
@@ -167,16 +159,10 @@ class EncodedTable:
         )
 
     def _picked(self, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        ids, values, y = self._tensors
-        if isinstance(rows, slice):
-            return ids[rows], values[rows], None if y is None else y[rows]
+        arrays = (torch.from_numpy(array) for array in (self.ids, self.values, self.y) if array is not None)
         # index_select copies whole rows; general indexing copies single numbers.
-        return ids.index_select(0, rows), values.index_select(0, rows), None if y is None else y.index_select(0, rows)
-
-    @cached_property
-    def _tensors(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        y = None if self.y is None else torch.from_numpy(self.y)
-        return torch.from_numpy(self.ids), torch.from_numpy(self.values), y
+        ids, values, *y = (a[rows] if isinstance(rows, slice) else a.index_select(0, rows) for a in arrays)
+        return ids, values, y[0] if y else None
 
     @property
     def bags_per_row(self) -> int:
@@ -244,27 +230,30 @@ def save_chunks(
     rows: int,
     chunks: Iterable[tuple[slice, EncodedTable]],
     y: np.ndarray | None,
-    scratch: Scratch = IN_MEMORY,
     weight: np.ndarray | None = None,
 ) -> EncodedTable:
     """The table of consecutive chunks, N rows in all with targets [N, T], saved to a folder and mapped.
 
-    Bags lie in `scratch` while the table is made; errors as of `EncodedTable.save`.
+    Bags lie in scratch files or memory while the table is made; errors as of `EncodedTable.save`.
     """
     groups, values = (len(layout.positions(kind=kind)) for kind in ("bag", "value"))
-    bag_ids, offsets = scratch.growing(np.int32), scratch.empty(rows * groups + 1, np.int64)
+    offsets = scratch.empty(rows * groups + 1, np.int64)
     offsets[0] = 0
     with writing(TABLE, folder) as writer:
         with writer.open("values") as numbers, writer.open("ids") as ids:  # the manifest names first what closes first
             write_header(ids, np.dtype(np.int32), (rows, len(layout.fields) - groups))
             write_header(numbers, np.dtype(np.float32), (rows, values))
-            for at, table in chunks:
-                write_values(ids, table.ids)
-                write_values(numbers, table.values)
-                offsets[at.start * groups + 1 : at.stop * groups + 1] = table.bag_offsets[1:] + bag_ids.length
-                bag_ids.add(table.bag_ids)
-                scratch.told(len(table))
-        for name, array in (("bag_ids", bag_ids.whole()), ("bag_offsets", offsets), ("y", y), ("weight", weight)):
+
+            def bags() -> Iterator[np.ndarray]:
+                for at, table in chunks:
+                    write_values(ids, table.ids)
+                    write_values(numbers, table.values)
+                    start = offsets[at.start * groups]
+                    offsets[at.start * groups + 1 : at.stop * groups + 1] = table.bag_offsets[1:] + start
+                    yield table.bag_ids
+
+            bag_ids = scratch.concatenate(bags(), np.int32)
+        for name, array in (("bag_ids", bag_ids), ("bag_offsets", offsets), ("y", y), ("weight", weight)):
             if array is not None:
                 with writer.open(name) as file:
                     write_array(file, array)
@@ -308,11 +297,19 @@ class Rows(NamedTuple):
     weight: Tensor | None
 
 
-class Span(NamedTuple):
-    """Consecutive rows: the first one's number, and one more than the last one's."""
+class BatchShard(NamedTuple):
+    """The consecutive rows of every batch that process `rank` of `size` takes; by default all.
 
-    first: int
-    end: int
+    >>> [BatchShard(rank=rank, size=3).of(7) for rank in range(3)]
+    [(0, 2), (2, 4), (4, 7)]
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    def of(self, rows: int) -> tuple[int, int]:
+        """The first of its rows in a batch of `rows`, and one more than the last."""
+        return rows * self.rank // self.size, rows * (self.rank + 1) // self.size
 
 
 def window_rows(table: EncodedTable, wanted: int | None = None) -> int:
@@ -334,7 +331,7 @@ class Order:
         epoch: its number.
 
     >>> order = Order(rows=10, window=4, seed=0, epoch=1)
-    >>> sorted(row for k in range(order.windows) for span in order.spans(k) for row in range(*span))
+    >>> sorted(row for k in range(order.windows) for span in order.spans(k) for row in range(10)[span])
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
 
@@ -362,10 +359,10 @@ class Order:
         starts[-1] = self.rows
         return starts
 
-    def spans(self, number: int) -> list[Span]:
+    def spans(self, number: int) -> list[slice]:
         """The blocks of a window in the order in which they are read."""
         wanted = self._blocks[number * self._together : (number + 1) * self._together]
-        return [Span(b * self.block, min((b + 1) * self.block, self.rows)) for b in wanted.tolist()]
+        return [slice(b * self.block, min((b + 1) * self.block, self.rows)) for b in wanted.tolist()]
 
     def within(self, number: int, rows: int) -> Tensor:
         """The order of a window's rows [rows] int64."""
@@ -408,7 +405,7 @@ class ShuffledRows:
     @cached_property
     def steps(self) -> int:
         """Batches of an epoch."""
-        return self.table.num_batches(self.size)
+        return len(batch_starts(len(self.table), self.size))
 
     def done(self, step: int) -> int:
         """Rows of the first batches of an epoch."""
@@ -421,8 +418,11 @@ class ShuffledRows:
         """
         held: list[Rows] = []
         taken = 0  # rows of the batch that is held
-        whole = self.window >= len(self.table)
-        with contextlib.closing(self._whole(step, draws) if whole else self._windows(number, step)) as windows:
+        windows = self._windows(number, step)
+        if self.window >= len(self.table):
+            order = torch.randperm(len(self.table), generator=draws)[self.done(step) :]
+            windows = (one for one in [(self.table, order)])
+        with contextlib.closing(windows):
             for table, order in windows:
                 at = 0
                 while at < len(order):
@@ -433,15 +433,13 @@ class ShuffledRows:
                     wanted = self.done(step + 1) - self.done(step)
                     take = min(wanted - taken, len(order) - at)
                     low, high = (max(0, row - taken) for row in self.shard.of(wanted))
-                    held.append(self._picked(table, order[at : at + take][low:high]))
+                    some = order[at : at + take][low:high]
+                    held.append(self._rows(table, *table.batch(some), some))
                     at, taken = at + take, taken + take
                     if taken == wanted:
                         yield self._joined(held)
                         held, taken, step = [], 0, step + 1
                 del table, order  # before the window after the next is read
-
-    def _whole(self, step: int, draws: torch.Generator) -> Generator[tuple[EncodedTable, Tensor]]:
-        yield self.table, torch.randperm(len(self.table), generator=draws)[self.done(step) :]
 
     def _windows(self, epoch: int, step: int) -> Generator[tuple[EncodedTable, Tensor]]:
         order = Order(rows=len(self.table), window=self.window, seed=self.seed, epoch=epoch)
@@ -468,20 +466,16 @@ class ShuffledRows:
         if high - low < self.size:
             order = order.view(-1, self.size)[:, low:high].reshape(-1)
         for batch, y in table.batches(high - low, order=order):
-            assert y is not None, "training rows have targets"
-            yield Rows(batch, y, self._weights(table, order[at : at + batch.size]))
+            yield self._rows(table, batch, y, order[at : at + batch.size])
             at += batch.size
 
-    def _picked(self, table: EncodedTable, order: Tensor) -> Rows:
-        batch, y = table.batch(order)
+    def _rows(self, table: EncodedTable, batch: Batch, y: Tensor | None, order: Tensor) -> Rows:
         assert y is not None, "training rows have targets"
-        return Rows(batch, y, self._weights(table, order))
-
-    def _weights(self, table: EncodedTable, rows: Tensor) -> Tensor | None:
         if self.table.mean_weight is None:
-            return None
+            return Rows(batch, y, None)
         assert table.weight is not None, "windows have what their table has"
-        return torch.from_numpy((table.weight[rows.numpy()] / self.table.mean_weight).astype(np.float32))
+        weight = (table.weight[order.numpy()] / self.table.mean_weight).astype(np.float32)
+        return Rows(batch, y, torch.from_numpy(weight))
 
     def _joined(self, parts: list[Rows]) -> Rows:
         if len(parts) == 1:
@@ -494,28 +488,22 @@ class ShuffledRows:
         return Rows(batch, torch.cat([rows.y for rows in parts]), torch.cat(weights) if weights else None)
 
 
-def read_spans(table: EncodedTable, spans: list[Span]) -> EncodedTable:
+def read_spans(table: EncodedTable, spans: list[slice]) -> EncodedTable:
     """Some rows of a table, copied into memory."""
     groups = table.bags_per_row
-    offsets = [table.bag_offsets[span.first * groups : span.end * groups + 1] for span in spans]
+    offsets = [table.bag_offsets[span.start * groups : span.stop * groups + 1] for span in spans]
     lengths = [np.diff(part) for part in offsets] if groups else []
     return EncodedTable(
         layout=table.layout,
         ids=_read(table.ids, spans),
         values=_read(table.values, spans),
-        bag_ids=_read(table.bag_ids, [Span(int(part[0]), int(part[-1])) for part in offsets] if groups else []),
+        bag_ids=_read(table.bag_ids, [slice(int(part[0]), int(part[-1])) for part in offsets] if groups else []),
         bag_offsets=np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum(),
         y=None if table.y is None else _read(table.y, spans),
         weight=None if table.weight is None else _read(table.weight, spans),
     )
 
 
-def _read(array: np.ndarray, spans: Iterable[Span]) -> np.ndarray:
-    spans = list(spans)
-    read = mapped_array((sum(span.end - span.first for span in spans), *array.shape[1:]), array.dtype)
-    at = 0
-    for span in spans:
-        rows = span.end - span.first
-        read[at : at + rows] = array[span.first : span.end]
-        at += rows
-    return read
+def _read(array: np.ndarray, spans: list[slice]) -> np.ndarray:
+    read = mapped_array((sum(span.stop - span.start for span in spans), *array.shape[1:]), array.dtype)
+    return np.concatenate([array[:0], *(array[span] for span in spans)], out=read)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fieldwise.errors import ConfigError
 
-__all__ = ["LAUNCHED", "BatchShard", "DistributedEnvironment", "record_failure"]
+__all__ = ["LAUNCHED", "DistributedEnvironment", "record_failure"]
 
 LAUNCHED = "FIELDWISE_LAUNCHED"  # set in processes that `--processes` has started: their launcher prints errors
 
@@ -40,21 +40,6 @@ class DistributedEnvironment(NamedTuple):
                 f"WORLD_SIZE = {size} says that several processes train together, which need RANK and LOCAL_RANK as "
                 f"numbers ({type(e).__name__}: {e}): start them with torchrun, or unset WORLD_SIZE"
             ) from None
-
-
-class BatchShard(NamedTuple):
-    """The consecutive rows of every batch that process `rank` of `size` takes; by default all.
-
-    >>> [BatchShard(rank=rank, size=3).of(7) for rank in range(3)]
-    [(0, 2), (2, 4), (4, 7)]
-    """
-
-    rank: int = 0
-    size: int = 1
-
-    def of(self, rows: int) -> tuple[int, int]:
-        """The first of its rows in a batch of `rows`, and one more than the last."""
-        return rows * self.rank // self.size, rows * (self.rank + 1) // self.size
 
 
 def record_failure(sentence: str) -> bool:

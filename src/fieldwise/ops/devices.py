@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
 from fieldwise.ops.native import NATIVE, loaded_openmp
-from fieldwise.storage.threads import available_cores
+from fieldwise.storage.machine import available_cores
 
 __all__ = [
     "CPU",

@@ -49,8 +49,8 @@ from fieldwise.schema import Schema
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import file_digest
 from fieldwise.storage.folders import scratch_folder
-from fieldwise.storage.memory import arrays_returned
-from fieldwise.storage.scratch import Scratch
+from fieldwise.storage.machine import arrays_returned
+from fieldwise.storage.scratch import MemoryBudget
 from fieldwise.version import __version__
 
 __all__ = ["data_inputs", "data_settings", "large_table", "load_frame", "prepare_recipe"]
@@ -254,12 +254,7 @@ def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
 def data_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings that determine prepared data, as plain values."""
     data = to_plain(dataclasses.replace(recipe.data, path=None if recipe.data.path is None else "file", memory=None))
-    parts = {
-        "split": recipe.split,
-        "negatives": recipe.negatives,
-        "history": recipe.history,
-        "target_encoding": recipe.target_encoding,
-    }
+    parts = {name: getattr(recipe, name) for name in ("split", "negatives", "history", "target_encoding")}
     plain = {name: None if settings is None else to_plain(settings) for name, settings in parts.items()}
     return {**plain, "data": data, "schema": recipe.schema.to_dict(), "seed": recipe.rows_seed}
 
@@ -300,7 +295,7 @@ class LargeTable:
         """Prepared data whose parts know how they are processed, with scratch files in `place`."""
 
         def bounded(part: Part) -> Part:
-            return dataclasses.replace(part, rows=part.frame, bound=Scratch(place, self.piece_rows(part.frame)))
+            return dataclasses.replace(part, rows=part.frame, bound=MemoryBudget(place, self.piece_rows(part.frame)))
 
         parts: dict[str, Any] = {name: bounded(getattr(prepared, name)) for name in PARTS}
         return dataclasses.replace(prepared, **parts)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fieldwise.data.read.file_listing import find_files
 from fieldwise.errors import ConfigError
-from fieldwise.storage.memory import available_memory, parse_bytes
+from fieldwise.storage.machine import available_memory, parse_bytes
 
 if TYPE_CHECKING:
     from fieldwise.data.read.delimited import TextFormat

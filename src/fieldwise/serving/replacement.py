@@ -9,7 +9,7 @@ from pathlib import Path
 from fieldwise.errors import FieldwiseError
 from fieldwise.serving.rows import FAULTS
 from fieldwise.serving.service import Service
-from fieldwise.storage.memory import return_freed_memory
+from fieldwise.storage.machine import return_freed_memory
 
 __all__ = ["Live", "Watcher"]
 

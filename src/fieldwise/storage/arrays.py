@@ -47,7 +47,7 @@ def map_array(path: Path) -> np.ndarray:
 def mapped_array(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """An array of zeros in a mapping of its own, which goes back to the system with the last reference to it.
 
-    For large arrays that live longer than a batch: where freed arrays are kept (`storage.memory.keep_freed_arrays`),
+    For large arrays that live longer than a batch: where freed arrays are kept (`storage.machine.keep_freed_arrays`),
     they would leave gaps, which small arrays then fill in part, so that the next large ones do not fit.
 
     >>> mapped_array((2, 3), np.int32).sum()

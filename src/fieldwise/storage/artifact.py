@@ -19,6 +19,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -345,7 +346,9 @@ def seal(kind: Kind, folder: Path, **facts: Any) -> Artifact:
     `facts` are further JSON-compatible entries of the manifest.
     """
     paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    files = {name: {"name": name, **kind.entry(path)} for name, path in paths.items()}
+    with ThreadPoolExecutor() as threads:  # sums of large files take as long as reading them
+        entries = zip(paths, threads.map(kind.entry, paths.values()), strict=True)
+        files = {name: {"name": name, **entry} for name, entry in entries}
     artifact = Artifact.of(kind, folder, facts, files)
     write_atomically(folder / kind.manifest, artifact.text())
     return artifact

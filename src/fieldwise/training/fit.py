@@ -19,14 +19,13 @@ import torch
 from torch import nn
 
 from fieldwise.config import to_plain
-from fieldwise.data.table import EncodedTable, ShuffledRows, window_rows
-from fieldwise.distributed.environment import BatchShard
+from fieldwise.data.table import BatchShard, EncodedTable, ShuffledRows, window_rows
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError, first_line
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.ops.devices import flushed_denormals, kept_rng, wait_for
 from fieldwise.scoring.batches import prefetch
-from fieldwise.storage.memory import keep_freed_arrays
+from fieldwise.storage.machine import keep_freed_arrays
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
 from fieldwise.training.checkpoint import Checkpoints, Reached, captured, copied_weights, restore
 from fieldwise.training.history import Evaluation, History

@@ -37,8 +37,8 @@ from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, FieldLayout, Layout
 from fieldwise.schema import Field, Schema
 from fieldwise.schema.fields import ListField
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
-from fieldwise.storage.threads import each
+from fieldwise.storage import scratch
+from fieldwise.storage.machine import each
 
 BLOCK = 65_536  # rows
 MAX_ROWS = 2**31 - 1  # row ids are int32
@@ -63,19 +63,13 @@ class Encoder:
 
     @classmethod
     def fit(
-        cls,
-        train: TableLike,
-        schema: Schema,
-        *,
-        scratch: Scratch = IN_MEMORY,
-        counted: Callable[[Field], Iterable[Counted]] | None = None,
+        cls, train: TableLike, schema: Schema, *, counted: Callable[[Field], Iterable[Counted]] | None = None
     ) -> "Encoder":
         """Fit vocabularies, scalers and bins on the training rows.
 
         Args:
             train: the training rows.
             schema: the table's schema.
-            scratch: where numbers and many texts lie, and how many rows are processed at once.
             counted: gives the counted chunks of a field's column, in order, if they are counted elsewhere.
 
         Errors:
@@ -93,15 +87,15 @@ class Encoder:
             return (count_column(f, column[at], first_row=at.start) for at in scratch.pieces(len(column)))
 
         def fit_one(f: Field) -> Fitted | None:
-            fitted = None if f.shares else fit_counted(f, (counted or counted_here)(f), scratch)
+            fitted = None if f.shares else fit_counted(f, (counted or counted_here)(f))
             if counted is None:
-                scratch.told(parts[f.name])
+                scratch.budget().told(parts[f.name])
             return fitted
 
         encoder = cls(fields, _with_shared(fields, each(fit_one, fields, rows=train.height), "schema"))
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
             if f.cell == "list" and f.shares is not None:
-                check_shared_values(f, fitted, column_of(train, f), scratch)
+                check_shared_values(f, fitted, column_of(train, f))
         rows = encoder.layout.num_rows
         if rows > MAX_ROWS:
             raise DataError(
@@ -323,9 +317,7 @@ def _one_cell(field: Field, fitted: Fitted, value: Any) -> Cells | None:
 PROBE_ROWS = 10_000
 
 
-def check_table(
-    frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = (), scratch: Scratch = IN_MEMORY
-) -> None:
+def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = ()) -> None:
     """Check that a table has every column of the schema's fields, with numbers in numeric ones.
 
     Columns of `made_later` are ignored.
@@ -334,14 +326,14 @@ def check_table(
         if f.column in made_later:
             continue
         column = column_of(frame, f)
-        if f.cell == "number":
+        if f.cell == "number" and not column.dtype.is_integer():
             what = f"column {f.column!r} (field {f.name!r})"
             for at in scratch.pieces(len(column)):
                 with counting_from(at.start):
                     as_number(column[at], what, form=f.number_format)
 
 
-def check_shared_values(f: ListField, fitted: Fitted, column: pl.Series, scratch: Scratch) -> None:
+def check_shared_values(f: ListField, fitted: Fitted, column: pl.Series) -> None:
     """Check that some value of a history is one of the shared field's, which else would go unnoticed."""
     known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
     # The first rows are nearly always sufficient, and a whole column of histories is long.

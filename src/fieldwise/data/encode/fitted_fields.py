@@ -4,8 +4,7 @@ Local row ids of a field: with a vocabulary 0 missing, 1 unknown, 2.. the values
 0 missing, 1.. the buckets; bins 0 missing, 1.. the bins; a number times a vector 0 missing, 1 the field's vector.
 """
 
-import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, repeat
@@ -22,8 +21,8 @@ from fieldwise.data.read.lines import counting_from
 from fieldwise.errors import DataError
 from fieldwise.schema import Categorical, Field, Numeric
 from fieldwise.schema.fields import ListField
+from fieldwise.storage import scratch
 from fieldwise.storage.files import cannot_write
-from fieldwise.storage.scratch import Scratch
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: nearby keys fall far apart (Knuth, 6.4)
 
@@ -386,14 +385,12 @@ class TextCounts:
     """How often each text occurs, or each integer if all that is added are 64-bit integers.
 
     Args:
-        scratch: its folder takes the counts if the different texts are more than `most`; without a folder all are held
-            in memory.
-        most: different texts in memory at most.
+        most: different texts in memory at most, if the memory budget has a folder for the counts of others.
     """
 
-    def __init__(self, scratch: Scratch, most: int = MOST_TEXTS) -> None:
+    def __init__(self, most: int = MOST_TEXTS) -> None:
         self._most = most
-        self._folder = None if scratch.folder is None else scratch.folder / secrets.token_hex(8)
+        self._folder = scratch.new_path()
         self._counts, self._added, self._waiting = EMPTY, [EMPTY], 0
         self._files: list[list[Path]] = [[] for _ in range(SHARDS)]
 
@@ -479,23 +476,28 @@ def count_column(f: Field, column: pl.Series, *, first_row: int = 0) -> Counted:
     return Counted(rows=len(column), present=present, values=values if f.hash_buckets is None else values.clear())
 
 
-def fit_counted(f: Field, pieces: Iterable[Counted], scratch: Scratch) -> Fitted:
+def fit_counted(f: Field, pieces: Iterable[Counted]) -> Fitted:
     """Fit a field on the counted chunks of its column, which come in order."""
     rows = present = 0
-    counts, numbers = TextCounts(scratch), scratch.growing(np.float64)
-    for piece in pieces:
-        rows, present = rows + piece.rows, present + piece.present
-        if isinstance(f, Numeric):
-            numbers.add(piece.values.get_column("number").to_numpy())
-        else:
-            counts.add(piece.values)
+    counts = TextCounts()
+
+    def numbers() -> Iterator[np.ndarray]:
+        nonlocal rows, present
+        for piece in pieces:
+            rows, present = rows + piece.rows, present + piece.present
+            if isinstance(f, Numeric):
+                yield piece.values.get_column("number").to_numpy()
+            else:
+                counts.add(piece.values)
+
+    number = scratch.concatenate(numbers(), np.float64)
     if not present:
         raise DataError(
             f"a field needs values to learn from: column {f.column!r} (field {f.name!r}) is null or empty in all "
             f"{rows} training rows; remove the field from the schema or fill the column"
         )
     if isinstance(f, Numeric):
-        return _fit_numeric(f, numbers.whole(), scratch)
+        return _fit_numeric(f, number)
     if f.hash_buckets is not None:
         return Hashing(buckets=f.hash_buckets)
     kept, rare = counts.at_least(f.min_count)
@@ -503,7 +505,7 @@ def fit_counted(f: Field, pieces: Iterable[Counted], scratch: Scratch) -> Fitted
     return Vocabulary(values=tuple(kept.get_column("text").to_list()), rare=rare)
 
 
-def _fit_numeric(f: Numeric, number: np.ndarray, scratch: Scratch) -> Scaling | Bins:
+def _fit_numeric(f: Numeric, number: np.ndarray) -> Scaling | Bins:
     """The fitted part from the numbers of a column, which are overwritten."""
     logarithm = f.transform == "log"
     if not _has_statistics(f):
@@ -515,7 +517,7 @@ def _fit_numeric(f: Numeric, number: np.ndarray, scratch: Scratch) -> Scaling | 
     if f.encoding == "uniform":
         return Bins(edges=_rising(np.linspace(low, high, f.bins + 1)[1:-1]), logarithm=logarithm)
     if f.encoding == "quantile":
-        edges = quantile_edges(number, f.bins, scratch, point_masses=f.point_masses)
+        edges = quantile_edges(number, f.bins, point_masses=f.point_masses)
         return Bins(edges=_rising(edges), logarithm=logarithm)
     if f.transform == "minmax":
         return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
@@ -531,7 +533,7 @@ def _has_statistics(f: Numeric) -> bool:
     return f.encoding != "value" or f.transform in ("minmax", "standard")
 
 
-def quantile_edges(number: np.ndarray, bins: int, scratch: Scratch, *, point_masses: bool = False) -> np.ndarray:
+def quantile_edges(number: np.ndarray, bins: int, *, point_masses: bool = False) -> np.ndarray:
     """Inner edges of bins of equal counts, unsorted and with repetitions; the numbers are overwritten.
 
     With `point_masses` a number in more than 1 / bins of the rows gets its own bin.

@@ -12,15 +12,16 @@ import polars as pl
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.labels import read_labels
-from fieldwise.data.prepare.ordering import group_rows, order_values, rank_texts
+from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.settings import PARTS, HistorySettings, NegativeSampling, TargetEncoding
+from fieldwise.data.prepare.splits import distinct_rows, group_rows, rank_texts
 from fieldwise.data.read.arrow_files import join_rows, take_rows
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage import scratch
 
 
-def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings, scratch: Scratch = IN_MEMORY) -> str:
+def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> str:
     """Check that histories can be made from a table, and that a field reads them.
 
     Returns:
@@ -46,7 +47,7 @@ def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings
             f"a field must read the histories: the schema has none of column {settings.column!r}; add {{ kind = "
             f'"sequence", name = "{settings.column}", shares = NAME_OF_THE_ITEM_FIELD }}'
         )
-    order_values(frame, order, "order", schema.format_of(order), scratch)
+    order_values(frame, order, "order", schema.format_of(order))
     return order
 
 
@@ -57,7 +58,6 @@ def add_histories(
     *,
     order: str,
     order_format: str | None = None,
-    scratch: Scratch = IN_MEMORY,
 ) -> dict[str, pl.DataFrame]:
     """The tables of all parts with a column of histories.
 
@@ -83,54 +83,52 @@ def add_histories(
             own = (targets[name][at] > 0) | (not settings.positives_only) if name == "train" else False
             event[first + at.start : first + at.stop] = items & own
         first += f.height
-    events, start, end = _spans(rows, event, user_column, (order, order_format), settings.max_length, scratch)
+    events, start, end = _spans(rows, event, user_column, (order, order_format), settings.max_length)
     numbers = (events[at] for at in scratch.pieces(len(events)))
-    values = join_rows((rows.select(pl.col(item_column).gather(one)) for one in numbers), scratch).to_series()
+    values = join_rows(rows.select(pl.col(item_column).gather(one)) for one in numbers).to_series()
     made, first = {}, 0
     for name, f in frames.items():
         pieces = [slice(first + at.start, first + at.stop) for at in scratch.pieces(f.height)]
         lists = (_lists(values, start[at], end[at]).alias(settings.column).to_frame() for at in pieces)
-        made[name] = f.with_columns(join_rows(lists, scratch).to_series())
+        made[name] = f.with_columns(join_rows(lists).to_series())
         first += f.height
     return made
 
 
 def _spans(
-    rows: pl.DataFrame, event: np.ndarray, user: str, order: tuple[str, str | None], most: int, scratch: Scratch
+    rows: pl.DataFrame, event: np.ndarray, user: str, order: tuple[str, str | None], most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rows [M] of all events, by user and time, and the `start` and `end` [N] among them of each row's history."""
-    values = order_values(rows, order[0], "order", order[1], scratch)
+    values = order_values(rows, order[0], "order", order[1])
+    # Rows without a user have no history.
+    start, end = (scratch.fill(rows.height, np.int64, lambda _: np.zeros(1, np.int64)) for _ in range(2))
 
-    def none(at: slice) -> np.ndarray:
-        return np.zeros(at.stop - at.start, np.int64)
+    def events() -> Iterator[np.ndarray]:
+        earlier = 0
+        for some, users, _ in group_rows(*rank_texts(rows.get_column(user)), values):
+            happened, moment = event[some], values[some]
+            before = earlier + np.cumsum(happened) - happened  # events of these and of earlier users
+            new_user = np.append(True, users[1:] != users[:-1])
+            new_time = new_user | np.append(True, moment[1:] != moment[:-1])
+            place = np.arange(len(some))
+            end[some] = until = before[np.maximum.accumulate(np.where(new_time, place, 0))]
+            since = before[np.maximum.accumulate(np.where(new_user, place, 0))]
+            start[some] = np.maximum(since, until - most)
+            earlier += int(happened.sum())
+            yield some[happened]
 
-    start, end = (scratch.fill(rows.height, np.int64, none) for _ in range(2))  # rows without a user have no history
-    events = scratch.growing(np.int64)
-    for some, users, _ in group_rows(*rank_texts(rows.get_column(user), scratch), values, scratch):
-        happened, moment = event[some], values[some]
-        before = events.length + np.cumsum(happened) - happened  # events of these and of earlier users
-        new_user = np.append(True, users[1:] != users[:-1])
-        new_time = new_user | np.append(True, moment[1:] != moment[:-1])
-        place = np.arange(len(some))
-        end[some] = until = before[np.maximum.accumulate(np.where(new_time, place, 0))]
-        since = before[np.maximum.accumulate(np.where(new_user, place, 0))]
-        start[some] = np.maximum(since, until - most)
-        events.add(some[happened])
-    return events.whole(), start, end
+    return scratch.concatenate(events(), np.int64), start, end
 
 
 def _lists(values: pl.Series, start: np.ndarray, end: np.ndarray) -> pl.Series:
     """`values[start[n]:end[n]]` for every n, as one column of lists."""
-    lengths = end - start
-    full = np.flatnonzero(lengths)
-    lengths = lengths[full]
-    row = np.repeat(np.arange(len(full)), lengths)
-    place = np.arange(len(row)) + np.repeat(start[full] - (np.cumsum(lengths) - lengths), lengths)
-    flat = pl.DataFrame({"row": row, "value": values.gather(place)}).with_columns(pl.col("row").set_sorted())
-    lists = flat.group_by("row", maintain_order=True).agg("value").get_column("value")
-    number = np.full(len(start), len(full), dtype=np.int64)
-    number[full] = np.arange(len(full))
-    return lists.append(pl.Series([[]], dtype=pl.List(values.dtype))).gather(number)
+    ranges = (
+        pl.select(place=pl.int_ranges(pl.Series(start), pl.Series(end)))
+        .with_row_index("row")
+        .explode("place", empty_as_null=True)
+    )
+    flat = ranges.select("row", value=values.gather(ranges["place"]))  # null for a row without values
+    return flat.group_by("row", maintain_order=True).agg(pl.col("value").drop_nulls())["value"]
 
 
 def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetEncoding) -> None:
@@ -155,47 +153,42 @@ def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetE
 
 
 def add_target_encoding(
-    frames: Mapping[str, pl.DataFrame],
-    targets: Mapping[str, np.ndarray],
-    settings: TargetEncoding,
-    *,
-    seed: int,
-    scratch: Scratch = IN_MEMORY,
+    frames: Mapping[str, pl.DataFrame], targets: Mapping[str, np.ndarray], settings: TargetEncoding, *, seed: int
 ) -> dict[str, pl.DataFrame]:
     """The tables of all parts with the target-encoded columns, float64, null for categories without rows.
 
     `targets` are those of the main label, [N] for each part.
     """
     made = dict(frames)
-    folds = scratch.numbers(frames["train"].height)
+    folds = scratch.fill(frames["train"].height, np.int64, lambda at: np.arange(at.start, at.stop))
     np.random.default_rng(seed).shuffle(folds)
     for at in scratch.pieces(len(folds)):
         folds[at] %= settings.folds
     for column, new in zip(settings.columns, settings.made, strict=True):
-        ranks, counts = rank_texts(pl.concat([_texts(frame, column, scratch) for frame in frames.values()]), scratch)
+        ranks, counts = rank_texts(pl.concat([_texts(frame, column) for frame in frames.values()]))
         ends = np.cumsum([frame.height for frame in frames.values()])
         codes = dict(zip(frames, np.split(ranks, ends[:-1]), strict=True))
         for name in frames:
             source = name if settings.source == "own-part" else "train"
             own_folds = folds if name == "train" and settings.source == "train" else None
-            means = _mean_labels(codes[source], targets[source], len(counts), own_folds, settings, scratch)
+            means = _mean_labels(codes[source], targets[source], len(counts), own_folds, settings)
             pieces = (
                 means(codes[name][at], None if own_folds is None else own_folds[at])
                 for at in scratch.pieces(frames[name].height)
             )
-            joined = join_rows((pl.DataFrame({new: one}).fill_nan(None) for one in pieces), scratch)
+            joined = join_rows(pl.DataFrame({new: one}).fill_nan(None) for one in pieces)
             made[name] = made[name].with_columns(joined.to_series())
     return made
 
 
-def _texts(frame: pl.DataFrame, column: str, scratch: Scratch) -> pl.Series:
+def _texts(frame: pl.DataFrame, column: str) -> pl.Series:
     """A column's cells as text, so that those of parts of other types are equal."""
     pieces = (as_text(frame[column][at]).to_frame() for at in scratch.pieces(frame.height))
-    return join_rows(pieces, scratch).to_series()
+    return join_rows(pieces).to_series()
 
 
 def _mean_labels(
-    code: np.ndarray, y: np.ndarray, size: int, folds: np.ndarray | None, settings: TargetEncoding, scratch: Scratch
+    code: np.ndarray, y: np.ndarray, size: int, folds: np.ndarray | None, settings: TargetEncoding
 ) -> Callable[[np.ndarray, np.ndarray | None], np.ndarray]:
     """A function that gives the mean label of the category [M] of rows; with folds [M], over the other folds' rows.
 
@@ -238,7 +231,6 @@ def sample_negatives(
     settings: NegativeSampling,
     seed: int,
     label: tuple[str, bool | int | float | str],
-    scratch: Scratch = IN_MEMORY,
 ) -> pl.DataFrame:
     """Sample negatives: for each positive row, n copies with items that its user never used anywhere in the log.
 
@@ -252,7 +244,6 @@ def sample_negatives(
         settings: columns and number, including the columns of users and items (`NegativeSampling.of_schema`).
         seed: the same seed, rows and settings give the same negatives on every machine.
         label: the label's column and its value for "not used"; the column is appended if the positives have none.
-        scratch: where the negatives lie, and how many rows are processed at once.
 
     Returns:
         The negatives, n times the positives' rows, with their columns and types, those of one positive together.
@@ -268,14 +259,14 @@ def sample_negatives(
     """
     user_column, item_column = _check(positives, log, settings)
     n = settings.per_positive
-    items, users = (_distinct_values(log.get_column(name), scratch) for name in (item_column, user_column))
-    used = _pairs(log[user_column], users, log[item_column], items, scratch)
+    items, users = (distinct_rows(log.select(name)).to_series().sort() for name in (item_column, user_column))
+    used = _pairs(log[user_column], users, log[item_column], items)
     asking = scratch.fill(positives.height, np.int64, lambda at: _codes(positives[user_column][at], users))
-    used_by = _used_by(used, asking, users, len(items), n, scratch)
+    used_by = _used_by(used, asking, users, len(items), n)
     unused = len(items) - used_by
-    drawn = _distinct(unused, asking, n, np.random.default_rng(seed), scratch)
-    start, searched = np.cumsum(used_by) - used_by, _unused_before(used, used_by, len(items), scratch)
-    about = _descriptions(log, positives, settings, scratch)
+    drawn = _distinct(unused, asking, n, np.random.default_rng(seed))
+    start, searched = np.cumsum(used_by) - used_by, _unused_before(used, used_by, len(items))
+    about = _descriptions(log, positives, settings)
     columns = list(dict.fromkeys([*positives.columns, label[0]]))
 
     def sampled() -> Iterator[pl.DataFrame]:
@@ -289,18 +280,10 @@ def sample_negatives(
                 copies = copies.join(about, on=item_column, how="left", maintain_order="left")
             yield mark_negative(copies, *label).select(columns)
 
-    return join_rows(sampled(), scratch)
+    return join_rows(sampled())
 
 
-def _distinct_values(column: pl.Series, scratch: Scratch) -> pl.Series:
-    """The sorted different values of a column, in memory."""
-    found = column.clear()
-    for at in scratch.pieces(len(column)):
-        found = pl.concat([found, column[at].unique()]).unique()
-    return found.sort()
-
-
-def _distinct(unused: np.ndarray, asking: np.ndarray, n: int, rng: np.random.Generator, scratch: Scratch) -> np.ndarray:
+def _distinct(unused: np.ndarray, asking: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     """For each asking user n different numbers below its `unused`, uniformly (Floyd's algorithm): [N, n] int64."""
     chosen = scratch.empty((len(asking), n), np.int64)
     for k in range(n):
@@ -312,7 +295,7 @@ def _distinct(unused: np.ndarray, asking: np.ndarray, n: int, rng: np.random.Gen
     return chosen
 
 
-def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int, scratch: Scratch) -> np.ndarray:
+def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int) -> np.ndarray:
     """For each used item of each user, the number of unused ones before it, as one increasing number [M].
 
     The j-th used item s_j of a user has s_j - j unused ones below it. These numbers increase within a user, so one
@@ -329,16 +312,12 @@ def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int, scratch: S
     return scratch.fill(len(used), np.int64, before)
 
 
-def _descriptions(
-    log: pl.DataFrame, positives: pl.DataFrame, settings: NegativeSampling, scratch: Scratch
-) -> pl.DataFrame | None:
+def _descriptions(log: pl.DataFrame, positives: pl.DataFrame, settings: NegativeSampling) -> pl.DataFrame | None:
     """What describes each item of the log, in the types of the positives; None if no column does."""
     if not settings.item_columns:
         return None
     _, item = settings.ids
-    about = log.select(item, *settings.item_columns).clear()
-    for at in scratch.pieces(log.height):
-        about = pl.concat([about, log[at].select(about.columns).unique()]).unique()
+    about = distinct_rows(log.select(item, *settings.item_columns))
     if about.height > about.get_column(item).n_unique():
         twice = about.filter(about.get_column(item).is_duplicated()).sort(item)
         raise DataError(
@@ -392,7 +371,7 @@ def _codes(column: pl.Series, known: pl.Series) -> np.ndarray:
     return joined.get_column("code").fill_null(len(known)).to_numpy()
 
 
-def _pairs(user: pl.Series, users: pl.Series, item: pl.Series, items: pl.Series, scratch: Scratch) -> np.ndarray:
+def _pairs(user: pl.Series, users: pl.Series, item: pl.Series, items: pl.Series) -> np.ndarray:
     """The pairs of a user and an item in a log, each as one number, without repeats, in order."""
     found = scratch.fill(len(user), np.int64, lambda at: _codes(user[at], users) * len(items) + _codes(item[at], items))
     found.sort()
@@ -400,9 +379,7 @@ def _pairs(user: pl.Series, users: pl.Series, item: pl.Series, items: pl.Series,
     return scratch.take(found, new)
 
 
-def _used_by(
-    used: np.ndarray, asking: np.ndarray, users: pl.Series, items: int, n: int, scratch: Scratch
-) -> np.ndarray:
+def _used_by(used: np.ndarray, asking: np.ndarray, users: pl.Series, items: int, n: int) -> np.ndarray:
     """The number of items that each user used; a DataError if one of those who ask has fewer than n others."""
     used_by = np.zeros(len(users), dtype=np.int64)
     for at in scratch.pieces(len(used)):
@@ -424,7 +401,6 @@ def with_negatives(
     schema: Schema,
     settings: NegativeSampling,
     seed: int,
-    scratch: Scratch = IN_MEMORY,
 ) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
     """Add sampled negatives to the parts in the settings; positives are the rows with a target above 0.
 
@@ -438,7 +414,7 @@ def with_negatives(
         )
     main = {name: y[:, 0] for name, y in targets.items()}
     positives = {
-        name: take_rows(frames[name], scratch.where(len(y), lambda at, y=y: y[at] > 0), scratch)  # type: ignore[misc]
+        name: take_rows(frames[name], scratch.where(len(y), lambda at, y=y: y[at] > 0))  # type: ignore[misc]
         for name, y in main.items()
     }
     log = pl.concat(list(positives.values()))
@@ -462,12 +438,11 @@ def with_negatives(
             settings=settings,
             seed=seed * len(PARTS) + number,
             label=(schema.label.column, values[schema.label.column]),
-            scratch=scratch,
         )
         for label in schema.more_labels:
             if label.column != schema.label.column:
                 added = mark_negative(added, label.column, values[label.column])
-        y = read_labels(added, schema.labels, all_negative=True, scratch=scratch).y
+        y = read_labels(added, schema.labels, all_negative=True).y
         for label, target in zip(schema.labels, y.T, strict=True):
             if (target > 0).any():
                 raise DataError(

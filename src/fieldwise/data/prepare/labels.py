@@ -1,19 +1,18 @@
 """Targets from the labels' columns and rules."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_number, as_text, cell_text
-from fieldwise.data.read.arrow_files import RowFile, take_rows
+from fieldwise.data.read.arrow_files import take_rows
 from fieldwise.data.read.lines import counting_from
 from fieldwise.errors import DataError
 from fieldwise.schema import Label, Schema
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage import scratch
 
 SHOWN_VALUES = 5
 
@@ -40,18 +39,10 @@ class LabelledRows:
         column: np.ndarray = self.y[:, 0]
         return column
 
-    def take(
-        self,
-        rows: np.ndarray,
-        scratch: Scratch = IN_MEMORY,
-        folder: Path | None = None,
-        files: Iterable[RowFile] = (),
-        told: Callable[[int], None] = lambda _: None,
-    ) -> "LabelledRows":
-        """Some of the rows, by ascending number, with `dropped` 0; `folder`, `files`, `told` as for `take_rows`."""
+    def take(self, rows: np.ndarray) -> "LabelledRows":
+        """Some of the rows, by ascending number, with `dropped` 0."""
         weight = None if self.weight is None else scratch.take(self.weight, rows)
-        frame = take_rows(self.frame, rows, scratch, folder, tuple(files), told)
-        return LabelledRows(frame, scratch.take(self.y, rows), weight=weight)
+        return LabelledRows(take_rows(self.frame, rows), scratch.take(self.y, rows), weight=weight)
 
 
 def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:
@@ -79,12 +70,7 @@ def with_event_label(frame: pl.DataFrame, schema: Schema, has_negatives: bool) -
 
 
 def read_labels(
-    frame: pl.DataFrame,
-    labels: Sequence[Label],
-    *,
-    all_negative: bool = False,
-    weight: np.ndarray | None = None,
-    scratch: Scratch = IN_MEMORY,
+    frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool = False, weight: np.ndarray | None = None
 ) -> LabelledRows:
     """Rows with targets by the labels' rules: 0 and 1 (binary) or the number (regression), without dropped rows.
 
@@ -93,7 +79,6 @@ def read_labels(
         labels: columns and rules, the main label first.
         all_negative: allow rows without any of a rule's positive_values (such as sampled negatives).
         weight: row weights [N] of the table.
-        scratch: where the targets lie, and how many rows are processed at once.
 
     Errors:
         DataError: no such column, no rows, a missing label, a value outside the rule, none of the positive_values;
@@ -112,7 +97,7 @@ def read_labels(
             )
     if frame.height == 0:
         raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
-    keep = _kept(frame, labels, all_negative=all_negative, scratch=scratch)
+    keep = _kept(frame, labels, all_negative=all_negative)
     left = int(np.count_nonzero(keep))
     if not left:
         named = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
@@ -125,15 +110,19 @@ def read_labels(
         start, end = end, end + int(kept.sum())
         with counting_from(at.start):
             for number, label in enumerate(labels):
-                y[start:end, number] = _target(_column(frame[at], label), kept, label)
+                # Dropped labels become null instead of being removed, so that errors count the table's rows.
+                column = _column(frame[at], label)
+                column = column.zip_with(kept, column.clear(len(column)))
+                target = _binary(column, label) if label.task == "binary" else _regression(column, label)
+                y[start:end, number] = target.filter(kept).cast(pl.Float32).to_numpy()
     if left == frame.height:
         return LabelledRows(frame, y, weight=weight)
     rows = scratch.where(frame.height, lambda at: keep[at])
     weight = None if weight is None else scratch.take(weight, rows)
-    return LabelledRows(take_rows(frame, rows, scratch), y, frame.height - left, weight, rows)
+    return LabelledRows(take_rows(frame, rows), y, frame.height - left, weight, rows)
 
 
-def _kept(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool, scratch: Scratch) -> np.ndarray:
+def _kept(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool) -> np.ndarray:
     """Whether each row has no value to drop [N], after checking that every other row has all labels."""
     keep = scratch.empty(frame.height, np.bool_)
     missing: dict[str, tuple[int, int]] = {}  # how many rows have no label, and the first of them
@@ -162,7 +151,7 @@ def _kept(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool, s
                 f"first is row {row} (counting from 0); remove or fill them"
             )
         if not positive[label.name]:
-            _refuse_positive_values(frame, label, scratch)
+            _refuse_positive_values(frame, label)
     return keep
 
 
@@ -173,15 +162,7 @@ def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
     return as_number(column, f"label column {label.column!r}", form=label.number_format)
 
 
-def _target(column: pl.Series, keep: pl.Series, label: Label) -> np.ndarray:
-    """Targets of the kept rows, float32."""
-    # Dropped labels become null instead of being removed, so that errors count the table's rows.
-    column = column.zip_with(keep, column.clear(len(column)))
-    y = _binary(column, label) if label.task == "binary" else _regression(column, label)
-    return y.filter(keep).cast(pl.Float32).to_numpy(writable=True)
-
-
-def _refuse_positive_values(frame: pl.DataFrame, label: Label, scratch: Scratch) -> NoReturn:
+def _refuse_positive_values(frame: pl.DataFrame, label: Label) -> NoReturn:
     """Raise, since no positive value occurs: otherwise every row would silently be negative."""
     assert label.positive_values is not None
     smallest = pl.Series(dtype=pl.String)

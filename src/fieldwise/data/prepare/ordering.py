@@ -1,13 +1,10 @@
-"""Rows in the order of a column of numbers or times, also of text, and by the values of a column, such as their user.
+"""Rows in the order of a column of numbers or times, also of text.
 
 The format of times is detected from all cells of a column. Between day-month-year and month-day-year nothing is
 guessed: if both fit every cell, the user must choose.
-
-Letters: N rows, K different texts.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -15,10 +12,9 @@ from itertools import product
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import coded
 from fieldwise.data.read.lines import counting_from
 from fieldwise.errors import DataError
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage import scratch
 
 READ_FORMATS = (
     "2026-01-31, 2026/01/31, 2026.01.31, 31 Jan 2026, 31-Jan-2026, Jan 31, 2026 (months also written out, with or "
@@ -181,62 +177,7 @@ def _filled(values: pl.Series, more: pl.Series) -> pl.Series:
     return values.zip_with(values.is_not_null(), more)
 
 
-def rank_texts(column: pl.Series, scratch: Scratch = IN_MEMORY) -> tuple[np.ndarray, np.ndarray]:
-    """The rank of each cell's text (see `as_text`) among the column's sorted texts, from 1, and the rows of each rank.
-
-    Rank 0 is a missing cell. The different texts are held in memory, the ranks in `scratch`.
-
-    Shape:
-        returns [N] int32, [K + 1] int64.
-    """
-    texts = pl.Series("text", [], dtype=pl.String)
-    for at in scratch.pieces(len(column)):
-        cells = coded(column[at])
-        texts = pl.concat([texts, cells.texts.filter(cells.counts() > 0).alias("text")]).unique()
-    known = texts.sort().to_frame().with_row_index("rank", offset=1)
-    ranks = scratch.empty(len(column), np.int32)
-    counts = np.zeros(known.height + 1, dtype=np.int64)
-    for at in scratch.pieces(len(column)):
-        cells = coded(column[at])
-        own = cells.texts.alias("text").to_frame().join(known, on="text", how="left", maintain_order="left")
-        ranks[at] = cells.look_up(own.get_column("rank").fill_null(0).to_numpy().astype(np.int32), 0)
-        counts += np.bincount(ranks[at], minlength=len(counts))
-    return ranks, counts
-
-
-def group_rows(
-    ranks: np.ndarray, counts: np.ndarray, values: np.ndarray, scratch: Scratch
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """All rows with a rank above 0, by consecutive ranks, about a piece at a time; one rank's rows are never parted.
-
-    `ranks` and `counts` are those of `rank_texts`. Rows of one rank come in the order of `values`; equal ones in that
-    of the table.
-
-    Shape:
-        values: [N].
-        yields [M] int64, the rows' numbers; [M] int64, the rank of each, less the first one's; the rows of each rank.
-    """
-    starts = np.cumsum(counts) - counts
-    grouped, place = scratch.empty(len(ranks), np.int64), starts.copy()
-    for at in scratch.pieces(len(ranks)):
-        order = np.argsort(ranks[at], kind="stable")
-        rank = ranks[at][order]
-        own = np.bincount(rank, minlength=len(place))
-        grouped[place[rank] + np.arange(len(rank)) - (np.cumsum(own) - own)[rank]] = order + at.start
-        place += own
-    first, most = 1, scratch.piece or max(len(ranks), 1)
-    while first < len(starts):
-        last = max(first + 1, int(np.searchsorted(starts, starts[first] + most, side="right")) - 1)
-        last = len(starts) if starts[-1] + counts[-1] <= starts[first] + most else last
-        some = counts[first:last]
-        rows, codes = grouped[starts[first] : starts[first] + int(some.sum())], np.repeat(np.arange(len(some)), some)
-        yield rows[np.lexsort((values[rows], codes))], codes, some
-        first = last
-
-
-def order_values(
-    frame: pl.DataFrame, name: str, what: str, form: str | None = None, scratch: Scratch = IN_MEMORY
-) -> np.ndarray:
+def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
     """Sortable values of column `name` (int64 or float64, [N]).
 
     Errors name the purpose `what`: `time`, `order`. `form` is the format of text with dates; without one the supported

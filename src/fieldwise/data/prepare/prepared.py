@@ -7,10 +7,10 @@ the folder. Results are put together in the order of the rows, so that they are 
 
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -30,22 +30,22 @@ from fieldwise.data.prepare.derived import (
     with_negatives,
 )
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
-from fieldwise.data.prepare.ordering import rank_texts
 from fieldwise.data.prepare.row_fingerprints import count_repeats
-from fieldwise.data.prepare.settings import PARTS, NegativeSampling, PreparationSettings, SplitSettings
-from fieldwise.data.prepare.splits import split_table
-from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes
+from fieldwise.data.prepare.settings import PARTS, PreparationSettings, SplitSettings
+from fieldwise.data.prepare.splits import rank_texts, split_table
+from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes, take_rows
 from fieldwise.data.read.lines import renumbering_rows
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.data.table import EncodedTable, save_chunks
 from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Field, Schema
+from fieldwise.storage import scratch
 from fieldwise.storage.arrays import arrow_bytes, map_array, write_array
-from fieldwise.storage.files import cannot_write, disk_is_full, file_digest, write_atomically
+from fieldwise.storage.files import cannot_write, disk_is_full, file_digest, new_file, write_atomically
 from fieldwise.storage.folders import LOCK, sync_tree
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
-from fieldwise.storage.threads import ahead
+from fieldwise.storage.machine import ahead
+from fieldwise.storage.scratch import MemoryBudget
 
 NOTHING = PreparationSettings()
 ENCODER = "encoder.json"
@@ -68,7 +68,7 @@ class Part:
     rows: pl.DataFrame | Callable[[], pl.DataFrame]
     table: EncodedTable
     group: np.ndarray | None
-    bound: Scratch | None = None
+    bound: MemoryBudget | None = None
     stored: Path | None = None
 
     @cached_property
@@ -154,47 +154,70 @@ class Preparation:
 
         `source` reads the raw table, if it needs to with files in a folder that it may create.
         """
-        rows, counts = self._rows(source)
-        encoder, parts, unseen = self.encode(rows)
-        if self.folder is not None:
+        if self.folder is None:
+            parts, dropped = self._divided(source(Path()))
+            rows, counts = self.derived(parts)
+            encoder, encoded, unseen = self.encode(rows)
+            return Prepared(encoder=encoder, counts={"dropped_by_label": dropped, **counts}, unseen=unseen, **encoded)
+        with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher") as thread:
+            if (facts := self._facts("rows")) is None:
+                counts = self._write_rows(source)
+                flushed = thread.submit(self._finish_rows, counts)  # while the rows are used
+            else:
+                counts, flushed = facts["counts"], None
+            targets = {name: map_array(self._path(TARGETS.format(name))) for name in PARTS}
+            encoder, encoded, unseen = self.encode(
+                {name: LabelledRows(self._mapped(name).frame, y) for name, y in targets.items()}
+            )
             self.reports.begin("finishing the preparation")
-            write_facts(self.folder, counts, unseen)
-        return Prepared(encoder=encoder, counts=counts, unseen=unseen, **parts)
+            if flushed is not None:
+                flushed.result()
+        write_facts(self.folder, counts, unseen)
+        return Prepared(encoder=encoder, counts=counts, unseen=unseen, **encoded)
 
     def encode(self, rows: Mapping[str, LabelledRows]) -> tuple[Encoder, dict[str, Part], dict[str, dict[str, float]]]:
         """An encoder fitted on `train`, the encoded parts, and `Prepared.unseen`."""
-        encoder = self._encoder(rows["train"].frame)
+        train = rows["train"].frame
+        if self._facts("encoder") is None:
+            with self._bounded("vocabularies and scales", train):
+                counted = self.engine and counted_files(self._mapped("train"), self.schema, self.engine)
+                encoder = Encoder.fit(train, self.schema, counted=counted)
+            if self.folder is not None:
+                write_atomically(self._path(ENCODER), encoder.to_json().encode())
+                self._finish("encoder")
+        else:
+            encoder = _read_encoder(self._path(ENCODER))
         found = {name: self._encoded(name, part, encoder) for name, part in rows.items()}
         parts = {name: part for name, (part, _) in found.items()}
         return encoder, parts, {name: unseen for name, (_, unseen) in found.items() if name != "train"}
 
-    def _rows(self, source: Callable[[Path], MappedRows]) -> tuple[dict[str, LabelledRows], dict[str, int]]:
-        """The rows of each part with all columns, and counts (`Prepared.counts`)."""
-        facts = self._facts("rows")
-        if facts is None:
-            with self._scratch() as place:
-                table = source((place.folder or Path()) / "source")
-                self.reports.begin("labels, split and rows of each part", table.frame.height)
-                scratch = self._piecewise(place, table.frame)
-                parts, dropped = self._divided(table, scratch)
+    def _write_rows(self, source: Callable[[Path], MappedRows]) -> dict[str, int]:
+        """Write the rows of each part with all columns, and their targets; returns counts (`Prepared.counts`)."""
+        with self._scratch_folder() as place:
+            table = source(place / "source")
+            self.reports.begin("labels, split and rows of each part", table.frame.height)
+            with self._budget(place, table.frame):
+                parts, dropped = self._divided(table)
                 self.reports.add(dropped)
                 del table
-                if place.folder is not None:
-                    shutil.rmtree(place.folder / "source", ignore_errors=True)  # its place on disk is free again
-                rows, counts = self.derived(parts, scratch)
-                counts = {"dropped_by_label": dropped, **counts}
-                if self.folder is None:
-                    return rows, counts
+                shutil.rmtree(place / "source", ignore_errors=True)  # its place on disk is free again
+                rows, counts = self.derived(parts)
                 for name, part in rows.items():
                     if self.add != NOTHING:
-                        pieces = (part.frame[at] for at in scratch.pieces(part.frame.height))
-                        join_rows(pieces, scratch, self._path(ROWS.format(name)))
+                        chunks = (part.frame[at] for at in scratch.pieces(part.frame.height))
+                        join_rows(chunks, self._path(ROWS.format(name)))
                     self._write(TARGETS.format(name), part.y)
-            facts = self._finish("rows", counts=counts)
-        targets = {name: map_array(self._path(TARGETS.format(name))) for name in PARTS}
-        return {name: LabelledRows(self._mapped(name).frame, y) for name, y in targets.items()}, facts["counts"]
+        return {"dropped_by_label": dropped, **counts}
 
-    def _divided(self, table: MappedRows, scratch: Scratch) -> tuple[dict[str, LabelledRows], int]:
+    def _finish_rows(self, counts: Mapping[str, int]) -> None:
+        try:
+            for name in PARTS:
+                sync_tree(self._path(ROWS.format(name)))
+        except OSError as e:
+            raise cannot_write(self._path(), e) from e
+        self._finish("rows", counts=counts)
+
+    def _divided(self, table: MappedRows) -> tuple[dict[str, LabelledRows], int]:
         """The rows of each part with their targets, and how many rows the labels' rules drop.
 
         What will be added to the rows is checked here already. In a folder, rows to which nothing is added are written
@@ -204,7 +227,7 @@ class Preparation:
         check_columns(frame.columns, schema)
         made: list[str] = []
         if add.history is not None:
-            check_history(frame, schema, add.history, scratch)
+            check_history(frame, schema, add.history)
             made.append(add.history.column)
         if add.target_encoding is not None:
             if add.negatives is not None:
@@ -213,83 +236,70 @@ class Preparation:
                 )
             check_target_encoding(frame, schema, add.target_encoding)
             made += add.target_encoding.made
-        check_table(frame, schema, made_later=made, scratch=scratch)
+        check_table(frame, schema, made_later=made)
         frame = with_event_label(frame, schema, add.negatives is not None)
-        rows = read_labels(frame, schema.labels, scratch=scratch)
+        rows = read_labels(frame, schema.labels)
         with renumbering_rows(rows.kept):
-            indices = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.main, scratch=scratch)
+            indices = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.main)
         folders = {} if self.folder is None else {name: self.folder / ROWS.format(name) for name in PARTS}
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)  # of a killed process
         places = folders if add == NOTHING else {}
         files = table.files if rows.frame is table.frame else ()  # else some rows were dropped, or a label was added
-        parts = {
-            name: rows.take(getattr(indices, name), scratch, places.get(name), files, self.reports.add)
-            for name in PARTS
-        }
+        parts = {}
+        for name in PARTS:
+            numbers = getattr(indices, name)
+            part = take_rows(rows.frame, numbers, places.get(name), files, self.reports.add)
+            parts[name] = LabelledRows(part, scratch.take(rows.y, numbers))
         return parts, rows.dropped
 
-    def derived(
-        self, rows: Mapping[str, LabelledRows], scratch: Scratch = IN_MEMORY
-    ) -> tuple[dict[str, LabelledRows], dict[str, int]]:
+    def derived(self, rows: Mapping[str, LabelledRows]) -> tuple[dict[str, LabelledRows], dict[str, int]]:
         """The rows of each part with target encoding, histories and negatives, and counts (`Prepared.counts`)."""
         schema, add = self.schema, self.add
         frames = {name: part.frame for name, part in rows.items()}
         targets = {name: part.y for name, part in rows.items()}
         mains = {name: part.main for name, part in rows.items()}
         weights = {name: part.weight for name, part in rows.items() if part.weight is not None}
-        counts = count_repeats(frames, schema, scratch)  # of the raw rows, without sampled negatives
+        counts = count_repeats(frames, schema)  # of the raw rows, without sampled negatives
         if add.target_encoding is not None:
-            frames = add_target_encoding(frames, mains, add.target_encoding, seed=self.seed, scratch=scratch)
+            frames = add_target_encoding(frames, mains, add.target_encoding, seed=self.seed)
         if add.history is not None:
-            order = check_history(frames["train"], schema, add.history, scratch)
+            order = check_history(frames["train"], schema, add.history)
             # Before sampling negatives: an item that a user never used is not an event of that user.
             settings, form = add.history.of_schema(schema), schema.format_of(order)
-            frames = add_histories(frames, mains, settings, order=order, order_format=form, scratch=scratch)
-        _check_weights(weights, add.negatives)
+            frames = add_histories(frames, mains, settings, order=order, order_format=form)
+        if weights and add.negatives is not None:
+            raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
         if add.negatives is not None:
             before = sum(map(len, targets.values()))
             negatives = add.negatives.of_schema(schema)
-            frames, targets = with_negatives(frames, targets, schema, negatives, self.seed, scratch)
+            frames, targets = with_negatives(frames, targets, schema, negatives, self.seed)
             counts["negatives_drawn"] = sum(map(len, targets.values())) - before
-        _check_classes({name: y[weights[name] > 0] if name in weights else y for name, y in targets.items()}, schema)
+        _check_targets(targets, weights, schema)
         counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}
         return {name: LabelledRows(f, targets[name], weight=weights.get(name)) for name, f in frames.items()}, counts
 
-    def _encoder(self, train: pl.DataFrame) -> Encoder:
-        if self._facts("encoder") is not None:
-            return _read_encoder(self._path(ENCODER))
-        self.reports.begin("vocabularies and scales", train.height)
-        with self._scratch() as place:
-            scratch, counted = self._piecewise(place, train), None
-            if self.engine is not None:
-                counted = counted_files(self._mapped("train"), self.schema, self.engine, scratch)
-            encoder = Encoder.fit(train, self.schema, scratch=scratch, counted=counted)
-        if self.folder is not None:
-            write_atomically(self._path(ENCODER), encoder.to_json().encode())
-            self._finish("encoder")
-        return encoder
-
     def _encoded(self, name: str, rows: LabelledRows, encoder: Encoder) -> tuple[Part, dict[str, float]]:
         """A part, and the shares of its unknown values."""
-        facts, frame = self._facts(name), rows.frame
+        facts = self._facts(name)
         if facts is None:
-            self.reports.begin(f"encoding {name} rows", frame.height)
-            with self._scratch() as place:
-                scratch, chunks = self._piecewise(place, frame), None
+            with self._bounded(f"encoding {name} rows", rows.frame):
+                chunks = None
                 if self.engine is not None:
-                    chunks = encoded_files(self._mapped(name), self._path(ENCODER), self.engine, scratch)
+                    chunks = encoded_files(self._mapped(name), self._path(ENCODER), self.engine)
                 weight = None if rows.weight is None else rows.weight.astype(np.float32)
                 folder = None if self.folder is None else self.folder / name
-                table = encode_table(encoder, frame, rows.y, scratch, weight, folder, chunks)
-                groups = group_codes(frame, self.schema, scratch)
+                table = encode_table(encoder, rows.frame, rows.y, weight, folder, chunks)
+                groups = group_codes(rows.frame, self.schema)
                 unseen = {} if name == "train" else encoder.unseen_in(table)
                 if self.folder is None:
-                    return Part(frame, table, groups), unseen
+                    return Part(rows.frame, table, groups), unseen
                 if groups is not None:
                     self._write(GROUP.format(name), groups)
-            facts = self._finish(name, unseen=unseen)
-        return _read_part(self._path(), name), facts["unseen"]
+            self._finish(name, unseen=unseen)
+        else:
+            unseen = facts["unseen"]
+        return _read_part(self._path(), name), unseen
 
     def _path(self, name: str = "") -> Path:
         assert self.folder is not None, "stages have a folder"
@@ -308,37 +318,37 @@ class Preparation:
             return None
         return facts
 
-    def _finish(self, stage: str, **facts: Any) -> dict[str, Any]:
-        try:
-            sync_tree(self._path())
-        except OSError as e:
-            raise cannot_write(self._path(), e) from e
+    def _finish(self, stage: str, **facts: Any) -> None:
         write_atomically(self._path(DONE.format(stage)), json.dumps(facts).encode())
-        return facts
 
     @contextmanager
-    def _scratch(self) -> Iterator[Scratch]:
-        """A context with a folder for scratch files, if rows are processed in pieces."""
-        if self.folder is None:
-            yield IN_MEMORY
-            return
+    def _scratch_folder(self) -> Iterator[Path]:
+        """A context with a new folder for scratch files."""
         place = self._path(SCRATCH)
         shutil.rmtree(place, ignore_errors=True)  # of a killed process
         try:
             place.mkdir()
-            yield Scratch(place)
+            yield place
         except OSError as e:
             raise cannot_write(self._path(), e) from e
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def _piecewise(self, scratch: Scratch, frame: pl.DataFrame) -> Scratch:
-        """The same for the pieces of a table, whose rows are reported."""
-        return scratch if self.piece is None else replace(scratch, piece=self.piece(frame), told=self.reports.add)
+    @contextmanager
+    def _bounded(self, phase: str, frame: pl.DataFrame) -> Iterator[None]:
+        """A context of a phase, in which a table's rows are processed in pieces if there is a folder."""
+        self.reports.begin(phase, frame.height)
+        if self.folder is None:
+            yield
+            return
+        with self._scratch_folder() as place, self._budget(place, frame):
+            yield
+
+    def _budget(self, place: Path, frame: pl.DataFrame) -> AbstractContextManager[None]:
+        return MemoryBudget(place, self.piece and self.piece(frame), self.reports.add).active()
 
     def _write(self, name: str, array: np.ndarray) -> None:
-        """Write an array to a file of this name, which is whole once the stage is finished."""
-        with self._path(name).open("wb") as file:
+        with new_file(self._path(name)) as file:
             write_array(file, array)
 
 
@@ -359,19 +369,15 @@ def check_columns(columns: Collection[str], schema: Schema) -> None:
             )
 
 
-def _check_weights(weights: Mapping[str, np.ndarray], negatives: NegativeSampling | None) -> None:
-    if weights and negatives is not None:
-        raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
+def _check_targets(targets: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray], schema: Schema) -> None:
     for name, weight in weights.items():
         if not weight.any():
             raise DataError(
                 f"some {name} row must have a weight above 0, but the weights of all {len(weight)} are zero: give "
                 "rows of every class a weight, or use another split"
             )
-
-
-def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:
     for name, y in targets.items():
+        y = y[weights[name] > 0] if name in weights else y
         for label, target in zip(schema.labels, y.T, strict=True):
             positive = int((target > 0.5).sum())
             if label.task == "binary" and positive in (0, len(y)):
@@ -383,7 +389,7 @@ def _check_classes(targets: Mapping[str, np.ndarray], schema: Schema) -> None:
                 )
 
 
-def group_codes(frame: pl.DataFrame, schema: Schema, scratch: Scratch = IN_MEMORY) -> np.ndarray | None:
+def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
     """An integer per row for its group [N] (`Schema.grouping`), or None without such a column.
 
     A row without a group is its own group, so that group AUC skips and counts it like every group of one class. Codes
@@ -391,7 +397,7 @@ def group_codes(frame: pl.DataFrame, schema: Schema, scratch: Scratch = IN_MEMOR
     """
     if schema.grouping is None or schema.grouping not in frame.columns:
         return None
-    ranks, counts = rank_texts(frame.get_column(schema.grouping), scratch)
+    ranks, counts = rank_texts(frame.get_column(schema.grouping))
     codes, end = scratch.empty(frame.height, np.int64), len(counts)
     for at in scratch.pieces(frame.height):
         absent = ranks[at] == 0
@@ -417,11 +423,11 @@ def encoded_together(train: Part, valid: Part, schema: Schema) -> tuple[Encoder,
             f"training again on validation rows needs the same types of values in both tables: {e}; convert one of "
             "them, or set training.refit = false"
         ) from None
-    with (train.bound or IN_MEMORY).within() as scratch:
+    with (train.bound or MemoryBudget()).active(in_new_folder=True):
         y = scratch.empty((frame.height, train.y.shape[1]), np.float32)
         y[: len(train.y)], y[len(train.y) :] = train.y, valid.y
-        encoder = Encoder.fit(frame, schema, scratch=scratch)
-        return encoder, encode_table(encoder, frame, y, scratch, _weights(train.table, valid.table))
+        encoder = Encoder.fit(frame, schema)
+        return encoder, encode_table(encoder, frame, y, _weights(train.table, valid.table))
 
 
 def encoded_by(encoder: Encoder, part: Part, own: Encoder) -> EncodedTable:
@@ -431,26 +437,31 @@ def encoded_by(encoder: Encoder, part: Part, own: Encoder) -> EncodedTable:
     """
     if encoder is own or encoder.to_json() == own.to_json():
         return part.table
-    with (part.bound or IN_MEMORY).within() as scratch:
-        return encode_table(encoder, part.frame, part.table.y, scratch, part.table.weight)
+    with (part.bound or MemoryBudget()).active(in_new_folder=True):
+        return encode_table(encoder, part.frame, part.table.y, part.table.weight)
 
 
 def encode_table(
     encoder: Encoder,
     frame: pl.DataFrame,
     y: np.ndarray | None,
-    scratch: Scratch,
     weight: np.ndarray | None = None,
     folder: Path | None = None,
     chunks: Iterable[tuple[slice, EncodedTable]] | None = None,
 ) -> EncodedTable:
     """The encoded rows of a table, from `chunks` if they are given: in `folder`, else in scratch files or memory."""
-    if scratch.folder is None:
+    folder = folder or scratch.new_path()
+    if folder is None:
         return replace(encoder.transform(frame, y=y), weight=weight)
-    folder = folder or scratch.folder / secrets.token_hex(8)
     if chunks is None:  # each is encoded while the one before is written
         chunks = ahead((at, encoder.transform(frame[at], first_row=at.start)) for at in scratch.pieces(frame.height))
-    return save_chunks(folder, encoder.layout, frame.height, chunks, y, scratch, weight)
+    return save_chunks(folder, encoder.layout, frame.height, _told(chunks), y, weight)
+
+
+def _told(chunks: Iterable[tuple[slice, EncodedTable]]) -> Iterator[tuple[slice, EncodedTable]]:
+    for at, table in chunks:
+        yield at, table
+        scratch.budget().told(len(table))
 
 
 def _weights(train: EncodedTable, valid: EncodedTable) -> np.ndarray | None:
@@ -548,17 +559,15 @@ def _read_rows(path: Path, rows: int) -> pl.DataFrame:
     return frame
 
 
-def counted_files(
-    rows: MappedRows, schema: Schema, engine: Engine, scratch: Scratch
-) -> Callable[[Field], Iterator[Counted]]:
+def counted_files(rows: MappedRows, schema: Schema, engine: Engine) -> Callable[[Field], Iterator[Counted]]:
     """`counted` for `Encoder.fit`, by an engine, a file at a time.
 
-    All machines see the folder of `scratch`, which is told the rows of each file that is counted.
+    All machines see the folder of the memory budget, which is told the rows of each file that is counted.
     """
-    tasks, answers = _file_tasks(rows, scratch, schema=schema.to_dict()), list[dict[str, Any]]()
+    tasks, answers = _file_tasks(rows, schema=schema.to_dict()), list[dict[str, Any]]()
     for answer in engine(count_file, tasks):
         answers.append(answer)
-        scratch.told(answer["rows"])
+        scratch.budget().told(answer["rows"])
 
     def counted(f: Field) -> Iterator[Counted]:
         name = f"{schema.fields.index(f)}.arrow"
@@ -581,14 +590,12 @@ def count_file(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"rows": frame.height, "present": present}
 
 
-def encoded_files(
-    rows: MappedRows, encoder: Path, engine: Engine, scratch: Scratch
-) -> Iterator[tuple[slice, EncodedTable]]:
+def encoded_files(rows: MappedRows, encoder: Path, engine: Engine) -> Iterator[tuple[slice, EncodedTable]]:
     """The encoded rows of each file, by an engine, and which rows they are.
 
-    All machines see the folder of `scratch`. `encoder` is its JSON file.
+    All machines see the folder of the memory budget. `encoder` is its JSON file.
     """
-    tasks = _file_tasks(rows, scratch, encoder=str(encoder), digest=file_digest(encoder))
+    tasks = _file_tasks(rows, encoder=str(encoder), digest=file_digest(encoder))
     for file, answer in zip(rows.files, engine(encode_file, tasks), strict=True):
         yield slice(file.first, file.end), EncodedTable.open(Path(answer["path"]))
 
@@ -608,8 +615,8 @@ def _kept_encoder(path: str, digest: str) -> Encoder:
     return _read_encoder(Path(path))
 
 
-def _file_tasks(rows: MappedRows, scratch: Scratch, **about: Any) -> list[Task]:
+def _file_tasks(rows: MappedRows, **about: Any) -> list[Task]:
     """A task for each file of rows, with the folder that its results go to."""
-    assert scratch.folder is not None, "machines share files"
-    places = ((file, str(scratch.folder / f"made-{k}")) for k, file in enumerate(rows.files))
-    return [{"rows": str(file.path), "first": file.first, "to": to, **about} for file, to in places]
+    return [
+        {"rows": str(file.path), "first": file.first, "to": str(scratch.new_path()), **about} for file in rows.files
+    ]

@@ -1,7 +1,7 @@
 """Hashes of rows: which rows of another table are in this one, rows that repeat, and the digest of a table."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -10,8 +10,8 @@ import polars as pl
 
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
-from fieldwise.storage.threads import each
+from fieldwise.storage import scratch
+from fieldwise.storage.machine import each
 
 MOST_HASHES = 4_096
 SKETCH_ROWS = 65_536  # few, for memory; many, since each operation of Polars takes a time of its own
@@ -91,31 +91,27 @@ class RowSketch:
 
 
 def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
-    whole = np.ones(frame.height, np.uint64)
+    """Hashes of rows, equal for equal numbers of any type, and for text also if stored as categories."""
+    rows = np.ones(frame.height, np.uint64)
     for column in frame.get_columns():
-        whole = _mixed(whole * np.uint64(_BASE) + _value_hashes(column))
-    return whole
-
-
-def _value_hashes(column: pl.Series) -> np.ndarray:
-    """Hashes of values, equal for equal numbers of any type, and for text also if stored as categories."""
-    kind, absent = column.dtype, column.is_null().to_numpy()
-    if isinstance(kind, (pl.Datetime, pl.Duration)):
-        column = column.dt.cast_time_unit("us").to_physical()
-    elif kind.is_temporal():
-        column = column.to_physical()
-    elif isinstance(kind, (pl.List, pl.Array)):
-        column = column.cast(pl.List(kind.inner)).cast(pl.List(pl.String)).list.join("\x1f", ignore_nulls=True)
-    elif kind in (pl.Categorical, pl.Enum):
-        column = column.cast(pl.String)
-    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        numbers = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0  # one zero
-        found = np.ascontiguousarray(numbers).view(np.uint64)
-    else:
-        if column.dtype != pl.String:
-            column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)  # structs: rare
-        found = _text_hashes(column.fill_null(""))
-    return np.where(absent, _ABSENT, _mixed(found))
+        kind, absent = column.dtype, column.is_null().to_numpy()
+        if isinstance(kind, (pl.Datetime, pl.Duration)):
+            column = column.dt.cast_time_unit("us").to_physical()
+        elif kind.is_temporal():
+            column = column.to_physical()
+        elif isinstance(kind, (pl.List, pl.Array)):
+            column = column.cast(pl.List(kind.inner)).cast(pl.List(pl.String)).list.join("\x1f", ignore_nulls=True)
+        elif kind in (pl.Categorical, pl.Enum):
+            column = column.cast(pl.String)
+        if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+            numbers = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0  # one zero
+            found = np.ascontiguousarray(numbers).view(np.uint64)
+        else:
+            if column.dtype != pl.String:
+                column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)  # structs: rare
+            found = _text_hashes(column.fill_null(""))
+        rows = _mixed(rows * np.uint64(_BASE) + np.where(absent, _ABSENT, _mixed(found)))
+    return rows
 
 
 def _text_hashes(column: pl.Series) -> np.ndarray:
@@ -127,21 +123,14 @@ def _text_hashes(column: pl.Series) -> np.ndarray:
     found = np.empty(len(lengths), np.uint64)
     for first in range(0, len(lengths), TEXT_ROWS):
         some = slice(first, first + TEXT_ROWS)
-        start = starts[first]
-        found[some] = _numbers(octets[start : ends[some][-1]], starts[some] - start, ends[some] - start)
-    found += lengths.astype(np.uint64) * np.uint64(_BASE)
-    return found
-
-
-def _numbers(octets: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The numbers whose digits are the bytes of each text."""
-    powers = np.full(len(octets) + 1, _BASE, np.uint64)
-    back = np.full(len(octets) + 1, _INVERSE, np.uint64)
-    powers[0] = back[0] = 1
-    sums = np.zeros(len(octets) + 1, np.uint64)
-    np.cumsum((octets.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1], out=sums[1:])
-    found: np.ndarray = (sums[ends] - sums[starts]) * np.cumprod(back)[starts]
-    return found
+        digits = octets[starts[first] : ends[some][-1]]
+        powers, back = (np.full(len(digits) + 1, factor, np.uint64) for factor in (_BASE, _INVERSE))
+        powers[0] = back[0] = 1
+        sums = np.zeros(len(digits) + 1, np.uint64)
+        np.cumsum((digits.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1], out=sums[1:])
+        start, end = starts[some] - starts[first], ends[some] - starts[first]
+        found[some] = (sums[end] - sums[start]) * np.cumprod(back)[start]
+    return found + lengths.astype(np.uint64) * np.uint64(_BASE)
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
@@ -157,7 +146,7 @@ REPEATS = "{}_rows_in_train"
 WORDS = {"valid": "validation", "test": "test"}
 
 
-def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema, scratch: Scratch = IN_MEMORY) -> dict[str, int]:
+def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[str, int]:
     """The number of rows of each part but `train` that equal a training row, as `PART_rows_in_train`, if not 0.
 
     Rows are equal if all fields, labels, time, group and keys are equal: two events of one user with different times
@@ -171,22 +160,36 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema, scratch: S
     """
     train = frames["train"]
     named = [*schema.columns, *(label.column for label in schema.labels), schema.time, schema.grouping]
-    keys = [key for key in schema.row_keys if key in train.columns and not _numbers_rows(train, key, scratch)]
+    keys = [key for key in schema.row_keys if key in train.columns and not _all_differ(train, key)]
     columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
-    known = _hashes(train, columns, scratch)
-    known.sort()
-    found = {}
-    for name, frame in frames.items():
-        if name == "train" or not frame.height:
-            continue
-        hashes, count = _hashes(frame, columns, scratch), 0
-        for at in scratch.pieces(frame.height):
-            some = np.sort(hashes[at])  # a search in ascending order stays in the cache
-            place = np.searchsorted(known, some).clip(max=len(known) - 1)
-            count += int((known[place] == some).sum())
-        if count:
-            found[REPEATS.format(name)] = count
+    if schema.time in columns and not any(_repeats(frames, [schema.time]).values()):
+        return {}  # as after a split by time: the other columns need not be read
+    return {REPEATS.format(name): count for name, count in _repeats(frames, columns).items() if count}
+
+
+def _repeats(frames: Mapping[str, pl.DataFrame], columns: list[str]) -> dict[str, int]:
+    """The number of rows of each part but `train` that equal a training row in some columns."""
+    known, found = _sorted_hashes(frames["train"], columns), {}
+    for name in [name for name, frame in frames.items() if name != "train" and frame.height]:
+        hashes, found[name] = _sorted_hashes(frames[name], columns), 0  # a search in ascending order stays in the cache
+        for at in scratch.pieces(len(hashes)):
+            place = np.searchsorted(known, hashes[at]).clip(max=len(known) - 1)
+            found[name] += int((known[place] == hashes[at]).sum())
     return found
+
+
+def _all_differ(train: pl.DataFrame, key: str) -> bool:
+    """Whether a column numbers the rows."""
+    hashes = _sorted_hashes(train, [key])
+    chunks = (hashes[at.start : at.stop + 1] for at in scratch.pieces(len(hashes)))
+    return len(hashes) > 1 and not any((chunk[1:] == chunk[:-1]).any() for chunk in chunks)
+
+
+def _sorted_hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
+    wanted = frame.select(columns)
+    hashes = scratch.fill(frame.height, np.uint64, lambda at: wanted[at].hash_rows(seed=0).to_numpy())
+    hashes.sort()
+    return hashes
 
 
 def copies_sentence(frame: pl.DataFrame) -> str:
@@ -221,21 +224,6 @@ def repeat_sentences(counts: Mapping[str, int]) -> list[str]:
     return found
 
 
-def _numbers_rows(train: pl.DataFrame, key: str, scratch: Scratch) -> bool:
-    """Whether all values of a column differ."""
-    if train.height < 2:
-        return False
-    hashes = _hashes(train, [key], scratch)
-    hashes.sort()
-    pieces = (hashes[at.start : at.stop + 1] for at in scratch.pieces(len(hashes)))
-    return not any((piece[1:] == piece[:-1]).any() for piece in pieces)
-
-
-def _hashes(frame: pl.DataFrame, columns: list[str], scratch: Scratch) -> np.ndarray:
-    wanted = frame.select(columns)
-    return scratch.fill(frame.height, np.uint64, lambda at: wanted[at].hash_rows(seed=0).to_numpy())
-
-
 ROWS_VERSION = "rows2:"
 DIGEST_ROWS = 1 << 18
 Slices = Callable[[], Iterator[pl.Series]]  # a column, slice by slice, as often as it is called
@@ -260,67 +248,40 @@ def digest_rows(frame: pl.DataFrame) -> str:
 
 
 def _column_digest(column: pl.Series) -> bytes:
-    def slices() -> Iterator[pl.Series]:
-        return (column.slice(start, DIGEST_ROWS) for start in range(0, len(column), DIGEST_ROWS))
-
-    digest = hashlib.sha256()
-    for part in _parts(column.dtype, slices):
+    frame, digest = column.to_frame(), hashlib.sha256()
+    for part in _parts(column.dtype, lambda: (one.to_series() for one in frame.iter_slices(DIGEST_ROWS))):
         digest.update(part)
     return digest.digest()
 
 
-def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes | memoryview]:
-    """The bytes of a column: its kind, which cells are null, the values of the others.
+def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes]:
+    """The bytes of a column: which cells are null, its kind, the values of the others.
 
     It is read slice by slice, so that a column of a table mapped from disk is never copied as a whole.
     """
-    if any(one.null_count() for one in slices()):
-        yield from _bits(one.is_null().to_numpy() for one in slices())
-    else:
-        yield b"none absent"
-
-    def present() -> Iterator[pl.Series]:
-        return (one.drop_nulls() for one in slices())
-
+    absent = [one.is_null().to_numpy() for one in slices()]
+    yield np.packbits(np.concatenate(absent)).tobytes() if any(one.any() for one in absent) else b"none absent"
+    present = (one.drop_nulls() for one in slices())
     if kind == pl.Boolean:
         yield b"truth"
-        yield from (_little(one.cast(pl.UInt8).to_numpy(), "u1") for one in present())
+        yield from (one.to_numpy().tobytes() for one in present)
     elif kind.is_integer() and kind not in (pl.UInt64, pl.Int128, pl.UInt128):
         yield b"whole"
-        yield from (_little(one.cast(pl.Int64).to_numpy(), "<i8") for one in present())
+        yield from (one.to_numpy().astype("<i8").tobytes() for one in present)
     elif kind.is_float():
         yield b"number"
-        yield from (_little(one.cast(pl.Float64).to_numpy(), "<f8") for one in present())
+        yield from (one.to_numpy().astype("<f8").tobytes() for one in present)
     elif isinstance(kind, (pl.List, pl.Array)):
         inner, cells = pl.List(kind.inner), cast(pl.DataType, kind.inner)
         yield b"list"
-        yield from (_little(one.cast(inner).list.len().to_numpy(), "<i8") for one in present())
+        yield from (one.cast(inner).list.len().to_numpy().astype("<i8").tobytes() for one in present)
         options = {"empty_as_null": False, "keep_nulls": True}
-        yield from _parts(cells, lambda: (one.cast(inner).list.explode(**options) for one in present()))
+        yield from _parts(cells, lambda: (one.drop_nulls().cast(inner).list.explode(**options) for one in slices()))
     elif kind in (pl.String, pl.Categorical, pl.Enum) or kind.is_decimal() or kind.is_integer():
         yield b"text"
-        yield from (_little(one.cast(pl.String).str.len_bytes().to_numpy(), "<i8") for one in present())
-        yield from (_text(one.cast(pl.String)) for one in present() if len(one))
+        yield from (one.cast(pl.String).str.len_bytes().to_numpy().astype("<i8").tobytes() for one in present)
+        texts = (one.drop_nulls().cast(pl.String).str.join("") for one in slices() if len(one))
+        yield from (one.cast(pl.Binary).item() for one in texts)
     else:
         yield b"other"  # dates, times, structs: rare, and well defined this way
-        yield from (one.to_frame().write_ndjson().encode() for one in present())
-
-
-def _bits(absent: Iterable[np.ndarray]) -> Iterator[bytes]:
-    """Flags packed eight to a byte, across the borders of slices."""
-    rest = np.zeros(0, np.bool_)
-    for some in absent:
-        flags = np.concatenate([rest, some])
-        whole = len(flags) // 8 * 8
-        rest = flags[whole:]
-        yield np.packbits(flags[:whole]).tobytes()
-    yield np.packbits(rest).tobytes()
-
-
-def _text(column: pl.Series) -> bytes:
-    joined: bytes = column.str.join("").cast(pl.Binary).item()
-    return joined
-
-
-def _little(values: np.ndarray, kind: str) -> memoryview:
-    return memoryview(np.ascontiguousarray(values, dtype=kind).view(np.uint8).data)
+        yield from (one.to_frame().write_ndjson().encode() for one in present)

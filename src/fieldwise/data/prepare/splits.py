@@ -1,16 +1,83 @@
-"""Splitting rows into training, validation (for early stopping) and test rows."""
+"""Rows by the values of a column, such as their user, and split into training, validation and test rows.
 
+Letters: N rows, K different texts.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import as_text
-from fieldwise.data.prepare.ordering import group_rows, order_values, rank_texts
+from fieldwise.data.encode.columns import as_text, coded
+from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, SplitSettings, TimeSplit
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
+from fieldwise.storage import scratch
+
+
+def distinct_rows(
+    frame: pl.DataFrame, cells: Callable[[pl.DataFrame], pl.DataFrame] = pl.DataFrame.unique
+) -> pl.DataFrame:
+    """The different rows of a table, in memory and in any order, or those that `cells` makes of each piece."""
+    chunks = (cells(frame[at]) for at in scratch.pieces(frame.height))
+    return reduce(lambda found, chunk: pl.concat([found, chunk]).unique(), chunks)
+
+
+def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+    """The rank of each cell's text (see `as_text`) among the column's sorted texts, from 1, and the rows of each rank.
+
+    Rank 0 is a missing cell. The different texts are held in memory.
+
+    Shape:
+        returns [N] int32, [K + 1] int64.
+    """
+
+    def texts(rows: pl.DataFrame) -> pl.DataFrame:
+        cells = coded(rows.to_series())
+        return cells.texts.filter(cells.counts() > 0).alias("text").unique().to_frame()
+
+    known = distinct_rows(column.to_frame(), texts).sort("text").with_row_index("rank", offset=1)
+    ranks = scratch.empty(len(column), np.int32)
+    counts = np.zeros(known.height + 1, dtype=np.int64)
+    for at in scratch.pieces(len(column)):
+        cells = coded(column[at])
+        own = cells.texts.alias("text").to_frame().join(known, on="text", how="left", maintain_order="left")
+        ranks[at] = cells.look_up(own.get_column("rank").fill_null(0).to_numpy().astype(np.int32), 0)
+        counts += np.bincount(ranks[at], minlength=len(counts))
+    return ranks, counts
+
+
+def group_rows(
+    ranks: np.ndarray, counts: np.ndarray, values: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """All rows with a rank above 0, by consecutive ranks, about a piece at a time; one rank's rows are never parted.
+
+    `ranks` and `counts` are those of `rank_texts`. Rows of one rank come in the order of `values`; equal ones in that
+    of the table.
+
+    Shape:
+        values: [N].
+        yields [M] int64, the rows' numbers; [M] int64, the rank of each, less the first one's; the rows of each rank.
+    """
+    starts = np.cumsum(counts) - counts
+    grouped, place = scratch.empty(len(ranks), np.int64), starts.copy()
+    for at in scratch.pieces(len(ranks)):
+        order = np.argsort(ranks[at], kind="stable")
+        rank = ranks[at][order]
+        own = np.bincount(rank, minlength=len(place))
+        grouped[place[rank] + np.arange(len(rank)) - (np.cumsum(own) - own)[rank]] = order + at.start
+        place += own
+    first, most = 1, scratch.budget().piece or max(len(ranks), 1)
+    while first < len(starts):
+        last = max(first + 1, int(np.searchsorted(starts, starts[first] + most, side="right")) - 1)
+        last = len(starts) if starts[-1] + counts[-1] <= starts[first] + most else last
+        some = counts[first:last]
+        rows, codes = grouped[starts[first] : starts[first] + int(some.sum())], np.repeat(np.arange(len(some)), some)
+        yield rows[np.lexsort((values[rows], codes))], codes, some
+        first = last
 
 
 def few_values(ordered: np.ndarray, enough: int) -> int:
@@ -57,14 +124,12 @@ def _after(ordered: np.ndarray, place: int) -> int:
     return int(np.searchsorted(ordered, ordered[place], side="right"))
 
 
-def assign_random_split(
-    rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None, scratch: Scratch = IN_MEMORY
-) -> np.ndarray:
+def assign_random_split(rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None) -> np.ndarray:
     """Part of each row [N], int8: 1 and 2 by `shares`, stratified if classes are given, else 0."""
     counts = np.array([rows]) if classes is None else np.bincount(classes, minlength=1)
     test = _apportion(counts, shares[1], counts)
     valid = _apportion(counts, shares[0], counts - test)
-    shuffled = scratch.numbers(rows)
+    shuffled = scratch.fill(rows, np.int64, lambda at: np.arange(at.start, at.stop))
     np.random.default_rng(seed).shuffle(shuffled)
     part = scratch.empty(rows, np.int8)
     done = np.zeros(len(counts), dtype=np.int64)  # rows of each class before the piece
@@ -80,7 +145,7 @@ def assign_random_split(
     return part
 
 
-def classes_of(y: np.ndarray | None, scratch: Scratch = IN_MEMORY) -> np.ndarray:
+def classes_of(y: np.ndarray | None) -> np.ndarray:
     """The class of each row [N], int32, from its target.
 
     Errors:
@@ -88,9 +153,7 @@ def classes_of(y: np.ndarray | None, scratch: Scratch = IN_MEMORY) -> np.ndarray
     """
     if y is None:
         raise DataError("a stratified split needs the label: give y, or omit stratify")
-    values = np.empty(0, y.dtype)
-    for at in scratch.pieces(len(y)):
-        values = np.union1d(values, y[at])
+    values = reduce(np.union1d, (y[at] for at in scratch.pieces(len(y))), np.empty(0, y.dtype))
     codes = scratch.empty(len(y), np.int32)
     counts = np.zeros(len(values), dtype=np.int64)
     for at in scratch.pieces(len(y)):
@@ -142,7 +205,6 @@ def split_table(
     *,
     seed: int = 0,
     y: np.ndarray | None = None,
-    scratch: Scratch = IN_MEMORY,
 ) -> Split:
     """Split a table's rows.
 
@@ -161,22 +223,19 @@ def split_table(
         raise DataError(f"targets must match the table's rows: found {len(y)} targets and {frame.height} rows")
     kept = 0
     if isinstance(settings, RandomSplit):
-        classes = classes_of(y, scratch) if settings.stratify else None
-        part = assign_random_split(frame.height, (settings.valid, settings.test), seed, classes, scratch)
+        classes = classes_of(y) if settings.stratify else None
+        part = assign_random_split(frame.height, (settings.valid, settings.test), seed, classes)
     elif isinstance(settings, TimeSplit):
-        part = _by_time(frame, settings, schema, scratch)
+        part = _by_time(frame, settings, schema)
     elif isinstance(settings, LeaveLastOutSplit):
-        part, kept = _by_user(frame, settings, schema, scratch)
+        part, kept = _by_user(frame, settings, schema)
     else:
         assert isinstance(settings, ColumnSplit), "there is no other"
-        part = _by_column(frame, settings, seed, y, scratch)
+        part = _by_column(frame, settings, seed, y)
 
-    def rows_of(k: int) -> np.ndarray:
-        return scratch.where(len(part), lambda at: part[at] == k)
-
-    train, valid, test = map(rows_of, range(3))
+    train, valid, test = (scratch.where(len(part), lambda at, k=k: part[at] == k) for k in range(3))  # type: ignore[misc]
     split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept)
-    empty = [name for name, n in split.sizes.items() if n == 0]
+    empty = [name for name, rows in (("train", train), ("valid", valid), ("test", test)) if not len(rows)]
     if empty:
         few = "a table needs at least 3 rows, and for a model that is of use hundreds: add rows"
         raise DataError(
@@ -186,13 +245,13 @@ def split_table(
     return split
 
 
-def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None, scratch: Scratch) -> np.ndarray:
+def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None) -> np.ndarray:
     """The part of each row [N], int8: 0 train, 1 valid, 2 test."""
     name = settings.column or (None if schema is None else schema.time)
     if name is None:
         raise DataError("a time split needs a time column: give the split's column or the schema's time")
-    values = order_values(frame, name, "time", None if schema is None else schema.format_of(name), scratch)
-    ordered = scratch.copy(values)
+    values = order_values(frame, name, "time", None if schema is None else schema.format_of(name))
+    ordered = scratch.fill(len(values), values.dtype.type, values.__getitem__)
     ordered.sort()
     if few := few_values(ordered, 3):
         raise DataError(
@@ -202,26 +261,24 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None, sc
     return scratch.fill(len(values), np.int8, lambda at: (values[at] >= first).astype(np.int8) + (values[at] >= second))
 
 
-def _by_user(
-    frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema | None, scratch: Scratch
-) -> tuple[np.ndarray, int]:
+def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema | None) -> tuple[np.ndarray, int]:
     """The part of each row [N], and how many users have too few rows to be held out."""
     user = settings.user or (None if schema is None else schema.user or schema.group)
     order = settings.order or (None if schema is None else schema.time)
     if user is None or order is None:
         missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
         raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
-    values = order_values(frame, order, "order", None if schema is None else schema.format_of(order), scratch)
+    values = order_values(frame, order, "order", None if schema is None else schema.format_of(order))
     if user not in frame.columns:
         raise DataError(
             f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"
         )
-    ranks, counts = rank_texts(frame.get_column(user), scratch)
+    ranks, counts = rank_texts(frame.get_column(user))
     if counts[0]:
         row = int(np.argmin(ranks))
         raise DataError(f"every row needs a user: column {user!r} has none in row {row} (counting from 0)")
     part, kept = scratch.empty(frame.height, np.int8), 0
-    for some, users, rows in group_rows(ranks, counts, values, scratch):
+    for some, users, rows in group_rows(ranks, counts, values):
         enough = rows >= settings.min_train + settings.valid_rows + settings.test_rows
         kept += int((~enough & (rows > 0)).sum())
         from_end = np.cumsum(rows)[users] - 1 - np.arange(len(some))
@@ -230,9 +287,7 @@ def _by_user(
     return part, kept
 
 
-def _by_column(
-    frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndarray | None, scratch: Scratch
-) -> np.ndarray:
+def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndarray | None) -> np.ndarray:
     """The part of each row [N]."""
     name = settings.column
     if name not in frame.columns:
@@ -260,8 +315,8 @@ def _by_column(
     train = scratch.where(len(part), lambda at: part[at] == 0)
     classes = None
     if settings.stratify:
-        classes = classes_of(None if y is None else scratch.take(y, train), scratch)
-    part[train] = assign_random_split(len(train), (settings.valid_share, 0.0), seed, classes, scratch)
+        classes = classes_of(None if y is None else scratch.take(y, train))
+    part[train] = assign_random_split(len(train), (settings.valid_share, 0.0), seed, classes)
     return part
 
 

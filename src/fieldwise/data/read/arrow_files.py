@@ -1,7 +1,6 @@
 """Parquet and Arrow files in bounded chunks, and tables larger than memory: written as Arrow files, mapped as one."""
 
 import os
-import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +15,9 @@ from fieldwise.data.read.delimited import CHUNK
 from fieldwise.data.read.file_listing import kind_of
 from fieldwise.data.read.libfm import libfm_chunks
 from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.storage import scratch
 from fieldwise.storage.files import new_file
-from fieldwise.storage.scratch import IN_MEMORY, Scratch
-from fieldwise.storage.threads import ahead
+from fieldwise.storage.machine import ahead
 
 GATHERED = 1 << 25  # bytes
 _UNMAPPED = (pl.Int128, pl.UInt128, pl.Object)
@@ -173,14 +172,15 @@ def _check_types(frame: pl.DataFrame) -> None:
             )
 
 
-def join_rows(pieces: Iterable[pl.DataFrame], scratch: Scratch = IN_MEMORY, folder: Path | None = None) -> pl.DataFrame:
+def join_rows(pieces: Iterable[pl.DataFrame], folder: Path | None = None) -> pl.DataFrame:
     """The table of all pieces, of which there is at least one, one after another.
 
-    With a folder in `scratch` they are written and mapped: to `folder`, if given.
+    If the memory budget has a folder they are written and mapped: to `folder`, if given.
     """
-    if scratch.folder is None:
+    folder = folder or scratch.new_path()
+    if folder is None:
         return pl.concat(pieces)
-    writer = RowsWriter(folder or scratch.folder / secrets.token_hex(8))
+    writer = RowsWriter(folder)
     empty = None
     for piece in pieces:
         writer.add(piece)
@@ -192,7 +192,6 @@ def join_rows(pieces: Iterable[pl.DataFrame], scratch: Scratch = IN_MEMORY, fold
 def take_rows(
     frame: pl.DataFrame,
     rows: np.ndarray,
-    scratch: Scratch = IN_MEMORY,
     folder: Path | None = None,
     files: Sequence[RowFile] = (),
     told: Callable[[int], None] = lambda _: None,
@@ -227,7 +226,7 @@ def take_rows(
     if not scratch.several(len(rows)) and folder is None:
         told(len(rows))
         return frame[rows]
-    return join_rows(pieces(rows), scratch, folder)
+    return join_rows(pieces(rows), folder)
 
 
 def check_columns(path: Path, names: list[str], first: Path, wanted: list[str]) -> None:

@@ -46,7 +46,7 @@ from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage.files import cannot_write, new_file
 from fieldwise.storage.folders import scratch_folder
-from fieldwise.storage.memory import available_memory
+from fieldwise.storage.machine import available_memory
 
 MOST_POSITIONS = 64
 _POSITION = re.compile(r"(.+)\[(\d+)\]")
