@@ -13,9 +13,10 @@ from pieces_lab import assert_equal
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_files import Bounds
+from fieldwise.data.read.chunked_table import open_files
 from fieldwise.data.read.delimited import TextFormat
 from fieldwise.data.read.simulation import simulate
-from fieldwise.data.read.tables import as_table, open_files, write_table
+from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.data.reports import Reports
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
 from fieldwise.runs.data import large_table, prepare_recipe

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from fieldwise.data.infer.schema import infer_schema
-from fieldwise.data.read import chunked_table, tables
+from fieldwise.data.read import chunked_table
 from fieldwise.data.read.arrow_files import Bounds, RowsWriter, binary_chunks, map_rows
-from fieldwise.data.read.chunked_table import RowSampler, SlicedTable, sample_table
+from fieldwise.data.read.chunked_table import RowSampler, SlicedTable, open_files, open_table, sample_table, whole_table
 from fieldwise.data.read.delimited import ByteSource, TextFormat, TextTypes, read_delimited
 from fieldwise.data.read.lines import naming_lines
-from fieldwise.data.read.tables import as_table, open_files, open_table, whole_table
+from fieldwise.data.read.tables import as_table
 from fieldwise.errors import DataError, MissingExtraError, SchemaError
 from fieldwise.runs.data import Inputs
 
@@ -41,10 +41,10 @@ def zst(content: bytes) -> bytes:
 def test_a_whole_table_beyond_its_memory_is_mapped_and_equal(tmp_path: Path) -> None:
     rows = pl.DataFrame({"n": range(50_000), "text": [f"t{k % 7}" for k in range(50_000)]})
     rows.write_parquet(tmp_path / "log.parquet", row_group_size=5000)
-    with mock.patch("fieldwise.data.read.tables.open_table", wraps=open_table) as opened:
+    with mock.patch("fieldwise.data.read.chunked_table.open_table", wraps=open_table) as opened:
         assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
         assert_frame_equal(whole_table(tmp_path / "log.parquet"), rows)  # small
-        with mock.patch("fieldwise.data.read.tables.arrow_library", side_effect=MissingExtraError("none")):
+        with mock.patch("fieldwise.data.read.chunked_table.arrow_library", side_effect=MissingExtraError("none")):
             assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
     assert [call.kwargs.get("memory") for call in opened.call_args_list] == [100_000, None, None]
 
@@ -328,13 +328,13 @@ def test_what_is_no_table_of_files_is_said(tmp_path):
 
 def after_reading(monkeypatch, change):
     """Have files changed when all of their rows have been read."""
-    real = tables.raw_pieces
+    real = chunked_table.raw_pieces
 
     def changing(*args):
         yield from real(*args)
         change()
 
-    monkeypatch.setattr(tables, "raw_pieces", changing)
+    monkeypatch.setattr(chunked_table, "raw_pieces", changing)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "libfm"])
@@ -361,7 +361,7 @@ def test_a_memory_too_small_for_one_piece_says_what_is_needed(tmp_path):
 MEMORY = """
 import sys, tempfile, threading, time
 from pathlib import Path
-from fieldwise.data.read.tables import open_table
+from fieldwise.data.read.chunked_table import open_table
 
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))

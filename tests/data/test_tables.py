@@ -21,10 +21,10 @@ from fieldwise.data.encode.columns import as_number, as_text, number_formats, pl
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.arrow_files import Bounds
-from fieldwise.data.read.chunked_table import SlicedTable
+from fieldwise.data.read.chunked_table import MOST_POSITIONS, SlicedTable, raw_pieces
 from fieldwise.data.read.delimited import ByteSource, TextFormat
 from fieldwise.data.read.libfm import read_libfm
-from fieldwise.data.read.tables import MOST_POSITIONS, as_table, raw_pieces, write_table
+from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Categorical, Label, Numeric, Schema
 

@@ -231,7 +231,7 @@ class Reading:
         Errors:
             DataError: as `as_table` raises.
         """
-        from fieldwise.data.read.tables import whole_table
+        from fieldwise.data.read.chunked_table import whole_table
 
         return whole_table(path, self.text)
 
