@@ -34,7 +34,7 @@ from fieldwise.data.read.arrow_files import (
     estimated_bytes,
     table_bytes,
 )
-from fieldwise.data.read.chunked_table import open_files, open_table, raw_pieces
+from fieldwise.data.read.chunked_table import TableFiles, open_files, open_table
 from fieldwise.data.read.delimited import TextTypes
 from fieldwise.data.read.file_listing import file_state, is_many, kind_of, suffix_of
 from fieldwise.data.read.lines import naming_lines
@@ -367,7 +367,7 @@ def large_table(
 def _bytes_of_text(data: DataSettings, files: Sequence[Path]) -> float:
     """The memory that text takes as typed columns, by its first rows; packed text counts as ten times longer."""
     whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
-    for _, piece in raw_pieces(files[:1], data.text, Bounds(memory=whole, piece_bytes=PROBE_BYTES)):
+    for _, piece in TableFiles(files[:1], data.text).chunks(Bounds(memory=whole, piece_bytes=PROBE_BYTES)):
         letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
         return TextTypes().add(piece).estimated_size() / (letters + piece.height * piece.width) * whole
     return 0.0

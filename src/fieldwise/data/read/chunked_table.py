@@ -3,13 +3,16 @@
 Lists of equal length (vectors) get a column per position, `embedding[0]` and so on.
 """
 
+import json
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -34,6 +37,7 @@ from fieldwise.data.read.file_listing import KINDS, check_unchanged, file_state,
 from fieldwise.data.read.libfm import LibfmFields, libfm_chunks
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.storage.files import write_atomically
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.memory import available_memory
 
@@ -119,73 +123,74 @@ def as_lists(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(fixed) if fixed else frame
 
 
-def raw_pieces(
-    files: Sequence[Path], text: TextFormat, bounds: Bounds, columns: Sequence[str] | None = None
-) -> Iterator[tuple[Path, pl.DataFrame]]:
-    """The rows of files of one kind in pieces with the same columns, each with its file; text as String columns.
-
-    Of Parquet and Arrow files only `columns` are read.
-    """
-    for path in files:
-        text.check_applies(path)
-    kind = kind_of(files[0])
-    if kind == "delimited text":
-        wanted: list[str] = []
-        for path in files:
-            for k, piece in enumerate(text.chunks(path, bounds.piece_bytes)):
-                wanted = wanted or piece.columns
-                if not k:
-                    check_columns(path, piece.columns, files[0], wanted)
-                yield path, piece.select(wanted)
-    elif kind == "libFM":
-        fields, held = LibfmFields(), list[tuple[Path, pl.DataFrame]]()
-        for path, piece in _libfm_pieces(files, bounds):
-            fields.add(piece)
-            if not bounds.bounded:
-                held.append((path, piece))
-        yield from ((path, fields.table(piece)) for path, piece in held or _libfm_pieces(files, bounds))
-    elif kind is None:
-        raise DataError(f"a table file must be one of {KINDS}, found the name {files[0].name!r}; convert or rename it")
-    else:
-        schema = common_schema({path: binary_schema(path) for path in files})
-        schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
-        for path in files:
-            for piece in binary_chunks(path, bounds, schema.names()):
-                yield path, piece if piece.schema == schema else piece.cast(schema)
-
-
-def _libfm_pieces(files: Sequence[Path], bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
-    return ((path, piece) for path in files for piece in libfm_chunks(path, bounds.piece_bytes))
-
-
 class TableFiles:
     """Files of one kind that are read in chunks.
 
     After construction:
+        text: see the arguments of `open_files`.
+        states: of the files, for `check_unchanged`.
         types: of columns of text, by the values that were added to it; None if the files are no delimited text.
     """
 
     def __init__(self, files: Sequence[Path], text: TextFormat) -> None:
-        self._files, self._text = files, text
-        self._states = {path: file_state(path) for path in files if path.is_file()}
+        self._files, self.text = files, text
+        self.states = {path: file_state(path) for path in files if path.is_file()}
         self.types = TextTypes() if kind_of(files[0]) == "delimited text" else None
 
     def chunks(self, bounds: Bounds, columns: Sequence[str] | None = None) -> Iterator[tuple[Path, pl.DataFrame]]:
-        """The rows as of `raw_pieces`; a file that has changed meanwhile is an error."""
+        """The rows in chunks with the same columns, each with its file; text as String columns.
+
+        Of Parquet and Arrow files only `columns` are read. A file that has changed meanwhile is an error.
+        """
         try:
-            yield from raw_pieces(self._files, self._text, bounds, columns)
+            yield from self._chunks(bounds, columns)
         except pl.exceptions.PolarsError:
-            check_unchanged(self._states)  # the likely cause
+            check_unchanged(self.states)  # the likely cause
             raise
-        check_unchanged(self._states)
+        check_unchanged(self.states)
+
+    def _chunks(self, bounds: Bounds, columns: Sequence[str] | None) -> Iterator[tuple[Path, pl.DataFrame]]:
+        files, text = self._files, self.text
+        for path in files:
+            text.check_applies(path)
+        kind = kind_of(files[0])
+        if kind == "delimited text":
+            wanted: list[str] = []
+            if text.done:
+                wanted = next(replace(text, done={}).chunks(files[0], bounds.piece_bytes)).columns
+            for path in files:
+                for k, piece in enumerate(text.chunks(path, bounds.piece_bytes)):
+                    wanted = wanted or piece.columns
+                    if not k:
+                        check_columns(path, piece.columns, files[0], wanted)
+                    yield path, piece.select(wanted)
+        elif kind == "libFM":
+            fields, held = LibfmFields(), None if bounds.bounded else list(self._libfm_chunks(bounds))
+            for _, piece in held or self._libfm_chunks(bounds):
+                fields.add(piece)
+            yield from ((path, fields.table(piece)) for path, piece in held or self._libfm_chunks(bounds))
+        elif kind is None:
+            raise DataError(
+                f"a table file must be one of {KINDS}, found the name {files[0].name!r}; convert or rename it"
+            )
+        else:
+            schema = common_schema({path: binary_schema(path) for path in files})
+            schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
+            for path in files:
+                for piece in binary_chunks(path, bounds, schema.names()):
+                    yield path, piece if piece.schema == schema else piece.cast(schema)
+
+    def _libfm_chunks(self, bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
+        return ((path, piece) for path in self._files for piece in libfm_chunks(path, bounds.piece_bytes))
 
     def whole_chunks(self, bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
         """The same for the first reading: every chunk is to be added to `types`, which warn of a header at the end."""
         yield from self.chunks(bounds)
-        if self.types is not None and self._text.columns is None:
+        if self.types is not None and self.text.columns is None:
             self.types.warn_of_header(self._files[0])
 
 
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _FILES = 8  # of the memory; a file's rows are in memory twice while it is written
 
 
@@ -217,32 +222,46 @@ def open_table(
 def open_files(
     files: Sequence[Path], text: TextFormat, bounds: Bounds, folder: Path | None, reports: Reports = NO_REPORTS
 ) -> MappedRows:
-    """The table of these files of one kind, within bounds; see `open_table`. `reports` is told the rows."""
+    """The table of these files of one kind, within bounds; see `open_table`. `reports` is told the rows.
+
+    The rows of text that a killed process has written to the folder are not read again.
+    """
     source = TableFiles(files, text)
     reports.begin("reading rows")
-    rows, lengths, types = _Rows(folder, bounds), VectorLengths(), source.types
+    rows, types = _Rows(folder, bounds), source.types
+    if types is None:
+        lengths = VectorLengths()
+        for path, piece in source.chunks(bounds):
+            reports.add(piece.height)
+            bounds.check(piece, path)
+            lengths.add(piece)
+            rows.add(as_lists(piece))
+        return rows.with_positions(lengths.common)
+    done = rows.resume(source) if bounds.bounded and _BOOT.is_file() else None
+    reports.add(rows.read)
     for path, piece in source.whole_chunks(bounds):
         reports.add(piece.height)
         bounds.check(piece, path)
-        lengths.add(piece)
-        rows.add(as_lists(piece) if types is None else types.add(piece, path))
-    if types is not None and rows.differ:  # a later value has changed a type
+        rows.add(types.add(piece, path))
+        if done is not None:
+            done[path] += 1
+            rows.keep(done, source)
+    if rows.differ:  # a later value has changed a type
         reports.begin("reading rows again", rows.read)
         if folder is not None:
             shutil.rmtree(folder / "rows", ignore_errors=True)
-        rows = _Rows(folder, bounds)
+        rows, source.text = _Rows(folder, bounds), text
         for _, piece in source.chunks(bounds):
             reports.add(piece.height)
             rows.add(types.typed(piece))
-    found = rows.finish()
-    return rows.with_columns(found, position_columns(found.frame.schema, lengths.common))
+    return rows.finish()
 
 
 class _Rows:
     """Rows that are held in memory, or within bounds written to a folder."""
 
     def __init__(self, folder: Path | None, bounds: Bounds) -> None:
-        self._folder, self._writer, self.read = folder, None, 0
+        self._folder, self._bounds, self._writer, self.read = folder, bounds, None, 0
         self._held: list[pl.DataFrame] = []
         self._empty: pl.DataFrame | None = None
         self._schemas: list[pl.Schema] = []
@@ -267,6 +286,36 @@ class _Rows:
         else:
             self._held.append(piece)
 
+    def resume(self, source: TableFiles) -> Counter[Path]:
+        """Go on where a killed reading of the same text stopped; not if the system did, too: nothing is flushed.
+
+        Returns how many chunks of each file of text are done, whose rows stand in written files.
+        """
+        assert self._writer is not None
+        assert source.types is not None
+        assert self._folder is not None
+        self._progress = self._folder / "rows" / "progress.json"
+        self._facts = repr((_BOOT.read_text("ascii"), source.states, source.text, self._bounds))
+        with suppress(OSError, ValueError, LookupError):
+            found = json.loads(self._progress.read_text("utf-8"))
+            paths = [Path(path) for path in found["paths"]]
+            if found["facts"] == self._facts and all(map(Path.is_file, paths)):
+                written = map_rows(paths)
+                self._writer.paths, self.read, self._empty = paths, written.height, written.clear()
+                self._schemas = [written.schema]
+                source.types.restore(found["types"])
+                source.text = replace(source.text, done={Path(path): count for path, count in found["done"]})
+                return Counter(source.text.done)
+        shutil.rmtree(self._folder / "rows", ignore_errors=True)
+        return Counter()
+
+    def keep(self, done: Mapping[Path, int], source: TableFiles) -> None:
+        """State how many chunks of each file are done, if all of their rows are in written files."""
+        if self._writer is not None and source.types is not None and self._writer.is_flushed and not self.differ:
+            plain: dict[str, Any] = {"facts": self._facts, "paths": list(map(str, self._writer.paths))}
+            plain |= {"done": [(str(path), count) for path, count in done.items()], "types": source.types.to_plain()}
+            write_atomically(self._progress, json.dumps(plain).encode())
+
     @property
     def differ(self) -> bool:
         """Whether the pieces have different types."""
@@ -278,15 +327,15 @@ class _Rows:
             return MappedRows.of(paths)
         return MappedRows(frame=pl.concat(self._held, rechunk=False) if self._held else self._empty)
 
-    def with_columns(self, found: MappedRows, made: Mapping[str, pl.Expr]) -> MappedRows:
-        """The finished table with more columns, which are mapped if it is."""
-        if not made:
-            return found
-        if self._folder is None or not found.files:
-            return MappedRows(frame=found.frame.with_columns(made.values()))
+    def with_positions(self, lengths: Mapping[str, int]) -> MappedRows:
+        """The finished table with the positions of its vectors, which are mapped if it is."""
+        found = self.finish()
+        made = position_columns(found.frame.schema, lengths).values()
+        if not made or self._folder is None or not found.files:
+            return MappedRows(frame=found.frame.with_columns(made), files=found.files)
         writer = RowsWriter(self._folder / "positions", gather=0)  # a chunk for every chunk of the table
         for file in found.files:
-            writer.add(map_rows([file.path]).select(made.values()))
+            writer.add(map_rows([file.path]).select(made))
         return MappedRows(frame=found.frame.hstack(map_rows(writer.finish())))
 
 

@@ -10,9 +10,9 @@ import gzip
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -186,11 +186,13 @@ class TextFormat:
         separator: the delimiter, if it is not to be detected.
         encoding: the encoding.
         columns: the column names, if there is no header line.
+        done: by file, how many chunks an earlier reading has parsed, which are passed over.
     """
 
     separator: str | None = None
     encoding: str = "utf-8"
     columns: Sequence[str] | None = None
+    done: Mapping[Path, int] = field(default_factory=dict)
 
     def check_applies(self, path: Path) -> None:
         """Check that column names are given for text alone."""
@@ -227,9 +229,9 @@ class TextFormat:
     def chunks(self, path: Path, size: int = CHUNK) -> Iterator[pl.DataFrame]:
         """The rows of a file as `delimited_chunks`; a wrong delimiter and a superfluous `columns` are errors too."""
         separator = self.separator_of(path)
-        for k, piece in enumerate(
-            delimited_chunks(self.source(path), separator=separator, names=self.columns, size=size)
-        ):
+        source, skip = self.source(path), self.done.get(path, 0)
+        pieces = delimited_chunks(source, separator=separator, names=self.columns, size=size, skip=skip)
+        for k, piece in enumerate(pieces, skip):
             name = piece.columns[0]
             alone = not k and self.separator is None and piece.width == 1
             if mark := next((mark for mark in SEPARATORS if alone and mark in name and mark != separator), None):
@@ -282,6 +284,17 @@ class TextTypes:
                     made[column.name] = text if self._is_code(text, column) else column
         self._types |= {name: type(made[name].dtype) if name in made else pl.String for name in rest}
         return self.typed(piece.with_columns(made.values()))
+
+    def to_plain(self) -> dict[str, Any]:
+        """What is known so far, for JSON."""
+        types = [(name, None if kind is None else kind.__name__) for name, kind in self._types.items()]
+        return {"types": types, "long": list(self._long), "named": [(n, str(path)) for n, path in self._named.items()]}
+
+    def restore(self, plain: Mapping[str, Any]) -> None:
+        """Go on where `to_plain` was called."""
+        kinds = {kind.__name__: kind for kind in _NARROWEST} | {"String": pl.String}
+        self._types, self._long = {name: kinds.get(kind) for name, kind in plain["types"]}, set(plain["long"])
+        self._named = {name: Path(path) for name, path in plain["named"]}
 
     def typed(self, piece: pl.DataFrame) -> pl.DataFrame:
         """Rows whose values are among those added, with the types so far."""
@@ -424,12 +437,12 @@ def read_delimited(source: ByteSource, *, separator: str, names: Sequence[str] |
 
 
 def delimited_chunks(
-    source: ByteSource, *, separator: str, names: Sequence[str] | None = None, size: int = CHUNK
+    source: ByteSource, *, separator: str, names: Sequence[str] | None = None, size: int = CHUNK, skip: int = 0
 ) -> Iterator[pl.DataFrame]:
     """The rows of delimited text in pieces of String columns; an empty unquoted field is null.
 
     A piece has `size` bytes, or one row if that is longer. `names` are given if there is no header line. `"` encloses
-    fields that contain delimiters or line ends.
+    fields that contain delimiters or line ends. The first `skip` pieces are not parsed.
 
     Errors:
         DataError: empty file, duplicate columns, a line with a wrong number of fields, a broken quote, a wrong
@@ -445,7 +458,7 @@ def delimited_chunks(
             "rename them, or add a header if the first line is a row"
         )
     width, first, blank = len(columns), True, False
-    for rows in _whole_rows(source, separator, width, size):
+    for number, rows in enumerate(_whole_rows(source, separator, width, size)):
         text, ends = (rows, False) if width == 1 else _without_blank_end(rows)
         if first and not text.lstrip(b"\r\n"):
             text, ends = rows, False  # an empty file
@@ -454,6 +467,9 @@ def delimited_chunks(
             continue
         if blank:  # lines that were blank do not end the file
             explain(source, separator, width, "it has a blank line between rows")
+        if number < skip:
+            first, blank = False, ends
+            continue
         begins = first and header is not None
         if not first and text.startswith(codecs.BOM_UTF8):  # which polars would take for the file's
             text, begins = (separator.join("c" * width) + "\n").encode() + text, True
