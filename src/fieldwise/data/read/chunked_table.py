@@ -258,13 +258,13 @@ def open_files(
 
 
 class _Rows:
-    """Rows that are held in memory, or within bounds written to a folder."""
+    """Rows that are held in memory, or within bounds written to a folder; `differ`: pieces have different types."""
 
     def __init__(self, folder: Path | None, bounds: Bounds) -> None:
         self._folder, self._bounds, self._writer, self.read = folder, bounds, None, 0
         self._held: list[pl.DataFrame] = []
         self._empty: pl.DataFrame | None = None
-        self._schemas: list[pl.Schema] = []
+        self._schema, self.differ = pl.Schema(), False
         if bounds.bounded:
             arrow_library()
             assert folder is not None, "what is written needs a place"
@@ -277,8 +277,8 @@ class _Rows:
         self.read += piece.height
         if not piece.height:
             return
-        if piece.schema not in self._schemas:
-            self._schemas.append(piece.schema)
+        self._schema = self._schema or piece.schema
+        self.differ = self.differ or piece.schema != self._schema
         if self.differ:  # all will be read again
             self._held = []
         elif self._writer is not None:
@@ -301,8 +301,8 @@ class _Rows:
             paths = [Path(path) for path in found["paths"]]
             if found["facts"] == self._facts and all(map(Path.is_file, paths)):
                 written = map_rows(paths)
-                self._writer.paths, self.read, self._empty = paths, written.height, written.clear()
-                self._schemas = [written.schema]
+                self._writer.paths, self.read = paths, written.height
+                self._empty, self._schema = written.clear(), written.schema
                 source.types.restore(found["types"])
                 source.text = replace(source.text, done={Path(path): count for path, count in found["done"]})
                 return Counter(source.text.done)
@@ -315,11 +315,6 @@ class _Rows:
             plain: dict[str, Any] = {"facts": self._facts, "paths": list(map(str, self._writer.paths))}
             plain |= {"done": [(str(path), count) for path, count in done.items()], "types": source.types.to_plain()}
             write_atomically(self._progress, json.dumps(plain).encode())
-
-    @property
-    def differ(self) -> bool:
-        """Whether the pieces have different types."""
-        return len(self._schemas) > 1
 
     def finish(self) -> MappedRows:
         assert self._empty is not None

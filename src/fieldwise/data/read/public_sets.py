@@ -37,7 +37,6 @@ class PublicSet:
         title: its full name.
         rows: number of rows in its official files.
         licence: the licence terms, in a sentence.
-        homepage: address of its description.
         load: makes one table of the files that it needs.
         needs: for each such file its possible names below the set's folder, plain or `.gz`; the first is the official
             one.
@@ -52,7 +51,6 @@ class PublicSet:
     title: str
     rows: int
     licence: str
-    homepage: str
     load: Callable[..., pl.DataFrame]
     needs: tuple[tuple[str, ...], ...]
     checksums: Mapping[str, Checksum] = field(default_factory=dict)
@@ -431,7 +429,6 @@ _CRITEO_SET = PublicSet(
     title="Criteo Display Advertising Challenge",
     rows=45_840_617,
     licence="Criteo's terms for the challenge's data: research, no commercial use",
-    homepage=_CRITEO_SITE,
     load=load_criteo,
     needs=(("train.txt",),),
     by_hand=f"accept Criteo's terms at {_CRITEO_SITE} and put train.txt (or train.txt.gz) into the folder criteo",
@@ -442,7 +439,6 @@ _AVAZU_SET = PublicSet(
     title="Avazu Click-Through Rate Prediction",
     rows=40_428_967,
     licence="Kaggle's competition rules: competition and non-commercial research use, no redistribution",
-    homepage=_AVAZU_SITE,
     load=load_avazu,
     needs=(("train.csv", "train"),),
     by_hand=f"accept the competition's rules at {_AVAZU_SITE} and put train.gz (or train.csv) into the folder avazu",
@@ -454,7 +450,6 @@ _SETS = (
         title="MovieLens-1M ratings",
         rows=1_000_209,
         licence="research use; no redistribution and no commercial use without permission (GroupLens)",
-        homepage="https://grouplens.org/datasets/movielens/1m/",
         load=load_movielens,
         needs=(("ratings.dat", "ratings.csv"), ("users.dat",), ("movies.dat",)),
         checksums={
@@ -471,7 +466,6 @@ _SETS = (
         title="Frappe app usage with context, libFM form",
         rows=288_609,
         licence="research use; no redistribution without permission, no commercial use (L. Baltrunas)",
-        homepage="https://github.com/hexiangnan/neural_factorization_machine",
         load=load_frappe,
         needs=tuple(
             (*names, *(f"libfm/{name}" for name in names))
@@ -494,7 +488,6 @@ _SETS = (
         title="UCI Adult (Census Income)",
         rows=48_842,
         licence="CC BY 4.0 (UCI Machine Learning Repository)",
-        homepage="https://archive.ics.uci.edu/dataset/2/adult",
         load=load_adult,
         needs=(("adult.data",), ("adult.test",)),
         checksums={
@@ -534,7 +527,6 @@ _SETS = (
         title="Book-Crossing, reduced: explicit ratings of books",
         rows=62_656,
         licence="free for research when acknowledged (Ziegler et al., WWW 2005)",
-        homepage=_CASE_RECOMMENDER,
         load=load_book_crossing,
         needs=(("book_ratings.dat",), ("items_info.dat",), ("users_info.dat",)),
         checksums={
