@@ -66,7 +66,7 @@ def sha256(content: bytes) -> Checksum:
 def toy(url: str, **files: Checksum) -> PublicSet:
     checksums = {f"{name}.dat": checksum for name, checksum in files.items()} or {"rows.csv": sha256(CONTENT)}
     return PublicSet(
-        name="toy", folder="toy", title="Toy", rows=1, licence="none", homepage="", load=lambda _: pl.DataFrame(),
+        name="toy", folder="toy", title="Toy", rows=1, licence="none", load=lambda _: pl.DataFrame(),
         needs=tuple((name, f"other/{name}") for name in checksums), checksums=checksums, origin=url,
     )  # fmt: skip
 

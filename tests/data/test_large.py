@@ -5,6 +5,7 @@ import errno
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock, create_autospec
 
 import polars as pl
 import pytest
@@ -13,9 +14,10 @@ from pieces_lab import assert_equal
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_files import Bounds
+from fieldwise.data.read.chunked_table import open_files
 from fieldwise.data.read.delimited import TextFormat
 from fieldwise.data.read.simulation import simulate
-from fieldwise.data.read.tables import as_table, open_files, write_table
+from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.data.reports import Reports
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
 from fieldwise.runs.data import large_table, prepare_recipe
@@ -122,6 +124,23 @@ def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
     }
     assert not [path for path in entry.rglob("*") if path.name.endswith(".done")]
     assert not list((cache.folder / ".making").iterdir())
+
+
+def test_text_that_was_read_stays_after_a_kill_and_not_after_an_error(
+    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log.csv"
+    simulate(30_000, users=300, items=100).with_columns(wide=pl.lit("x" * 400)).write_csv(log)
+    for error, stays in ((DataError("as if a row were wrong"), False), (KeyboardInterrupt(), True)):
+        with monkeypatch.context() as patch:
+            patch.setattr("fieldwise.data.prepare.prepared.split_table", Mock(side_effect=error))
+            with pytest.raises(type(error)):
+                prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
+        assert bool(list(cache.folder.glob(".making/*/source/rows/*.arrow"))) == stays
+    told = create_autospec(Reports, instance=True)
+    found = prepare_recipe(recipe(log, "64MB"), Path(), cache=cache, reports=told)
+    assert told.add.call_args_list[0].args[0] > 10_000, "rows that were not read again"
+    assert_equal(found, prepare_recipe(recipe(log), Path()))
 
 
 def test_clearing_the_cache_removes_interrupted_preparations(

@@ -3,6 +3,7 @@
 import datetime as dt
 import gzip
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,12 +20,13 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from fieldwise.data.infer.schema import infer_schema
-from fieldwise.data.read import chunked_table, tables
+from fieldwise.data.read import chunked_table
 from fieldwise.data.read.arrow_files import Bounds, RowsWriter, binary_chunks, map_rows
-from fieldwise.data.read.chunked_table import RowSampler, SlicedTable, sample_table
+from fieldwise.data.read.chunked_table import RowSampler, SlicedTable, open_files, open_table, sample_table, whole_table
 from fieldwise.data.read.delimited import ByteSource, TextFormat, TextTypes, read_delimited
 from fieldwise.data.read.lines import naming_lines
-from fieldwise.data.read.tables import as_table, open_files, open_table, whole_table
+from fieldwise.data.read.tables import as_table
+from fieldwise.data.reports import Reports
 from fieldwise.errors import DataError, MissingExtraError, SchemaError
 from fieldwise.runs.data import Inputs
 
@@ -41,10 +43,10 @@ def zst(content: bytes) -> bytes:
 def test_a_whole_table_beyond_its_memory_is_mapped_and_equal(tmp_path: Path) -> None:
     rows = pl.DataFrame({"n": range(50_000), "text": [f"t{k % 7}" for k in range(50_000)]})
     rows.write_parquet(tmp_path / "log.parquet", row_group_size=5000)
-    with mock.patch("fieldwise.data.read.tables.open_table", wraps=open_table) as opened:
+    with mock.patch("fieldwise.data.read.chunked_table.open_table", wraps=open_table) as opened:
         assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
         assert_frame_equal(whole_table(tmp_path / "log.parquet"), rows)  # small
-        with mock.patch("fieldwise.data.read.tables.arrow_library", side_effect=MissingExtraError("none")):
+        with mock.patch("fieldwise.data.read.chunked_table.arrow_library", side_effect=MissingExtraError("none")):
             assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
     assert [call.kwargs.get("memory") for call in opened.call_args_list] == [100_000, None, None]
 
@@ -328,13 +330,13 @@ def test_what_is_no_table_of_files_is_said(tmp_path):
 
 def after_reading(monkeypatch, change):
     """Have files changed when all of their rows have been read."""
-    real = tables.raw_pieces
+    real = chunked_table.TableFiles._chunks
 
     def changing(*args):
         yield from real(*args)
         change()
 
-    monkeypatch.setattr(tables, "raw_pieces", changing)
+    monkeypatch.setattr(chunked_table.TableFiles, "_chunks", changing)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "libfm"])
@@ -361,7 +363,7 @@ def test_a_memory_too_small_for_one_piece_says_what_is_needed(tmp_path):
 MEMORY = """
 import sys, tempfile, threading, time
 from pathlib import Path
-from fieldwise.data.read.tables import open_table
+from fieldwise.data.read.chunked_table import open_table
 
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
@@ -507,3 +509,56 @@ def test_errors_name_the_rows_of_the_whole_table(tmp_path):
     first = int(sample_table(tmp_path).kept.searchsorted(20_000))
     number = int(sample_table(tmp_path).kept[first])
     assert f"line {number - 15_000 + 2} of {tmp_path / 'b.csv'}" in str(e.value)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from fieldwise.data.read.arrow_files import Bounds, RowsWriter
+from fieldwise.data.read.chunked_table import open_files
+from fieldwise.data.read.delimited import TextFormat
+
+write, files = RowsWriter._write, 0
+
+def killed(writer):
+    global files
+    files += 1
+    if files == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(writer)
+
+RowsWriter._write = killed
+folder = Path(sys.argv[1])
+open_files(sorted(folder.glob("*.csv")), TextFormat(), Bounds(memory=1, piece_bytes=2000), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="files are trusted where the start of the system is told"
+)
+@pytest.mark.parametrize("change", ["", "file", "format", "pieces", "damaged", "late type"])
+def test_a_killed_reading_of_text_goes_on(change: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    files = [tmp_path / "in" / f"{k}.csv" for k in range(2)]
+    for k, path in enumerate(files):
+        rows = pl.DataFrame({"n": range(k * 900, k * 900 + 900), "word": [f'a "word", {j}' for j in range(900)]})
+        late = pl.lit("x") if change == "late type" and k else pl.col("n")
+        rows = rows.with_columns(late=pl.when(pl.col("n") == 1500).then(late).otherwise("n").cast(pl.String))
+        (rows if k else rows.select("word", "n", "late")).write_csv(path)
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "in"), str(tmp_path / "scratch")]
+    stop = "12"
+    assert subprocess.run([*command, stop], check=False).returncode == -signal.SIGKILL
+    bounds, text = Bounds(memory=1, piece_bytes=3000 if change == "pieces" else 2000), TextFormat()
+    if change == "file":
+        files[1].write_text(files[1].read_text().replace('""word""', '""text""'))
+    elif change == "format":
+        text = TextFormat(separator=",")
+    elif change == "damaged":
+        (tmp_path / "scratch" / "rows" / "rows-000003.arrow").unlink()
+    told = mock.create_autospec(Reports, instance=True)
+    with mock.patch("polars.read_csv", wraps=pl.read_csv) as parsed:
+        found = open_files(files, text, bounds, tmp_path / "scratch", told).frame
+    assert_frame_equal(found, as_table(tmp_path / "in"))
+    assert (told.add.call_args_list[0].args[0] > 0) == (change in ("", "late type"))
+    assert sum(call.args[0] for call in told.add.call_args_list) == found.height * (1 + (change == "late type"))
+    assert change or parsed.call_count < 20, "of 32"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -280,6 +281,43 @@ def test_times_of_text_with_a_format_are_read_in_pieces(tmp_path: Path) -> None:
     broken = frame.with_columns(day=pl.when(pl.int_range(pl.len()) == 300).then(pl.lit("soon")).otherwise("day"))
     with pytest.raises(DataError, match="holds 'soon' in row 300 "), MemoryBudget(tmp_path, piece=64).active():
         order_values(broken, "day", "time", "%d.%m.%Y")
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        lambda k: f"2026-01-{1 + k % 28:02}T{k % 24:02}:00:{k % 60:02}.5",
+        lambda k: f"{1 + k % 28:02}.{1 + k % 12:02}.2026" if k % 7 else "2026-03-01 12:00",
+        lambda k: f"{1 + k % 12}/{1 + k % 28}/2026",
+        lambda k: f"{k:07}.50",
+        lambda k: "20260131" if k < 400 else "2026-02-01",
+    ],
+)
+def test_times_of_text_are_decided_by_all_pieces(cells: Callable[[int], str], tmp_path: Path) -> None:
+    frame = pl.DataFrame({"day": [cells(k) for k in np.random.default_rng(0).permutation(500)]})
+    at_once = mock.patch("fieldwise.data.prepare.ordering._from_text", side_effect=AssertionError("it reads all"))
+    with at_once, MemoryBudget(tmp_path, piece=64).active():
+        found = order_values(frame, "day", "time")
+    np.testing.assert_array_equal(found, order_values(frame, "day", "time"), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "message"),
+    [
+        ("05.05.2026", "06.05.2026", "day and month are ambiguous: .* as '%d.%m.%Y' and as '%m.%d.%Y'"),
+        ("30.01.2026", "01.30.2026", "every row needs a number or a date .* 500 of 500 rows are like it"),
+        ("2026-01-30", "soon", "holds 'soon' in row 300 "),
+        ("2026-01-30", " ", "every row needs its time .* in row 300 .* 200 of 500 rows have none"),
+        ("2026-01-30 10:00", "2026-01-30 10:00Z", "all times have an offset from UTC or none: .* 200 of 500 cells"),
+    ],
+)
+def test_times_of_text_in_pieces_have_the_errors_of_the_whole(
+    early: str, late: str, message: str, tmp_path: Path
+) -> None:
+    frame = pl.DataFrame({"day": [early] * 300 + [late] * 200})
+    for budget in (MemoryBudget(), MemoryBudget(tmp_path, piece=64)):
+        with pytest.raises(DataError, match=message), budget.active():
+            order_values(frame, "day", "time")
 
 
 def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytest.Subtests) -> None:

@@ -227,7 +227,7 @@ class Reading:
 
     def table(self, path: Path | str) -> "pl.DataFrame":
         """The table of a file, mapped from scratch files if it takes more than a sixth of the available memory."""
-        from fieldwise.data.read.tables import whole_table
+        from fieldwise.data.read.chunked_table import whole_table
 
         return whole_table(path, self.text)
 

@@ -34,12 +34,13 @@ from fieldwise.data.read.arrow_files import (
     estimated_bytes,
     table_bytes,
 )
+from fieldwise.data.read.chunked_table import TableFiles, open_files, open_table
 from fieldwise.data.read.delimited import TextTypes
 from fieldwise.data.read.file_listing import file_state, is_many, kind_of, suffix_of
 from fieldwise.data.read.lines import naming_lines
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
-from fieldwise.data.read.tables import TableLike, as_table, open_files, open_table, raw_pieces
+from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
@@ -361,7 +362,7 @@ def large_table(
 def _bytes_of_text(data: DataSettings, files: Sequence[Path]) -> float:
     """The memory that text takes as typed columns, by its first rows; packed text counts as ten times longer."""
     whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
-    for _, piece in raw_pieces(files[:1], data.text, Bounds(memory=whole, piece_bytes=PROBE_BYTES)):
+    for _, piece in TableFiles(files[:1], data.text).chunks(Bounds(memory=whole, piece_bytes=PROBE_BYTES)):
         letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
         return TextTypes().add(piece).estimated_size() / (letters + piece.height * piece.width) * whole
     return 0.0

@@ -9,7 +9,7 @@ import polars as pl
 from fieldwise.data.encode.columns import as_list, as_text, number_formats
 from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, is_round
 from fieldwise.data.prepare.ordering import ParsedTimestamps, parse_timestamps
-from fieldwise.data.read.tables import MOST_POSITIONS, vector_length
+from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence
 from fieldwise.schema.names import HISTORIES, MOMENTARY, TIMES, id_rank, kind_of_name, name_matches, words_of
 

@@ -203,7 +203,8 @@ def label_by_place(frame: pl.DataFrame, skip: Collection[str], is_log: bool) -> 
     >>> [found.label.task for found in label_by_place(rows, (), False)]
     ['regression']
     """
-    for column in reversed(frame.get_columns()) if frame.height >= LEAST_ROWS else ():
+    columns = frame.get_columns()[::-1] if frame.height >= LEAST_ROWS else []
+    for column in columns if is_log else columns[:1]:
         many = column.dtype.is_numeric() and column.n_unique() > _MOST_RATINGS and not column.null_count()
         low, high = (column.min(), column.max()) if many else (1, 0)
         is_share = many and 0 <= low < 0.2 * high and (0.8 < high <= 1 or high == 100)  # type: ignore[operator]
@@ -213,8 +214,6 @@ def label_by_place(frame: pl.DataFrame, skip: Collection[str], is_log: bool) -> 
                 "(--label)"
             )
             return [replace(guess_label(column), doubt=doubt)]
-        if not is_log:
-            break
     return []
 
 
@@ -343,8 +342,15 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
     yes = tuple(v for v in values if meant[v])
     no = [v for v in values if meant[v] is False]
     rest = [v for v in values if meant[v] is None]
-    if len(values) == 2 and len(rest) == 1:
-        return _by_one_word(text, rest[0], yes or tuple(rest))
+    if len(values) == 2 and len(rest) == 1:  # the other word is assumed to be the opposite of the known one
+        known, taken = next(v for v in values if v not in rest), "negative" if yes else "positive"
+        doubt = (
+            f"the meaning of {rest[0]!r} in the label's column {text.name!r} is unknown: it was assumed {taken}, the "
+            f"opposite of {known!r}; if it is not, {_or_else(rest[0] if yes else known)}"
+        )
+        yes = yes or tuple(rest)
+        note = f"label: binary, {_listed(yes)} positive by the meaning of {known!r}"
+        return LabelCandidate(label=Label(text.name, positive_values=yes), reason=note, doubt=doubt)
     if yes and (no or len(values) <= _MOST_RATINGS):
         doubt = (
             f"the meaning of {_listed(rest)} in the label's column {text.name!r} is unknown, and "
@@ -354,7 +360,13 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
         note = f"label: binary, {_listed(yes)} positive by the meaning of the words"
         return LabelCandidate(label=Label(text.name, positive_values=yes), reason=note, doubt=doubt if rest else "")
     if len(values) == 2:
-        return _by_frequency(text, values)
+        rare, common = values
+        doubt = (
+            f"it is unknown which of {rare!r} and {common!r} in column {text.name!r} is positive: "
+            f"{rare!r}, the rarer, was assumed; if it is {common!r}, {_or_else(common)}"
+        )
+        note = "label: binary, the rarer of its two values assumed positive"
+        return LabelCandidate(label=Label(text.name, positive_values=(rare,)), reason=note, doubt=doubt)
     raise SchemaError(
         f"a text label needs two values to be binary: column {text.name!r} holds {len(values)}, "
         f"{_listed(values)}; give the positive ones as positive; all others are "
@@ -385,31 +397,6 @@ def _of_stars(text: pl.Series, values: list[str]) -> LabelCandidate:
 
 def _share(rows: pl.Series) -> float:
     return int(rows.sum()) / max(1, len(rows))
-
-
-def _by_one_word(text: pl.Series, unknown: str, yes: tuple[str, ...]) -> LabelCandidate:
-    """A label of two words of which one is known: the other is assumed to be its opposite."""
-    known = next(value for value in text.unique() if value != unknown)
-    taken, other = ("positive", known) if unknown in yes else ("negative", unknown)
-    doubt = (
-        f"the meaning of {unknown!r} in the label's column {text.name!r} is unknown: it was assumed {taken}, the "
-        f"opposite of {known!r}; if it is not, {_or_else(other)}"
-    )
-    note = f"label: binary, {_listed(yes)} positive by the meaning of {known!r}"
-    return LabelCandidate(label=Label(text.name, positive_values=yes), reason=note, doubt=doubt)
-
-
-def _by_frequency(text: pl.Series, values: list[str]) -> LabelCandidate:
-    rare, common = values
-    doubt = (
-        f"it is unknown which of {rare!r} and {common!r} in column {text.name!r} is positive: "
-        f"{rare!r}, the rarer, was assumed; if it is {common!r}, {_or_else(common)}"
-    )
-    return LabelCandidate(
-        label=Label(text.name, positive_values=(rare,)),
-        reason="label: binary, the rarer of its two values assumed positive",
-        doubt=doubt,
-    )
 
 
 def _listed(values: Sequence[str]) -> str:

@@ -35,6 +35,7 @@ _FAMILIES = {
     "day first": tuple(date + time for date in _DAY_FIRST for time in _CLOCKS),
     "month first": tuple(date + time for date in _MONTH_FIRST for time in _CLOCKS),
 }
+_ORDERS = ("day first", "month first")
 _DIRECTIVE = re.compile(r"%\.f|%\w|.")
 _PATTERNS = {
     **dict.fromkeys(("%d", "%m", "%H", "%I"), r"\d{1,2}"),
@@ -90,22 +91,31 @@ def parse_timestamps(text: pl.Series) -> ParsedTimestamps:
     >>> parse_timestamps(pl.Series(["03/01/2026", "01/02/2026"])).other
     ('%d/%m/%Y', '%m/%d/%Y')
     """
+    normal, values, ways = _readings(text)
+    if len(ways) == 2:
+        first, second = (used[0] for used, _ in ways.values())
+        return ParsedTimestamps(values=values.clear(len(values)), other=(first, second))
+    for used, found in ways.values():
+        return ParsedTimestamps(values=found, format=used[0] if len(used) == 1 else None, mixed=_mixed(text, normal))
+    return ParsedTimestamps(values=values)
+
+
+def _readings(text: pl.Series) -> tuple[pl.Series, pl.Series, dict[str, tuple[list[str], pl.Series]]]:
+    """Normalised cells, their unambiguous times, and by family of formats that reads all others the times of all.
+
+    With each family come those of its formats that were needed. Where none was, the one family is `unambiguous`.
+    """
     normal = _normal(text)
     values, _ = _by(normal, "unambiguous")
     if values.null_count() == normal.null_count():
-        return ParsedTimestamps(values=values, mixed=_mixed(text, normal))
+        return normal, values, {"unambiguous": ([], values)}
     rest = normal.zip_with(values.is_null(), normal.clear(len(normal)))
-    ways = []
-    for family in ("day first", "month first"):
+    ways = {}
+    for family in _ORDERS:
         found, used = _by(rest, family)
         if found.null_count() == rest.null_count():
-            ways.append((used, _filled(values, found)))
-    if len(ways) == 2:
-        return ParsedTimestamps(values=values.clear(len(values)), other=(ways[0][0][0], ways[1][0][0]))
-    if len(ways) == 1:
-        used, found = ways[0]
-        return ParsedTimestamps(values=found, format=used[0] if len(used) == 1 else None, mixed=_mixed(text, normal))
-    return ParsedTimestamps(values=values)
+            ways[family] = used, _filled(values, found)
+    return normal, values, ways
 
 
 def _mixed(text: pl.Series, normal: pl.Series) -> str:
@@ -193,7 +203,11 @@ def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = N
     if name not in frame.columns:
         raise DataError(f"the {what} column {name!r} must be in the table, found only: {', '.join(frame.columns)}")
     column = frame.get_column(name)
-    if scratch.several(frame.height) and (column.dtype != pl.String or form is not None):
+    in_pieces = scratch.several(frame.height)
+    if in_pieces and column.dtype == pl.String and form is None:
+        if (decided := _decided_by_all(column)) is not None:
+            return decided
+    elif in_pieces:
         found = scratch.empty(frame.height, order_values(frame.head(1), name, what, form).dtype.type)
         for at in scratch.pieces(frame.height):
             with counting_from(at.start):
@@ -233,6 +247,32 @@ def latest_rows(log: pl.DataFrame, column: str, time: str | None, form: str | No
     if time is not None and time in log.columns:
         log = log[order_values(log, time, "time", form).argsort(kind="stable")]
     return log.drop_nulls(column).unique(column, keep="last").sort(column)
+
+
+def _decided_by_all(column: pl.Series) -> np.ndarray | None:
+    """Numbers or times of text whose cells decide together, a piece at a time; None where `_from_text` has an error."""
+    numbers, are_numbers, are_clear = scratch.empty(len(column), np.float64), True, True
+    times = {family: scratch.empty(len(column), np.int64) for family in _ORDERS}
+    with_offset = set[bool]()
+    for at in scratch.pieces(len(column)):
+        text = column[at].str.strip_chars().replace("", None)
+        if text.null_count():
+            return None
+        number = text.cast(pl.Float64, strict=False).fill_nan(None)
+        are_numbers = are_numbers and not number.null_count()
+        if are_numbers:
+            numbers[at] = number.to_numpy()
+        normal, _, ways = _readings(text)
+        with_offset |= set(normal.str.contains(_OFFSET).unique())
+        are_clear = are_clear and "unambiguous" in ways
+        times = {family: values for family, values in times.items() if {family, "unambiguous"} & set(ways)}
+        for family, values in times.items():
+            values[at] = ways.get(family, ways.get("unambiguous", ([], text)))[1].to_numpy()
+        if not times and not are_numbers:
+            return None
+    if are_numbers:
+        return numbers
+    return next(iter(times.values())) if (are_clear or len(times) == 1) and len(with_offset) == 1 else None
 
 
 def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:

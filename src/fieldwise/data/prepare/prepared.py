@@ -53,7 +53,7 @@ ROWS = "{}.rows"  # raw rows of a part that are mapped; those of smaller tables 
 GROUP = "{}.group.npy"
 DONE = "{}.done"  # facts of a finished stage, as JSON
 TARGETS = "{}.targets.npy"
-SCRATCH = "scratch"
+SCRATCH, SOURCE = "scratch", "source"
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ class Preparation:
     """How a raw table becomes encoded rows, in stages: the rows of all parts, the encoder, each part's encoded rows.
 
     With a folder each finished stage stays there, and it holds at the end what `read_prepared` reads. A stage that was
-    begun and not finished begins again; the result is the same as of a preparation that is not interrupted.
+    begun and not finished begins again, but not the reading of text; the result is the same as if not interrupted.
 
     Args:
         schema: the table's schema.
@@ -194,13 +194,13 @@ class Preparation:
     def _write_rows(self, source: Callable[[Path], MappedRows]) -> dict[str, int]:
         """Write the rows of each part with all columns, and their targets; returns counts (`Prepared.counts`)."""
         with self._scratch_folder() as place:
-            table = source(place / "source")
+            table = source(self._path(SOURCE))
             self.reports.begin("labels, split and rows of each part", table.frame.height)
             with self._budget(place, table.frame):
                 parts, dropped = self._divided(table)
                 self.reports.add(dropped)
                 del table
-                shutil.rmtree(place / "source", ignore_errors=True)  # its place on disk is free again
+                shutil.rmtree(self._path(SOURCE), ignore_errors=True)  # its place on disk is free again
                 rows, counts = self.derived(parts)
                 for name, part in rows.items():
                     if self.add != NOTHING:
@@ -329,8 +329,11 @@ class Preparation:
         try:
             place.mkdir()
             yield place
-        except OSError as e:
-            raise cannot_write(self._path(), e) from e
+        except Exception as e:
+            shutil.rmtree(self._path(SOURCE), ignore_errors=True)  # which a killed process leaves for the next one
+            if isinstance(e, OSError):
+                raise cannot_write(self._path(), e) from e
+            raise
         finally:
             shutil.rmtree(place, ignore_errors=True)
 

@@ -121,6 +121,11 @@ class RowsWriter:
         self.paths.append(path)
         return True
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all rows are in files."""
+        return not self._held
+
     def finish(self) -> list[Path]:
         """Write what has been gathered; returns all files, in order."""
         if self._held:

@@ -1,29 +1,356 @@
-"""Tables too large to be held as a whole: read in slices, or as a random sample of their rows."""
+"""Tables of files: read in chunks, as a whole (in memory or mapped), in slices, or as a random sample of rows.
 
+Lists of equal length (vectors) get a column per position, `embedding[0]` and so on.
+"""
+
+import json
+import re
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
+from polars.datatypes import DataTypeClass
 
-from fieldwise.data.read.arrow_files import Bounds, binary_schema, common_schema, count_rows, estimated_bytes
-from fieldwise.data.read.delimited import TextFormat, TextTypes
-from fieldwise.data.read.file_listing import check_unchanged, find_files, kind_of
-from fieldwise.data.read.tables import (
-    VectorLengths,
-    as_lists,
-    file_states,
-    has_vectors,
-    is_position,
-    open_table,
-    position_columns,
-    raw_pieces,
-    vector_length,
-    with_positions,
+from fieldwise.data.read.arrow_files import (
+    GATHERED,
+    Bounds,
+    MappedRows,
+    RowsWriter,
+    arrow_library,
+    binary_chunks,
+    binary_schema,
+    check_columns,
+    common_schema,
+    count_rows,
+    estimated_bytes,
+    map_rows,
 )
-from fieldwise.errors import DataError
+from fieldwise.data.read.delimited import TextFormat, TextTypes
+from fieldwise.data.read.file_listing import KINDS, check_unchanged, file_state, find_files, kind_of
+from fieldwise.data.read.libfm import LibfmFields, libfm_chunks
+from fieldwise.data.reports import NO_REPORTS, Reports
+from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.storage.files import write_atomically
+from fieldwise.storage.folders import scratch_folder
+from fieldwise.storage.machine import available_memory
+
+MOST_POSITIONS = 64
+_POSITION = re.compile(r"(.+)\[(\d+)\]")
+
+
+def is_position(name: str, columns: Iterable[str]) -> str | None:
+    """The column of lists that a column is one position of, or None."""
+    found = _POSITION.fullmatch(name)
+    return found[1] if found is not None and found[1] in columns else None
+
+
+def vector_length(column: pl.Series) -> int | None:
+    """The common length of the float lists in a column, else None.
+
+    >>> vector_length(pl.Series([[0.5, 1.0], None, [2.0, 3.0]])), vector_length(pl.Series([[0.5], [1.0, 2.0]]))
+    (2, None)
+    """
+    lengths = VectorLengths()
+    lengths.add(column.to_frame())
+    return lengths.common.get(column.name)
+
+
+class VectorLengths:
+    """The lengths of the float lists in a table's columns, found piece by piece; libFM's lists are no vectors."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, set[int]] = {}
+
+    def add(self, piece: pl.DataFrame) -> None:
+        """Take the next rows into account."""
+        for column in piece.iter_columns() if piece.columns != ["label", "ids", "values"] else ():
+            kind = column.dtype
+            inner = kind.inner if isinstance(kind, (pl.List, pl.Array)) else None
+            if not isinstance(inner, pl.DataType) or not inner.is_float():
+                continue
+            found = self._found.setdefault(column.name, set())
+            if isinstance(kind, pl.Array):
+                found.add(kind.size)
+            elif len(found) < 2:
+                lengths = column.list.len()
+                found |= {int(n) for n in (lengths.min(), lengths.max()) if n is not None}  # type: ignore[arg-type]
+
+    @property
+    def common(self) -> dict[str, int]:
+        """The length of each column whose lists have one."""
+        return {name: next(iter(found)) for name, found in self._found.items() if len(found) == 1}
+
+
+def position_columns(
+    schema: Mapping[str, pl.DataType | DataTypeClass], lengths: Mapping[str, int]
+) -> dict[str, pl.Expr]:
+    """The new columns of the vectors of these lengths that are short enough, by name."""
+    made = {}
+    for name, length in lengths.items():
+        cells = pl.col(name)
+        get = cells.arr.get if isinstance(schema[name], pl.Array) else cells.list.get
+        for k in range(length if 2 <= length <= MOST_POSITIONS else 0):
+            if f"{name}[{k}]" not in schema:
+                made[f"{name}[{k}]"] = get(k, null_on_oob=False).alias(f"{name}[{k}]")
+    return made
+
+
+def with_positions(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with a column for each position of its vectors, and every fixed-size list as a list.
+
+    Lists of at least 2 and at most `MOST_POSITIONS` floats get columns; longer ones are not changed.
+
+    >>> with_positions(pl.DataFrame({"v": [[0.5, 1.0], [2.0, 3.0]]})).columns
+    ['v', 'v[0]', 'v[1]']
+    """
+    if not any(kind.is_nested() for kind in frame.dtypes):
+        return frame
+    lengths = VectorLengths()
+    lengths.add(frame)
+    return as_lists(frame.with_columns(position_columns(frame.schema, lengths.common).values()))
+
+
+def as_lists(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with every fixed-size list as a list."""
+    fixed = [pl.col(name).arr.to_list() for name, kind in frame.schema.items() if isinstance(kind, pl.Array)]
+    return frame.with_columns(fixed) if fixed else frame
+
+
+class TableFiles:
+    """Files of one kind that are read in chunks.
+
+    After construction:
+        text: see the arguments of `open_files`.
+        states: of the files, for `check_unchanged`.
+        types: of columns of text, by the values that were added to it; None if the files are no delimited text.
+    """
+
+    def __init__(self, files: Sequence[Path], text: TextFormat) -> None:
+        self._files, self.text = files, text
+        self.states = {path: file_state(path) for path in files if path.is_file()}
+        self.types = TextTypes() if kind_of(files[0]) == "delimited text" else None
+
+    def chunks(self, bounds: Bounds, columns: Sequence[str] | None = None) -> Iterator[tuple[Path, pl.DataFrame]]:
+        """The rows in chunks with the same columns, each with its file; text as String columns.
+
+        Of Parquet and Arrow files only `columns` are read. A file that has changed meanwhile is an error.
+        """
+        try:
+            yield from self._chunks(bounds, columns)
+        except pl.exceptions.PolarsError:
+            check_unchanged(self.states)  # the likely cause
+            raise
+        check_unchanged(self.states)
+
+    def _chunks(self, bounds: Bounds, columns: Sequence[str] | None) -> Iterator[tuple[Path, pl.DataFrame]]:
+        files, text = self._files, self.text
+        for path in files:
+            text.check_applies(path)
+        kind = kind_of(files[0])
+        if kind == "delimited text":
+            wanted: list[str] = []
+            if text.done:
+                wanted = next(replace(text, done={}).chunks(files[0], bounds.piece_bytes)).columns
+            for path in files:
+                for k, piece in enumerate(text.chunks(path, bounds.piece_bytes)):
+                    wanted = wanted or piece.columns
+                    if not k:
+                        check_columns(path, piece.columns, files[0], wanted)
+                    yield path, piece.select(wanted)
+        elif kind == "libFM":
+            fields, held = LibfmFields(), None if bounds.bounded else list(self._libfm_chunks(bounds))
+            for _, piece in held or self._libfm_chunks(bounds):
+                fields.add(piece)
+            yield from ((path, fields.table(piece)) for path, piece in held or self._libfm_chunks(bounds))
+        elif kind is None:
+            raise DataError(
+                f"a table file must be one of {KINDS}, found the name {files[0].name!r}; convert or rename it"
+            )
+        else:
+            schema = common_schema({path: binary_schema(path) for path in files})
+            schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
+            for path in files:
+                for piece in binary_chunks(path, bounds, schema.names()):
+                    yield path, piece if piece.schema == schema else piece.cast(schema)
+
+    def _libfm_chunks(self, bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
+        return ((path, piece) for path in self._files for piece in libfm_chunks(path, bounds.piece_bytes))
+
+    def whole_chunks(self, bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
+        """The same for the first reading: every chunk is to be added to `types`, which warn of a header at the end."""
+        yield from self.chunks(bounds)
+        if self.types is not None and self.text.columns is None:
+            self.types.warn_of_header(self._files[0])
+
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_FILES = 8  # of the memory; a file's rows are in memory twice while it is written
+
+
+def open_table(
+    data: str | Path, text: TextFormat | None = None, *, memory: int | None = None, folder: Path | None = None
+) -> pl.DataFrame:
+    r"""The table of a file, a folder or a pattern: the same as `as_table`, also where it is larger than memory.
+
+    Rows stand in the order of the files' names. A table that takes more than `memory` bytes is written chunk by chunk
+    to Arrow files in `folder`, which the caller removes, and mapped: a few chunks of it are in memory at a time.
+
+    Errors:
+        DataError: as `as_table`; no file, files of different kinds, columns or types; a file that changes while it is
+            read; a full disk.
+        MissingExtraError: the table does not fit in `memory`, and pyarrow is not installed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     for name in ("b.csv", "a.csv"):
+    ...         _ = (Path(place) / name).write_text(f"file,n\n{name[0]},1\n")
+    ...     open_table(place).rows()
+    [('a', 1), ('b', 1)]
+    """
+    files, text = find_files(Path(data)), text or TextFormat()
+    small = memory is None or sum(map(estimated_bytes, files)) <= memory
+    return open_files(files, text, Bounds() if small else Bounds.within(memory), folder).frame
+
+
+def open_files(
+    files: Sequence[Path], text: TextFormat, bounds: Bounds, folder: Path | None, reports: Reports = NO_REPORTS
+) -> MappedRows:
+    """The table of these files of one kind, within bounds; see `open_table`. `reports` is told the rows.
+
+    The rows of text that a killed process has written to the folder are not read again.
+    """
+    source = TableFiles(files, text)
+    reports.begin("reading rows")
+    rows, types = _Rows(folder, bounds), source.types
+    if types is None:
+        lengths = VectorLengths()
+        for path, piece in source.chunks(bounds):
+            reports.add(piece.height)
+            bounds.check(piece, path)
+            lengths.add(piece)
+            rows.add(as_lists(piece))
+        return rows.with_positions(lengths.common)
+    done = rows.resume(source) if bounds.bounded and _BOOT.is_file() else None
+    reports.add(rows.read)
+    for path, piece in source.whole_chunks(bounds):
+        reports.add(piece.height)
+        bounds.check(piece, path)
+        rows.add(types.add(piece, path))
+        if done is not None:
+            done[path] += 1
+            rows.keep(done, source)
+    if rows.differ:  # a later value has changed a type
+        reports.begin("reading rows again", rows.read)
+        if folder is not None:
+            shutil.rmtree(folder / "rows", ignore_errors=True)
+        rows, source.text = _Rows(folder, bounds), text
+        for _, piece in source.chunks(bounds):
+            reports.add(piece.height)
+            rows.add(types.typed(piece))
+    return rows.finish()
+
+
+class _Rows:
+    """Rows that are held in memory, or within bounds written to a folder; `differ`: pieces have different types."""
+
+    def __init__(self, folder: Path | None, bounds: Bounds) -> None:
+        self._folder, self._bounds, self._writer, self.read = folder, bounds, None, 0
+        self._held: list[pl.DataFrame] = []
+        self._empty: pl.DataFrame | None = None
+        self._schema, self.differ = pl.Schema(), False
+        if bounds.bounded:
+            arrow_library()
+            assert folder is not None, "what is written needs a place"
+            gather = max(bounds.piece_bytes, min(GATHERED, int(bounds.memory // _FILES)))
+            self._writer = RowsWriter(folder / "rows", gather=gather)
+
+    def add(self, piece: pl.DataFrame) -> None:
+        if self._empty is None:
+            self._empty = piece.clear()
+        self.read += piece.height
+        if not piece.height:
+            return
+        self._schema = self._schema or piece.schema
+        self.differ = self.differ or piece.schema != self._schema
+        if self.differ:  # all will be read again
+            self._held = []
+        elif self._writer is not None:
+            self._writer.add(piece)
+        else:
+            self._held.append(piece)
+
+    def resume(self, source: TableFiles) -> Counter[Path]:
+        """Go on where a killed reading of the same text stopped; not if the system did, too: nothing is flushed.
+
+        Returns how many chunks of each file of text are done, whose rows stand in written files.
+        """
+        assert self._writer is not None
+        assert source.types is not None
+        assert self._folder is not None
+        self._progress = self._folder / "rows" / "progress.json"
+        self._facts = repr((_BOOT.read_text("ascii"), source.states, source.text, self._bounds))
+        with suppress(OSError, ValueError, LookupError):
+            found = json.loads(self._progress.read_text("utf-8"))
+            paths = [Path(path) for path in found["paths"]]
+            if found["facts"] == self._facts and all(map(Path.is_file, paths)):
+                written = map_rows(paths)
+                self._writer.paths, self.read = paths, written.height
+                self._empty, self._schema = written.clear(), written.schema
+                source.types.restore(found["types"])
+                source.text = replace(source.text, done={Path(path): count for path, count in found["done"]})
+                return Counter(source.text.done)
+        shutil.rmtree(self._folder / "rows", ignore_errors=True)
+        return Counter()
+
+    def keep(self, done: Mapping[Path, int], source: TableFiles) -> None:
+        """State how many chunks of each file are done, if all of their rows are in written files."""
+        if self._writer is not None and source.types is not None and self._writer.is_flushed and not self.differ:
+            plain: dict[str, Any] = {"facts": self._facts, "paths": list(map(str, self._writer.paths))}
+            plain |= {"done": [(str(path), count) for path, count in done.items()], "types": source.types.to_plain()}
+            write_atomically(self._progress, json.dumps(plain).encode())
+
+    def finish(self) -> MappedRows:
+        assert self._empty is not None
+        if self._writer is not None and (paths := self._writer.finish()):
+            return MappedRows.of(paths)
+        return MappedRows(frame=pl.concat(self._held, rechunk=False) if self._held else self._empty)
+
+    def with_positions(self, lengths: Mapping[str, int]) -> MappedRows:
+        """The finished table with the positions of its vectors, which are mapped if it is."""
+        found = self.finish()
+        made = position_columns(found.frame.schema, lengths).values()
+        if not made or self._folder is None or not found.files:
+            return MappedRows(frame=found.frame.with_columns(made), files=found.files)
+        writer = RowsWriter(self._folder / "positions", gather=0)  # a chunk for every chunk of the table
+        for file in found.files:
+            writer.add(map_rows([file.path]).select(made))
+        return MappedRows(frame=found.frame.hstack(map_rows(writer.finish())))
+
+
+SHARE = 6  # of the available memory; rows are copied and encoded besides
+
+
+def whole_table(data: str | Path, text: TextFormat | None = None, *, memory: int | None = None) -> pl.DataFrame:
+    """The table of a file, a folder or a pattern, as of `as_table`.
+
+    With pyarrow (extra `large`) a table that takes more than its share of memory is mapped from files in the folder of
+    temporary files, which have no names any more; without it, it is read into memory.
+    It may take `memory` bytes, or a sixth of what is available.
+    """
+    memory = available_memory() // SHARE if memory is None else memory
+    if sum(map(estimated_bytes, find_files(Path(data)))) > memory:
+        with suppress(MissingExtraError), scratch_folder() as folder:
+            arrow_library()
+            return open_table(data, text, memory=memory, folder=folder)
+    return open_table(data, text)
+
 
 MOST_ROWS = 200_000
 WHOLE = 1 << 30  # bytes of a table that is looked at as a whole
@@ -110,27 +437,15 @@ def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
         frame = open_table(data, text)
         return Sample(frame=frame, rows=frame.height)
     sampler = RowSampler(MOST_ROWS, seed=0)
-    types = _read_all(files, text, Bounds(memory=sys.maxsize), sampler.add)
+    source = TableFiles(files, text)
+    for path, piece in source.whole_chunks(Bounds(memory=sys.maxsize)):
+        sampler.add(piece)
+        if source.types is not None:
+            source.types.add(piece, path)
     frame, kept = sampler.finish()
-    frame = frame if types is None else types.typed(frame)
+    frame = frame if source.types is None else source.types.typed(frame)
     whole = len(kept) == sampler.rows
     return Sample(frame=with_positions(frame), rows=sampler.rows, kept=None if whole else kept)
-
-
-def _read_all(
-    files: Sequence[Path], text: TextFormat, bounds: Bounds, add: Callable[[pl.DataFrame], None]
-) -> TextTypes | None:
-    """Read files once, with `add` called for every piece of rows; returns the types that all values of text decide."""
-    states = file_states(files)
-    types = TextTypes() if kind_of(files[0]) == "delimited text" else None
-    for path, piece in raw_pieces(files, text, bounds):
-        add(piece)
-        if types is not None:
-            types.add(piece, path)
-    check_unchanged(states)
-    if types is not None and text.columns is None:
-        types.warn_of_header(files[0])
-    return types
 
 
 _WHOLE = 1 << 28  # bytes of text that are read at once
@@ -154,34 +469,29 @@ class SlicedTable:
     """
 
     def __init__(self, path: Path, text: TextFormat | None = None) -> None:
-        self.path, self.files, self._text = path, find_files(path), text or TextFormat()
+        self.path, self.files, text = path, find_files(path), text or TextFormat()
         self._rows: pl.DataFrame | None = None
-        self._types: TextTypes | None = None
         self._counted: int | None = None
         self._lengths: dict[str, int] = {}
-        self._text.check_applies(self.files[0])
+        text.check_applies(self.files[0])
         kind = kind_of(self.files[0])
         binary = kind in ("Parquet", "Arrow IPC")
         if not binary and sum(estimated_bytes(file) for file in self.files) <= _WHOLE:
-            self._rows = open_table(path, self._text)
+            self._rows = open_table(path, text)
             self.empty = self._rows.clear()
             return
-        self._states = file_states(self.files)
+        self._source = TableFiles(self.files, text)
         if binary:
             schema = common_schema({file: binary_schema(file) for file in self.files})
             self._lengths = self._probed(schema)
             self.empty = as_lists(schema.to_frame().with_columns(position_columns(schema, self._lengths).values()))
         elif kind == "libFM":
-            self.empty = next(iter(raw_pieces(self.files, self._text, _bounds(1))))[1].clear()
-        else:
+            self.empty = next(iter(self._source.chunks(_bounds(1))))[1].clear()
+        elif (types := self._source.types) is not None:
             self._counted = 0
-            self._types = _read_all(self.files, self._text, _bounds(1 << 20), self._look)
-            assert self._types is not None, "it is text"
-            self.empty = self._types.typed(self.empty)
-
-    def _look(self, piece: pl.DataFrame) -> None:
-        self._counted = (self._counted or 0) + piece.height
-        self.empty = piece.clear()
+            for file, piece in self._source.whole_chunks(_bounds(1 << 20)):
+                self._counted += piece.height
+                self.empty = types.add(piece, file).clear()
 
     def count(self) -> int:
         """Number of rows, from the files' metadata where they have them."""
@@ -200,25 +510,19 @@ class SlicedTable:
             return
         made = {name: vector for name in columns if (vector := is_position(name, self._lengths)) is not None}
         needed = list(dict.fromkeys(made.get(name, name) for name in columns))
-        try:
-            for path, piece in raw_pieces(self.files, self._text, _bounds(rows), needed):
-                if self._types is not None:
-                    piece = self._types.typed(piece.select(needed))
-                vectors = {vector: self._check_length(piece.get_column(vector), path) for vector in set(made.values())}
-                found = position_columns(piece.schema, vectors)
-                piece = as_lists(piece.with_columns(found[name] for name in made))
-                yield from piece.select(columns).iter_slices(rows)
-        except pl.exceptions.PolarsError:
-            check_unchanged(self._states)  # the likely cause
-            raise
-        check_unchanged(self._states)
+        for path, piece in self._source.chunks(_bounds(rows), needed):
+            if self._source.types is not None:
+                piece = self._source.types.typed(piece.select(needed))
+            vectors = {vector: self._check_length(piece.get_column(vector), path) for vector in set(made.values())}
+            found = position_columns(piece.schema, vectors)
+            piece = as_lists(piece.with_columns(found[name] for name in made))
+            yield from piece.select(columns).iter_slices(rows)
 
     def _probed(self, schema: pl.Schema) -> dict[str, int]:
         """The lengths of vectors, found from the first rows."""
-        nested = [name for name, kind in schema.items() if isinstance(kind, (pl.List, pl.Array))]
         lengths = VectorLengths()
-        if nested and has_vectors(schema):
-            for _, piece in raw_pieces(self.files, self._text, _bounds(_PROBE), nested):
+        if any(kind.is_nested() for kind in schema.values()):
+            for _, piece in self._source.chunks(_bounds(_PROBE)):
                 lengths.add(piece.head(_PROBE))
                 if piece.height:
                     break

@@ -7,13 +7,12 @@ delimiters, plus those inside quoted cells. Only if a count or the parser fails,
 import codecs
 import csv
 import gzip
-import math
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -30,50 +29,13 @@ RATIO = 100  # of a packed file; logs pack to a fifth or a twentieth
 FREE = 1 << 28  # bytes that any packed file may hold
 
 
-def byte_chunks(path: Path, size: int = CHUNK) -> Iterator[bytes]:
-    """The bytes of a file in chunks of at most `size`, unpacked if its name ends in `.gz` or `.zst`."""
-    packing = suffix_of(path)[1]
-    with explained(path):
-        most, total = max(FREE, RATIO * path.stat().st_size), 0
-        with _opened(path, packing) as file:
-            while chunk := file.read(size):
-                total += len(chunk)
-                if packing and total > most:  # a few bytes may stand for gigabytes
-                    raise DataError(
-                        f"a packed file may hold {RATIO} times its size, or {FREE >> 20} MiB, and {path} holds more: "
-                        f"unpack it with {'gunzip' if packing == '.gz' else 'unzstd'} first if that is right"
-                    )
-                yield chunk
-
-
-def decode_utf8(path: Path, encoding: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The chunks of a file in an encoding as UTF-8; every chunk ends between two characters.
-
-    Errors:
-        DataError: a byte that the encoding does not have; its line is named.
-    """
-    decoder = codecs.getincrementaldecoder(encoding)()
-    line = 1
-    for chunk in chain(chunks, [b""]):
-        try:
-            text = decoder.decode(chunk, final=not chunk)
-        except UnicodeDecodeError as e:
-            begun = len(e.object) - len(chunk)  # bytes of the chunk before, whose lines have been counted
-            line += e.object[: e.start].count(b"\n") - e.object[: max(0, begun)].count(b"\n")
-            raise DataError(
-                f"{path} is not in encoding {encoding}: line {line} holds the byte 0x{e.object[e.start]:02x}; "
-                "give the encoding that the file was written in"
-            ) from None
-        line += chunk.count(b"\n")
-        yield text.encode("utf-8")
-
-
-def _opened(path: Path, packing: str) -> IO[bytes] | Any:
+def _unpacked(path: Path, packing: str) -> IO[bytes] | Any:
     if packing == ".gz":
         return gzip.open(path, "rb")
+    file = path.open("rb")  # Python's errors have the names that are explained below
     if packing != ".zst":
-        return path.open("rb")
-    path.open("rb").close()  # Python's errors have the names that are explained below
+        return file
+    file.close()
     try:
         import pyarrow
     except ImportError as e:
@@ -83,35 +45,15 @@ def _opened(path: Path, packing: str) -> IO[bytes] | Any:
     return pyarrow.input_stream(str(path), compression="zstd")
 
 
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """A context in which the system's and the unpackers' errors become a DataError that names the file."""
-    try:
-        yield
-    except FileNotFoundError as e:
-        raise DataError(f"the file {path} does not exist; check the path") from e
-    except IsADirectoryError as e:
-        raise DataError(f"{path} is a folder, not a file; name the file in it") from e
-    except (gzip.BadGzipFile, EOFError, zlib.error) as e:
-        raise DataError(f"{path} is not a whole gzip file ({e}); copy or fetch it again") from e
-    except OSError as e:
-        if suffix_of(path)[1] == ".zst" and e.errno is None:
-            raise DataError(f"{path} is not a whole zstd file ({e}); copy or fetch it again") from e
-        raise DataError(f"cannot read {path}: {e.strerror or e}") from e
-
-
 @dataclass(frozen=True, kw_only=True)
 class ByteSource:
     """A text file as UTF-8 bytes, read from disk as they are asked for, or held in memory.
 
     Args:
-        path: the file, for errors and, if `content` is None, for reading.
+        path: the file, for errors and, if `content` is None, for reading; unpacked if its name ends in `.gz` or `.zst`.
         content: its bytes after unpacking and conversion to UTF-8.
         first_line: the line number of the content's first line in the file, if lines before it were removed.
         encoding: the file's encoding, if it is read from disk.
-
-    Errors:
-        DataError: the encoding is unknown.
     """
 
     path: Path
@@ -119,22 +61,18 @@ class ByteSource:
     first_line: int = 1
     encoding: str = "utf-8"
 
-    def __post_init__(self) -> None:
-        try:
-            codecs.lookup(self.encoding)
-        except LookupError:
-            raise DataError(
-                f"encoding {self.encoding!r} for {self.path} is unknown; give one such as utf-8 or iso-8859-1"
-            ) from None
-
     def chunks(self, size: int = CHUNK) -> Iterator[bytes]:
-        """The bytes, in pieces of about `size`."""
+        """The bytes, in pieces of about `size`.
+
+        Errors:
+            DataError: no whole file, the encoding is unknown, or a byte that it does not have, with its line.
+        """
         if self.content is not None:
             yield from (self.content[at : at + size] for at in range(0, len(self.content), size))
-            return
-        chunks = byte_chunks(self.path, size)
-        is_utf8 = self.encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
-        yield from chunks if is_utf8 else decode_utf8(self.path, self.encoding, chunks)
+        elif self.encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig"):
+            yield from self._read(size)
+        else:
+            yield from self._decoded(self._read(size))
 
     def lines(self) -> Iterator[bytes]:
         r"""The physical lines with their `\n`; for finding a bad line, not for reading a table."""
@@ -144,6 +82,53 @@ class ByteSource:
             yield from (line + b"\n" for line in lines)
         if rest:
             yield rest
+
+    def _read(self, size: int) -> Iterator[bytes]:
+        """The unpacked bytes in chunks of at most `size`."""
+        path, packing = self.path, suffix_of(self.path)[1]
+        try:
+            most, total = max(FREE, RATIO * path.stat().st_size), 0
+            with _unpacked(path, packing) as file:
+                while chunk := file.read(size):
+                    total += len(chunk)
+                    if packing and total > most:  # a few bytes may stand for gigabytes
+                        raise DataError(
+                            f"a packed file may hold {RATIO} times its size, or {FREE >> 20} MiB, and {path} holds "
+                            f"more: unpack it with {'gunzip' if packing == '.gz' else 'unzstd'} first if that is right"
+                        )
+                    yield chunk
+        except FileNotFoundError as e:
+            raise DataError(f"the file {path} does not exist; check the path") from e
+        except IsADirectoryError as e:
+            raise DataError(f"{path} is a folder, not a file; name the file in it") from e
+        except (gzip.BadGzipFile, EOFError, zlib.error) as e:
+            raise DataError(f"{path} is not a whole gzip file ({e}); copy or fetch it again") from e
+        except OSError as e:
+            if packing == ".zst" and e.errno is None:
+                raise DataError(f"{path} is not a whole zstd file ({e}); copy or fetch it again") from e
+            raise DataError(f"cannot read {path}: {e.strerror or e}") from e
+
+    def _decoded(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Chunks as UTF-8; every one ends between two characters."""
+        try:
+            decoder = codecs.getincrementaldecoder(self.encoding)()
+        except LookupError:
+            raise DataError(
+                f"encoding {self.encoding!r} for {self.path} is unknown; give one such as utf-8 or iso-8859-1"
+            ) from None
+        line = 1
+        for chunk in chain(chunks, [b""]):
+            try:
+                text = decoder.decode(chunk, final=not chunk)
+            except UnicodeDecodeError as e:
+                begun = len(e.object) - len(chunk)  # bytes of the chunk before, whose lines have been counted
+                line += e.object[: e.start].count(b"\n") - e.object[: max(0, begun)].count(b"\n")
+                raise DataError(
+                    f"{self.path} is not in encoding {self.encoding}: line {line} holds the byte "
+                    f"0x{e.object[e.start]:02x}; give the encoding that the file was written in"
+                ) from None
+            line += chunk.count(b"\n")
+            yield text.encode("utf-8")
 
 
 def read_lines(source: ByteSource) -> pl.Series:
@@ -201,11 +186,13 @@ class TextFormat:
         separator: the delimiter, if it is not to be detected.
         encoding: the encoding.
         columns: the column names, if there is no header line.
+        done: by file, how many chunks an earlier reading has parsed, which are passed over.
     """
 
     separator: str | None = None
     encoding: str = "utf-8"
     columns: Sequence[str] | None = None
+    done: Mapping[Path, int] = field(default_factory=dict)
 
     def check_applies(self, path: Path) -> None:
         """Check that column names are given for text alone."""
@@ -226,40 +213,37 @@ class TextFormat:
         """
         if self.separator or TEXT[suffix_of(path)[0]] == "\t":
             return self.separator or "\t"
-        lines = [line.decode("utf-8-sig", "replace") for line in islice(self.source(path).lines(), _PROBED_LINES)]
-        widths = {mark: _record_widths(lines, mark) for mark in SEPARATORS}
-        for mark, found in widths.items():
-            if len(set(found)) == 1 and found[0] > 1 and (self.columns is None or found[0] == len(self.columns)):
+        source, widths = self.source(path), dict[str, list[int]]()
+        lines = [line.decode("utf-8-sig", "replace") for line in islice(source.lines(), _PROBED_LINES)]
+        for mark in SEPARATORS:
+            records, found = csv.reader(lines, delimiter=mark), list[int]()
+            with suppress(csv.Error):  # a field that is too long
+                found.extend(len(record) for record in islice(records, _PROBED_RECORDS) if record)
+            # The last record may go on.
+            widths[mark] = found[:-1] if records.line_num == _PROBED_LINES and len(found) > 1 else found
+            one = len(set(widths[mark])) == 1 and found[0] > 1
+            if one and (self.columns is None or found[0] == len(self.columns)):
                 return mark
         return max(reversed(SEPARATORS), key=lambda mark: widths[mark][0] if widths[mark] else 0)
 
     def chunks(self, path: Path, size: int = CHUNK) -> Iterator[pl.DataFrame]:
         """The rows of a file as `delimited_chunks`; a wrong delimiter and a superfluous `columns` are errors too."""
-        separator, first = self.separator_of(path), True
-        for piece in delimited_chunks(self.source(path), separator=separator, names=self.columns, size=size):
-            if first:
-                self._check(piece, path, separator)
-            first = False
-            yield piece
-
-    def _check(self, piece: pl.DataFrame, path: Path, separator: str) -> None:
-        """Check the delimiter by the names of the columns, and that the first row is no header if they were given."""
-        for mark in SEPARATORS if self.separator is None and piece.width == 1 else ():
-            if mark in piece.columns[0] and mark != separator:
+        separator = self.separator_of(path)
+        source, skip = self.source(path), self.done.get(path, 0)
+        pieces = delimited_chunks(source, separator=separator, names=self.columns, size=size, skip=skip)
+        for k, piece in enumerate(pieces, skip):
+            name = piece.columns[0]
+            alone = not k and self.separator is None and piece.width == 1
+            if mark := next((mark for mark in SEPARATORS if alone and mark in name and mark != separator), None):
                 raise DataError(
-                    f"{path} was read as one column {piece.columns[0][:60]!r} with delimiter {separator!r}; give "
-                    f"separator={mark!r}"
+                    f"{path} was read as one column {name[:60]!r} with delimiter {separator!r}; give separator={mark!r}"
                 )
-        if self.columns is not None and piece.height and [str(cell) for cell in piece.row(0)] == list(self.columns):
-            raise DataError(f"columns are for text without a header, but the first line of {path} is one: omit them")
-
-
-def _record_widths(lines: Sequence[str], separator: str) -> list[int]:
-    """The numbers of fields of the first records, without blank lines."""
-    records, found = csv.reader(lines, delimiter=separator), list[int]()
-    with suppress(csv.Error):  # a field that is too long
-        found.extend(len(record) for record in islice(records, _PROBED_RECORDS) if record)
-    return found[:-1] if records.line_num == _PROBED_LINES and len(found) > 1 else found  # the last one may go on
+            given = list(self.columns or ()) if not k and piece.height else []
+            if given and [str(cell) for cell in piece.row(0)] == given:
+                raise DataError(
+                    f"columns are for text without a header, but the first line of {path} is one: omit them"
+                )
+            yield piece
 
 
 class TextTypes:
@@ -301,6 +285,17 @@ class TextTypes:
         self._types |= {name: type(made[name].dtype) if name in made else pl.String for name in rest}
         return self.typed(piece.with_columns(made.values()))
 
+    def to_plain(self) -> dict[str, Any]:
+        """What is known so far, for JSON."""
+        types = [(name, None if kind is None else kind.__name__) for name, kind in self._types.items()]
+        return {"types": types, "long": list(self._long), "named": [(n, str(path)) for n, path in self._named.items()]}
+
+    def restore(self, plain: Mapping[str, Any]) -> None:
+        """Go on where `to_plain` was called."""
+        kinds = {kind.__name__: kind for kind in _NARROWEST} | {"String": pl.String}
+        self._types, self._long = {name: kinds.get(kind) for name, kind in plain["types"]}, set(plain["long"])
+        self._named = {name: Path(path) for name, path in plain["named"]}
+
     def typed(self, piece: pl.DataFrame) -> pl.DataFrame:
         """Rows whose values are among those added, with the types so far."""
         return piece.with_columns(
@@ -313,7 +308,12 @@ class TextTypes:
         """Warn if the names of the columns look like a row, which would then be missing; `path` is the first file."""
         names, kinds, reason = list(self._types), self._types.values(), ""
         counted = [str(k) for k in range(len(names))], [str(k + 1) for k in range(len(names))]
-        if all(map(_is_number, names)) and names not in counted and all(k in (pl.Int64, pl.Float64) for k in kinds):
+        numbers = pl.Series(names, dtype=pl.String).cast(pl.Float64, strict=False)
+        if (
+            numbers.is_finite().fill_null(False).all()
+            and names not in counted
+            and all(k in (pl.Int64, pl.Float64) for k in kinds)
+        ):
             reason = f"all its names are numbers, such as {names[0]!r}"
         elif found := next((name for name in names if name in self._named and self._types[name] == pl.String), None):
             path, reason = self._named[found], f"{found!r} is a value of its column too"
@@ -346,65 +346,13 @@ def _cast(name: str, kind: type[pl.DataType], *, strict: bool = True) -> pl.Expr
     return pl.col(name).cast(kind, strict=strict)
 
 
-def _is_number(name: str) -> bool:
-    try:
-        return math.isfinite(float(name))
-    except ValueError:
-        return False
-
-
 MOST_COLUMNS = 100_000
 _HEAD_LINES = 1000
 _PIECE = 1 << 18  # bytes
 
 
-def _columns(source: ByteSource, *, separator: str, names: Sequence[str] | None) -> tuple[list[str] | None, list[str]]:
-    """The header line, None if the names are given, and the column names.
-
-    Errors:
-        DataError: an unsuitable separator, an empty file, duplicate columns, a broken header.
-    """
-    if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
-        raise DataError(f"the separator must be one ASCII character, found {separator!r}; {source.path} was not read")
-    header = None if names is not None else _read_header(source, separator)
-    columns = list(names) if names is not None else list(header or [])
-    duplicates = sorted(name for name, count in Counter(columns).items() if count > 1)
-    if duplicates:
-        listed = ", ".join(repr(name) for name in duplicates)
-        raise DataError(
-            f"columns must have different names: the header of {source.path} repeats {listed}; rename them, or add "
-            "a header if the first line is a row"
-        )
-    return header, columns
-
-
-def _parse(text: bytes, separator: str, header: bool, rows: int | None = None) -> pl.DataFrame:
-    return pl.read_csv(text, has_header=header, separator=separator, infer_schema=False, n_rows=rows, glob=False)
-
-
-def _read_header(source: ByteSource, separator: str) -> list[str]:
-    head = _head(source)
-    if (found := head.count(separator.encode())) > MOST_COLUMNS:
-        raise DataError(
-            f"a text file may have {MOST_COLUMNS:,} columns, and the header of {source.path} has about {found:,}: "
-            "check the separator, or keep such a table as Parquet"
-        )
-    try:
-        first = _parse(head, separator, header=False, rows=1)
-    except pl.exceptions.NoDataError:
-        raise DataError(f"{source.path} is empty: a table needs at least a header line") from None
-    except pl.exceptions.PolarsError as e:
-        explain(source, separator, 0, str(e).splitlines()[0])
-    if not first.height:
-        explain(source, separator, 0, "its header line is not closed")
-    names = [name or "" for name in first.row(0)]
-    if any("\r" in name for name in names):
-        raise DataError(f"lines must end in LF or CRLF: the header of {source.path} holds a bare CR; save it again")
-    return names
-
-
-def _head(source: ByteSource) -> bytes:
-    """The lines of the first record, up to the one that closes its quotes."""
+def _header(source: ByteSource, separator: str) -> list[str]:
+    """The names in the header line, which may go on over several lines in quotes."""
     head: list[bytes] = []
     quotes = 0
     for line in source.lines():
@@ -414,7 +362,24 @@ def _head(source: ByteSource) -> bytes:
         quotes += line.count(b'"')
         if (line.strip() and quotes % 2 == 0) or len(head) == _HEAD_LINES:
             break
-    return b"".join(head)
+    text = b"".join(head)
+    if (found := text.count(separator.encode())) > MOST_COLUMNS:
+        raise DataError(
+            f"a text file may have {MOST_COLUMNS:,} columns, and the header of {source.path} has about {found:,}: "
+            "check the separator, or keep such a table as Parquet"
+        )
+    try:
+        first = pl.read_csv(text, has_header=False, separator=separator, infer_schema=False, n_rows=1, glob=False)
+    except pl.exceptions.NoDataError:
+        raise DataError(_EMPTY.format(source.path)) from None
+    except pl.exceptions.PolarsError as e:
+        explain(source, separator, 0, str(e).splitlines()[0])
+    if not first.height:
+        explain(source, separator, 0, "its header line is not closed")
+    names = [name or "" for name in first.row(0)]
+    if any("\r" in name for name in names):
+        raise DataError(f"lines must end in LF or CRLF: the header of {source.path} holds a bare CR; save it again")
+    return names
 
 
 def _count(text: bytes, mark: str, end: int | None = None) -> int:
@@ -462,6 +427,7 @@ def explain(source: ByteSource, separator: str, width: int, reason: str) -> NoRe
     raise DataError(f"{source.path} is not well-formed delimited text with separator {separator!r}: {reason}")
 
 
+_EMPTY = "{} is empty: a table needs at least a header line"
 _LONGEST = 1 << 26  # bytes of a row; a quote that is never closed makes a row of the rest of the file
 
 
@@ -471,20 +437,28 @@ def read_delimited(source: ByteSource, *, separator: str, names: Sequence[str] |
 
 
 def delimited_chunks(
-    source: ByteSource, *, separator: str, names: Sequence[str] | None = None, size: int = CHUNK
+    source: ByteSource, *, separator: str, names: Sequence[str] | None = None, size: int = CHUNK, skip: int = 0
 ) -> Iterator[pl.DataFrame]:
     """The rows of delimited text in pieces of String columns; an empty unquoted field is null.
 
     A piece has `size` bytes, or one row if that is longer. `names` are given if there is no header line. `"` encloses
-    fields that contain delimiters or line ends.
+    fields that contain delimiters or line ends. The first `skip` pieces are not parsed.
 
     Errors:
         DataError: empty file, duplicate columns, a line with a wrong number of fields, a broken quote, a wrong
             encoding: file and line are named.
     """
-    header, columns = _columns(source, separator=separator, names=names)
+    if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
+        raise DataError(f"the separator must be one ASCII character, found {separator!r}; {source.path} was not read")
+    header = _header(source, separator) if names is None else None
+    columns = list(names or header or [])
+    if twice := sorted(name for name, count in Counter(columns).items() if count > 1):
+        raise DataError(
+            f"columns must have different names: the header of {source.path} repeats {', '.join(map(repr, twice))}; "
+            "rename them, or add a header if the first line is a row"
+        )
     width, first, blank = len(columns), True, False
-    for rows in _whole_rows(source, separator, width, size):
+    for number, rows in enumerate(_whole_rows(source, separator, width, size)):
         text, ends = (rows, False) if width == 1 else _without_blank_end(rows)
         if first and not text.lstrip(b"\r\n"):
             text, ends = rows, False  # an empty file
@@ -493,13 +467,16 @@ def delimited_chunks(
             continue
         if blank:  # lines that were blank do not end the file
             explain(source, separator, width, "it has a blank line between rows")
+        if number < skip:
+            first, blank = False, ends
+            continue
         begins = first and header is not None
         if not first and text.startswith(codecs.BOM_UTF8):  # which polars would take for the file's
             text, begins = (separator.join("c" * width) + "\n").encode() + text, True
         try:
-            frame = _parse(text, separator, begins)
+            frame = pl.read_csv(text, has_header=begins, separator=separator, infer_schema=False, glob=False)
         except pl.exceptions.NoDataError:
-            raise DataError(f"{source.path} is empty: a table needs at least a header line") from None
+            raise DataError(_EMPTY.format(source.path)) from None
         except pl.exceptions.PolarsError as e:
             explain(source, separator, width, str(e).splitlines()[0])
         if frame.width != width:
@@ -516,7 +493,7 @@ def delimited_chunks(
         first, blank = False, ends
         yield frame
     if first:
-        raise DataError(f"{source.path} is empty: a table needs at least a header line")
+        raise DataError(_EMPTY.format(source.path))
 
 
 def _whole_rows(source: ByteSource, separator: str, width: int, size: int) -> Iterator[bytes]:
@@ -529,7 +506,12 @@ def _whole_rows(source: ByteSource, separator: str, width: int, size: int) -> It
         rest += chunk
         if len(rest) < 2 * tried:  # a long row is not searched again for every chunk
             continue
-        end = _row_end(rest)
+        end = rest.rfind(b"\n") + 1
+        quotes = _count(rest, '"', end)
+        while end and quotes % 2:  # the last line end is within quotes
+            before = rest.rfind(b"\n", 0, end - 1) + 1
+            quotes -= rest.count(b'"', before, end)
+            end = before
         tried = 0 if end else len(rest)
         if end and (not first or rest[:end].lstrip(b"\r\n\xef\xbb\xbf")):
             yield rest[:end]
@@ -540,25 +522,9 @@ def _whole_rows(source: ByteSource, separator: str, width: int, size: int) -> It
         yield rest if rest.endswith(b"\n") else rest + b"\n"
 
 
-def _row_end(text: bytes) -> int:
-    """Where the last whole row ends, in text that begins with a row; 0 if there is none."""
-    end = text.rfind(b"\n") + 1
-    quotes = _count(text, '"', end)
-    while end and quotes % 2:
-        before = text.rfind(b"\n", 0, end - 1) + 1
-        quotes -= text.count(b'"', before, end)
-        end = before
-    return end
-
-
 def _without_blank_end(rows: bytes) -> tuple[bytes, bool]:
     """The rows without blank lines at their end, and whether there were any."""
-    end = len(rows)
-    while end:
-        if rows.endswith(b"\n\n", 0, end) or (rows[:2].startswith(b"\n") and end == 1):
-            end -= 1
-        elif rows.endswith(b"\n\r\n", 0, end) or (rows.startswith(b"\r\n") and end == 2):
-            end -= 2
-        else:
-            break
-    return rows[:end], end < len(rows)
+    filled = len(rows.rstrip(b"\r\n"))
+    end = rows.find(b"\n", filled) + 1 if filled else 0
+    blank = rows[end:].replace(b"\r\n", b"\n")
+    return (rows[:end], True) if blank and not blank.strip(b"\n") else (rows, False)

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -17,8 +17,7 @@ from fieldwise.errors import DataError, SchemaError
 _ROW = re.compile(r"row (\d+) \(counting from 0\)")
 
 
-@contextmanager
-def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Iterator[None]:
+def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> AbstractContextManager[None]:
     """A context in which errors about a row of a text file's table name the line where the row begins.
 
     Rows of a single Parquet or other binary file stay rows, rows of several are named with their file. None: a table
@@ -40,29 +39,20 @@ def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Ite
                 row -= rows
         return None
 
-    with _changed(line):
-        yield
+    return _changed(line)
 
 
-@contextmanager
-def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> Iterator[None]:
+def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> AbstractContextManager[None]:
     """A context in which errors about a row of a filtered table name its row in the whole table.
 
     `kept` are the rows' numbers in the whole table, None if all are kept.
     """
-
-    def whole(row: int) -> str | None:
-        return None if kept is None else f"row {kept[row]} (counting from 0)"
-
-    with _changed(whole):
-        yield
+    return _changed(lambda row: None if kept is None else f"row {kept[row]} (counting from 0)")
 
 
-@contextmanager
-def counting_from(first: int) -> Iterator[None]:
+def counting_from(first: int) -> AbstractContextManager[None]:
     """A context in which errors about a row of a slice name its row in the whole table."""
-    with _changed(lambda row: f"row {first + row} (counting from 0)"):
-        yield
+    return _changed(lambda row: f"row {first + row} (counting from 0)")
 
 
 def _row_lines(path: Path, text: TextFormat) -> Iterator[int]:

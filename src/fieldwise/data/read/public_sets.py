@@ -10,7 +10,7 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -37,7 +37,6 @@ class PublicSet:
         title: its full name.
         rows: number of rows in its official files.
         licence: the licence terms, in a sentence.
-        homepage: address of its description.
         load: makes one table of the files that it needs.
         needs: for each such file its possible names below the set's folder, plain or `.gz`; the first is the official
             one.
@@ -52,7 +51,6 @@ class PublicSet:
     title: str
     rows: int
     licence: str
-    homepage: str
     load: Callable[..., pl.DataFrame]
     needs: tuple[tuple[str, ...], ...]
     checksums: Mapping[str, Checksum] = field(default_factory=dict)
@@ -145,6 +143,11 @@ def _joined(
     return ratings
 
 
+def _by_split(read: Callable[[Path], pl.DataFrame], **paths: Path) -> pl.DataFrame:
+    """The rows of several files, each with its name as `split`."""
+    return pl.concat([read(path).with_columns(split=pl.lit(split)) for split, path in paths.items()])
+
+
 _INTEGERS = ("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
 _ADULT = (
     *("age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation", "relationship"),
@@ -159,8 +162,7 @@ def load_adult(train: Path, test: Path) -> pl.DataFrame:
         The 14 attributes under UCI's names with underscores (age, fnlwgt, education_num, capital_gain, capital_loss
         and hours_per_week Int64, the others text, `?` as null), income (`<=50K` or `>50K`) and split (`train`, `test`).
     """
-    parts = {"train": train, "test": test}
-    return pl.concat([_adult_part(path).with_columns(split=pl.lit(split)) for split, path in parts.items()])
+    return _by_split(_adult_part, train=train, test=test)
 
 
 def _adult_part(path: Path) -> pl.DataFrame:
@@ -228,9 +230,7 @@ def load_avazu_sample(first: Path, second: Path, third: Path) -> pl.DataFrame:
         absent = second.with_name("X_test_xsmall.csv") if hour else first.with_name("y_test_xsmall.csv")
         raise DataError(f"avazu-sample must be whole in one folder: {absent} is absent; put it there")
     if hour:
-        parts = {"train": first, "dev": third, "test": second}
-        frames = (load_avazu(path, header=split == "train") for split, path in parts.items())
-        return pl.concat([frame.with_columns(split=pl.lit(s)) for s, frame in zip(parts, frames, strict=True)])
+        return _by_split(lambda path: load_avazu(path, header=path == first), train=first, dev=third, test=second)
     x, y = _delimited(first, ",", _AVAZU_SAMPLE, header=True), _delimited(second, ",", ("click",), header=True)
     if x.height != y.height:
         raise DataError(f"{first} and {second} must have equally many rows, found {x.height} and {y.height} rows")
@@ -238,18 +238,8 @@ def load_avazu_sample(first: Path, second: Path, third: Path) -> pl.DataFrame:
 
 
 # Where each field's ids begin among the 5,382 features.
-_OFFSETS = {
-    "user": 0,
-    "item": 957,
-    "daytime": 5039,
-    "weekday": 5046,
-    "isweekend": 5053,
-    "homework": 5055,
-    "cost": 5058,
-    "weather": 5060,
-    "country": 5069,
-    "city": 5149,
-}
+_FRAPPE = ("user", "item", "daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
+_OFFSETS = dict(zip(_FRAPPE, (0, 957, 5039, 5046, 5053, 5055, 5058, 5060, 5069, 5149), strict=True))
 _FEATURES = 5382
 
 
@@ -264,8 +254,7 @@ def load_frappe(train: Path, valid: Path, test: Path) -> pl.DataFrame:
         label (1 or -1), user, item, daytime, weekday, isweekend, homework, cost, weather, country, city (all text:
         raw values if there is a feature map, else the ids within the field), split (`train`, `valid`, `test`).
     """
-    parts = {"train": train, "valid": valid, "test": test}
-    frame = pl.concat([_frappe_part(path).with_columns(split=pl.lit(split)) for split, path in parts.items()])
+    frame = _by_split(_frappe_part, train=train, valid=valid, test=test)
     folders = (valid.parent, valid.parent.parent) if valid.parent.name == "libfm" else (valid.parent,)
     maps = (folder / f"feature_map.csv{end}" for folder in folders for end in ("", ".gz"))
     if (path := next((path for path in maps if path.is_file()), None)) is None:
@@ -430,12 +419,30 @@ def _sha256(value: str) -> Checksum:
     return Checksum(kind="sha256", value=value)
 
 
-_CRITEO_TERMS = "Criteo's terms for the challenge's data: research, no commercial use"
 _CRITEO_SITE = "https://ailab.criteo.com/ressources/"
-_AVAZU_TERMS = "Kaggle's competition rules: competition and non-commercial research use, no redistribution"
 _AVAZU_SITE = "https://www.kaggle.com/c/avazu-ctr-prediction"
 _CASE_RECOMMENDER = "https://github.com/caserec/Datasets-for-Recommender-Systems"
 
+_CRITEO_SET = PublicSet(
+    name="criteo",
+    folder="criteo",
+    title="Criteo Display Advertising Challenge",
+    rows=45_840_617,
+    licence="Criteo's terms for the challenge's data: research, no commercial use",
+    load=load_criteo,
+    needs=(("train.txt",),),
+    by_hand=f"accept Criteo's terms at {_CRITEO_SITE} and put train.txt (or train.txt.gz) into the folder criteo",
+)
+_AVAZU_SET = PublicSet(
+    name="avazu",
+    folder="avazu",
+    title="Avazu Click-Through Rate Prediction",
+    rows=40_428_967,
+    licence="Kaggle's competition rules: competition and non-commercial research use, no redistribution",
+    load=load_avazu,
+    needs=(("train.csv", "train"),),
+    by_hand=f"accept the competition's rules at {_AVAZU_SITE} and put train.gz (or train.csv) into the folder avazu",
+)
 _SETS = (
     PublicSet(
         name="movielens-1m",
@@ -443,7 +450,6 @@ _SETS = (
         title="MovieLens-1M ratings",
         rows=1_000_209,
         licence="research use; no redistribution and no commercial use without permission (GroupLens)",
-        homepage="https://grouplens.org/datasets/movielens/1m/",
         load=load_movielens,
         needs=(("ratings.dat", "ratings.csv"), ("users.dat",), ("movies.dat",)),
         checksums={
@@ -460,7 +466,6 @@ _SETS = (
         title="Frappe app usage with context, libFM form",
         rows=288_609,
         licence="research use; no redistribution without permission, no commercial use (L. Baltrunas)",
-        homepage="https://github.com/hexiangnan/neural_factorization_machine",
         load=load_frappe,
         needs=tuple(
             (*names, *(f"libfm/{name}" for name in names))
@@ -483,7 +488,6 @@ _SETS = (
         title="UCI Adult (Census Income)",
         rows=48_842,
         licence="CC BY 4.0 (UCI Machine Learning Repository)",
-        homepage="https://archive.ics.uci.edu/dataset/2/adult",
         load=load_adult,
         needs=(("adult.data",), ("adult.test",)),
         checksums={
@@ -492,48 +496,22 @@ _SETS = (
         },
         origin="https://archive.ics.uci.edu/ml/machine-learning-databases/adult",
     ),
-    PublicSet(
-        name="criteo",
-        folder="criteo",
-        title="Criteo Display Advertising Challenge",
-        rows=45_840_617,
-        licence=_CRITEO_TERMS,
-        homepage=_CRITEO_SITE,
-        load=load_criteo,
-        needs=(("train.txt",),),
-        by_hand=f"accept Criteo's terms at {_CRITEO_SITE} and put train.txt (or train.txt.gz) into the folder criteo",
-    ),
-    PublicSet(
+    _CRITEO_SET,
+    replace(
+        _CRITEO_SET,
         name="criteo-sample",
-        folder="criteo",
         title="Criteo Display Advertising Challenge, the first 10,000 rows",
         rows=10_000,
-        licence=_CRITEO_TERMS,
-        homepage=_CRITEO_SITE,
-        load=load_criteo,
         needs=(("train_examples.txt",),),
         by_hand=f"accept Criteo's terms at {_CRITEO_SITE} and put the first 10,000 lines of train.txt into the folder "
         "criteo as train_examples.txt",
     ),
-    PublicSet(
-        name="avazu",
-        folder="avazu",
-        title="Avazu Click-Through Rate Prediction",
-        rows=40_428_967,
-        licence=_AVAZU_TERMS,
-        homepage=_AVAZU_SITE,
-        load=load_avazu,
-        needs=(("train.csv", "train"),),
-        by_hand=f"accept the competition's rules at {_AVAZU_SITE} and put train.gz (or train.csv) into the folder "
-        "avazu",
-    ),
-    PublicSet(
+    _AVAZU_SET,
+    replace(
+        _AVAZU_SET,
         name="avazu-sample",
-        folder="avazu",
         title="Avazu Click-Through Rate Prediction, 15,000 random rows",
         rows=15_000,
-        licence=_AVAZU_TERMS,
-        homepage=_AVAZU_SITE,
         load=load_avazu_sample,
         needs=(
             ("random_15k/X_test_xsmall.csv", "first_hour/train.csv"),
@@ -549,7 +527,6 @@ _SETS = (
         title="Book-Crossing, reduced: explicit ratings of books",
         rows=62_656,
         licence="free for research when acknowledged (Ziegler et al., WWW 2005)",
-        homepage=_CASE_RECOMMENDER,
         load=load_book_crossing,
         needs=(("book_ratings.dat",), ("items_info.dat",), ("users_info.dat",)),
         checksums={
@@ -587,19 +564,21 @@ def fetch(public_set: PublicSet, data_dir: str | Path, *, progress: Progress = l
     if not public_set.origin:
         raise DataError(f"{public_set.name} cannot be fetched by a program: {public_set.by_hand}")
     folder, origin = Path(data_dir) / public_set.folder, public_set.origin
-    archive: bytes | None = None
-    paths = []
+    downloaded, paths = dict[str, bytes](), []
     for name, *_ in public_set.needs:
         path = find(folder, name)
         if path is not None:
             public_set.verify(path)
         else:
             url = origin if origin.endswith(".zip") else f"{origin}/{name}"
+            content = downloaded[url] = downloaded.get(url) or _download(url, progress)
             if url == origin:
-                archive = _download(url, progress) if archive is None else archive
-                content = _member(archive, f"{public_set.folder}/{name}", url)
-            else:
-                content = _download(url, progress)
+                member = f"{public_set.folder}/{name}"
+                try:
+                    with zipfile.ZipFile(io.BytesIO(content)) as packed:
+                        content = packed.read(member)
+                except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as e:
+                    raise DataError(f"{url} is not a zip archive with {member} ({e}); fetch again") from e
             checksum = public_set.checksums[name]
             if (found := checksum.of_bytes(content)) != checksum.value:
                 raise DataError(
@@ -631,11 +610,3 @@ def _download(url: str, progress: Progress) -> bytes:
     if total is not None and len(content) < total:
         raise DataError(f"{url} broke off after {len(content)} of {total} bytes; fetch again")
     return bytes(content)
-
-
-def _member(archive: bytes, name: str, url: str) -> bytes:
-    try:
-        with zipfile.ZipFile(io.BytesIO(archive)) as packed:
-            return packed.read(name)
-    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as e:
-        raise DataError(f"{url} is not a zip archive with {name} ({e}); fetch again") from e
