@@ -72,9 +72,9 @@ def encode(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
             if field["kind"] in LISTS:
                 segments += [len(bags)] * len(found)
                 weights += [1 / len(found) if field["pooling"] == "mean" else 1.0] * len(found)
-                bags.append([field["offset"] + one for one in found])
+                bags.append([field["grown"].get(one, field["offset"] + one) for one in found])
             else:
-                ids[-1].append(field["offset"] + found[0])
+                ids[-1].append(field["grown"].get(found[0], field["offset"] + found[0]))
     return {
         "ids": np.array(ids, np.int32).reshape(len(rows), -1),
         "values": np.array(values, np.float32).reshape(len(rows), -1),
@@ -94,22 +94,30 @@ def predictions(logit: np.ndarray) -> np.ndarray:
 
 @cache
 def _fields() -> list[dict[str, Any]]:
-    """The fields with their fitted parts, and their first row in the shared table."""
-    entries = json.loads((HERE / "encoder.json").read_text("utf-8"))["fields"]
+    """The fields with their fitted parts, their first row in the shared table, and where rows that were added lie."""
+    encoder = json.loads((HERE / "encoder.json").read_text("utf-8"))
+    entries, growths = encoder["fields"], encoder.get("growths", [])
     found: dict[str, dict[str, Any]] = {}
     end = 0
-    for entry in entries:
+    for number, entry in enumerate(entries):
         field, fitted = entry["field"], entry.get("fitted")
         if fitted is None:
             continue
-        found[field["name"]] = {**field, "fitted": fitted, "offset": end}
+        found[field["name"]] = {**field, "fitted": fitted, "offset": end, "grown": {}}
         if fitted["kind"] == "vocabulary":
             found[field["name"]]["rows"] = _rows(fitted["values"])
-            end += len(fitted["values"]) + 2
+            end += len(fitted["values"]) + 2 - sum(counts[number] for counts in growths)
         elif fitted["kind"] == "hashing":
             end += fitted["buckets"] + 1
         else:
             end += len(fitted["edges"]) + 2 if fitted["kind"] == "bins" else 2
+        found[field["name"]]["end"] = end - found[field["name"]]["offset"]
+    for counts in growths:
+        for entry, more in zip(entries, counts, strict=True):
+            if more:
+                own = found[entry["field"]["name"]]
+                own["grown"] |= {own["end"] + k: end + k for k in range(more)}
+                own["end"], end = own["end"] + more, end + more
     every = (entry["field"] for entry in entries)
     return [{**found[field.get("shares") or field["name"]], **field} for field in every]
 

@@ -3,7 +3,7 @@
 from fieldwise.layers.bilinear import BilinearFusion, BilinearInteraction
 from fieldwise.layers.cin import CIN
 from fieldwise.layers.cross import CrossMatrix, CrossMixture, CrossVector
-from fieldwise.layers.embedding import FieldEmbedding, FirstOrder, SubsetEmbedding
+from fieldwise.layers.embedding import FieldEmbedding, FirstOrder, SubsetEmbedding, kept_rows
 from fieldwise.layers.factorized_interaction import FactorizedInteraction
 from fieldwise.layers.fe_block import FEBlock
 from fieldwise.layers.interacting import InteractingLayer, InteractingOptions
@@ -30,5 +30,6 @@ __all__ = [
     "SENet",
     "SubsetEmbedding",
     "hidden_layers",
+    "kept_rows",
     "linear",
 ]

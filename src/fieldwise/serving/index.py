@@ -68,7 +68,8 @@ def build_index(
 ) -> tuple[ItemIndex, Changes]:
     """Write the index of a catalogue to a folder, or update an existing index of the same bundle.
 
-    An update only computes the heads of new items and of items whose encoded fields changed, and copies the others.
+    An update only computes the heads of new items and of items whose encoded fields changed, and copies the others;
+    also those of the bundle before its last `Bundle.grow`, if it was not trained since.
     The old index can be read until the new one replaces it. Another update of the same folder waits for this one.
 
     Args:
@@ -96,7 +97,7 @@ def build_index(
         if old is not None and old.id_column != column:
             old = None
         places = np.array([-1 if old is None else old.places.get(text, -1) for text in texts])
-        if old is None or old.model != bundle.digest or old.stored.storage != storage:
+        if old is None or not _made_by(bundle, old) or old.stored.storage != storage:
             source = np.full(len(texts), -1)  # no heads can be copied
         else:
             source = np.where(_same_rows(_encoded_items(bundle, old.items), places, table), places, -1)
@@ -206,6 +207,12 @@ def _item_network(bundle: Bundle) -> IntTowerNetwork:
         raise ConfigError(f"an index needs the item heads of an IntTower with one label, found {name}: train inttower")
     check_columns_apart(bundle.schema)
     return bundle.network
+
+
+def _made_by(bundle: Bundle, old: ItemIndex) -> bool:
+    """Whether heads of an index are valid for a bundle: it made them, or did before its encoder grew."""
+    former = None if old.model == bundle.digest else bundle.before_growth()
+    return old.model in (bundle.digest, former and former.digest)
 
 
 def _encoded_items(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:

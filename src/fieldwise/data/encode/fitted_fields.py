@@ -95,6 +95,7 @@ class Lookup:
 
 MISSING = 0
 UNKNOWN = 1
+BOOLEANS = {"true", "false"}
 FEW_TEXTS = 16  # a request's context; polars builds an index in every call, 27 ms for 100,000 values
 SOME_TEXTS = 1_000
 MANY_VALUES = 500  # above, an index of hashes is faster than polars'
@@ -120,23 +121,27 @@ class Vocabulary:
 
     @cached_property
     def _places(self) -> dict[str | None, int]:
-        values = map(str.lower, self.values) if self._boolean else self.values
+        values = map(str.lower, self.values) if self.boolean else self.values
         return {**dict(zip(values, count(UNKNOWN + 1), strict=False)), None: MISSING}
 
     @cached_property
-    def _boolean(self) -> bool:
+    def boolean(self) -> bool:
         """Whether the values are booleans: `true` from a frame, but `True` in pandas' CSV files."""
         lowered = [value.lower() for value in self.values[:3]]
-        return len(set(lowered)) == len(self.values) and set(lowered) <= {"true", "false"}
+        return 0 < len(self.values) == len(set(lowered)) and set(lowered) <= BOOLEANS
+
+    def normalised(self, text: pl.Series) -> pl.Series:
+        """Texts as they are looked up: booleans in lower case."""
+        return text.str.to_lowercase() if self.boolean else text
 
     def ids(self, text: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts; null is missing, an unseen text unknown."""
         if len(text) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)):
             return self.ids_of(text.to_list())
-        if len(self.values) > MANY_VALUES and not self._boolean and self._hashes is not None:
+        if len(self.values) > MANY_VALUES and self._hashes is not None:
             return self._by_hash(text, *self._hashes)
-        text = text.str.to_lowercase() if self._boolean else text
-        return text.replace_strict(self._places, default=UNKNOWN, return_dtype=pl.Int32).to_numpy()
+        places = self._places
+        return self.normalised(text).replace_strict(places, default=UNKNOWN, return_dtype=pl.Int32).to_numpy()
 
     def ids_of_integers(self, column: pl.Series) -> np.ndarray:
         """`ids` of the decimal texts of integers of up to 64 bits, signed, without making these texts; null is missing.
@@ -179,7 +184,7 @@ class Vocabulary:
 
     def ids_of(self, texts: Iterable[str | None]) -> np.ndarray:
         """`ids` of a few texts."""
-        texts = (text and text.lower() for text in texts) if self._boolean else texts
+        texts = (text and text.lower() for text in texts) if self.boolean else texts
         return np.fromiter(map(self._places.get, texts, repeat(UNKNOWN)), np.int32)
 
 
@@ -498,9 +503,26 @@ def fit_counted(f: Field, pieces: Iterable[Counted], scratch: Scratch) -> Fitted
         return _fit_numeric(f, numbers.whole(), scratch)
     if f.hash_buckets is not None:
         return Hashing(buckets=f.hash_buckets)
+    values, rare = _frequent(f, counts)
+    return Vocabulary(values=values, rare=rare)
+
+
+def new_values(f: Field, known: Vocabulary, pieces: Iterable[Counted], scratch: Scratch) -> tuple[str, ...]:
+    """The values of a field's counted chunks that a vocabulary lacks, in its order, without those below min_count."""
+    counts = TextCounts(scratch)
+    for piece in pieces:
+        unseen = piece.values.with_columns(known.normalised(piece.values.get_column("text").cast(pl.String)))
+        counts.add(unseen.filter(pl.Series(known.ids(unseen.get_column("text")) == UNKNOWN)))
+    values, _ = _frequent(f, counts)
+    return tuple(value for value in values if value in BOOLEANS) if known.boolean else values
+
+
+def _frequent(f: Field, counts: TextCounts) -> tuple[tuple[str, ...], int]:
+    """The values that are frequent enough for a field, most frequent first, and the number of others."""
+    assert not isinstance(f, Numeric), "it has no vocabulary"
     kept, rare = counts.at_least(f.min_count)
     kept = kept.with_columns(pl.col("text").cast(pl.String)).sort("n", "text", descending=[True, False])
-    return Vocabulary(values=tuple(kept.get_column("text").to_list()), rare=rare)
+    return tuple(kept.get_column("text").to_list()), rare
 
 
 def _fit_numeric(f: Numeric, number: np.ndarray, scratch: Scratch) -> Scaling | Bins:
