@@ -128,6 +128,10 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     ),
     "fieldwise.Encoder.fit": lambda given, _: Encoder.fit(given(LOG), SCHEMA).to_json(),
     "fieldwise.Encoder.fit_transform": lambda given, _: Encoder.fit_transform(given(LOG), SCHEMA)[1].ids,
+    "fieldwise.Bundle.grow": lambda given, _: _ranker().grow(given(LOG.with_columns(user=pl.lit("new"))))[0].digest,
+    "fieldwise.Encoder.grow": lambda given, _: (
+        _ranker().encoder.grow(given(LOG.with_columns(user=pl.lit("new"))))[0].to_json()
+    ),
     "fieldwise.Encoder.transform": lambda given, _: _ranker().encoder.transform(given(LOG)).ids,
     "fieldwise.Encoder.transform_part": lambda given, _: (
         _ranker().encoder.transform_part(given(LOG), _ranker().encoder.layout).ids

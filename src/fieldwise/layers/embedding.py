@@ -213,13 +213,13 @@ class SubsetEmbedding(nn.Module):
         """The chosen fields' vectors [B, C, D]."""
         parts = []
         if self.has_singles:
-            x_BSD = gather_rows(self.weight, self.own_rows[batch.ids.index_select(1, self.columns)])
+            x_BSD = gather_rows(self.weight, self.own_rows[batch.ids.index_select(1, self.columns).long()])
             ones = x_BSD.new_ones(batch.ids.shape)
             factors = ones.index_copy(1, self.value_positions, batch.values.to(x_BSD.dtype))
             parts.append(x_BSD * factors.index_select(1, self.columns).unsqueeze(2))
         if self.num_bags:
             # All bags; the vectors of those that are not chosen are not used.
-            parts.append(self.pooling(gather_rows(self.weight, self.own_rows[batch.bag_ids]), batch))
+            parts.append(self.pooling(gather_rows(self.weight, self.own_rows[batch.bag_ids.long()]), batch))
         return torch.cat(parts, 1).index_select(1, self.order)
 
 

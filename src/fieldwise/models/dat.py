@@ -127,7 +127,7 @@ class IdField(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """The rows' ids [B]."""
         ids_B = batch.ids[:, self.column]
-        return ids_B - self.offset if self.local_rows is None else self.local_rows[ids_B]
+        return ids_B - self.offset if self.local_rows is None else self.local_rows[ids_B.long()]
 
 
 class Augmented(nn.Module):

@@ -134,7 +134,8 @@ class CrossProducts(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The sum of the weights of a row's combinations [B]."""
-        left_BC, right_BC = (self.local_rows[batch.ids.index_select(1, one)] for one in (self.left, self.right))
+        ids_BS = batch.ids.long()
+        left_BC, right_BC = (self.local_rows[ids_BS.index_select(1, one)] for one in (self.left, self.right))
         return F.embedding(left_BC * self.stride + right_BC + self.start, self.weight).sum((1, 2))
 
 

@@ -97,10 +97,11 @@ def build_index(
         if old is not None and old.id_column != column:
             old = None
         places = np.array([-1 if old is None else old.places.get(text, -1) for text in texts])
-        if old is None or not _made_by(bundle, old) or old.stored.storage != storage:
+        maker = None if old is None or old.stored.storage != storage else _maker(bundle, old)
+        if old is None or maker is None:
             source = np.full(len(texts), -1)  # no heads can be copied
         else:
-            source = np.where(_same_rows(_encoded_items(bundle, old.items), places, table), places, -1)
+            source = np.where(_same_rows(_encoded_items(maker, old.items), places, table), places, -1)
         write_heads(writer, _head_blocks(network, table, storage, old, source, texts), len(texts))
         writer.add("items", arrow_bytes(items))
         writer.finish(
@@ -209,10 +210,9 @@ def _item_network(bundle: Bundle) -> IntTowerNetwork:
     return bundle.network
 
 
-def _made_by(bundle: Bundle, old: ItemIndex) -> bool:
-    """Whether heads of an index are valid for a bundle: it made them, or did before its encoder grew."""
-    former = None if old.model == bundle.digest else bundle.before_growth()
-    return old.model in (bundle.digest, former and former.digest)
+def _maker(bundle: Bundle, old: ItemIndex) -> Bundle | None:
+    """The bundle that made an index: this one, or it before its encoder grew; None if it was another."""
+    return next((one for one in (bundle, bundle.before_growth()) if one and one.digest == old.model), None)
 
 
 def _encoded_items(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:
