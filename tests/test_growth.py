@@ -33,6 +33,7 @@ from fieldwise import (
 )
 from fieldwise.bundle import standalone
 from fieldwise.bundle.export import export_bundle
+from fieldwise.config import to_plain
 from fieldwise.data.encode.encoder import encode_row
 from fieldwise.errors import ConfigError
 from fieldwise.models.build import build_network, grow_network
@@ -313,6 +314,7 @@ def test_the_reader_of_an_export_has_the_grown_ids(tmp_path, monkeypatch):
     """`encode.py` stands alone beside `encoder.json` in an export."""
     encoder = Encoder.fit(LOG, SCHEMA).grow(MORE)[0].grow(LOG.with_columns(item=pl.lit("b")))[0]
     (tmp_path / "encoder.json").write_text(encoder.to_json())
+    (tmp_path / "layout.json").write_text(json.dumps(to_plain(encoder.layout)))
     monkeypatch.setattr(standalone, "HERE", tmp_path)
     standalone._fields.cache_clear()
     rows = pl.concat([LOG, MORE])

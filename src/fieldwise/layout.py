@@ -99,7 +99,8 @@ class Layout:
     @property
     def num_rows(self) -> int:
         """Number of rows of the shared table."""
-        return 1 + max((f.row(f.rows - 1) for f in self.fields), default=-1)
+        last = ((f.rows, *[(0, f.offset), *f.extents][-1]) for f in self.fields)
+        return max((row + rows - local for rows, local, row in last), default=0)
 
     def local_rows(self) -> np.ndarray:
         """The row within its field of each row of the shared table [num_rows], int32."""

@@ -147,14 +147,13 @@ def _tables(network: nn.Module) -> dict[str, bool]:
 
 def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:
     """Matching rows of the new and the old shared table, as two int64 vectors; each new row once."""
-    places = zip(old.fields, old.layout.fields, old.fitted, strict=True)
-    former = {f.name: (at, fitted) for f, at, fitted in places}
-    rows: dict[int, int] = {}
+    former = {f.name: (at, fitted) for f, at, fitted in zip(old.fields, old.layout.fields, old.fitted, strict=True)}
+    rows: list[tuple[int, int]] = []
     for f, at, fitted in zip(new.fields, new.layout.fields, new.fitted, strict=True):
         if f.name in former and at.shares is None:  # a field that shares rows is matched through the other field
             old_at, other = former[f.name]
-            rows.update((at.row(a), old_at.row(b)) for a, b in _same_values(fitted, other))
-    pairs = torch.tensor(list(rows.items()), dtype=torch.int64).reshape(-1, 2)
+            rows += [(at.row(a), old_at.row(b)) for a, b in _same_values(fitted, other)]
+    pairs = torch.tensor(rows, dtype=torch.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 

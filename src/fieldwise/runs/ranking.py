@@ -229,7 +229,7 @@ def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
     """
     items = ItemTable(id_column=task.columns[ITEM], items=task.items)
     scorer = CatalogueScorer(bundle, items, task.items.columns)
-    contexts = bundle.encoder.transform_part(task.contexts, scorer.split.context.layout)
+    contexts = bundle.encoder.transform(task.contexts, part=scorer.split.context.layout)
 
     def scores(number: int, rows: np.ndarray) -> np.ndarray:
         context, _ = contexts.batch(slice(number, number + 1))

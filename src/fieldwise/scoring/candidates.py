@@ -102,7 +102,7 @@ class CatalogueScorer:
         part = self.split.candidates.layout
 
         def encoded() -> dict[str, np.ndarray]:
-            table = encoder.transform_part(items.items, part)
+            table = encoder.transform(items.items, part=part)
             return {name: getattr(table, name) for name in ARRAYS}
 
         self.table = EncodedTable(part, **items.arrays("encoded", ARRAYS, encoded, lambda: model.digest))
@@ -128,7 +128,7 @@ class CatalogueScorer:
         encoder, part = self.model.encoder, self.split.context.layout
         found = encode_row(encoder, part, values)
         if found is None:
-            return encoder.transform_part(context_row(values, self.columns), part).batch(slice(0, 1))[0]
+            return encoder.transform(context_row(values, self.columns), part=part).batch(slice(0, 1))[0]
         return found
 
     def parts(self, contexts: Batch, rows: Tensor) -> tuple[Part, "CatalogueRows"]:
@@ -297,7 +297,7 @@ def encode_request(
         DataError: text in a numeric column, an infinity.
     """
     encoded = [
-        encoder.transform_part(frame, side.layout)
+        encoder.transform(frame, part=side.layout)
         for frame, side in ((context, split.context), (candidates, split.candidates))
     ]
     one, many = (table.batch(slice(0, len(table)))[0] for table in encoded)

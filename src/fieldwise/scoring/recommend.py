@@ -139,7 +139,7 @@ def recommended_blocks(
     )
     own_columns = {*shown, *(f.column for f in schema.with_role("item"))}
     scorer = CatalogueScorer(model, ItemTable(id_column=item, items=items), own_columns)
-    encoded = model.encoder.transform_part(contexts, scorer.split.context.layout)
+    encoded = model.encoder.transform(contexts, part=scorer.split.context.layout)
     place = np.full(len(people), -1)  # of a user's context, if the model knows the user
     known = _known(model, contexts[user])
     place[people.is_in(contexts[user].implode()).to_numpy()] = np.where(known, np.arange(len(known)), -1)

@@ -212,7 +212,8 @@ def _item_network(bundle: Bundle) -> IntTowerNetwork:
 
 def _maker(bundle: Bundle, old: ItemIndex) -> Bundle | None:
     """The bundle that made an index: this one, or it before its encoder grew; None if it was another."""
-    return next((one for one in (bundle, bundle.before_growth()) if one and one.digest == old.model), None)
+    former = bundle if old.model == bundle.digest else bundle.before_growth()
+    return former if former is not None and former.digest == old.model else None
 
 
 def _encoded_items(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:

@@ -96,12 +96,9 @@ class Encoder:
         ends = np.linspace(0, train.height, len(fields) + 1).astype(int)
         parts = dict(zip((f.name for f in fields), np.diff(ends).tolist(), strict=True))
 
-        def counted_here(f: Field) -> Iterator[Counted]:
-            column = column_of(train, f)
-            return (count_column(f, column[at], first_row=at.start) for at in scratch.pieces(len(column)))
-
         def fit_one(f: Field) -> Fitted | None:
-            fitted = None if f.shares else fit_counted(f, (counted or counted_here)(f), scratch)
+            pieces = None if f.shares else counted(f) if counted else _counted(train, f, scratch)
+            fitted = None if pieces is None else fit_counted(f, pieces, scratch)
             if counted is None:
                 scratch.told(parts[f.name])
             return fitted
@@ -140,9 +137,8 @@ class Encoder:
             f, fitted = pair
             if f.shares or not isinstance(fitted, Vocabulary):
                 return None if f.shares else fitted
-            column = column_of(table, f)
-            counted = (count_column(f, column[at], first_row=at.start) for at in scratch.pieces(len(column)))
-            return replace(fitted, values=fitted.values + new_values(f, fitted, counted, scratch))
+            new = new_values(f, fitted, _counted(table, f, scratch), scratch)
+            return replace(fitted, values=fitted.values + new)
 
         own = each(grown, zip(self.fields, self.fitted, strict=True), rows=table.height)
         more = tuple(0 if new is None else new.rows - old.rows for old, new in zip(self.fitted, own, strict=True))
@@ -154,14 +150,11 @@ class Encoder:
 
     def before_growth(self) -> "Encoder":
         """The encoder before its last `grow`."""
-        *former, last = self.growths
-        own = [
-            replace(fitted, values=fitted.values[: len(fitted.values) - more])
-            if isinstance(fitted, Vocabulary)
-            else fitted
-            for fitted, more in zip(self.fitted, last, strict=True)
-        ]
-        return Encoder(self.fields, _with_shared(self.fields, own, "schema"), tuple(former))
+        own = list(self.fitted)
+        for i, (fitted, more) in enumerate(zip(self.fitted, self.growths[-1], strict=True)):
+            if isinstance(fitted, Vocabulary):
+                own[i] = replace(fitted, values=fitted.values[: len(fitted.values) - more])
+        return Encoder(self.fields, _with_shared(self.fields, own, "schema"), self.growths[:-1])
 
     def _checked(self) -> "Encoder":
         rows = self.layout.num_rows
@@ -171,22 +164,6 @@ class Encoder:
                 "min_count"
             )
         return self
-
-    @classmethod
-    def fit_transform(
-        cls, train: TableLike, schema: Schema, *, y: np.ndarray | None = None
-    ) -> tuple["Encoder", EncodedTable]:
-        """`fit` and `transform` on the same rows.
-
-        >>> from fieldwise import Categorical, Label
-        >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
-        >>> encoder, table = Encoder.fit_transform(pl.DataFrame({"app": ["a", "b", "a"]}), schema)
-        >>> table.ids.ravel().tolist()
-        [2, 3, 2]
-        """
-        train = as_table(train)
-        encoder = cls.fit(train, schema)
-        return encoder, encoder.transform(train, y=y)
 
     @cached_property
     def layout(self) -> Layout:
@@ -221,38 +198,29 @@ class Encoder:
             fields.append(entry)
         return Layout(tuple(fields))
 
-    def transform(self, frame: TableLike, *, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
+    def transform(
+        self, frame: TableLike, *, part: Layout | None = None, y: np.ndarray | None = None, first_row: int = 0
+    ) -> EncodedTable:
         """Encode a table's rows, in order.
 
         Args:
-            frame: a table with the columns of the schema's fields; N rows.
+            frame: a table with the columns of the schema's fields, or of those of `part`; N rows.
+            part: some of the fields of `layout`, in its order, to encode alone; row ids are those of the whole layout.
             y: targets [N], or [N, T] for several labels, to store with the rows, as float32.
             first_row: number of its first row in the whole table, if it is a slice, for errors.
 
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
         """
-        return self._encoded(frame, self.layout, y, first_row)
-
-    def transform_part(self, frame: TableLike, part: Layout) -> EncodedTable:
-        """Encode only some fields: `part` has those of `layout`, in its order.
-
-        Row ids are those of the whole layout. The table needs the columns of these fields only.
-
-        Errors:
-            DataError: as `transform`.
-        """
-        return self._encoded(frame, part)
-
-    def _encoded(self, data: TableLike, part: Layout, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
-        frame, places = as_table(data), {f.name: f for f in part.fields}
+        frame, part = as_table(frame), part or self.layout
+        places = {f.name: f for f in part.fields}
         chosen = [(f, fitted) for f, fitted in zip(self.fields, self.fitted, strict=True) if f.name in places]
         rows = frame.height
         with counting_from(first_row):
             found = each(lambda pair: encode_column(*pair, column_of(frame, pair[0])), chosen, rows=rows)
         cells = [(places[f.name], one) for (f, _), one in zip(chosen, found, strict=True)]
         ids = rows_of([(c.ids, at.to_table) for at, c in cells if c.lengths is None], rows, np.int32)
-        values = rows_of([(c.numbers, _copy) for _, c in cells if c.numbers is not None], rows, np.float32)
+        values = rows_of([(c.numbers, np.positive) for _, c in cells if c.numbers is not None], rows, np.float32)
         bags = [
             Bags.of(torch.from_numpy(at.to_table(c.ids)), torch.from_numpy(c.lengths))
             for at, c in cells
@@ -313,6 +281,11 @@ class Encoder:
         return cls(fields, _with_shared(fields, [e.fitted for e in entries], where), growths)
 
 
+def _counted(frame: pl.DataFrame, f: Field, scratch: Scratch) -> Iterator[Counted]:
+    column = column_of(frame, f)
+    return (count_column(f, column[at], first_row=at.start) for at in scratch.pieces(len(column)))
+
+
 def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: str) -> tuple[Fitted, ...]:
     """The fitted part of each field: its own, or that of the field whose rows it shares."""
     learned = {f.name: fitted for f, fitted in zip(fields, own, strict=True) if f.shares is None}
@@ -338,10 +311,6 @@ def rows_of(columns: Sequence[tuple[np.ndarray, _Write]], rows: int, kind: type[
 
     each(write, range(0, rows if columns else 0, BLOCK), rows=rows)
     return out
-
-
-def _copy(column: np.ndarray, out: np.ndarray) -> None:
-    out[:] = column
 
 
 def interleave(bags: Sequence[Bags], rows: int) -> Bags:

@@ -98,7 +98,6 @@ UNKNOWN = 1
 BOOLEANS = {"true", "false"}
 FEW_TEXTS = 16  # a request's context; polars builds an index in every call, 27 ms for 100,000 values
 SOME_TEXTS = 1_000
-MANY_VALUES = 500  # above, an index of hashes is faster than polars'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +135,15 @@ class Vocabulary:
 
     def ids(self, text: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts; null is missing, an unseen text unknown."""
-        if len(text) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)):
+        if len(text) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)) or not self.values:
             return self.ids_of(text.to_list())
-        if len(self.values) > MANY_VALUES and self._hashes is not None:
-            return self._by_hash(text, *self._hashes)
-        places = self._places
-        return self.normalised(text).replace_strict(places, default=UNKNOWN, return_dtype=pl.Int32).to_numpy()
+        text, (values, seed, places) = self.normalised(text), self._hashes
+        place = places.find(text.hash(seed).to_numpy().view(np.int64))
+        known = (values.gather(place.clip(min=0)) == text).fill_null(False).to_numpy()
+        ids = np.where(known, place + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
+        if text.null_count():
+            ids[text.is_null().to_numpy()] = MISSING
+        return ids
 
     def ids_of_integers(self, column: pl.Series) -> np.ndarray:
         """`ids` of the decimal texts of integers of up to 64 bits, signed, without making these texts; null is missing.
@@ -164,23 +166,12 @@ class Vocabulary:
         return Lookup.of(number.filter(decimal).to_numpy(), ids, absent=UNKNOWN)
 
     @cached_property
-    def _hashes(self) -> tuple[pl.Series, Lookup] | None:
-        """The values, and the place of each by its hash; None if two values have one hash."""
-        values = pl.Series(self.values, dtype=pl.String)
-        hashes = values.hash(0)
-        if hashes.n_unique() < len(hashes):
-            return None
-        return values, Lookup.of(hashes.to_numpy().view(np.int64), np.arange(len(values), dtype=np.int32), absent=-1)
-
-    @staticmethod
-    def _by_hash(text: pl.Series, values: pl.Series, places: Lookup) -> np.ndarray:
-        """`ids` of texts by a long vocabulary, of which polars would build an index each time."""
-        place = places.find(text.hash(0).to_numpy().view(np.int64))
-        known = (values.gather(place.clip(min=0)) == text).fill_null(False).to_numpy()
-        ids = np.where(known, place + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
-        if text.null_count():
-            ids[text.is_null().to_numpy()] = MISSING
-        return ids
+    def _hashes(self) -> tuple[pl.Series, int, Lookup]:
+        """The values, and the place of each by its hash with a seed that no two have in common."""
+        values = self.normalised(pl.Series(self.values, dtype=pl.String))
+        seed = next(seed for seed in count() if values.hash(seed).n_unique() == len(values))
+        keys = values.hash(seed).to_numpy().view(np.int64)
+        return values, seed, Lookup.of(keys, np.arange(len(values), dtype=np.int32), absent=-1)
 
     def ids_of(self, texts: Iterable[str | None]) -> np.ndarray:
         """`ids` of a few texts."""
