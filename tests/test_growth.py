@@ -16,6 +16,7 @@ from fieldwise import (
     AFM,
     DAT,
     FM,
+    LR,
     Bag,
     Bundle,
     Categorical,
@@ -31,14 +32,19 @@ from fieldwise import (
     TrainingSettings,
     WideDeep,
 )
+from fieldwise.automatic.trees import features
 from fieldwise.bundle import standalone
 from fieldwise.bundle.export import export_bundle
 from fieldwise.config import to_plain
 from fieldwise.data.encode.encoder import encode_row
+from fieldwise.data.prepare.prepared import Part
 from fieldwise.errors import ConfigError
 from fieldwise.models.build import build_network, grow_network
 from fieldwise.serving import build_index
 from fieldwise.testing import random_batch
+from fieldwise.training.fit import Training
+from fieldwise.training.memory import bytes_of_step
+from fieldwise.training.objective import Objective
 from fieldwise.training.oov_dropout import OutOfVocabularyDropout
 from fieldwise.training.optimizers import run_optimizer
 
@@ -364,3 +370,27 @@ def test_rare_values_of_a_grown_field_become_unknown_too():
     assert dropout.unknown[[17, 18, 19, 20, 2]].tolist() == [1, 4, 4, 14, 1]
     assert dropout.probability[17].item() == pytest.approx(1 / 3)
     assert dropout.probability[[0, 1, 7, 9]].tolist() == [0.0] * 4
+
+
+def test_what_reads_whole_fields_reads_grown_ones_alike():
+    """A fresh encoder of all rows has the same values in the same order, and only other rows in the shared table."""
+    fields = Categorical("a"), Bag("b", pooling="sum"), Categorical("c")
+    rows = pl.DataFrame({"a": list("ppprrs"), "b": ["x", "x", "x|y", "y", None, "z"], "c": list("kkllkm")})
+    rows, y = pl.concat([rows] * 6), np.tile([0, 1, 1, 0, 1, 0], 6).astype(np.float32)[:, None]
+    schema = Schema(fields=fields, label=Label("click"))
+    fresh, first = Encoder.fit(rows, schema), Encoder.fit(rows.filter(pl.col("a") != "s"), schema)
+    grown, added = first.grow(rows)
+    assert (added, grown.fitted) == ({"a": 1, "b": 1, "c": 1}, fresh.fitted)
+    assert grown.layout != fresh.layout
+    tables = [encoder.transform(rows, y=y) for encoder in (fresh, grown)]
+    exact = TrainingSettings(optimizer="lbfgs")
+    networks = [LR().build(table.layout) for table in tables]
+    for network, table in zip(networks, tables, strict=True):
+        Training(network, table, table, settings=exact, objective=Objective(), seed=0).run()
+    scores = [network(table.batch(slice(None))[0]) for network, table in zip(networks, tables, strict=True)]
+    torch.testing.assert_close(scores[0], scores[1], atol=1e-5, rtol=1e-5)
+    matrices = [features(Part(rows, table, None), schema)[0] for table in tables]
+    np.testing.assert_array_equal(*matrices)
+    settings = TrainingSettings(batch_size=12)
+    needed = [bytes_of_step(FM(embedding_dim=2).build, table, settings, Objective()) for table in tables]
+    assert needed[0] == needed[1] > 0
