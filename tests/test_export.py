@@ -81,7 +81,7 @@ def test_onnx_runs_elsewhere(tmp_path, onnx, caplog, capfd):
     assert caplog.record_tuples == []
     assert capfd.readouterr() == ("", "")
     names = {"model.onnx", "samples.npz", "encoder.json", "schema.toml", "example.py", "export.json"}
-    names |= {"encode.py", "labels.json"}
+    names |= {"encode.py", "labels.json", "layout.json"}
     assert {p.name for p in (tmp_path / "e").iterdir()} == names
     out = run_example(tmp_path / "e")
     assert out.startswith("20 rows, largest difference ")

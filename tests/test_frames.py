@@ -127,11 +127,11 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
         given(LOG.head(1).select("user", "device")), given(ITEMS)
     ),
     "fieldwise.Encoder.fit": lambda given, _: Encoder.fit(given(LOG), SCHEMA).to_json(),
-    "fieldwise.Encoder.fit_transform": lambda given, _: Encoder.fit_transform(given(LOG), SCHEMA)[1].ids,
-    "fieldwise.Encoder.transform": lambda given, _: _ranker().encoder.transform(given(LOG)).ids,
-    "fieldwise.Encoder.transform_part": lambda given, _: (
-        _ranker().encoder.transform_part(given(LOG), _ranker().encoder.layout).ids
+    "fieldwise.Bundle.grow": lambda given, _: _ranker().grow(given(LOG.with_columns(user=pl.lit("new"))))[0].digest,
+    "fieldwise.Encoder.grow": lambda given, _: (
+        _ranker().encoder.grow(given(LOG.with_columns(user=pl.lit("new"))))[0].to_json()
     ),
+    "fieldwise.Encoder.transform": lambda given, _: _ranker().encoder.transform(given(LOG)).ids,
     "fieldwise.Recommender.fit": lambda given, _: _refitted(given, valid=given(LOG.tail(60))),
     "fieldwise.Recommender.predict": lambda given, _: _fitted().predict(given(LOG)),
     "fieldwise.Recommender.predict_proba": lambda given, _: _fitted().predict_proba(given(LOG)),

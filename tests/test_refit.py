@@ -52,7 +52,8 @@ def by_hand(first, prepared) -> torch.nn.Module:
     """The second training written out: plain Adam over both parts, with the first training's learning rates."""
     schema = first.recipe.schema
     frame = pl.concat([prepared.train.frame, prepared.valid.frame])
-    encoder, table = Encoder.fit_transform(frame, schema, y=np.concatenate([prepared.train.y, prepared.valid.y]))
+    encoder = Encoder.fit(frame, schema)
+    table = encoder.transform(frame, y=np.concatenate([prepared.train.y, prepared.valid.y]))
     network = build_network(first.recipe.model, encoder.layout, first.recipe.seed, labels=1)
     optimizer = torch.optim.Adam(network.parameters())
     order = torch.Generator().manual_seed(first.recipe.seed)

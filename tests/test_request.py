@@ -128,7 +128,7 @@ def test_the_encoder_reads_the_columns_of_a_part_alone():
     encoder, frame = Encoder.fit(log(), SCHEMA), log(8, seed=3)
     layout = encoder.layout
     part = type(layout)(tuple(f for f in layout.fields if f.role == "user"))
-    table, whole = encoder.transform_part(frame.select("user", "history", "age"), part), encoder.transform(frame)
+    table, whole = encoder.transform(frame.select("user", "history", "age"), part=part), encoder.transform(frame)
     singles = [f.name for f in layout.fields if f.kind != "bag"]
     columns = [singles.index(f.name) for f in part.fields if f.kind != "bag"]
     np.testing.assert_array_equal(table.ids, whole.ids[:, columns])

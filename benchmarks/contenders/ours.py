@@ -121,8 +121,8 @@ def fieldwise_encode(path: Path, folder: Path) -> int:
     fields = (*(Numeric(name) for name in NUMBERS), *(Categorical(name) for name in CATEGORIES))
     schema = Schema(fields=fields, label=Label("label"))
     rows = read_labels(as_table(path), schema.labels)
-    encoder, table = Encoder.fit_transform(rows.frame, schema, y=rows.main)
-    table.save(folder / "table")
+    encoder = Encoder.fit(rows.frame, schema)
+    encoder.transform(rows.frame, y=rows.main).save(folder / "table")
     (folder / "encoder.json").write_text(encoder.to_json(), "utf-8")
     return rows.frame.height
 

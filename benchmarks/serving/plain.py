@@ -50,7 +50,7 @@ class Side:
         schema, encoder = self.bundle.schema, self.bundle.encoder
         own = {f.column for f in schema.with_role("item")}
         self.split = split_columns(encoder, encoder.layout, [c for c in schema.columns if c not in own], own)
-        self.items = encoder.transform_part(items, self.split.candidates.layout)
+        self.items = encoder.transform(items, part=self.split.candidates.layout)
 
     def batch(self, values: dict[str, Any], rows: torch.Tensor) -> Any:
         encoded = encode_row(self.bundle.encoder, self.split.context.layout, values)

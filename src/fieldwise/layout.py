@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,11 +23,17 @@ class FieldLayout:
 
     Args:
         kind: `id` (a category or a bin), `value` (a number times a vector), `bag` (several ids, pooled).
-        offset: the first row of the field in the shared table.
+        offset: the first row of the field in the shared table: that of missing values; that of unknown ones follows.
         rows: how many rows it has, missing and unknown included.
         ordered: whether the order of a bag's ids has a meaning (a history).
         shares: the field whose rows this one uses (offset and rows are then that field's).
         unknown: whether its second row is for values not seen in training (fields with a vocabulary).
+        extents: where its rows go on elsewhere, once per growth: a row within the field, and that row in the shared
+            table. Rows up to the first of them follow `offset`.
+
+    >>> field = FieldLayout(name="app", kind="id", role="item", offset=4, rows=6, extents=((3, 20), (5, 30)))
+    >>> field.all_rows().tolist(), field.row(4), field.to_table(np.array([5, 0])).tolist()
+    ([4, 5, 6, 20, 21, 30], 21, [30, 4])
     """
 
     name: str
@@ -38,6 +45,29 @@ class FieldLayout:
     ordered: bool = False
     shares: str | None = None
     unknown: bool = False
+    extents: tuple[tuple[int, int], ...] = ()
+
+    def all_rows(self) -> np.ndarray:
+        """The field's rows in the shared table, in the field's order [rows], int32."""
+        return self._grown if self.extents else np.arange(self.offset, self.offset + self.rows, dtype=np.int32)
+
+    def row(self, local: int) -> int:
+        """The row in the shared table of a row within the field."""
+        return int(self._grown[local]) if self.extents else self.offset + local
+
+    def to_table(self, local: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """`row` of many, int32; written to `out` if given."""
+        if self.extents:
+            found: np.ndarray = np.take(self._grown, local, out=out, mode="clip")  # other modes copy `out`
+            return found
+        return np.asarray(np.add(local, np.int32(self.offset), out=out))
+
+    @cached_property
+    def _grown(self) -> np.ndarray:
+        starts = [(0, self.offset), *self.extents]
+        ends = [*(local for local, _ in self.extents), self.rows]
+        runs = zip(starts, ends, strict=True)
+        return np.concatenate([np.arange(row, row + end - local, dtype=np.int32) for (local, row), end in runs])
 
 
 @dataclass(frozen=True)
@@ -69,7 +99,15 @@ class Layout:
     @property
     def num_rows(self) -> int:
         """Number of rows of the shared table."""
-        return max((f.offset + f.rows for f in self.fields), default=0)
+        last = ((f.rows, *[(0, f.offset), *f.extents][-1]) for f in self.fields)
+        return max((row + rows - local for rows, local, row in last), default=0)
+
+    def local_rows(self) -> np.ndarray:
+        """The row within its field of each row of the shared table [num_rows], int32."""
+        found = np.zeros(self.num_rows, np.int32)
+        for f in self.fields:
+            found[f.all_rows()] = np.arange(f.rows, dtype=np.int32)
+        return found
 
     def positions(self, *, kind: str | None = None, role: str | None = None) -> list[int]:
         """Positions of the fields of a kind and of a role (of all kinds, all roles, if omitted)."""

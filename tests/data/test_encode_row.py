@@ -73,7 +73,7 @@ ROWS = st.builds(lambda cells, changed: PLAIN | {name: cells[name] for name in c
 
 def by_table(row):
     frame = pl.DataFrame({name: [value] for name, value in row.items()})
-    return ENCODER.transform_part(frame, ENCODER.layout).batch(torch.tensor([0]))[0]
+    return ENCODER.transform(frame, part=ENCODER.layout).batch(torch.tensor([0]))[0]
 
 
 @given(ROWS)
@@ -118,7 +118,7 @@ def test_some_of_the_fields():
     split = Split.at(ENCODER.layout, [0, 4, 5])
     row = {name: PLAIN[name] for name in ("user", "tags", "price")}
     found = encode_row(ENCODER, split.context.layout, row)
-    expected = ENCODER.transform_part(pl.DataFrame({k: [v] for k, v in row.items()}), split.context.layout)
+    expected = ENCODER.transform(pl.DataFrame({k: [v] for k, v in row.items()}), part=split.context.layout)
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_array_equal(found.values, expected.values)
     np.testing.assert_array_equal(found.bag_ids, expected.bag_ids)

@@ -71,7 +71,7 @@ def test_equal_weights_change_no_bit(schema: Schema) -> None:
 
 
 def _encoded(weight: np.ndarray) -> EncodedTable:
-    table = Encoder.fit_transform(LOG, SCHEMA, y=LOG["liked"].to_numpy())[1]
+    table = Encoder.fit(LOG, SCHEMA).transform(LOG, y=LOG["liked"].to_numpy())
     return dataclasses.replace(table, weight=weight.astype(np.float32))
 
 

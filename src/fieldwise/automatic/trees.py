@@ -63,15 +63,15 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
     table, skipped = part.table, set(left_out(part))
     columns: list[np.ndarray] = []
     categories: list[int] = []
-    single = iter(range(table.ids.shape[1]))
+    single, local = iter(range(table.ids.shape[1])), table.layout.local_rows()
     bags = iter(range(sum(f.kind == "bag" for f in table.layout.fields)))
     for place, field in zip(table.layout.fields, schema.fields, strict=True):
         if place.kind == "bag":
             position = next(bags)
             if place.name not in skipped:
-                columns += list(_bag(table, position, place.offset, place.rows).T)
+                columns += list(_bag(table, position, local, place.rows).T)
             continue
-        codes = table.ids[:, next(single)] - place.offset
+        codes = local[table.ids[:, next(single)]]
         if field.cell == "number":
             cells = part.frame.get_column(field.column)
             number = as_number(cells, f"column {field.column!r}", form=field.number_format)
@@ -132,8 +132,8 @@ def fit_trees(train: Part, valid: Part, schema: Schema, *, seed: int, seconds: f
     )
 
 
-def _bag(table: EncodedTable, position: int, offset: int, rows: int) -> np.ndarray:
+def _bag(table: EncodedTable, position: int, local: np.ndarray, rows: int) -> np.ndarray:
     """Count of each value of a bag in each row, [N, rows]."""
     bag = table.bag(position)
-    place = bag.segments * rows + bag.ids - offset
+    place = bag.segments * rows + torch.from_numpy(local)[bag.ids]
     return torch.bincount(place, minlength=len(table) * rows).view(len(table), rows).double().numpy()

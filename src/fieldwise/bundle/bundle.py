@@ -51,9 +51,10 @@ from fieldwise.display import Table
 from fieldwise.errors import BundleError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Calibration
+from fieldwise.layers import kept_rows
 from fieldwise.layers.candidates import Split
 from fieldwise.models import ModelSettings, parameter_count
-from fieldwise.models.build import build_network, model_to_dict
+from fieldwise.models.build import build_network, grow_network, model_to_dict
 from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
@@ -159,8 +160,8 @@ class Bundle:
         key = frozenset(row.columns), frozenset(self.schema.columns).intersection(candidates.columns)
         if key not in self._splits:
             self._splits[key] = split_columns(self.encoder, self.encoder.layout, *key)
-        split, encode = self._splits[key], self.encoder.transform_part
-        tables = encode(row, split.context.layout), encode(candidates, split.candidates.layout)
+        split, encode = self._splits[key], self.encoder.transform
+        tables = encode(row, part=split.context.layout), encode(candidates, part=split.candidates.layout)
         return in_numpy(score_candidates(self.network, split, *(one.batch(slice(0, len(one)))[0] for one in tables)))
 
     @cached_property
@@ -226,6 +227,30 @@ class Bundle:
     ) -> Any:
         """The n best items of a log for users, all of the log's if omitted: see `fieldwise.scoring.recommend`."""
         return recommend(self, log, catalogue, users=users, n=n, exclude_seen=exclude_seen)
+
+    def grow(self, rows: TableLike, *, seed: int = 0) -> tuple["Bundle", dict[str, int]]:
+        """The bundle with the new values of some rows, and how many values each field got: see `Encoder.grow`.
+
+        It scores other rows to the bit as before. The weights of new values are fresh: train it on rows that have them.
+
+        Errors:
+            DataError: as for `Encoder.grow`.
+            ConfigError: a model of your own with tables that cannot grow (`fieldwise.layers.kept_rows`).
+        """
+        encoder, added = self.encoder.grow(rows)
+        labels = len(self.schema.labels)
+        network = grow_network(self.network, self.settings, encoder.layout, seed, labels=labels)
+        return dataclasses.replace(self, encoder=encoder, network=network), added
+
+    def before_growth(self) -> "Bundle | None":
+        """The bundle without the values of its encoder's last growth; None if that has not grown."""
+        if not self.encoder.growths:
+            return None
+        encoder, tensors = self.encoder.before_growth(), self.network.state_dict()
+        network = build_network(self.settings, encoder.layout, 0, labels=len(self.schema.labels)).eval()
+        kept = kept_rows(network, self.network)
+        network.load_state_dict({name: tensor[kept.get(name, ...)] for name, tensor in tensors.items()})
+        return dataclasses.replace(self, encoder=encoder, network=network)
 
     def on_cpu(self) -> "Bundle":
         """The bundle with its network on the CPU: itself if it is there, else a copy."""

@@ -7,7 +7,7 @@ folder has everything that a program without fieldwise needs to run it, and an e
     samples.npz               the bundle's sample rows, encoded, and their logits
     encoder.json, schema.toml the schema, and the ids of values
     example.py                runs the network on the samples and compares
-    encode.py, labels.json    ONNX: from raw rows to predictions, with the calibrations
+    encode.py, layout.json, labels.json   ONNX: from raw rows to predictions, with the calibrations
     export.json               the bundle's digest, and size and SHA-256 of every file
 """
 
@@ -135,6 +135,7 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
                 for label in bundle.schema.labels
             ]
             (new / "labels.json").write_text(json.dumps(labels), "utf-8")
+            (new / "layout.json").write_text(json.dumps(to_plain(bundle.encoder.layout)), "utf-8")
         seal(EXPORT, new, target=target, model=bundle.digest, fieldwise=__version__)
     return difference
 

@@ -1,6 +1,7 @@
 """Raw rows to predictions with NumPy and ONNX Runtime, without fieldwise: `python encode.py < rows.json`.
 
-It stands beside `model.onnx`, `encoder.json` (fields, vocabularies, bins, scales) and `labels.json` (calibrations). A
+It stands beside `model.onnx`, `encoder.json` (fields, vocabularies, bins, scales), `layout.json` (their rows in the
+embedding table) and `labels.json` (calibrations). A
 row is a mapping from columns to texts, numbers, true or false, None, and lists of these; numbers may be dates and
 times, which are seconds. The result is that of fieldwise for a table of this row.
 
@@ -72,9 +73,9 @@ def encode(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
             if field["kind"] in LISTS:
                 segments += [len(bags)] * len(found)
                 weights += [1 / len(found) if field["pooling"] == "mean" else 1.0] * len(found)
-                bags.append([field["offset"] + one for one in found])
+                bags.append([_table_row(field, one) for one in found])
             else:
-                ids[-1].append(field["offset"] + found[0])
+                ids[-1].append(_table_row(field, found[0]))
     return {
         "ids": np.array(ids, np.int32).reshape(len(rows), -1),
         "values": np.array(values, np.float32).reshape(len(rows), -1),
@@ -94,24 +95,24 @@ def predictions(logit: np.ndarray) -> np.ndarray:
 
 @cache
 def _fields() -> list[dict[str, Any]]:
-    """The fields with their fitted parts, and their first row in the shared table."""
+    """The fields with their fitted parts, and where in the shared table the runs of their rows begin."""
     entries = json.loads((HERE / "encoder.json").read_text("utf-8"))["fields"]
-    found: dict[str, dict[str, Any]] = {}
-    end = 0
-    for entry in entries:
-        field, fitted = entry["field"], entry.get("fitted")
-        if fitted is None:
-            continue
-        found[field["name"]] = {**field, "fitted": fitted, "offset": end}
-        if fitted["kind"] == "vocabulary":
-            found[field["name"]]["rows"] = _rows(fitted["values"])
-            end += len(fitted["values"]) + 2
-        elif fitted["kind"] == "hashing":
-            end += fitted["buckets"] + 1
-        else:
-            end += len(fitted["edges"]) + 2 if fitted["kind"] == "bins" else 2
-    every = (entry["field"] for entry in entries)
-    return [{**found[field.get("shares") or field["name"]], **field} for field in every]
+    places = json.loads((HERE / "layout.json").read_text("utf-8"))["fields"]
+    own = {entry["field"]["name"]: {"fitted": entry["fitted"]} for entry in entries if "fitted" in entry}
+    for one in own.values():
+        if one["fitted"]["kind"] == "vocabulary":
+            one["rows"] = _rows(one["fitted"]["values"])
+    found = []
+    for field, place in zip((entry["field"] for entry in entries), places, strict=True):
+        runs = [(0, place["offset"]), *place["extents"]]
+        found.append({**own[field.get("shares") or field["name"]], **field, "runs": runs})
+    return found
+
+
+def _table_row(field: Mapping[str, Any], row: int) -> int:
+    """The row in the shared table of a row within a field."""
+    start, first = next(run for run in reversed(field["runs"]) if run[0] <= row)
+    return int(first + row - start)
 
 
 def _rows(values: Sequence[str]) -> dict[str, int]:

@@ -84,7 +84,7 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
     source = {new: state[old] for old, new in names.items()}
     tables, former = _tables(network), _tables(bundle.network)
     former_tables = {new: former[old] for old, new in names.items() if old in former}
-    by_value = {f"{name}.weight" for name, module in network.named_modules() if getattr(module, "by_value", False)}
+    by_value = {f"{name}.weight" for name, module in network.named_modules() if getattr(module, "row_blocks", None)}
     same_fields = [(f.name, f.role) for f in encoder.fields] == [(f.name, f.role) for f in bundle.encoder.fields]
     new_rows, old_rows = _matching_rows(encoder, bundle.encoder)
     taken: dict[str, str] = {}
@@ -147,14 +147,13 @@ def _tables(network: nn.Module) -> dict[str, bool]:
 
 def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:
     """Matching rows of the new and the old shared table, as two int64 vectors; each new row once."""
-    places = zip(old.fields, old.layout.fields, old.fitted, strict=True)
-    former = {f.name: (at.offset, fitted) for f, at, fitted in places}
-    rows: dict[int, int] = {}
+    former = {f.name: (at, fitted) for f, at, fitted in zip(old.fields, old.layout.fields, old.fitted, strict=True)}
+    rows: list[tuple[int, int]] = []
     for f, at, fitted in zip(new.fields, new.layout.fields, new.fitted, strict=True):
         if f.name in former and at.shares is None:  # a field that shares rows is matched through the other field
-            offset, other = former[f.name]
-            rows.update((at.offset + a, offset + b) for a, b in _same_values(fitted, other))
-    pairs = torch.tensor(list(rows.items()), dtype=torch.int64).reshape(-1, 2)
+            old_at, other = former[f.name]
+            rows += [(at.row(a), old_at.row(b)) for a, b in _same_values(fitted, other)]
+    pairs = torch.tensor(rows, dtype=torch.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 

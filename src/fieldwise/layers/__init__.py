@@ -10,7 +10,7 @@ from fieldwise.layers.crosses import (
     CrossVector,
     FactorizedInteraction,
 )
-from fieldwise.layers.embedding import FieldEmbedding, FirstOrder, SubsetEmbedding
+from fieldwise.layers.embedding import FieldEmbedding, FirstOrder, SubsetEmbedding, kept_rows
 from fieldwise.layers.mlp import MLP, hidden_layers, linear
 
 __all__ = [
@@ -32,5 +32,6 @@ __all__ = [
     "SENet",
     "SubsetEmbedding",
     "hidden_layers",
+    "kept_rows",
     "linear",
 ]

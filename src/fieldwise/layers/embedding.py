@@ -4,16 +4,18 @@ Letters: B batch, F fields, S fields of kind `id` or `value`, V of kind `value`,
 C chosen fields, D embedding size, R rows of the shared table.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch, Layout
 from fieldwise.ops.rows import gather_rows
 
-__all__ = ["Assembled", "BagPooling", "FieldEmbedding", "FirstOrder", "SubsetEmbedding"]
+__all__ = ["Assembled", "BagPooling", "FieldEmbedding", "FirstOrder", "SubsetEmbedding", "kept_rows"]
 
 
 class BagPooling(nn.Module):
@@ -80,7 +82,7 @@ class FieldEmbedding(nn.Module):
         forward: Batch of B rows -> [B, F, D]. `weight`: [R, D].
 
     `sparse` is the form of the table's gradient: a tensor [R, D] if False, a sparse tensor of the rows that were read
-    if True, for `fieldwise.training.optimizers.LazyTables`. Training sets it.
+    if True, for `fieldwise.training.optimizers.LazyTables`. Training sets it. `row_blocks` is for `kept_rows`.
 
     >>> embedding = FieldEmbedding(Layout.of_sizes([3, 4]), 8)
     >>> embedding(Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))).shape
@@ -91,6 +93,7 @@ class FieldEmbedding(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(layout.num_rows, dim))
         nn.init.normal_(self.weight, std=std)
+        self.row_blocks = [(layout.num_rows,)]
         self.by_field = by_field
         self.sparse = False
         bags = layout.positions(kind="bag")
@@ -172,13 +175,11 @@ class SubsetEmbedding(nn.Module):
     torch.Size([4, 8])
     """
 
+    own_rows: Tensor
     columns: Tensor
-    shifts: Tensor
     value_positions: Tensor
-    bag_shifts: Tensor
     order: Tensor
 
-    by_value = True  # a row of `weight` belongs to a value of the vocabulary: warm starts ask
     reads_rows = True  # a table beside `FieldEmbedding`: integrated gradients ask
 
     def __init__(self, layout: Layout, names: Sequence[str], dim: int, *, std: float = 0.01) -> None:
@@ -186,25 +187,23 @@ class SubsetEmbedding(nn.Module):
         fields = layout.fields
         place = {f.name: i for i, f in enumerate(fields)}
         chosen = [place[name] for name in names]
-        starts: dict[tuple[int, int], int] = {}
-        rows = 0
-        for f in (fields[i] for i in chosen):
-            if (f.offset, f.rows) not in starts:
-                starts[f.offset, f.rows] = rows
-                rows += f.rows
-        shift = {i: fields[i].offset - starts[fields[i].offset, fields[i].rows] for i in chosen}
+        blocks = {f.shares or f.name: f for f in (fields[i] for i in chosen)}
+        self.row_blocks = [(f.rows,) for f in blocks.values()]
+        own_rows, end = torch.zeros(layout.num_rows, dtype=torch.int32), 0
+        for f in blocks.values():
+            own_rows[f.all_rows()] = torch.arange(end, end + f.rows, dtype=torch.int32)
+            end += f.rows
         bags = layout.positions(kind="bag")
         singles = [i for i in range(len(fields)) if i not in bags]
         own_singles = [i for i in chosen if i in singles]
         self.has_singles, self.num_bags = bool(own_singles), len(bags) if set(bags) & set(chosen) else 0
-        self.weight = nn.Parameter(torch.empty(rows, dim))
+        self.weight = nn.Parameter(torch.empty(end, dim))
         nn.init.normal_(self.weight, std=std)
         self.pooling = BagPooling([fields[i].pooling == "max" for i in bags])
+        self.register_buffer("own_rows", own_rows, persistent=False)
         indices = {
             "columns": [singles.index(i) for i in own_singles],
-            "shifts": [shift[i] for i in own_singles],
             "value_positions": [s for s, i in enumerate(singles) if fields[i].kind == "value"],
-            "bag_shifts": [shift.get(i, 0) for i in bags],
             "order": [(own_singles + bags).index(i) for i in chosen],
         }
         for name, index in indices.items():
@@ -214,16 +213,46 @@ class SubsetEmbedding(nn.Module):
         """The chosen fields' vectors [B, C, D]."""
         parts = []
         if self.has_singles:
-            x_BSD = gather_rows(self.weight, batch.ids.index_select(1, self.columns) - self.shifts)
+            x_BSD = gather_rows(self.weight, self.own_rows[batch.ids.index_select(1, self.columns).long()])
             ones = x_BSD.new_ones(batch.ids.shape)
             factors = ones.index_copy(1, self.value_positions, batch.values.to(x_BSD.dtype))
             parts.append(x_BSD * factors.index_select(1, self.columns).unsqueeze(2))
         if self.num_bags:
-            parts.append(self._pool(batch))
+            # All bags; the vectors of those that are not chosen are not used.
+            parts.append(self.pooling(gather_rows(self.weight, self.own_rows[batch.bag_ids.long()]), batch))
         return torch.cat(parts, 1).index_select(1, self.order)
 
-    def _pool(self, batch: Batch) -> Tensor:
-        """All bags [B, G, D]; the vectors of those that are not chosen are not used."""
-        shift_N = self.bag_shifts.index_select(0, batch.bag_segments % self.num_bags)
-        v_ND = gather_rows(self.weight, (batch.bag_ids - shift_N).clamp(0, self.weight.shape[0] - 1))
-        return self.pooling(v_ND, batch)
+
+def kept_rows(former: nn.Module, network: nn.Module) -> dict[str, Tensor]:
+    """For each parameter with rows by value, the rows of a grown network that belong to its former rows, int64.
+
+    A module with such a table as its `weight` has `row_blocks`: the sizes of the blocks, one after another, that its
+    rows are in. A block of sizes (m, n) has a row for every pair of m and n local rows. Growth appends local rows.
+
+    Errors:
+        ConfigError: another tensor has another shape than before.
+
+    >>> former, network = (nn.ModuleDict({"e": FieldEmbedding(Layout.of_sizes([n]), 2)}) for n in (2, 3))
+    >>> kept_rows(former, network)
+    {'e.weight': tensor([0, 1])}
+    """
+    found, modules = {}, dict(former.named_modules())
+    for name, module in network.named_modules():
+        rows, end = [torch.empty(0, dtype=torch.int64)], 0
+        for old, new in zip(
+            getattr(modules.get(name), "row_blocks", ()), getattr(module, "row_blocks", ()), strict=True
+        ):
+            numbers = torch.arange(math.prod(new)).view(new) + end
+            rows.append(numbers[tuple(map(slice, old))].flatten())
+            end += math.prod(new)
+        if end:
+            found[f"{name}.weight".lstrip(".")] = torch.cat(rows)
+    before = former.state_dict()
+    for name, tensor in network.state_dict().items():
+        if name not in found and (name not in before or before[name].shape != tensor.shape):
+            raise ConfigError(
+                f"a network grows by the tables of fieldwise.layers and of its models, found {name} of "
+                f"{list(before[name].shape) if name in before else 'no shape'} before and {list(tensor.shape)} after: "
+                "use FieldEmbedding, or give its module row_blocks (fieldwise.layers.kept_rows)"
+            )
+    return found

@@ -11,15 +11,17 @@ from torch import Tensor, nn
 
 from fieldwise.config import parse, to_plain
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FieldEmbedding
+from fieldwise.layers import FieldEmbedding, kept_rows
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import model_class, own_name
 from fieldwise.models.settings import MODELS, ModelSettings
+from fieldwise.ops.devices import device_of
 
 __all__ = [
     "MultiTask",
     "MultiTaskWithAuxiliary",
     "build_network",
+    "grow_network",
     "model_from_dict",
     "model_name",
     "model_to_dict",
@@ -98,6 +100,25 @@ def build_network(settings: ModelSettings, layout: Layout, seed: int, *, labels:
         torch.manual_seed(seed)
         networks = [settings.build(layout) for _ in range(labels)]
     return networks[0] if labels == 1 else multi_task(networks)
+
+
+@torch.no_grad()
+def grow_network(
+    former: nn.Module, settings: ModelSettings, layout: Layout, seed: int, *, labels: int = 1
+) -> nn.Module:
+    """A network for a grown encoder's layout with the weights of its former network, on that one's device.
+
+    Rows of the encoder from before score to the bit as they did. The weights of new values are those of
+    `build_network`; a cross of categories (Wide & Deep) with a new value is new.
+
+    Errors:
+        ConfigError: a tensor beside the tables has another shape, which only a model of your own can have.
+    """
+    network = build_network(settings, layout, seed, labels=labels)
+    kept, before = kept_rows(former, network), former.state_dict()
+    for name, tensor in network.state_dict().items():
+        tensor[kept.get(name, ...)] = before[name].to(tensor.device)
+    return network.to(device_of(former)).train(former.training)
 
 
 def model_from_dict(data: Mapping[str, Any], where: str = "model") -> ModelSettings:

@@ -114,17 +114,23 @@ def _id_field(layout: Layout, setting: str, name: str | None) -> "IdField":
     raise ConfigError(f"{rule}, found {name!r}: {nearest(name, found)}")
 
 
-class IdField:
+class IdField(nn.Module):
     """The ids of one categorical field, counted from 0."""
 
+    local_rows: Tensor | None
+
     def __init__(self, layout: Layout, position: int) -> None:
+        super().__init__()
         field = layout.fields[position]
         self.offset, self.rows = field.offset, field.rows
         self.column = sum(f.kind != "bag" for f in layout.fields[:position])
+        local = torch.from_numpy(layout.local_rows()) if field.extents else None
+        self.register_buffer("local_rows", local, persistent=False)
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
         """The rows' ids [B]."""
-        return batch.ids[:, self.column] - self.offset
+        ids_B = batch.ids[:, self.column]
+        return ids_B - self.offset if self.local_rows is None else self.local_rows[ids_B.long()]
 
 
 class Augmented(nn.Module):
@@ -134,13 +140,12 @@ class Augmented(nn.Module):
         forward: Batch of B rows -> [B, E]. `weight`: one row per id of the field.
     """
 
-    by_value = True  # a row of `weight` belongs to a value of the vocabulary: warm starts ask
     reads_rows = True  # a table beside `FieldEmbedding`: integrated gradients ask
 
     def __init__(self, field: IdField, dim: int, *, std: float) -> None:
         super().__init__()
         self.field = field
-        self.weight = nn.Parameter(torch.empty(field.rows, dim))
+        self.weight, self.row_blocks = nn.Parameter(torch.empty(field.rows, dim)), [(field.rows,)]
         nn.init.normal_(self.weight, std=std)
 
     def forward(self, batch: Batch) -> Tensor:

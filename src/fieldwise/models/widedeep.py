@@ -110,28 +110,31 @@ class CrossProducts(nn.Module):
     right: Tensor
     stride: Tensor
     start: Tensor
-
-    by_value = True  # a row of `weight` belongs to a value of the vocabulary: warm starts ask
+    local_rows: Tensor
 
     def __init__(self, layout: Layout, crosses: tuple[tuple[str, str], ...]) -> None:
         super().__init__()
         columns = {f.name: i for i, f in enumerate(f for f in layout.fields if f.kind != "bag")}
         left, right, stride, start, total = [], [], [], [], 0
+        self.row_blocks: list[tuple[int, int]] = []
         for pair in crosses:
             a, b = (_categorical(layout, name) for name in pair)
             left.append(columns[a.name])
             right.append(columns[b.name])
-            # Categories (i, j) of a pair have weight total + i * b.rows + j; a batch's ids hold their field's offset.
+            # Categories (i, j) of a pair have weight total + i * b.rows + j.
             stride.append(b.rows)
-            start.append(total - a.offset * b.rows - b.offset)
+            start.append(total)
+            self.row_blocks.append((a.rows, b.rows))
             total += a.rows * b.rows
         self.weight = nn.Parameter(torch.zeros(total, 1))
         for name, numbers in (("left", left), ("right", right), ("stride", stride), ("start", start)):
             self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
+        self.register_buffer("local_rows", torch.from_numpy(layout.local_rows()), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
         """The sum of the weights of a row's combinations [B]."""
-        left_BC, right_BC = batch.ids.index_select(1, self.left), batch.ids.index_select(1, self.right)
+        ids_BS = batch.ids.long()
+        left_BC, right_BC = (self.local_rows[ids_BS.index_select(1, one)] for one in (self.left, self.right))
         return F.embedding(left_BC * self.stride + right_BC + self.start, self.weight).sum((1, 2))
 
 

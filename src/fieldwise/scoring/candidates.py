@@ -101,7 +101,7 @@ class CatalogueScorer:
         part = self.split.candidates.layout
 
         def encoded() -> dict[str, np.ndarray]:
-            table = encoder.transform_part(items.items, part)
+            table = encoder.transform(items.items, part=part)
             return {name: getattr(table, name) for name in ARRAYS}
 
         self.table = EncodedTable(part, **items.arrays("encoded", ARRAYS, encoded, lambda: model.digest))
@@ -127,7 +127,7 @@ class CatalogueScorer:
         encoder, part = self.model.encoder, self.split.context.layout
         found = encode_row(encoder, part, values)
         if found is None:
-            return encoder.transform_part(context_row(values, self.columns), part).batch(slice(0, 1))[0]
+            return encoder.transform(context_row(values, self.columns), part=part).batch(slice(0, 1))[0]
         return found
 
     def score(self, contexts: Batch, rows: Tensor, owner: Tensor | None = None) -> np.ndarray:

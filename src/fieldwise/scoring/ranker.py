@@ -368,7 +368,7 @@ class Ranker(Generic[M]):
 
     def encode(self, contexts: pl.DataFrame) -> EncodedTable:
         """Contexts with the bundle's user and context columns, encoded for `rank`."""
-        return self.scorer.model.encoder.transform_part(contexts, self.scorer.split.context.layout)
+        return self.scorer.model.encoder.transform(contexts, part=self.scorer.split.context.layout)
 
     def rank(
         self, contexts: Batch, rows: Sequence[np.ndarray], k: Sequence[int]

@@ -68,7 +68,8 @@ def build_index(
 ) -> tuple[ItemIndex, Changes]:
     """Write the index of a catalogue to a folder, or update an existing index of the same bundle.
 
-    An update only computes the heads of new items and of items whose encoded fields changed, and copies the others.
+    An update only computes the heads of new items and of items whose encoded fields changed, and copies the others;
+    also those of the bundle before its last `Bundle.grow`, if it was not trained since.
     The old index can be read until the new one replaces it. Another update of the same folder waits for this one.
 
     Args:
@@ -96,10 +97,11 @@ def build_index(
         if old is not None and old.id_column != column:
             old = None
         places = np.array([-1 if old is None else old.places.get(text, -1) for text in texts])
-        if old is None or old.model != bundle.digest or old.stored.storage != storage:
+        maker = None if old is None or old.stored.storage != storage else _maker(bundle, old)
+        if old is None or maker is None:
             source = np.full(len(texts), -1)  # no heads can be copied
         else:
-            source = np.where(_same_rows(_encoded_items(bundle, old.items), places, table), places, -1)
+            source = np.where(_same_rows(_encoded_items(maker, old.items), places, table), places, -1)
         write_heads(writer, _head_blocks(network, table, storage, old, source, texts), len(texts))
         writer.add("items", arrow_bytes(items))
         writer.finish(
@@ -202,6 +204,12 @@ def _item_network(bundle: Bundle) -> HeadsNetwork:
         raise ConfigError(f"an index needs the item heads of an IntTower with one label, found {name}: train inttower")
     check_columns_apart(bundle.schema)
     return bundle.network
+
+
+def _maker(bundle: Bundle, old: ItemIndex) -> Bundle | None:
+    """The bundle that made an index: this one, or it before its encoder grew; None if it was another."""
+    former = bundle if old.model == bundle.digest else bundle.before_growth()
+    return former if former is not None and former.digest == old.model else None
 
 
 def _encoded_items(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:

@@ -94,7 +94,7 @@ def random_batch(
     rng = np.random.default_rng(seed)
     singles = [f for f in layout.fields if f.kind != "bag"]
     bags = [f for f in layout.fields if f.kind == "bag"]
-    single_ids = [rng.integers(f.offset, f.offset + f.rows, rows) for f in singles]
+    single_ids = [f.to_table(rng.integers(0, f.rows, rows)) for f in singles]
     values = [rng.normal(size=rows) for f in singles if f.kind == "value"]
     bag_ids: list[int] = []
     segments: list[int] = []
@@ -102,7 +102,7 @@ def random_batch(
     for b in range(rows):
         for g, f in enumerate(bags):
             n = int(rng.integers(0, 4))
-            bag_ids += list(rng.integers(f.offset, f.offset + f.rows, n))
+            bag_ids += list(f.to_table(rng.integers(0, f.rows, n)))
             segments += [b * len(bags) + g] * n
             weights += [1 / max(n, 1) if f.pooling == "mean" else 1.0] * n
     return Batch(

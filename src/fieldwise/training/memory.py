@@ -1,6 +1,7 @@
 """Estimates of the memory for training: per parameter, per batch, and for rows."""
 
 import dataclasses
+import itertools
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -121,18 +122,18 @@ def bytes_of_step(
 
 def _small(layout: Layout) -> tuple[Layout, Callable[[Tensor], Tensor]]:
     """The layout with small vocabularies, and what maps ids to it."""
-    own = sorted((f for f in layout.fields if f.shares is None), key=lambda f: f.offset)
-    sizes = [min(f.rows, PROBE_VOCABULARY) for f in own]
-    starts = [sum(sizes[:k]) for k in range(len(sizes))]
-    place = {f.offset: (start, size) for f, start, size in zip(own, starts, sizes, strict=True)}
-    fields = tuple(dataclasses.replace(f, offset=place[f.offset][0], rows=place[f.offset][1]) for f in layout.fields)
-    before, after, size = (torch.tensor(x) for x in ([f.offset for f in own], starts, sizes))
-
-    def moved(ids: Tensor) -> Tensor:
-        k = torch.searchsorted(before, ids.long(), right=True) - 1
-        return (after[k] + (ids.long() - before[k]) % size[k]).to(ids.dtype)
-
-    return Layout(fields), moved
+    own = [f for f in layout.fields if f.shares is None]
+    sizes = {f.name: min(f.rows, PROBE_VOCABULARY) for f in own}
+    starts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
+    row = torch.zeros(layout.num_rows, dtype=torch.int32)
+    for f in own:
+        row[f.all_rows()] = starts[f.name] + torch.arange(f.rows, dtype=torch.int32) % sizes[f.name]
+    names = [f.shares or f.name for f in layout.fields]
+    fields = (
+        dataclasses.replace(f, offset=starts[name], rows=sizes[name], extents=())
+        for f, name in zip(layout.fields, names, strict=True)
+    )
+    return Layout(tuple(fields)), lambda ids: row[ids.long()].to(ids.dtype)
 
 
 def _watched(step: Step, batch: Batch, y: Tensor) -> int:

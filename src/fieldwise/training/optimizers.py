@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fieldwise.config import nearest
 from fieldwise.distributed.process_group import all_gather_rows
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FieldEmbedding
+from fieldwise.layers import FieldEmbedding, kept_rows
 from fieldwise.layout import Batch
 from fieldwise.ops.rows import RowGroups, RowRule, RuleName, group_rows, squares_of_rows, update_rows_
 from fieldwise.training.settings import OPTIMIZERS, TrainingSettings
@@ -197,6 +197,25 @@ class RunOptimizer:
         """The inverse of `state_dict`."""
         for name, part in self.parts.items():
             part.load_state_dict(state[name])
+
+    def take_states(self, former: "RunOptimizer", before: nn.Module, network: nn.Module) -> None:
+        """Take what another optimizer keeps of `before`, of which `network` has grown (`grow_network`).
+
+        Rows of new values start as at a first step: moments from zero, Adagrad's sums from its accumulator. Counts of
+        steps go on.
+        """
+        kept = kept_rows(before, network)
+        states = {p: state for part in former.parts.values() for p, state in part.state.items()}
+        now = {p: (part, g) for part in self.parts.values() for g in part.param_groups for p in g["params"]}
+        for (name, old), new in zip(before.named_parameters(), network.parameters(), strict=True):
+            part, group = now[new]
+            sums = group.get("accumulator", group.get("initial_accumulator_value", 0.0))
+            for key, value in states.get(old, {}).items():
+                held = value.clone()
+                if name in kept and key != "step":
+                    held = value.new_full((len(new), *value.shape[1:]), sums if key.endswith("sum") else 0.0)
+                    held[kept[name]] = value
+                part.state[new][key] = held
 
     def _clip(self, most: float) -> float:
         """Scale the dense gradients; returns the factor for the lazy ones."""

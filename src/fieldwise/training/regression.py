@@ -296,7 +296,7 @@ class Regression:
         Each round solves the regression and sets a field's variance to the mean over its values of the squared weight
         plus its posterior variance, with covariances neglected (an EM step). Values that no row has do not count.
         """
-        rows, places = self.rows, [slice(f.offset, f.offset + f.rows) for f in self.layout.fields if f.shares is None]
+        rows, places = self.rows, [f.all_rows() for f in self.layout.fields if f.shares is None]
         squares = [sparse.csr_matrix((x.data**2, x.indices, x.indptr), shape=x.shape) for x in rows.parts]
         seen = np.sum([np.bincount(x.indices, minlength=self.layout.num_rows) for x in rows.parts], axis=0) > 0
         found, solution = np.full(self.layout.num_rows, FIRST_VARIANCE), self.start()

@@ -196,9 +196,9 @@ class OutOfVocabularyDropout:
         unknown = np.arange(len(counts), dtype=np.int32)
         for f in train.layout.fields:
             if f.unknown:
-                rows = slice(f.offset + UNKNOWN + 1, f.offset + f.rows)
+                rows = f.all_rows()[UNKNOWN + 1 :]
                 probability[rows] = strength / (strength + counts[rows])
-                unknown[rows] = f.offset + UNKNOWN
+                unknown[rows] = f.row(UNKNOWN)
         self.probability, self.unknown = torch.from_numpy(probability), torch.from_numpy(unknown)
         self.draws = torch.Generator().manual_seed(seed)
 

@@ -6,6 +6,7 @@ Letters: N rows, S columns.
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -26,6 +27,7 @@ from fieldwise.data.encode.fitted_fields import (
     count_column,
     encode_column,
     fit_counted,
+    new_values,
     number_cells,
     plain_entry,
     read_entry,
@@ -56,10 +58,16 @@ class Encoder:
     >>> encoder = Encoder.fit(pl.DataFrame({"app": ["a", "b", "a"]}), schema)
     >>> encoder.transform(pl.DataFrame({"app": ["b", "new", None]})).ids.ravel().tolist()
     [3, 1, 0]
+
+    Args:
+        fields: the schema's fields.
+        fitted: the fitted part of each; one that shares rows has the other's.
+        growths: for each `grow`, how many values each field got.
     """
 
     fields: tuple[Field, ...]
     fitted: tuple[Fitted, ...]
+    growths: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def fit(
@@ -82,12 +90,9 @@ class Encoder:
         ends = np.linspace(0, train.height, len(fields) + 1).astype(int)
         parts = dict(zip((f.name for f in fields), np.diff(ends).tolist(), strict=True))
 
-        def counted_here(f: Field) -> Iterator[Counted]:
-            column = column_of(train, f)
-            return (count_column(f, column[at], first_row=at.start) for at in scratch.pieces(len(column)))
-
         def fit_one(f: Field) -> Fitted | None:
-            fitted = None if f.shares else fit_counted(f, (counted or counted_here)(f))
+            pieces = None if f.shares else counted(f) if counted else _counted(train, f)
+            fitted = None if pieces is None else fit_counted(f, pieces)
             if counted is None:
                 scratch.budget().told(parts[f.name])
             return fitted
@@ -96,43 +101,88 @@ class Encoder:
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
             if f.cell == "list" and f.shares is not None:
                 check_shared_values(f, fitted, column_of(train, f))
-        rows = encoder.layout.num_rows
+        return encoder._checked()
+
+    def grow(self, rows: TableLike) -> tuple["Encoder", dict[str, int]]:
+        """The encoder with the new values of some rows, and how many values each field with a vocabulary got.
+
+        Values and rows that were there keep their ids: new values follow a field's last one, most frequent first, and
+        their rows follow the last row of the shared table. A value is new if at least `min_count` of these rows have
+        it; others stay unknown, as does everything but true and false in a field of these. Hashed fields, scalers and
+        bins do not change. A field that shares rows gets what the other field gets.
+
+        Args:
+            rows: a table with the columns of the fields that have a vocabulary.
+
+        Errors:
+            DataError: a missing column, too many values.
+
+        >>> from fieldwise import Categorical, Label
+        >>> schema = Schema(fields=(Categorical("app"), Categorical("day")), label=Label("click"))
+        >>> encoder = Encoder.fit(pl.DataFrame({"app": ["a", "b", "a"], "day": ["mo", "mo", "tu"]}), schema)
+        >>> grown, added = encoder.grow(pl.DataFrame({"app": ["c", "a"], "day": ["we", "mo"]}))
+        >>> added, grown.transform(pl.DataFrame({"app": ["b", "c"], "day": ["tu", "we"]})).ids.tolist()
+        ({'app': 1, 'day': 1}, [[3, 7], [8, 9]])
+        """
+        table = as_table(rows)
+
+        def grown(pair: tuple[Field, Fitted]) -> Fitted | None:
+            f, fitted = pair
+            if f.shares or not isinstance(fitted, Vocabulary):
+                return None if f.shares else fitted
+            new = new_values(f, fitted, _counted(table, f))
+            return replace(fitted, values=fitted.values + new)
+
+        own = each(grown, zip(self.fields, self.fitted, strict=True), rows=table.height)
+        more = tuple(0 if new is None else new.rows - old.rows for old, new in zip(self.fitted, own, strict=True))
+        told = zip(self.fields, own, more, strict=True)
+        added = {f.name: count for f, new, count in told if isinstance(new, Vocabulary)}
+        if not any(more):
+            return self, added
+        return Encoder(self.fields, _with_shared(self.fields, own, "schema"), (*self.growths, more))._checked(), added
+
+    def before_growth(self) -> "Encoder":
+        """The encoder before its last `grow`."""
+        own = list(self.fitted)
+        for i, (fitted, more) in enumerate(zip(self.fitted, self.growths[-1], strict=True)):
+            if isinstance(fitted, Vocabulary):
+                own[i] = replace(fitted, values=fitted.values[: len(fitted.values) - more])
+        return Encoder(self.fields, _with_shared(self.fields, own, "schema"), self.growths[:-1])
+
+    def _checked(self) -> "Encoder":
+        rows = self.layout.num_rows
         if rows > MAX_ROWS:
             raise DataError(
                 f"all fields together may take {MAX_ROWS} embedding rows, found {rows}; lower hash_buckets or raise "
                 "min_count"
             )
-        return encoder
+        return self
 
-    @classmethod
-    def fit_transform(
-        cls, train: TableLike, schema: Schema, *, y: np.ndarray | None = None
-    ) -> tuple["Encoder", EncodedTable]:
-        """`fit` and `transform` on the same rows.
-
-        >>> from fieldwise import Categorical, Label
-        >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
-        >>> encoder, table = Encoder.fit_transform(pl.DataFrame({"app": ["a", "b", "a"]}), schema)
-        >>> table.ids.ravel().tolist()
-        [2, 3, 2]
-        """
-        train = as_table(train)
-        encoder = cls.fit(train, schema)
-        return encoder, encoder.transform(train, y=y)
-
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """The layout of the fields in the shared embedding table."""
-        offsets, end = {}, 0
-        for f, fitted in zip(self.fields, self.fitted, strict=True):
-            if f.shares is None:
-                offsets[f.name] = end
-                end += fitted.rows
+        pairs = list(zip(self.fields, self.fitted, strict=True))
+        former = [sum(counts) for counts in zip(*self.growths, strict=True)] or [0] * len(pairs)
+        first = [0 if f.shares else s.rows - later for (f, s), later in zip(pairs, former, strict=True)]
+        runs: dict[str, list[tuple[int, int]]] = {f.name: [] for f in self.fields}
+        rows, end = dict.fromkeys(runs, 0), 0
+        for counts in (first, *self.growths):
+            for name, more in zip(runs, counts, strict=True):
+                if more:
+                    runs[name].append((rows[name], end))
+                    rows[name], end = rows[name] + more, end + more
         fields = []
-        for f, fitted in zip(self.fields, self.fitted, strict=True):
-            offset = offsets[f.shares or f.name]
-            unknown = isinstance(fitted, Vocabulary)
-            entry = FieldLayout(name=f.name, kind="id", role=f.role, offset=offset, rows=fitted.rows, unknown=unknown)
+        for f, fitted in pairs:
+            (_, offset), *extents = runs[f.shares or f.name]
+            entry = FieldLayout(
+                name=f.name,
+                kind="id",
+                role=f.role,
+                offset=offset,
+                rows=fitted.rows,
+                unknown=isinstance(fitted, Vocabulary),
+                extents=tuple(extents),
+            )
             if isinstance(fitted, Scaling):
                 entry = replace(entry, kind="value")
             elif f.cell == "list":
@@ -141,41 +191,32 @@ class Encoder:
             fields.append(entry)
         return Layout(tuple(fields))
 
-    def transform(self, frame: TableLike, *, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
+    def transform(
+        self, frame: TableLike, *, part: Layout | None = None, y: np.ndarray | None = None, first_row: int = 0
+    ) -> EncodedTable:
         """Encode a table's rows, in order.
 
         Args:
-            frame: a table with the columns of the schema's fields; N rows.
+            frame: a table with the columns of the schema's fields, or of those of `part`; N rows.
+            part: some of the fields of `layout`, in its order, to encode alone; row ids are those of the whole layout.
             y: targets [N], or [N, T] for several labels, to store with the rows, as float32.
             first_row: number of its first row in the whole table, if it is a slice, for errors.
 
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
         """
-        return self._encoded(frame, self.layout, y, first_row)
-
-    def transform_part(self, frame: TableLike, part: Layout) -> EncodedTable:
-        """Encode only some fields: `part` has those of `layout`, in its order.
-
-        Row ids are those of the whole layout. The table needs the columns of these fields only.
-
-        Errors:
-            DataError: as `transform`.
-        """
-        return self._encoded(frame, part)
-
-    def _encoded(self, data: TableLike, part: Layout, y: np.ndarray | None = None, first_row: int = 0) -> EncodedTable:
-        frame, offsets = as_table(data), {f.name: f.offset for f in part.fields}
-        chosen = [(f, fitted) for f, fitted in zip(self.fields, self.fitted, strict=True) if f.name in offsets]
+        frame, part = as_table(frame), part or self.layout
+        places = {f.name: f for f in part.fields}
+        chosen = [(f, fitted) for f, fitted in zip(self.fields, self.fitted, strict=True) if f.name in places]
         rows = frame.height
         with counting_from(first_row):
             found = each(lambda pair: encode_column(*pair, column_of(frame, pair[0])), chosen, rows=rows)
-        cells = [(offsets[f.name], one) for (f, _), one in zip(chosen, found, strict=True)]
-        ids = rows_of([(c.ids, offset) for offset, c in cells if c.lengths is None], rows, np.int32)
-        values = rows_of([(c.numbers, -0.0) for _, c in cells if c.numbers is not None], rows, np.float32)
+        cells = [(places[f.name], one) for (f, _), one in zip(chosen, found, strict=True)]
+        ids = rows_of([(c.ids, at.to_table) for at, c in cells if c.lengths is None], rows, np.int32)
+        values = rows_of([(c.numbers, np.positive) for _, c in cells if c.numbers is not None], rows, np.float32)
         bags = [
-            Bags.of(torch.from_numpy(c.ids + np.int32(offset)), torch.from_numpy(c.lengths))
-            for offset, c in cells
+            Bags.of(torch.from_numpy(at.to_table(c.ids)), torch.from_numpy(c.lengths))
+            for at, c in cells
             if c.lengths is not None
         ]
         several = interleave(bags, rows)
@@ -208,7 +249,8 @@ class Encoder:
         """The encoder as JSON text for `from_json`; shared vocabularies are stored once."""
         own = [None if f.shares else s for f, s in zip(self.fields, self.fitted, strict=True)]
         entries = [plain_entry(f, fitted) for f, fitted in zip(self.fields, own, strict=True)]
-        return json.dumps({"fields": entries}, ensure_ascii=False)
+        grown = {"growths": self.growths} if self.growths else {}
+        return json.dumps({"fields": entries, **grown}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str, where: str = "encoder") -> "Encoder":
@@ -220,10 +262,21 @@ class Encoder:
         try:
             data = json.loads(text)
             entries = [read_entry(e, f"{where}.fields[{i}]") for i, e in enumerate(data["fields"])]
-        except (json.JSONDecodeError, KeyError, TypeError, RecursionError) as e:
+            growths = tuple(map(tuple, data.get("growths", ())))
+            most = [len(e.fitted.values) if isinstance(e.fitted, Vocabulary) else 0 for e in entries]
+            whole = all(type(n) is int and n >= 0 for counts in growths for n in counts)
+            counts = map(sum, zip(*growths, [0] * len(most), strict=True))
+            if not whole or any(n > own for n, own in zip(counts, most, strict=True)):
+                raise ValueError("its growths do not fit its fields")
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
         fields = tuple(e.field for e in entries)
-        return cls(fields, _with_shared(fields, [e.fitted for e in entries], where))
+        return cls(fields, _with_shared(fields, [e.fitted for e in entries], where), growths)
+
+
+def _counted(frame: pl.DataFrame, f: Field) -> Iterator[Counted]:
+    column = column_of(frame, f)
+    return (count_column(f, column[at], first_row=at.start) for at in scratch.pieces(len(column)))
 
 
 def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: str) -> tuple[Fitted, ...]:
@@ -238,13 +291,16 @@ def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: s
     return tuple(found)
 
 
-def rows_of(columns: Sequence[tuple[np.ndarray, float]], rows: int, kind: type[np.generic]) -> np.ndarray:
-    """Columns, S times [N], as a matrix [N, S] in row-major order, with a number added to each (-0.0 changes none)."""
+_Write = Callable[[np.ndarray, np.ndarray], object]
+
+
+def rows_of(columns: Sequence[tuple[np.ndarray, _Write]], rows: int, kind: type[np.generic]) -> np.ndarray:
+    """Columns, S times [N], as a matrix [N, S] in row-major order, each written by its function of a part and `out`."""
     out = np.empty((rows, len(columns)), kind)
 
     def write(start: int) -> None:
-        for k, (column, add) in enumerate(columns):
-            np.add(column[start : start + BLOCK], add, out=out[start : start + BLOCK, k], casting="same_kind")
+        for k, (column, write_to) in enumerate(columns):
+            write_to(column[start : start + BLOCK], out[start : start + BLOCK, k])
 
     each(write, range(0, rows if columns else 0, BLOCK), rows=rows)
     return out
@@ -283,9 +339,9 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
         if cells is None:
             return None
         if cells.lengths is None:
-            ids.append(int(cells.ids[0]) + at.offset)
+            ids.append(at.row(int(cells.ids[0])))
         else:
-            bags.append(cells.ids + np.int32(at.offset))
+            bags.append(at.to_table(cells.ids))
             lengths.append(len(cells.ids))
             weights.append(1 / len(cells.ids) if at.pooling == "mean" else 1.0)
         if cells.numbers is not None:

@@ -94,9 +94,9 @@ class Lookup:
 
 MISSING = 0
 UNKNOWN = 1
+BOOLEANS = {"true", "false"}
 FEW_TEXTS = 16  # a request's context; polars builds an index in every call, 27 ms for 100,000 values
 SOME_TEXTS = 1_000
-MANY_VALUES = 500  # above, an index of hashes is faster than polars'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,23 +119,30 @@ class Vocabulary:
 
     @cached_property
     def _places(self) -> dict[str | None, int]:
-        values = map(str.lower, self.values) if self._boolean else self.values
+        values = map(str.lower, self.values) if self.boolean else self.values
         return {**dict(zip(values, count(UNKNOWN + 1), strict=False)), None: MISSING}
 
     @cached_property
-    def _boolean(self) -> bool:
+    def boolean(self) -> bool:
         """Whether the values are booleans: `true` from a frame, but `True` in pandas' CSV files."""
         lowered = [value.lower() for value in self.values[:3]]
-        return len(set(lowered)) == len(self.values) and set(lowered) <= {"true", "false"}
+        return 0 < len(self.values) == len(set(lowered)) and set(lowered) <= BOOLEANS
+
+    def normalised(self, text: pl.Series) -> pl.Series:
+        """Texts as they are looked up: booleans in lower case."""
+        return text.str.to_lowercase() if self.boolean else text
 
     def ids(self, text: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts; null is missing, an unseen text unknown."""
-        if len(text) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)):
+        if len(text) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)) or not self.values:
             return self.ids_of(text.to_list())
-        if len(self.values) > MANY_VALUES and not self._boolean and self._hashes is not None:
-            return self._by_hash(text, *self._hashes)
-        text = text.str.to_lowercase() if self._boolean else text
-        return text.replace_strict(self._places, default=UNKNOWN, return_dtype=pl.Int32).to_numpy()
+        text, (values, seed, places) = self.normalised(text), self._hashes
+        place = places.find(text.hash(seed).to_numpy().view(np.int64))
+        known = (values.gather(place.clip(min=0)) == text).fill_null(False).to_numpy()
+        ids = np.where(known, place + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
+        if text.null_count():
+            ids[text.is_null().to_numpy()] = MISSING
+        return ids
 
     def ids_of_integers(self, column: pl.Series) -> np.ndarray:
         """`ids` of the decimal texts of integers of up to 64 bits, signed, without making these texts; null is missing.
@@ -158,27 +165,16 @@ class Vocabulary:
         return Lookup.of(number.filter(decimal).to_numpy(), ids, absent=UNKNOWN)
 
     @cached_property
-    def _hashes(self) -> tuple[pl.Series, Lookup] | None:
-        """The values, and the place of each by its hash; None if two values have one hash."""
-        values = pl.Series(self.values, dtype=pl.String)
-        hashes = values.hash(0)
-        if hashes.n_unique() < len(hashes):
-            return None
-        return values, Lookup.of(hashes.to_numpy().view(np.int64), np.arange(len(values), dtype=np.int32), absent=-1)
-
-    @staticmethod
-    def _by_hash(text: pl.Series, values: pl.Series, places: Lookup) -> np.ndarray:
-        """`ids` of texts by a long vocabulary, of which polars would build an index each time."""
-        place = places.find(text.hash(0).to_numpy().view(np.int64))
-        known = (values.gather(place.clip(min=0)) == text).fill_null(False).to_numpy()
-        ids = np.where(known, place + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
-        if text.null_count():
-            ids[text.is_null().to_numpy()] = MISSING
-        return ids
+    def _hashes(self) -> tuple[pl.Series, int, Lookup]:
+        """The values, and the place of each by its hash with a seed that no two have in common."""
+        values = self.normalised(pl.Series(self.values, dtype=pl.String))
+        seed = next(seed for seed in count() if values.hash(seed).n_unique() == len(values))
+        keys = values.hash(seed).to_numpy().view(np.int64)
+        return values, seed, Lookup.of(keys, np.arange(len(values), dtype=np.int32), absent=-1)
 
     def ids_of(self, texts: Iterable[str | None]) -> np.ndarray:
         """`ids` of a few texts."""
-        texts = (text and text.lower() for text in texts) if self._boolean else texts
+        texts = (text and text.lower() for text in texts) if self.boolean else texts
         return np.fromiter(map(self._places.get, texts, repeat(UNKNOWN)), np.int32)
 
 
@@ -500,9 +496,26 @@ def fit_counted(f: Field, pieces: Iterable[Counted]) -> Fitted:
         return _fit_numeric(f, number)
     if f.hash_buckets is not None:
         return Hashing(buckets=f.hash_buckets)
+    values, rare = _frequent(f, counts)
+    return Vocabulary(values=values, rare=rare)
+
+
+def new_values(f: Field, known: Vocabulary, pieces: Iterable[Counted]) -> tuple[str, ...]:
+    """The values of a field's counted chunks that a vocabulary lacks, in its order, without those below min_count."""
+    counts = TextCounts()
+    for piece in pieces:
+        unseen = piece.values.with_columns(known.normalised(piece.values.get_column("text").cast(pl.String)))
+        counts.add(unseen.filter(pl.Series(known.ids(unseen.get_column("text")) == UNKNOWN)))
+    values, _ = _frequent(f, counts)
+    return tuple(value for value in values if value in BOOLEANS) if known.boolean else values
+
+
+def _frequent(f: Field, counts: TextCounts) -> tuple[tuple[str, ...], int]:
+    """The values that are frequent enough for a field, most frequent first, and the number of others."""
+    assert not isinstance(f, Numeric), "it has no vocabulary"
     kept, rare = counts.at_least(f.min_count)
     kept = kept.with_columns(pl.col("text").cast(pl.String)).sort("n", "text", descending=[True, False])
-    return Vocabulary(values=tuple(kept.get_column("text").to_list()), rare=rare)
+    return tuple(kept.get_column("text").to_list()), rare
 
 
 def _fit_numeric(f: Numeric, number: np.ndarray) -> Scaling | Bins:
