@@ -45,7 +45,7 @@ from fieldwise.testing import random_batch
 from fieldwise.training.fit import Training
 from fieldwise.training.memory import bytes_of_step
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizers import run_optimizer
+from fieldwise.training.optimizers import RunOptimizer
 from fieldwise.training.step import OutOfVocabularyDropout
 
 SCHEMA = Schema(
@@ -254,7 +254,7 @@ def test_a_step_after_growth_is_the_plain_one(optimizer, update):
     )
     layout = Layout.of_sizes([4])
     network = build_network(FM(embedding_dim=2), layout, 1)
-    first = run_optimizer(network, asked)
+    first = RunOptimizer(network, asked)
     rng = np.random.default_rng(0)
     gradients = [{1: rng.normal(size=2), 2: rng.normal(size=2)}, {2: rng.normal(size=2), 5: rng.normal(size=2)}]
 
@@ -275,7 +275,7 @@ def test_a_step_after_growth_is_the_plain_one(optimizer, update):
     step(network, first, gradients[0])
     later = grow_network(network, FM(embedding_dim=2), grown_layout(layout), 2)
     w[4:] = later.embedding.weight.detach().numpy()[4:]
-    second = run_optimizer(later, asked)
+    second = RunOptimizer(later, asked)
     second.take_states(first, network, later)
     step(later, second, gradients[1])
 
