@@ -126,12 +126,8 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         if target == "onnx":
             (new / "encode.py").write_text(Path(standalone.__file__).read_text("utf-8"), "utf-8")
             labels = [
-                {
-                    "name": label.name,
-                    "task": label.task,
-                    "range": label.range,
-                    "calibration": to_plain(bundle.calibration.get(label.name)),
-                }
+                {name: getattr(label, name) for name in ("name", "task", "range")}
+                | {"calibration": to_plain(bundle.calibration.get(label.name))}
                 for label in bundle.schema.labels
             ]
             (new / "labels.json").write_text(json.dumps(labels), "utf-8")
