@@ -211,4 +211,4 @@ def test_a_split_without_test_rows(fieldwise, recipe, log, tmp_path):
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     """Intervals of fewer draws: these tests look at words."""
-    monkeypatch.setattr("fieldwise.report.metrics.REPLICATES", (50, 50))
+    monkeypatch.setattr("fieldwise.runs.leaderboard.REPLICATES", (50, 50))

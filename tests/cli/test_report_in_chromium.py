@@ -35,7 +35,7 @@ def report(tmp_path_factory):
         assert run(["train", str(folder / "mine.toml"), "--out", str(folder / name), "--quiet", "--json"]) == 0
     ask = "--slice", "item", "--slice", "price", "--out", str(folder / "r.html"), "--quiet"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("fieldwise.report.metrics.REPLICATES", (50, 50))
+        patched.setattr("fieldwise.runs.leaderboard.REPLICATES", (50, 50))
         assert run(["report", str(folder / "fm"), str(folder / "int"), *ask]) == 0
     return folder / "r.html"
 

@@ -37,6 +37,7 @@ from fieldwise.evaluation.calibration import before_and_after, calibration_error
 from fieldwise.evaluation.metrics import shown_name
 from fieldwise.evaluation.ranking import delong
 from fieldwise.evaluation.slices import Interval
+from fieldwise.runs.leaderboard import replicates_for
 from fieldwise.runs.pipeline import evaluate_on_test
 from fieldwise.runs.recipe import IN_MEMORY, Recipe, recipe_toml
 from fieldwise.runs.records import Store
@@ -47,7 +48,6 @@ from fieldwise.storage.folders import whole_folder
 __all__ = ["AutoResult", "Line", "auto", "run_auto"]
 
 BASES = (CONSTANT, TITLES["lr"], TREES)
-MOST_REPLICATES, LEAST_REPLICATES, DRAWS = 1000, 200, 5e7
 Z = 1.959963984540054
 
 
@@ -174,7 +174,7 @@ class AutoResult:
         more = " ECE: expected calibration error." if self.binary else ""
         return (
             f"{lower}; a difference whose interval contains 0 is not significant. {by} bootstrap intervals over test "
-            f"rows ({_replicates(self.test_rows)} replicates), with differences paired by row.{more}"
+            f"rows ({replicates_for(self.test_rows)} replicates), with differences paired by row.{more}"
         )
 
     def sentences(self) -> list[str]:
@@ -252,7 +252,7 @@ class AutoResult:
                 "task": self.schema.label.task,
                 "metric": self.metric,
                 "rows": self.test_rows,
-                "replicates": _replicates(self.test_rows),
+                "replicates": replicates_for(self.test_rows),
                 "lines": to_plain(self.lines),
             },
             "recipe": self.recipe.to_dict(),
@@ -299,11 +299,6 @@ class AutoResult:
         return "\n".join([*table, *self.sentences()])
 
 
-def _replicates(rows: int) -> int:
-    """Bootstrap replicates for the intervals of logloss and RMSE; AUC has DeLong intervals."""
-    return int(min(MOST_REPLICATES, max(LEAST_REPLICATES, DRAWS / max(rows, 1))))
-
-
 def build_leaderboard(
     trials: Sequence[Trial], chosen: Trial, test: Part, *, binary: bool, seed: int
 ) -> tuple[Line, ...]:
@@ -311,7 +306,7 @@ def build_leaderboard(
     scores = [one.score(test) for one in trials]
     y = np.asarray(test.main, dtype=np.float64)
     metric: MetricName = "logloss" if binary else "rmse"
-    resamples = resampled(y, np.stack(scores), metric, replicates=_replicates(len(y)), seed=seed)
+    resamples = resampled(y, np.stack(scores), metric, replicates=replicates_for(len(y)), seed=seed)
     of_one = logloss_from_logits if binary else rmse
     values = [of_one(y, score) for score in scores]
     with_auc = binary and min(int(y.sum()), int((1 - y).sum())) > 1

@@ -45,6 +45,7 @@ from fieldwise.evaluation.slices import (
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
 from fieldwise.report.page import Block, Caution, Figure, Section, count, measured, percent
 from fieldwise.report.runs import Scored
+from fieldwise.runs.leaderboard import replicates_for
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.training.history import STOPPED, learning_curves
@@ -62,8 +63,6 @@ __all__ = [
 ]
 
 TABLED = 11
-REPLICATES = 200, 1000
-DRAWS = 50_000_000  # target number of rows in all replicates together
 OF_ROWS = ("rows", "positive_rate")  # do not depend on the scores
 
 
@@ -85,10 +84,10 @@ def metrics_section(
         Table(
             columns,
             table,
-            note=f"Intervals are for other rows from the same source: bootstrap, {replicates_for(rows.y):,} replicates "
-            "over rows (for group AUC, over groups), and Wilson's for shares. They assume independent rows: if users "
-            "have many similar rows, they are too narrow. They do not cover other seeds or splits: "
-            f"`fieldwise compare` with several seeds does. {left_out}".rstrip(),
+            note="Intervals are for other rows from the same source: bootstrap, "
+            f"{replicates_for(len(rows.y)):,} replicates over rows (for group AUC, over groups), and Wilson's for "
+            "shares. They assume independent rows: if users have many similar rows, they are too narrow. They do not "
+            f"cover other seeds or splits: `fieldwise compare` with several seeds does. {left_out}".rstrip(),
         )
     ]
     if best is not None:
@@ -102,19 +101,13 @@ def _ends(ends: tuple[float, float] | None) -> str:
     return "" if ends is None else f"{number(ends[0])} to {number(ends[1])}"
 
 
-def replicates_for(y: np.ndarray) -> int:
-    """The number of bootstrap replicates for these rows."""
-    least, most = REPLICATES
-    return max(least, min(most, DRAWS // len(y)))
-
-
 _Row = tuple[str, str, str, tuple[float, float] | None]
 
 
 def _with_intervals(rows: Scored, metrics: Sequence[tuple[str, MetricName, float]], seed: int) -> list[_Row]:
     out: list[_Row] = []
     for words, name, value in metrics:
-        draws = resampled(rows.y, rows.score[None], name, replicates=replicates_for(rows.y), seed=seed)
+        draws = resampled(rows.y, rows.score[None], name, replicates=replicates_for(len(rows.y)), seed=seed)
         found = estimate([value], draws[:, 0], least=0.0)
         out.append((words, name, number(value), (found.low, found.high)))
     return out
@@ -134,7 +127,7 @@ def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[lis
     ]
     out = _with_intervals(rows, drawn, seed)
     if group is not None and "gauc" in found:
-        of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=replicates_for(y), seed=seed))
+        of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=replicates_for(len(y)), seed=seed))
         words = f"group AUC ({count(found['gauc_groups'])} groups)"
         out.insert(1, (words, "gauc", number(found["gauc"]), (of.low, of.high)))
     out.append(("normalized entropy", "normalized_entropy", number(found["normalized_entropy"]), None))
@@ -300,7 +293,9 @@ def _fitted(valid: Scored | None) -> tuple[dict[str, Calibration | None], list[B
 
 def _figures_of(test: Scored, logits: Mapping[str, np.ndarray], seed: int) -> dict[str, list[str | Markup]]:
     """A table row for each calibration's logits, compared with those of `none`."""
-    drawn = resampled(test.y, np.stack(list(logits.values())), "logloss", replicates=replicates_for(test.y), seed=seed)
+    drawn = resampled(
+        test.y, np.stack(list(logits.values())), "logloss", replicates=replicates_for(len(test.y)), seed=seed
+    )
     losses = {name: logloss_from_logits(test.y, z) for name, z in logits.items()}
     rows: dict[str, list[str | Markup]] = {}
     for k, (name, z) in enumerate(logits.items()):

@@ -32,11 +32,20 @@ __all__ = [
     "check_choices",
     "leaderboards",
     "ranking_boards",
+    "replicates_for",
 ]
 
 POPULARITY = "popularity"
 TOP_K_NAMES = {"hr": "HR", "ndcg": "NDCG", "recall": "recall"}
 MAIN = "ndcg"
+REPLICATES = 200, 1000
+DRAWS = 50_000_000  # target number of rows in all replicates together
+
+
+def replicates_for(rows: int) -> int:
+    """The number of bootstrap replicates for so many rows."""
+    least, most = REPLICATES
+    return max(least, min(most, DRAWS // max(rows, 1)))
 
 
 @dataclass(frozen=True, kw_only=True)
