@@ -117,3 +117,11 @@ def test_it_starts_from_the_given_deviation():
     torch.manual_seed(0)
     weight = SubsetEmbedding(Layout.of_sizes([3000]), ("field_0",), 10, std=0.2).weight.detach()
     assert float(weight.std()) == pytest.approx(0.2, rel=0.02)
+
+
+def test_on_meta_no_values_are_drawn_which_would_load_pytorchs_compiler(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(torch.nn.init, "normal_", lambda *_, **__: drawn.append(1))
+    with torch.device("meta"):
+        assert FieldEmbedding(MIXED, 4).weight.is_meta
+    assert drawn == []

@@ -92,7 +92,8 @@ class FieldEmbedding(nn.Module):
     def __init__(self, layout: Layout, dim: int, *, std: float = 0.01, by_field: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(layout.num_rows, dim))
-        nn.init.normal_(self.weight, std=std)
+        if not self.weight.is_meta:  # there it would load PyTorch's compiler, which takes seconds
+            nn.init.normal_(self.weight, std=std)
         self.row_blocks = [(layout.num_rows,)]
         self.by_field = by_field
         self.sparse = False
