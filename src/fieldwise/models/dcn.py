@@ -37,7 +37,7 @@ class DCN(EmbeddingSettings):
     171
     """
 
-    data_defaults = DataDefaults(settings=SMALL_MLP | {"layers": 2, "batch_norm": False})
+    data_defaults = DataDefaults(settings={"embedding_dim": 16, "layers": 2} | SMALL_MLP | {"batch_norm": False})
 
     layers: Size = 6
     hidden: OptionalSizes = (1024, 1024)

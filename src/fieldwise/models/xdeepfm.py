@@ -75,7 +75,7 @@ class XDeepFM(EmbeddingSettings):
     fieldwise.errors.ConfigError: cin_layers[0] must be even in the variant authors, found 9
     """
 
-    data_defaults = DataDefaults(settings=SMALL_MLP | {"cin_layers": (32, 32)})
+    data_defaults = DataDefaults(settings={"embedding_dim": 16, "cin_layers": (32, 32)} | SMALL_MLP)
 
     variant: Variant = "paper"
     embedding_dim: Size = 10
