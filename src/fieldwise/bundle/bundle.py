@@ -238,6 +238,8 @@ class Bundle:
             ConfigError: a model of your own with tables that cannot grow (`fieldwise.layers.kept_rows`).
         """
         encoder, added = self.encoder.grow(rows)
+        if encoder is self.encoder:
+            return self, added
         labels = len(self.schema.labels)
         network = grow_network(self.network, self.settings, encoder.layout, seed, labels=labels)
         return dataclasses.replace(self, encoder=encoder, network=network), added

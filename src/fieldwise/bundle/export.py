@@ -124,16 +124,25 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         (new / "encoder.json").write_text(bundle.encoder.to_json(), "utf-8")
         (new / "example.py").write_text(EXAMPLE[target], "utf-8")
         if target == "onnx":
-            (new / "encode.py").write_text(Path(standalone.__file__).read_text("utf-8"), "utf-8")
-            labels = [
-                {name: getattr(label, name) for name in ("name", "task", "range")}
-                | {"calibration": to_plain(bundle.calibration.get(label.name))}
-                for label in bundle.schema.labels
-            ]
-            (new / "labels.json").write_text(json.dumps(labels), "utf-8")
-            (new / "layout.json").write_text(json.dumps(to_plain(bundle.encoder.layout)), "utf-8")
+            _write_reader(bundle, new)
         seal(EXPORT, new, target=target, model=bundle.digest, fieldwise=__version__)
     return difference
+
+
+def _write_reader(bundle: Bundle, folder: Path) -> None:
+    """Write what leads from raw rows to predictions beside the network."""
+    (folder / "encode.py").write_text(Path(standalone.__file__).read_text("utf-8"), "utf-8")
+    (folder / "layout.json").write_text(json.dumps(to_plain(bundle.encoder.layout)), "utf-8")
+    labels = [
+        {
+            "name": label.name,
+            "task": label.task,
+            "range": label.range,
+            "calibration": to_plain(bundle.calibration.get(label.name)),
+        }
+        for label in bundle.schema.labels
+    ]
+    (folder / "labels.json").write_text(json.dumps(labels), "utf-8")
 
 
 _Run = Callable[[Batch], np.ndarray]
