@@ -172,6 +172,7 @@ KEPT = {  # built by the package from tables that came through one of the above
     "fieldwise.explain.Subject.__init__",
     "fieldwise.serving.ItemIndex.__init__",
     "fieldwise.serving.ItemTable.__init__",
+    "fieldwise.serving.Ranker.encode",
 }
 GIVES_TABLES = (
     "fieldwise.Bundle.recommend",
