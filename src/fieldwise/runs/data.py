@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -211,17 +211,16 @@ def _fits(schema: Schema, frame: pl.DataFrame, cache: Cache) -> bool:
     return not lacking
 
 
-def _preparation(recipe: Recipe, **more: Any) -> Preparation:
+def _prepare(
+    recipe: Recipe, source: pl.DataFrame | Callable[[Path], MappedRows], path: str | None = None, **more: Any
+) -> Prepared:
+    """Prepared data of a table; errors about its rows name the lines of the file, if it was read from one."""
     add = PreparationSettings(
         negatives=recipe.negatives, history=recipe.history, target_encoding=recipe.target_encoding
     )
-    return Preparation(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=add, **more)
-
-
-def _prepare(recipe: Recipe, frame: pl.DataFrame, path: str | None = None) -> Prepared:
-    """Prepared data of a table in memory; errors about its rows name the lines of the file, if it was read from one."""
+    made = Preparation(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=add, **more)
     with naming_lines(path, recipe.data.text):
-        return _preparation(recipe).run(lambda _: MappedRows(frame=frame))
+        return made.run((lambda _: MappedRows(frame=source)) if isinstance(source, pl.DataFrame) else source)
 
 
 def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
@@ -314,9 +313,7 @@ class LargeTable:
                 f"preparing this table needs some {lacking}: free some space, or set FIELDWISE_CACHE to a folder on "
                 "another disk"
             )
-        preparation = _preparation(
-            recipe, folder=folder, piece=self.piece_rows, reports=self.reports, engine=self.engine
-        )
+        how = {"folder": folder, "piece": self.piece_rows, "reports": self.reports, "engine": self.engine}
 
         def source(scratch: Path) -> MappedRows:
             if recipe.data.path is None:
@@ -324,8 +321,8 @@ class LargeTable:
             bounds = Bounds.within(self.memory // IN_MEMORY, IN_MEMORY)
             return open_files(recipe.data.files, recipe.data.text, bounds, scratch, self.reports)
 
-        with naming_lines(recipe.data.path, recipe.data.text), arrays_returned():
-            return self.bounded(preparation.run(source), place)  # all rows are mapped: the files will have other names
+        with arrays_returned():  # all rows are mapped: the files will have other names
+            return self.bounded(_prepare(recipe, source, recipe.data.path, **how), place)
 
 
 def large_table(

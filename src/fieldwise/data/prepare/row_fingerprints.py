@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -21,8 +21,7 @@ _INVERSE = pow(_BASE, -1, 1 << 64)
 _ABSENT = np.uint64(0x6A09E667F3BCC909)
 
 
-@dataclass(frozen=True)
-class Overlap:
+class Overlap(NamedTuple):
     """The number of a table's rows that could be checked, and how many of them the other table has."""
 
     checked: int

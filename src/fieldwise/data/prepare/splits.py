@@ -80,16 +80,6 @@ def group_rows(
         first = last
 
 
-def few_values(ordered: np.ndarray, enough: int) -> int:
-    """The number of different values of a sorted array [N], or 0 if they are at least `enough`."""
-    found, place = 0, 0
-    while place < len(ordered):
-        found, place = found + 1, _after(ordered, place)
-        if found == enough:
-            return 0
-    return found
-
-
 def time_boundaries(ordered: np.ndarray, shares: tuple[float, float]) -> tuple[np.generic, np.generic]:
     """The first time of the validation rows and the first time of the test rows.
 
@@ -253,7 +243,8 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None) ->
     values = order_values(frame, name, "time", None if schema is None else schema.format_of(name))
     ordered = scratch.fill(len(values), values.dtype.type, values.__getitem__)
     ordered.sort()
-    if few := few_values(ordered, 3):
+    few = int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, len(ordered))
+    if few < 3:
         raise DataError(
             f"a time split needs at least 3 different times: column {name!r} holds {few}; choose another split"
         )
