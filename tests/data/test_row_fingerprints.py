@@ -11,9 +11,10 @@ import pytest
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare import row_fingerprints
 from fieldwise.data.prepare.prepared import prepare
-from fieldwise.data.prepare.row_fingerprints import Overlap, RowSketch, digest_rows, repeat_sentences
+from fieldwise.data.prepare.row_fingerprints import Overlap, RowSketch, count_repeats, digest_rows, repeat_sentences
 from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling, PreparationSettings
 from fieldwise.errors import DataError
+from fieldwise.storage.scratch import MemoryBudget
 
 
 def table(rows: int, seed: int = 0) -> pl.DataFrame:
@@ -150,6 +151,18 @@ def test_counts_are_those_of_a_plain_join(subtests):
                 expected = joined(frame, part, columns)
                 assert prepared.counts[f"{part}_rows_in_train"] == expected > 0
                 assert expected < prepared.counts[f"{part}_rows"]
+
+
+def test_a_key_that_stands_twice_is_seen_wherever_pieces_end():
+    """A key that numbers the rows is left out of the comparison; with one value twice it tells rows apart."""
+    schema = Schema(fields=(Categorical("item"),), label=Label("liked"), keys=("row",))
+    test = pl.DataFrame({"item": ["i"], "liked": [1], "row": [-1]})
+    for twice in (None, *range(12)):
+        rows = [*range(12)] if twice is None else [*range(11), twice % 11]
+        train = pl.DataFrame({"item": ["i"] * 12, "liked": [1] * 12, "row": rows})
+        with MemoryBudget(piece=2).active():
+            found = count_repeats({"train": train, "test": test}, schema)
+        assert found == ({"test_rows_in_train": 1} if twice is None else {})
 
 
 def test_rows_of_their_own_times_are_events_of_their_own():
