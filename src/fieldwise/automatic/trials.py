@@ -60,10 +60,14 @@ class Deadline(Callback):
     def __init__(self, seconds: float) -> None:
         self._end = time.perf_counter() + seconds
 
-    def on_step(self, step: TrainingStep) -> None:
-        """Called after a step."""
+    def on_part(self) -> None:
+        """Called within a step."""
         if time.perf_counter() >= self._end:
             raise OutOfTime
+
+    def on_step(self, step: TrainingStep) -> None:
+        """Called after a step."""
+        self.on_part()
 
 
 class PrunedTrial(Exception):  # noqa: N818  # not an error: it ends a trial

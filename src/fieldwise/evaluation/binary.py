@@ -1,4 +1,4 @@
-"""Checks of the arrays given to metrics, and and metrics of logits over a whole split. Letter: N rows.
+"""Checks of the arrays given to metrics, and metrics of logits over a whole split. Letter: N rows.
 
 `weight` holds row weights. For metrics of probabilities see scikit-learn: `log_loss`, `accuracy_score` and others.
 """

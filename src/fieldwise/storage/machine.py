@@ -134,8 +134,9 @@ def each(work: Callable[[T], R], items: Iterable[T], *, rows: int) -> list[R]:
     threads = min(pl.thread_pool_size(), len(known))
     if threads < 2 or rows < FEW_ROWS:
         return [work(item) for item in known]
-    with ThreadPoolExecutor(threads) as pool:  # each has the caller's context variables
-        return [one.result() for one in [pool.submit(copy_context().run, work, item) for item in known]]
+    contexts = [copy_context() for _ in known]  # the caller's variables
+    with ThreadPoolExecutor(threads) as pool:  # after an error `map` cancels what has not begun
+        return list(pool.map(lambda context, item: context.run(work, item), contexts, known))
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:

@@ -112,10 +112,10 @@ class Callback:
         """Called before the first step."""
 
     def on_step(self, step: TrainingStep) -> None:
-        """Called after every step, and at each step of an exact regression (`lbfgs`, `linear_start`), without rows.
+        """Called after every step, and at each step of an exact regression (`lbfgs`, `linear_start`), without rows."""
 
-        Within a regression's step over many rows it is called after each 65,536 of them, with the step before.
-        """
+    def on_part(self) -> None:
+        """Called within a regression's step, after each 65,536 rows: where a deadline can end it."""
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after every evaluation on the validation rows; `better` if its weights are the best so far."""

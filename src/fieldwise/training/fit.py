@@ -116,11 +116,13 @@ class Training:
 
     def _heard(self, loss: float | None) -> None:
         """A step of the regression, or a chunk of one, which one process alone tells: the others cannot end with it."""
-        if self.processes is None:
-            start, value = self._start(), torch.tensor(math.nan if loss is None else loss)
-            done = TrainingStep(start.steps_done, start.steps_done // start.steps + 1, 0, value)
-            for one in self.callbacks:
-                one.on_step(done)
+        for one in self.callbacks if self.processes is None else ():
+            if loss is None:
+                one.on_part()
+            else:
+                start = self._start()
+                epoch = start.steps_done // start.steps + 1
+                one.on_step(TrainingStep(start.steps_done, epoch, 0, torch.tensor(loss)))
 
     def _set_linear(self, found: LinearStart) -> None:
         """Start from the regression, unless the run goes on from a checkpoint."""

@@ -380,8 +380,11 @@ class ExactFit:
         )
 
     def _heard(self, loss: float | None, rows: int = 0) -> None:
-        if loss is not None:
-            self.steps, self.loss = self.steps + 1, loss
+        if loss is None:
+            for one in self.of.callbacks:
+                one.on_part()
+            return
+        self.steps, self.loss = self.steps + 1, loss
         for one in self.of.callbacks:
             one.on_step(TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(self.loss)))
 

@@ -620,6 +620,8 @@ def _kept_encoder(path: str, digest: str) -> Encoder:
 
 def _file_tasks(rows: MappedRows, **about: Any) -> list[Task]:
     """A task for each file of rows, with the folder that its results go to."""
+    folder = scratch.budget().folder
+    assert folder is not None, "other processes find their work in files"
     return [
         {"rows": str(file.path), "first": file.first, "to": str(scratch.new_path()), **about} for file in rows.files
     ]
