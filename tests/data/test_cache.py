@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import time
 from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
@@ -24,6 +25,7 @@ from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.storage.artifact import seal
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
 from fieldwise.storage.files import WordSums, word_sums
+from fieldwise.storage.folders import one_writer
 
 
 @pytest.fixture
@@ -238,6 +240,18 @@ def test_clear_removes_entries_and_parts_and_nothing_else(cache: Cache) -> None:
     (cache.folder / "mine").mkdir()
     assert [entry.title for entry in cache.clear()] == ["a thing"]
     assert [p.name for p in cache.folder.iterdir()] == ["mine"]
+
+
+def test_what_a_killed_process_began_goes_after_a_week(cache: Cache) -> None:
+    days = {"old": 8, "young": 6, "used": 8}
+    for key, age in days.items():
+        with cache.making(key) as folder:
+            (folder / "rows").write_bytes(b"1")
+        os.utime(folder, (time.time() - 86_400 * age,) * 2)
+    with one_writer(cache.folder / ".making" / "used"):
+        os.utime(cache.folder / ".making" / "used", (0, 0))
+        cache.put("k", "a thing", write(5))
+        assert sorted(path.name for path in (cache.folder / ".making").iterdir()) == ["used", "young"]
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

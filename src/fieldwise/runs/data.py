@@ -17,6 +17,7 @@ import polars as pl
 
 from fieldwise.config import nearest, to_plain
 from fieldwise.data.prepare.prepared import (
+    SOURCE,
     Part,
     Preparation,
     Prepared,
@@ -186,7 +187,7 @@ def prepare_recipe(
     with cache.making(key) as folder:  # where a killed preparation goes on
         if (found := cache.get(key, read_prepared)) is not None:  # another process has made it meanwhile
             return large.bounded(found, cache.folder)
-        if is_begun(folder):
+        if is_begun(folder) or (folder / SOURCE).is_dir():
             cache.note(f"a preparation of the same data was interrupted: it goes on ({folder})")
         prepared = large.prepared(recipe, data_dir, folder, cache.folder)
         cache.put(key, _title(recipe, prepared), partial(link_results, folder), limited=False)

@@ -22,6 +22,7 @@ from fieldwise.storage.folders import abandoned, one_writer, remove_scratch, scr
 T = TypeVar("T")
 ABOUT = "entry.json"
 MAKING = ".making"
+KEPT_BEGUN = 7 * 86_400  # seconds: what a killed process began on data that may have changed since
 ENTRY = Kind(
     name="entry of the cache",
     manifest=ABOUT,
@@ -113,6 +114,7 @@ class Cache:
                     size += entry.size
                     if size > self.limit:
                         _remove(entry.folder)
+            self._remove_begun(KEPT_BEGUN)
         except (FieldwiseError, OSError) as e:
             self.note(f"not stored in the cache: {title} ({str(e).splitlines()[0]})")
 
@@ -136,11 +138,18 @@ class Cache:
             _remove(entry.folder)
         if self.folder.is_dir():
             remove_scratch(self.folder)
-        for folder in (self.folder / MAKING).glob("*"):
-            with contextlib.suppress(OSError), abandoned(folder) as dead:
-                if dead:
-                    shutil.rmtree(folder, ignore_errors=True)
+        self._remove_begun()
         return found
+
+    def _remove_begun(self, age: float = 0.0) -> None:
+        """Remove what was begun at least `age` seconds ago and no process goes on with."""
+        for folder in (self.folder / MAKING).glob("*"):
+            with contextlib.suppress(OSError):
+                if time.time() - folder.stat().st_mtime < age:
+                    continue
+                with abandoned(folder) as dead:
+                    if dead:
+                        shutil.rmtree(folder, ignore_errors=True)
 
 
 def default_cache(note: Callable[[str], None] = lambda _: None) -> Cache:

@@ -1,7 +1,7 @@
 """Hashes of rows: which rows of another table are in this one, rows that repeat, and the digest of a table."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -253,13 +253,26 @@ def _column_digest(column: pl.Series) -> bytes:
     return digest.digest()
 
 
+def _bits(masks: Iterable[np.ndarray]) -> Iterator[bytes]:
+    """The bytes that `np.packbits` makes of masks of any lengths, one after another."""
+    rest = np.empty(0, bool)
+    for mask in masks:
+        mask = np.concatenate([rest, mask])
+        whole = len(mask) // 8 * 8
+        yield np.packbits(mask[:whole]).tobytes()
+        rest = mask[whole:]
+    yield np.packbits(rest).tobytes()
+
+
 def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes]:
     """The bytes of a column: which cells are null, its kind, the values of the others.
 
     It is read slice by slice, so that a column of a table mapped from disk is never copied as a whole.
     """
-    absent = [one.is_null().to_numpy() for one in slices()]
-    yield np.packbits(np.concatenate(absent)).tobytes() if any(one.any() for one in absent) else b"none absent"
+    if any(one.null_count() for one in slices()):
+        yield from _bits(one.is_null().to_numpy() for one in slices())
+    else:
+        yield b"none absent"
     present = (one.drop_nulls() for one in slices())
     if kind == pl.Boolean:
         yield b"truth"
