@@ -235,7 +235,7 @@ class Bundle:
 
         Errors:
             DataError: as for `Encoder.grow`.
-            ConfigError: a model of your own with tables that cannot grow (`fieldwise.layers.kept_rows`).
+            ConfigError: a model of your own with tables that cannot grow (`fieldwise.layers.row_blocks`).
         """
         encoder, added = self.encoder.grow(rows)
         if encoder is self.encoder:
