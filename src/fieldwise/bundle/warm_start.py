@@ -68,7 +68,7 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
     same number of buckets. Rows without a match keep fresh weights. Any other tensor is copied if name and shape match,
     and the fields' names, roles and order too, since otherwise a weight would belong to another field. Other weights
     by value (crosses of categories, DAT's augmented vectors, tables of your own model that have `row_blocks`) need
-    equal vocabularies. If either network has several labels, heads are matched by label name.
+    equal vocabularies in equal rows. If either network has several labels, heads are matched by label name.
 
     Args:
         network: a fresh network, built for `encoder.layout`.
@@ -109,6 +109,8 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
             fresh[name] = "the fields differ"
         elif name in by_value and encoder.fitted != bundle.encoder.fitted:
             fresh[name] = "the vocabularies differ"
+        elif name in by_value and not torch.equal(new_rows, old_rows):  # of a bundle that has grown
+            fresh[name] = "the rows of equal vocabularies differ"
         else:
             tensor.copy_(old)
             taken[name] = "all"
