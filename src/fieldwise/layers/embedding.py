@@ -254,7 +254,7 @@ def kept_rows(former: nn.Module, network: nn.Module) -> dict[str, Tensor]:
     """For each parameter with rows by value, the rows of a grown network that belong to its former rows, int64.
 
     Errors:
-        ConfigError: another tensor has another shape than before; as for `row_blocks`.
+        ConfigError: a table has more or fewer blocks than before, or another tensor another shape; as for `row_blocks`.
 
     >>> former, network = (nn.ModuleDict({"e": FieldEmbedding(Layout.of_sizes([n]), 2)}) for n in (2, 3))
     >>> kept_rows(former, network)
@@ -262,18 +262,23 @@ def kept_rows(former: nn.Module, network: nn.Module) -> dict[str, Tensor]:
     """
     found, former_blocks = {}, row_blocks(former)
     for name, blocks in row_blocks(network).items():
-        rows, end = [], 0
-        for old, new in zip(former_blocks.get(name, ()), blocks, strict=True):
+        rows, end, before = [], 0, former_blocks.get(name, ())
+        if len(before) != len(blocks):
+            raise ConfigError(
+                f"a table grows within its blocks of rows, found {len(before)} row_blocks of {name} before and "
+                f"{len(blocks)} after: a layout with more rows must not change their number"
+            )
+        for old, new in zip(before, blocks, strict=True):
             numbers = torch.arange(math.prod(new)).view(new) + end
             rows.append(numbers[tuple(map(slice, old))].flatten())
             end += math.prod(new)
         found[name] = torch.cat(rows)
-    before = former.state_dict()
+    state = former.state_dict()
     for name, tensor in network.state_dict().items():
-        if name not in found and (name not in before or before[name].shape != tensor.shape):
+        if name not in found and (name not in state or state[name].shape != tensor.shape):
             raise ConfigError(
                 f"a network grows by the tables of fieldwise.layers and of its models, found {name} of "
-                f"{list(before[name].shape) if name in before else 'no shape'} before and {list(tensor.shape)} after: "
+                f"{list(state[name].shape) if name in state else 'no shape'} before and {list(tensor.shape)} after: "
                 "use FieldEmbedding, or give its module row_blocks (fieldwise.layers.row_blocks)"
             )
     return found
