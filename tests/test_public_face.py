@@ -7,8 +7,7 @@ import pytest
 
 import fieldwise
 
-NAMES = set(
-    """
+PUBLIC = """
     AFM AutoInt AutoIntPlus COLD DAT DCN DCNv2 DIN DSSM DeepCrossing DeepFM FFM FM FiBiNET FinalMLP FinalNet FwFM HOFM
     IntTower LR NFM WideDeep XDeepFM
 
@@ -16,8 +15,8 @@ NAMES = set(
     Label Layout LeaveLastOutSplit MissingExtraError NegativeSampling Numeric RandomSplit Recipe Recommender Schema
     SchemaError Sequence TimeSplit TrainingError TrainingSettings __version__ as_table auto infer_schema load_recipe
     prepare_recipe recipe_names register_model settings_of simulate train_recipe
-    """.split()
-)
+"""
+NAMES = set(PUBLIC.split())
 
 
 def test_the_public_names_are_pinned() -> None:
