@@ -39,6 +39,7 @@ from fieldwise.config import to_plain
 from fieldwise.data.encode.encoder import encode_row
 from fieldwise.data.prepare.prepared import Part
 from fieldwise.errors import ConfigError
+from fieldwise.layers import kept_rows
 from fieldwise.models.build import build_network, grow_network
 from fieldwise.serving import build_index
 from fieldwise.testing import random_batch
@@ -241,6 +242,14 @@ def test_a_table_of_ones_own_is_refused():
     model = type("Model", (), {"build": lambda *_: later})()
     with pytest.raises(ConfigError, match=r"found weight of \[1, 3\] before and \[1, 4\] after: use FieldEmbedding"):
         grow_network(network, model, Layout.of_sizes([4]), 0)
+
+
+def test_a_table_of_ones_own_with_other_blocks_is_refused():
+    network, later = (torch.nn.Embedding(rows, 1) for rows in (3, 4))
+    network.row_blocks, later.row_blocks = [(3,)], [(3,), (1,)]
+    with pytest.raises(ConfigError, match="found 1 row_blocks of weight before and 2 after: a layout") as caught:
+        kept_rows(network, later)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("update", ["dense", "lazy"])

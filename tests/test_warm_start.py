@@ -5,12 +5,26 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from torch import nn
 
-from fieldwise import Bag, Categorical, Label, Numeric, Recommender, Schema, Sequence, TrainingSettings
+from fieldwise import (
+    Bag,
+    Batch,
+    Categorical,
+    Label,
+    Layout,
+    Numeric,
+    Recommender,
+    Schema,
+    Sequence,
+    TrainingSettings,
+    settings_of,
+)
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.bundle.warm_start import warm_start
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import BundleError, ConfigError
+from fieldwise.layers import FirstOrder
 from fieldwise.models import AFM, DSSM, FFM, FM, LR, AutoInt, DeepFM, WideDeep
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import prepare_recipe
@@ -46,7 +60,7 @@ def row(encoder, field, value):
     at = {f.name: (p, s) for f, p, s in zip(encoder.fields, encoder.layout.fields, encoder.fitted, strict=True)}
     place, fitted = at[field]
     special = {"missing": 0, "unknown": 1}
-    return place.offset + (special[value] if value in special else fitted.values.index(value) + 2)
+    return place.row(special[value] if value in special else fitted.values.index(value) + 2)
 
 
 def test_an_afm_takes_the_vectors_of_an_fm_value_by_value():
@@ -91,6 +105,52 @@ def test_weights_by_value_are_taken_where_vocabularies_are_equal():
     assert torch.equal(network.crosses.weight, fresh["crosses.weight"])
     network, _, _, report = started(settings, fields, bundle, OLD)
     assert torch.equal(network.crosses.weight, bundle.network.crosses.weight)
+
+
+class ByRow(nn.Module):
+    """A model of a user's own: a weight for each row, in a table of its own."""
+
+    def __init__(self, layout: Layout, *, mark: str = "row_blocks") -> None:
+        super().__init__()
+        self.first_order, self.table = FirstOrder(layout), nn.Embedding(layout.num_rows, 1)
+        setattr(self.table, mark, [(layout.num_rows,)] if mark == "row_blocks" else True)
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return self.first_order(batch) + self.table(batch.ids).sum((1, 2))
+
+
+def test_a_table_of_ones_own_is_taken_where_vocabularies_are_equal():
+    """Three values here and three others there, which a shape alone does not tell."""
+    model, fields = settings_of(ByRow), (Categorical("a"),)
+    bundle = bundle_of(model, fields)
+    network, _, fresh, report = started(model, fields, bundle, OLD.with_columns(a=pl.Series(["u", "v", "v", "w"])))
+    assert report.fresh == {"table.weight": "the vocabularies differ"}
+    assert torch.equal(network.table.weight, fresh["table.weight"])
+    network, _, _, report = started(model, fields, bundle, OLD)
+    assert torch.equal(network.table.weight, bundle.network.table.weight)
+    assert not report.fresh
+
+
+def test_a_table_of_ones_own_is_not_taken_from_a_grown_bundle():
+    """The vocabularies are equal, but the row of `s` is the last one there, and before the rows of `c` here."""
+    model, fields = settings_of(ByRow), (A, Categorical("c", column="t"))
+    more = OLD[:1].with_columns(a=pl.lit("s"))
+    grown, added = bundle_of(model, fields).grow(more)
+    network, encoder, fresh, report = started(model, fields, grown, pl.concat([OLD, more]))
+    assert added == {"a": 1, "c": 0}
+    assert encoder.fitted == grown.encoder.fitted
+    assert report.fresh == {"table.weight": "the rows of equal vocabularies differ"}
+    assert torch.equal(network.table.weight, fresh["table.weight"])
+    new, old = (one.first_order.embedding.weight for one in (network, grown.network))
+    for field, value in [("a", "r"), ("a", "s"), ("c", "x"), ("c", "unknown")]:
+        assert torch.equal(new[row(encoder, field, value)], old[row(grown.encoder, field, value)])
+
+
+def test_the_former_mark_of_a_table_of_ones_own_is_refused():
+    model = settings_of(ByRow, mark="by_value")
+    with pytest.raises(ConfigError, match=r"found by_value in table \(Embedding\): set row_blocks instead") as caught:
+        started(model, (A,), bundle_of(model, (A,)))
+    assert "\n" not in str(caught.value)
 
 
 def test_weights_of_places_are_not_taken_by_other_fields():

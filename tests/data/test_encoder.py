@@ -416,6 +416,15 @@ def test_an_unknown_key_in_an_encoder_is_named() -> None:
         Encoder.from_json(json.dumps(data))
 
 
+def test_a_value_that_a_stored_vocabulary_has_twice_is_refused() -> None:
+    """Of more than a few texts each is searched by its hash, and no seed gives two equal ones different hashes."""
+    data = json.loads(fitted(Categorical("c"), ["a"]).to_json())
+    data["fields"][0]["fitted"]["values"] = [*"abcdefghijklmnopqrstuvwxyz", "k"]
+    with pytest.raises(DataError, match=r"fields\[0\].fitted.values must have each value once, found 'k'") as caught:
+        Encoder.from_json(json.dumps(data), "bundle/encoder")
+    assert "\n" not in str(caught.value)
+
+
 SHARING = schema_of(
     Sequence("seen", max_length=3, shares="film"), Categorical("user"), Categorical("film"), Bag("top", shares="film")
 )

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 
 import numpy as np
+import polars as pl
 import pytest
 
 from fieldwise import Bundle, ConfigError, Label, Recommender, TrainingSettings
@@ -103,6 +104,18 @@ def test_what_copies_and_pickles_keep_is_on_the_cpu(both):
         assert device_of(copied.network) == CPU
         assert copied.digest == here.digest
         np.testing.assert_array_equal(copied.score(LOG), here.score(LOG))
+
+
+def test_a_grown_bundle_and_the_one_before_stay_on_the_device(both, device):
+    here, there = both("afm")
+    rows = LOG.with_columns(user=pl.Series(np.arange(len(LOG)) // 10))
+    grown, added = there.grow(rows)
+    assert added["user"] > 0
+    former = grown.before_growth()
+    assert device_of(grown.network) == device_of(former.network) == device
+    assert grown.digest == here.grow(rows)[0].digest
+    assert former.digest == here.digest
+    np.testing.assert_array_equal(former.score(LOG), there.score(LOG))
 
 
 def test_an_estimator_on_the_device(name, device, tmp_path):

@@ -235,7 +235,7 @@ class Bundle:
 
         Errors:
             DataError: as for `Encoder.grow`.
-            ConfigError: a model of your own with tables that cannot grow (`fieldwise.layers.kept_rows`).
+            ConfigError: a model of your own with tables that cannot grow (`fieldwise.layers.row_blocks`).
         """
         encoder, added = self.encoder.grow(rows)
         if encoder is self.encoder:
@@ -245,14 +245,14 @@ class Bundle:
         return dataclasses.replace(self, encoder=encoder, network=network), added
 
     def before_growth(self) -> "Bundle | None":
-        """The bundle without the values of its encoder's last growth; None if that has not grown."""
+        """The bundle without the values of its encoder's last growth, on its device; None if that has not grown."""
         if not self.encoder.growths:
             return None
         encoder, tensors = self.encoder.before_growth(), self.network.state_dict()
         network = build_network(self.settings, encoder.layout, 0, labels=len(self.schema.labels)).eval()
         kept = kept_rows(network, self.network)
-        network.load_state_dict({name: tensor[kept.get(name, ...)] for name, tensor in tensors.items()})
-        return dataclasses.replace(self, encoder=encoder, network=network)
+        network.load_state_dict({name: tensor.cpu()[kept.get(name, ...)] for name, tensor in tensors.items()})
+        return dataclasses.replace(self, encoder=encoder, network=network.to(device_of(self.network)))
 
     def on_cpu(self) -> "Bundle":
         """The bundle with its network on the CPU: itself if it is there, else a copy."""

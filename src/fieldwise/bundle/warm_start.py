@@ -14,7 +14,7 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.fitted_fields import Fitted, Vocabulary
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FieldEmbedding
+from fieldwise.layers import FieldEmbedding, row_blocks
 from fieldwise.models.build import model_name
 from fieldwise.schema.label import Label
 
@@ -67,8 +67,8 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
     vocabularies, and its missing and unknown rows; bins by rank; a number's vector; all rows of hashed fields with the
     same number of buckets. Rows without a match keep fresh weights. Any other tensor is copied if name and shape match,
     and the fields' names, roles and order too, since otherwise a weight would belong to another field. Other weights
-    by value (crosses of categories, DAT's augmented vectors) need equal vocabularies. If either network has several
-    labels, heads are matched by label name.
+    by value (crosses of categories, DAT's augmented vectors, tables of your own model that have `row_blocks`) need
+    equal vocabularies in equal rows. If either network has several labels, heads are matched by label name.
 
     Args:
         network: a fresh network, built for `encoder.layout`.
@@ -77,14 +77,14 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
         labels: the network's labels, the main one first.
 
     Errors:
-        ConfigError: nothing matches.
+        ConfigError: nothing matches; a model of your own with `by_value` (`fieldwise.layers.row_blocks`).
     """
     state, target = bundle.network.state_dict(), network.state_dict()
     names = _new_names(state, [label.name for label in bundle.schema.labels], [label.name for label in labels])
     source = {new: state[old] for old, new in names.items()}
     tables, former = _tables(network), _tables(bundle.network)
     former_tables = {new: former[old] for old, new in names.items() if old in former}
-    by_value = {f"{name}.weight" for name, module in network.named_modules() if getattr(module, "row_blocks", None)}
+    by_value = row_blocks(network)
     same_fields = [(f.name, f.role) for f in encoder.fields] == [(f.name, f.role) for f in bundle.encoder.fields]
     new_rows, old_rows = _matching_rows(encoder, bundle.encoder)
     taken: dict[str, str] = {}
@@ -109,6 +109,8 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
             fresh[name] = "the fields differ"
         elif name in by_value and encoder.fitted != bundle.encoder.fitted:
             fresh[name] = "the vocabularies differ"
+        elif name in by_value and not torch.equal(new_rows, old_rows):  # of a bundle that has grown
+            fresh[name] = "the rows of equal vocabularies differ"
         else:
             tensor.copy_(old)
             taken[name] = "all"

@@ -10,7 +10,7 @@ from fieldwise.layers.crosses import (
     CrossVector,
     FactorizedInteraction,
 )
-from fieldwise.layers.embedding import FieldEmbedding, FirstOrder, SubsetEmbedding, kept_rows
+from fieldwise.layers.embedding import FieldEmbedding, FirstOrder, SubsetEmbedding, kept_rows, row_blocks
 from fieldwise.layers.mlp import MLP, hidden_layers, linear
 
 __all__ = [
@@ -34,4 +34,5 @@ __all__ = [
     "hidden_layers",
     "kept_rows",
     "linear",
+    "row_blocks",
 ]

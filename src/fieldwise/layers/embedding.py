@@ -15,7 +15,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch, Layout
 from fieldwise.ops.rows import gather_rows
 
-__all__ = ["Assembled", "BagPooling", "FieldEmbedding", "FirstOrder", "SubsetEmbedding", "kept_rows"]
+__all__ = ["Assembled", "BagPooling", "FieldEmbedding", "FirstOrder", "SubsetEmbedding", "kept_rows", "row_blocks"]
 
 
 class BagPooling(nn.Module):
@@ -82,7 +82,8 @@ class FieldEmbedding(nn.Module):
         forward: Batch of B rows -> [B, F, D]. `weight`: [R, D].
 
     `sparse` is the form of the table's gradient: a tensor [R, D] if False, a sparse tensor of the rows that were read
-    if True, for `fieldwise.training.optimizers.LazyTables`. Training sets it. `row_blocks` is for `kept_rows`.
+    if True, for `fieldwise.training.optimizers.LazyTables`. Training sets it. `row_blocks` is as for the function
+    `row_blocks`.
 
     >>> embedding = FieldEmbedding(Layout.of_sizes([3, 4]), 8)
     >>> embedding(Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))).shape
@@ -224,36 +225,60 @@ class SubsetEmbedding(nn.Module):
         return torch.cat(parts, 1).index_select(1, self.order)
 
 
-def kept_rows(former: nn.Module, network: nn.Module) -> dict[str, Tensor]:
-    """For each parameter with rows by value, the rows of a grown network that belong to its former rows, int64.
+def row_blocks(network: nn.Module) -> dict[str, Sequence[tuple[int, ...]]]:
+    """The blocks of rows of each table whose rows belong to values, by parameter name.
 
     A module with such a table as its `weight` has `row_blocks`: the sizes of the blocks, one after another, that its
     rows are in. A block of sizes (m, n) has a row for every pair of m and n local rows. Growth appends local rows.
 
     Errors:
-        ConfigError: another tensor has another shape than before.
+        ConfigError: a module with `by_value`, the former mark of such a table.
+
+    >>> row_blocks(nn.ModuleDict({"e": FieldEmbedding(Layout.of_sizes([2, 3]), 2)}))
+    {'e.weight': [(5,)]}
+    """
+    found = {}
+    for name, module in network.named_modules():
+        if blocks := getattr(module, "row_blocks", None):
+            found[f"{name}.weight".lstrip(".")] = blocks
+        elif getattr(module, "by_value", False):
+            raise ConfigError(
+                "a table whose rows belong to values is marked by row_blocks, the sizes of its blocks of rows "
+                f"(fieldwise.layers.row_blocks), found by_value in {name or 'the network'} "
+                f"({type(module).__name__}): set row_blocks instead"
+            )
+    return found
+
+
+def kept_rows(former: nn.Module, network: nn.Module) -> dict[str, Tensor]:
+    """For each parameter with rows by value, the rows of a grown network that belong to its former rows, int64.
+
+    Errors:
+        ConfigError: a table has more or fewer blocks than before, or another tensor another shape; as for `row_blocks`.
 
     >>> former, network = (nn.ModuleDict({"e": FieldEmbedding(Layout.of_sizes([n]), 2)}) for n in (2, 3))
     >>> kept_rows(former, network)
     {'e.weight': tensor([0, 1])}
     """
-    found, modules = {}, dict(former.named_modules())
-    for name, module in network.named_modules():
-        rows, end = [torch.empty(0, dtype=torch.int64)], 0
-        for old, new in zip(
-            getattr(modules.get(name), "row_blocks", ()), getattr(module, "row_blocks", ()), strict=True
-        ):
+    found, former_blocks = {}, row_blocks(former)
+    for name, blocks in row_blocks(network).items():
+        rows, end, before = [], 0, former_blocks.get(name, ())
+        if len(before) != len(blocks):
+            raise ConfigError(
+                f"a table grows within its blocks of rows, found {len(before)} row_blocks of {name} before and "
+                f"{len(blocks)} after: a layout with more rows must not change their number"
+            )
+        for old, new in zip(before, blocks, strict=True):
             numbers = torch.arange(math.prod(new)).view(new) + end
             rows.append(numbers[tuple(map(slice, old))].flatten())
             end += math.prod(new)
-        if end:
-            found[f"{name}.weight".lstrip(".")] = torch.cat(rows)
-    before = former.state_dict()
+        found[name] = torch.cat(rows)
+    state = former.state_dict()
     for name, tensor in network.state_dict().items():
-        if name not in found and (name not in before or before[name].shape != tensor.shape):
+        if name not in found and (name not in state or state[name].shape != tensor.shape):
             raise ConfigError(
                 f"a network grows by the tables of fieldwise.layers and of its models, found {name} of "
-                f"{list(before[name].shape) if name in before else 'no shape'} before and {list(tensor.shape)} after: "
-                "use FieldEmbedding, or give its module row_blocks (fieldwise.layers.kept_rows)"
+                f"{list(state[name].shape) if name in state else 'no shape'} before and {list(tensor.shape)} after: "
+                "use FieldEmbedding, or give its module row_blocks (fieldwise.layers.row_blocks)"
             )
     return found

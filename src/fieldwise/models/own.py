@@ -15,7 +15,8 @@ all of it is optional:
                     user, item, score       two towers (`fieldwise.models.twotower`), of which item heads can be stored
                                             with score_stored
     module          reads_rows              a table is read without the fields' vectors: integrated gradients ask
-                    by_value                a row of `weight` belongs to a value of the vocabulary: warm starts ask
+                    row_blocks              the rows of `weight` belong to values, in blocks of these sizes: warm starts
+                                            and growth ask (`fieldwise.layers.row_blocks`)
 
 No code named by a file is ever imported: a recipe or a bundle may name a user-defined model, which is found only if
 the user has imported it.

@@ -199,10 +199,30 @@ class RunOptimizer:
             part.load_state_dict(state[name])
 
     def take_states(self, former: "RunOptimizer", before: nn.Module, network: nn.Module) -> None:
-        """Take what another optimizer keeps of `before`, of which `network` has grown (`grow_network`).
+        """Take what another optimizer keeps of `before`, of which `network` has grown: the start of continued training.
 
         Rows of new values start as at a first step: moments from zero, Adagrad's sums from its accumulator. Counts of
-        steps go on.
+        steps go on. `Training` does not call it, since each of its runs begins with a new optimizer: it is for a loop
+        of your own, which trains a bundle on, `Bundle.grow` after `Bundle.grow`.
+
+        Args:
+            former: the optimizer of `before`, with the same settings.
+            before: the network before its growth.
+            network: the grown network, whose optimizer this is.
+
+        Errors:
+            ConfigError: a network that did not grow from `before` (`fieldwise.layers.kept_rows`).
+
+        >>> from fieldwise.layout import Layout
+        >>> before, network = (FieldEmbedding(Layout.of_sizes([n]), 2) for n in (2, 3))
+        >>> first, second = (RunOptimizer(one, TrainingSettings(l2={})) for one in (before, network))
+        >>> before.weight.grad = torch.ones(2, 2)
+        >>> first.step()
+        >>> second.take_states(first, before, network)
+        >>> second.dense.state[network.weight]["exp_avg"]
+        tensor([[0.1000, 0.1000],
+                [0.1000, 0.1000],
+                [0.0000, 0.0000]])
         """
         kept = kept_rows(before, network)
         states = {p: state for part in former.parts.values() for p, state in part.state.items()}
