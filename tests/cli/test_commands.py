@@ -435,12 +435,18 @@ def small_movielens(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("small_movielens")
 def test_describe_names_the_protocol_and_its_leak(fieldwise):
     ask = "describe", "movielens-1m-inttower/lr", "--set"
-    _, out, err = fieldwise(*ask, "protocol=paper")
+    _, out, err = fieldwise(*ask, "protocol = paper")
     assert "protocol: paper (leaks labels)\n" in out
     assert "metrics are too good" in err
     _, out, err = fieldwise(*ask, "protocol=clean", "--json")
     assert json.loads(out)["protocol"] == "clean"
     assert "too good" not in err
+
+
+@pytest.mark.usefixtures("small_movielens")
+def test_train_names_its_folder_by_the_protocol(as_json):
+    found = as_json("train", "movielens-1m-inttower/lr", "--set", "protocol = clean", "--quiet")
+    assert found["bundle"] == "runs/movielens-1m-inttower-lr-clean-seed0"
 
 
 def test_describe_counts_what_can_be_counted_by_hand(as_json, recipe):

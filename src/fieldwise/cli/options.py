@@ -57,7 +57,6 @@ __all__ = [
 ]
 
 DEVICE = "training.device"  # the setting of a recipe
-PROTOCOL = "protocol="  # what begins the setting that selects one
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 
 
@@ -142,27 +141,17 @@ class RecipeOptions:
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help=RECIPE)]
     settings: Settings = None
 
-    @property
-    def protocol(self) -> str | None:
-        """The protocol that the settings name."""
-        named = [one.removeprefix(PROTOCOL).strip("\"'") for one in self.settings or () if one.startswith(PROTOCOL)]
-        return named[-1] if named else None
-
     def check(self) -> None:
         """Check the recipe, but for its model's settings, without PyTorch."""
         from fieldwise.runs.recipe import check_recipe
 
-        check_recipe(self.recipe, self._overrides, protocol=self.protocol)
+        check_recipe(self.recipe, self.settings or ())
 
     def load(self) -> "Recipe":
         """The recipe. PyTorch is loaded only if all else is valid."""
         from fieldwise.runs.recipe import load_recipe
 
-        return load_recipe(self.recipe, self._overrides, protocol=self.protocol)
-
-    @property
-    def _overrides(self) -> list[str]:
-        return [one for one in self.settings or () if not one.startswith(PROTOCOL)]
+        return load_recipe(self.recipe, self.settings or ())
 
     @property
     def words(self) -> list[str]:
