@@ -369,6 +369,8 @@ def test_the_second_command_reads_the_cache_and_says_so(fieldwise, recipe, monke
             assert (code, err.count("\n")) == (2, 1)
             assert err.startswith("fieldwise: there is no cache, since FIELDWISE_CACHE is off: ")
     assert "0 entries" in fieldwise("prepare")[1]
+    empty = json.loads(fieldwise("prepare", "--json")[1])
+    assert (empty["entries"], empty["limit"] > 0) == ([], True)
     code, out, err = fieldwise("describe", recipe, "--json")
     assert (code, err) == (0, "")
     first = described(out)
@@ -379,9 +381,23 @@ def test_the_second_command_reads_the_cache_and_says_so(fieldwise, recipe, monke
     _, out, _ = fieldwise("prepare")
     assert "240 train, 80 valid, 80 test rows" in out
     assert "1 entries" in out
+    (entry,) = json.loads(fieldwise("prepare", "--json")[1])["entries"]
+    assert (entry["title"] in out, Path(entry["folder"]).parent) == (True, Path(empty["cache"]))
     assert "1 entries removed" in fieldwise("prepare", "--clear")[2]
     _, out, err = fieldwise("describe", recipe, "--json")
     assert (described(out), err) == (first, "")
+    entry = json.loads(fieldwise("prepare", "--json")[1])["entries"][0]
+    removed = {"cache": empty["cache"], "removed": 1, "bytes": entry["bytes"]}
+    assert json.loads(fieldwise("prepare", "--clear", "--json")[1]) == removed
+
+
+def test_what_concerns_a_recipe_is_refused_without_one(fieldwise):
+    for words in (("prepare",), ("prepare", "--clear"), ("describe",)):
+        given = fieldwise(*words, "--set", "training.epochs=3")
+        refused(given, "--set changes a recipe, which is not given: name one, or omit --set")
+    for words in (("prepare",), ("prepare", "--clear")):
+        refused(fieldwise(*words, "--engine", "ray"), "--engine ray prepares a recipe, which is not given")
+    assert json.loads(fieldwise("describe", "--json")[1]) == {"recipes": recipe_names()}
 
 
 @pytest.mark.filterwarnings("always:this CPU has no bfloat16")

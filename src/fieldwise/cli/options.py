@@ -163,7 +163,12 @@ class RecipeOptions:
 class OptionalRecipe(RecipeOptions):
     """A recipe, and what changes it; commands without one list what there is."""
 
-    recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", show_default=False, help=RECIPE)] = ""
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", show_default=False, help=RECIPE)] = ""
+
+    def check_unused(self) -> None:
+        """Check that there are no settings, where no recipe is read; else raise a ConfigError."""
+        if self.settings:
+            raise ConfigError("--set changes a recipe, which is not given: name one, or omit --set")
 
 
 @dataclass(frozen=True, kw_only=True)
