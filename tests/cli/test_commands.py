@@ -75,6 +75,7 @@ def test_a_removed_command_or_option_is_answered_with_what_to_use_instead(fieldw
     for words, instead in {
         "calibrate b --method platt": "`fieldwise calibrate` was removed: `fieldwise evaluate BUNDLE --calib",
         "data infer log.csv": "`fieldwise data` was removed: `fieldwise fetch` lists",
+        "infer log.csv": "`fieldwise infer` was removed: `fieldwise init TABLE --out -` prints a schema",
         "train r --protocol time": "--protocol was removed; leave it out: --set protocol=NAME",
         "tune r --device cuda": "--device was removed; leave it out: --set training.device=NAME",
         "evaluate b --separator ;": "--separator was removed; leave it out: --read separator=... says it",
@@ -86,6 +87,7 @@ def test_a_removed_command_or_option_is_answered_with_what_to_use_instead(fieldw
         "removed; leave it out: every process holds all tables; make a table that is too large smaller by hash_buckets",
     }.items():
         refused(fieldwise(*words.split()), f"fieldwise: {instead}")
+    refused(fieldwise("store", "data"), "No such command 'data'", "see `fieldwise store --help`")
     assert "No such option: --seed" in fieldwise("compare", "r", "--seed", "2")[2], "of other commands"
     assert "No such option: --thread" in fieldwise("train", "r", "--thread", 2)[2], "no prefix of another"
 
@@ -95,6 +97,7 @@ def test_help_of_every_command(fieldwise):
         code, out, err = fieldwise(*path.split(), "--help")
         assert (code, err) == (0, ""), path
         assert not [name for name in options.split() if f"--{name}" not in out and "completion" not in name], path
+        assert not re.search(r"\[\[|\.\.\.\}|Usage: .*\[[a-z]+\]", out), path
         assert not re.search(r"<(bool|str|int|float|path|int range|float range)>", out), path
     assert fieldwise("train", "-h") == fieldwise("train", "--help")
 

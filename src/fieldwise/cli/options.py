@@ -76,8 +76,8 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a setting, e.g. training.epochs=3, seed=1, training.device=cuda, or protocol=time for another way "
-        "that the recipe has to split rows and make features. May be repeated.",
+        help="Change a setting, e.g. training.epochs=3, training.learning_rate=0.01, training.device=cuda, or "
+        "protocol=time for another way that the recipe has to split rows and make features. May be repeated.",
     ),
 ]
 BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
