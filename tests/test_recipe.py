@@ -325,6 +325,24 @@ def test_protocols_are_laid_over_a_recipe():
     assert dataclasses.replace(paper, target_encoding=clean.target_encoding, protocol="clean") == clean
 
 
+def test_an_override_selects_a_protocol(tmp_path):
+    asked = load_recipe("movielens-1m/afm", protocol="leave-last-out")
+    for override in ("protocol=leave-last-out", "protocol = leave-last-out", 'protocol="leave-last-out"'):
+        assert load_recipe("movielens-1m/afm", [override]) == asked
+    lain = load_recipe("movielens-1m/afm", ["split.valid_rows=2", "protocol=time", "protocol=leave-last-out"])
+    assert lain == load_recipe("movielens-1m/afm", ["split.valid_rows=2"], protocol="leave-last-out")
+    (tmp_path / "own.toml").write_text(
+        'protocol = "weekly"\nschema = { fields = [{ name = "a", kind = "numeric" }], label = { column = "y" } }\n'
+        'data = { path = "log.csv" }\nmodel = { name = "lr" }\n'
+    )
+    assert load_recipe(tmp_path / "own.toml").protocol == "weekly", "a recipe of one's own may name its split"
+    with pytest.raises(ConfigError, match=r"has no protocol 'time': your own data are split by the recipe's \[split\]"):
+        load_recipe(tmp_path / "own.toml", ["protocol=time"])
+    for wrong in ("protocol=3", "protocol.name=time", "protocol="):
+        with pytest.raises(ConfigError, match="recipe movielens-1m/afm has no protocol"):
+            load_recipe("movielens-1m/afm", [wrong])
+
+
 def test_settings_lie_over_a_protocol():
     recipe = load_recipe("movielens-1m/afm", ["split.valid_rows=2"], protocol="leave-last-out")
     assert (recipe.split.valid_rows, recipe.split.order) == (2, "user_order")

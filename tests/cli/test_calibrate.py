@@ -81,7 +81,8 @@ def test_a_copy_and_the_way_back(done, own):
     assert "test rows" in out
     assert "copy now predicts with this calibration (isotonic)" in out
     assert (own / "bundle.json").read_bytes() == before
-    err = done("evaluate", "copy", "--calibrate", "none")[1]
+    out, err = done("evaluate", "copy", "--calibrate", "none", "--json")
+    assert json.loads(out) == {"bundle": "copy", "method": "none"}
     assert "copy has no calibration" in err
     back = Bundle.load("copy")
     assert back.calibration == {}
@@ -102,6 +103,10 @@ def test_what_is_refused(fieldwise, own, tmp_path):
     calibrate = "evaluate", own, "--calibrate"
     refused(fieldwise(*calibrate, "plat"), "one of platt, isotonic, none, found 'plat'", "did you mean 'platt'")
     refused(fieldwise(*calibrate, "platt", "--read", "separator=;"), "--data, which is not given")
+    refused(fieldwise(*calibrate, "none", "--data", "rows.csv"), "fits nothing", "omit --data")
+    for given in (("--k", 3), ("--users", 3), ("--candidates", "all"), ("--keep-seen",)):
+        sentence = f"{given[0]} is an option of --ranking, without effect on --calibrate: omit {given[0]}"
+        refused(fieldwise(*calibrate, "platt", *given), sentence)
     refused(fieldwise("evaluate", "nothing", "--calibrate", "platt"), "nothing is not a bundle")
     make_log(50).with_columns(click=1).write_csv(tmp_path / "ones.csv")
     refused(fieldwise(*calibrate, "platt", "--data", "ones.csv"), "'click', ones.csv", "all 50 rows have label 1")

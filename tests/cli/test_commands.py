@@ -75,6 +75,7 @@ def test_a_removed_command_or_option_is_answered_with_what_to_use_instead(fieldw
     for words, instead in {
         "calibrate b --method platt": "`fieldwise calibrate` was removed: `fieldwise evaluate BUNDLE --calib",
         "data infer log.csv": "`fieldwise data` was removed: `fieldwise fetch` lists",
+        "infer log.csv": "`fieldwise infer` was removed: `fieldwise init TABLE --out -` prints a schema",
         "train r --protocol time": "--protocol was removed; leave it out: --set protocol=NAME",
         "tune r --device cuda": "--device was removed; leave it out: --set training.device=NAME",
         "evaluate b --separator ;": "--separator was removed; leave it out: --read separator=... says it",
@@ -86,6 +87,7 @@ def test_a_removed_command_or_option_is_answered_with_what_to_use_instead(fieldw
         "removed; leave it out: every process holds all tables; make a table that is too large smaller by hash_buckets",
     }.items():
         refused(fieldwise(*words.split()), f"fieldwise: {instead}")
+    refused(fieldwise("store", "data"), "No such command 'data'", "see `fieldwise store --help`")
     assert "No such option: --seed" in fieldwise("compare", "r", "--seed", "2")[2], "of other commands"
     assert "No such option: --thread" in fieldwise("train", "r", "--thread", 2)[2], "no prefix of another"
 
@@ -95,6 +97,7 @@ def test_help_of_every_command(fieldwise):
         code, out, err = fieldwise(*path.split(), "--help")
         assert (code, err) == (0, ""), path
         assert not [name for name in options.split() if f"--{name}" not in out and "completion" not in name], path
+        assert not re.search(r"\[\[|\.\.\.\}|Usage: .*\[[a-z]+\]", out), path
         assert not re.search(r"<(bool|str|int|float|path|int range|float range)>", out), path
     assert fieldwise("train", "-h") == fieldwise("train", "--help")
 
@@ -369,6 +372,8 @@ def test_the_second_command_reads_the_cache_and_says_so(fieldwise, recipe, monke
             assert (code, err.count("\n")) == (2, 1)
             assert err.startswith("fieldwise: there is no cache, since FIELDWISE_CACHE is off: ")
     assert "0 entries" in fieldwise("prepare")[1]
+    empty = json.loads(fieldwise("prepare", "--json")[1])
+    assert (empty["entries"], empty["limit"] > 0) == ([], True)
     code, out, err = fieldwise("describe", recipe, "--json")
     assert (code, err) == (0, "")
     first = described(out)
@@ -379,9 +384,23 @@ def test_the_second_command_reads_the_cache_and_says_so(fieldwise, recipe, monke
     _, out, _ = fieldwise("prepare")
     assert "240 train, 80 valid, 80 test rows" in out
     assert "1 entries" in out
+    (entry,) = json.loads(fieldwise("prepare", "--json")[1])["entries"]
+    assert (entry["title"] in out, Path(entry["folder"]).parent) == (True, Path(empty["cache"]))
     assert "1 entries removed" in fieldwise("prepare", "--clear")[2]
     _, out, err = fieldwise("describe", recipe, "--json")
     assert (described(out), err) == (first, "")
+    entry = json.loads(fieldwise("prepare", "--json")[1])["entries"][0]
+    removed = {"cache": empty["cache"], "removed": 1, "bytes": entry["bytes"]}
+    assert json.loads(fieldwise("prepare", "--clear", "--json")[1]) == removed
+
+
+def test_what_concerns_a_recipe_is_refused_without_one(fieldwise):
+    for words in (("prepare",), ("prepare", "--clear"), ("describe",)):
+        given = fieldwise(*words, "--set", "training.epochs=3")
+        refused(given, "--set changes a recipe, which is not given: name one, or omit --set")
+    for words in (("prepare",), ("prepare", "--clear")):
+        refused(fieldwise(*words, "--engine", "ray"), "--engine ray prepares a recipe, which is not given")
+    assert json.loads(fieldwise("describe", "--json")[1]) == {"recipes": recipe_names()}
 
 
 @pytest.mark.filterwarnings("always:this CPU has no bfloat16")
@@ -435,12 +454,18 @@ def small_movielens(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("small_movielens")
 def test_describe_names_the_protocol_and_its_leak(fieldwise):
     ask = "describe", "movielens-1m-inttower/lr", "--set"
-    _, out, err = fieldwise(*ask, "protocol=paper")
+    _, out, err = fieldwise(*ask, "protocol = paper")
     assert "protocol: paper (leaks labels)\n" in out
     assert "metrics are too good" in err
     _, out, err = fieldwise(*ask, "protocol=clean", "--json")
     assert json.loads(out)["protocol"] == "clean"
     assert "too good" not in err
+
+
+@pytest.mark.usefixtures("small_movielens")
+def test_train_names_its_folder_by_the_protocol(as_json):
+    found = as_json("train", "movielens-1m-inttower/lr", "--set", "protocol = clean", "--quiet")
+    assert found["bundle"] == "runs/movielens-1m-inttower-lr-clean-seed0"
 
 
 def test_describe_counts_what_can_be_counted_by_hand(as_json, recipe):

@@ -130,6 +130,9 @@ def test_what_is_refused(fieldwise, trained, bundle, items, log):
     refused(fieldwise(*measure, "--index", "ix", "--candidates", "all"), "the number of items passed on, found 'all'")
     refused(fieldwise(*measure[:4], "--index", "ix"), "give --index and --data")
     refused(fieldwise(*measure, "--index", "ix", "--ranking"), "--ranking and --prerank are evaluations of their own")
+    for given in (("--users", 3), ("--keep-seen",)):
+        sentence = f"{given[0]} is an option of --ranking, without effect on --prerank: omit {given[0]}"
+        refused(fieldwise(*measure, "--index", "ix", "--k", 3, *given), sentence)
     refused(fieldwise("evaluate", bundle, "--nprobe", 3), "--nprobe is an option of --prerank, which is not given")
     alone = "evaluate", bundle, "--prerank", bundle, "--data", "rows.csv"
     refused(fieldwise(*alone, "--index", "ix"), "must be the IntTower")

@@ -36,6 +36,7 @@ REMOVED = {  # commands and options that are gone, of all commands or of the one
     "evaluate-cascade": "`fieldwise evaluate RANKER --prerank TOWER --index FOLDER --data FILE` measures two stages",
     "data": "`fieldwise fetch` lists and downloads public data sets, `fieldwise simulate` writes a log, and `fieldwise "
     "init TABLE --out -` prints a schema",
+    "infer": "`fieldwise init TABLE --out -` prints a schema",
     "cache": "`fieldwise prepare` without a recipe lists the cache, and with --clear empties it",
     "--protocol": "--set protocol=NAME selects a protocol",
     "train --seed": "--set seed=N sets it",
@@ -50,7 +51,9 @@ REMOVED = {  # commands and options that are gone, of all commands or of the one
     "serve --idle-timeout": "an idle connection is closed after 5 s; a proxy has its own keepalive_timeout",
     "serve --map-index": "`serve` always maps the index's files",
     "serve --batch-window": "requests that arrive while the model is busy form the next batch",
-    **{f"--{key}": f"--read {key}=... says it" for key in ("separator", "encoding", "columns")},
+    "--separator": "--read separator=... says it",
+    "--encoding": "--read encoding=... says it",
+    "--columns": "--read columns=... says it",
     "--threads": "the environment variable OMP_NUM_THREADS sets the threads",
     "--data-dir": "the environment variable FIELDWISE_DATA names the folder of public data sets",
     "--cache": "prepared data are cached unless the environment variable FIELDWISE_CACHE is off",
@@ -65,15 +68,15 @@ REMOVED = {  # commands and options that are gone, of all commands or of the one
     "compare --plot": "`fieldwise report` draws the runs, and a leaderboard in a notebook has `.plot()`",
     "quickstart --open": "the command prints the page's address",
     "doctor --quick": "`pip list` shows versions without importing the packages",
-    **{
-        f"{command} --{side}{'-id' * (command == 'recommend')}": f"set {side} = COLUMN in the schema"
-        for command in ("compare", "evaluate", "report", "recommend")
-        for side in ("user", "item")
-    },
-    **{
-        f"{command} --seed": "the same rows are drawn every time, and in Python `seed` draws others"
-        for command in ("explain", "report")
-    },
+    **dict.fromkeys(
+        ("compare --user", "evaluate --user", "report --user", "recommend --user-id"), "set user = COLUMN in the schema"
+    ),
+    **dict.fromkeys(
+        ("compare --item", "evaluate --item", "report --item", "recommend --item-id"), "set item = COLUMN in the schema"
+    ),
+    **dict.fromkeys(
+        ("explain --seed", "report --seed"), "the same rows are drawn every time, and in Python `seed` draws others"
+    ),
 }
 NO_MEMORY = (  # PyTorch's messages when an allocation fails
     "can't allocate memory",
@@ -178,12 +181,14 @@ def _usage(e: Any, arguments: Sequence[str]) -> str:
     found = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
     command = e.ctx.command_path if getattr(e, "ctx", None) else "fieldwise"
     sentence = e.format_message().rstrip(".")
+    within = command.removeprefix("fieldwise").lstrip()
     if name := str(getattr(e, "option_name", "")):
-        instead = REMOVED.get(name) or REMOVED.get(f"{command.removeprefix('fieldwise ')} {name}")
-        if instead:
+        if instead := REMOVED.get(name) or REMOVED.get(f"{within} {name}"):
             return f"{name} was removed; leave it out: {instead}"
-    elif sentence.startswith("No such command") and (instead := REMOVED.get(name := sentence.split("'")[1])):
-        return f"`{command} {name}` was removed: {instead}"
+    elif sentence.startswith("No such command"):
+        name = sentence.split("'")[1]
+        if instead := REMOVED.get(f"{within} {name}".lstrip()):
+            return f"`{command} {name}` was removed: {instead}"
     return f"{sentence}{found}; see `{command} --help`"
 
 

@@ -38,7 +38,7 @@ class CompareOptions:
     """Options of `fieldwise compare`."""
 
     recipes: Annotated[
-        list[str], typer.Argument(metavar="RECIPE...", help="Recipes by name or TOML file; the first is the baseline.")
+        list[str], typer.Argument(metavar="RECIPE", help="Recipes by name or TOML file; the first is the baseline.")
     ]
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each recipe, with seeds 0, 1, ... and the same rows.")] = 3
     settings: Settings = None

@@ -91,8 +91,8 @@ class EvaluateOptions:
 
     def check(self) -> None:
         """Check that the options belong together; else raise a ConfigError."""
-        ranking = self.ranking.ranking or (self.ranking.keep_seen and self.prerank is not None)
-        tasks = {"--ranking": ranking, "--calibrate": self.calibrate is not None, "--prerank": self.prerank is not None}
+        calibrate, prerank = self.calibrate is not None, self.prerank is not None
+        tasks = {"--ranking": self.ranking.ranking, "--calibrate": calibrate, "--prerank": prerank}
         given = [name for name, there in tasks.items() if there]
         if len(given) > 1:
             raise ConfigError(f"{given[0]} and {given[1]} are evaluations of their own: omit one")
@@ -100,7 +100,13 @@ class EvaluateOptions:
         for owner, name in ((owner, name) for owner, names in owners.items() for name in names):
             if owner not in given and getattr(self, name) is not None:
                 raise ConfigError(f"--{name} is an option of {owner}, which is not given: add it, or omit --{name}")
-        if self.prerank is not None and (self.index is None or self.data is None):
+        used = ("--k", "--candidates") if prerank else ()
+        unused = [name for name in self.ranking.given if name not in used]
+        if unused and (calibrate or prerank):
+            raise ConfigError(f"{unused[0]} is an option of --ranking, without effect on {given[0]}: omit {unused[0]}")
+        if self.calibrate == NONE and self.data is not None:
+            raise ConfigError("--calibrate none fits nothing, so that --data has no effect: omit --data")
+        if prerank and (self.index is None or self.data is None):
             raise ConfigError(
                 "--prerank needs an index of items, and rows with users and contexts: give --index and --data"
             )
@@ -193,6 +199,8 @@ def _calibrate(options: EvaluateOptions, method: str) -> None:
     if method == NONE:
         dataclasses.replace(bundle, about=about, calibration={}).save(target, replaces=replaces)
         say(f"{target} has no calibration: its probabilities are the sigmoid of its scores")
+        if options.json:
+            print_json({"bundle": str(target), "method": NONE})
         return
     labels = bundle.schema.labels
     if all(label.task != "binary" for label in labels):

@@ -118,9 +118,7 @@ def run_report(
     *,
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUN...", help="Bundles of `train`, or kept runs of `compare`; the first is the baseline."
-        ),
+        typer.Argument(metavar="RUN", help="Bundles of `train`, or kept runs of `compare`; the first is the baseline."),
     ],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     slices: Annotated[

@@ -15,7 +15,9 @@ __all__ = ["run", "run_simulate"]
 
 def run(
     *,
-    name: Annotated[str | None, typer.Argument(help="The data set. Default: all are listed, with their terms.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The data set. Default: all are listed, with their terms.")
+    ] = None,
 ) -> None:
     """Download a public data set from its source, or list all.
 

@@ -57,7 +57,6 @@ __all__ = [
 ]
 
 DEVICE = "training.device"  # the setting of a recipe
-PROTOCOL = "protocol="  # what begins the setting that selects one
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 
 
@@ -77,8 +76,8 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a setting, e.g. training.epochs=3, seed=1, training.device=cuda, or protocol=time for another way "
-        "that the recipe has to split rows and make features. May be repeated.",
+        help="Change a setting, e.g. training.epochs=3, training.learning_rate=0.01, training.device=cuda, or "
+        "protocol=time for another way that the recipe has to split rows and make features. May be repeated.",
     ),
 ]
 BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
@@ -142,27 +141,17 @@ class RecipeOptions:
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help=RECIPE)]
     settings: Settings = None
 
-    @property
-    def protocol(self) -> str | None:
-        """The protocol that the settings name."""
-        named = [one.removeprefix(PROTOCOL).strip("\"'") for one in self.settings or () if one.startswith(PROTOCOL)]
-        return named[-1] if named else None
-
     def check(self) -> None:
         """Check the recipe, but for its model's settings, without PyTorch."""
         from fieldwise.runs.recipe import check_recipe
 
-        check_recipe(self.recipe, self._overrides, protocol=self.protocol)
+        check_recipe(self.recipe, self.settings or ())
 
     def load(self) -> "Recipe":
         """The recipe. PyTorch is loaded only if all else is valid."""
         from fieldwise.runs.recipe import load_recipe
 
-        return load_recipe(self.recipe, self._overrides, protocol=self.protocol)
-
-    @property
-    def _overrides(self) -> list[str]:
-        return [one for one in self.settings or () if not one.startswith(PROTOCOL)]
+        return load_recipe(self.recipe, self.settings or ())
 
     @property
     def words(self) -> list[str]:
@@ -174,7 +163,12 @@ class RecipeOptions:
 class OptionalRecipe(RecipeOptions):
     """A recipe, and what changes it; commands without one list what there is."""
 
-    recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", show_default=False, help=RECIPE)] = ""
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", show_default=False, help=RECIPE)] = ""
+
+    def check_unused(self) -> None:
+        """Check that there are no settings, where no recipe is read; else raise a ConfigError."""
+        if self.settings:
+            raise ConfigError("--set changes a recipe, which is not given: name one, or omit --set")
 
 
 @dataclass(frozen=True, kw_only=True)

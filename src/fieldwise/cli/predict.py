@@ -95,7 +95,8 @@ def run_export(
 ) -> None:
     """Export a network for ONNX Runtime, or for PyTorch alone.
 
-    PyTorch then runs it without fieldwise. It is run there, and its results are compared.
+    The exported network needs no fieldwise. The command runs it on sample rows, and compares its results with the
+    bundle's.
     """
     from fieldwise.storage.files import check_folder
 

@@ -49,7 +49,10 @@ def run(
     if clear or not recipe.recipe:
         if clear and recipe.recipe:
             raise ConfigError(f"--clear removes all entries, found the recipe {recipe.recipe} too: give one of them")
-        (_clear if clear else _list)(cache)
+        recipe.check_unused()
+        if engine != "local":
+            raise ConfigError(f"--engine {engine} prepares a recipe, which is not given: name one, or omit --engine")
+        (_clear if clear else _list)(cache, json)
         return
     loaded = recipe.load()
     from fieldwise.runs.data import prepare_recipe
@@ -72,9 +75,13 @@ def run(
         suggest("train on them", "train", recipe.recipe, *recipe.words)
 
 
-def _list(cache: "Cache") -> None:
+def _list(cache: "Cache", as_json: bool) -> None:
     """List the entries of the cache, most recently used first."""
     rows, entries = [], cache.entries()
+    if as_json:
+        shown = [{"title": e.title, "bytes": e.size, "used": e.used, "folder": str(e.folder)} for e in entries]
+        print_json({"cache": str(cache.folder), "limit": cache.limit, "entries": shown})
+        return
     for entry in entries:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used)) if entry.used else ""
         rows.append([entry.title, f"{entry.size / MIB:,.1f}", used, entry.folder.name[:12]])
@@ -84,11 +91,14 @@ def _list(cache: "Cache") -> None:
     console().print(f"{len(entries)} entries, {size:,.1f} of at most {cache.limit / MIB:,.0f} MiB, in {cache.folder}")
 
 
-def _clear(cache: "Cache") -> None:
+def _clear(cache: "Cache", as_json: bool) -> None:
     """Remove all entries. Later runs prepare their data again."""
     removed = cache.clear()
-    size = sum(entry.size for entry in removed) / MIB
-    say(f"{len(removed)} entries removed, {size:,.1f} MiB, from {cache.folder}")
+    size = sum(entry.size for entry in removed)
+    if as_json:
+        print_json({"cache": str(cache.folder), "removed": len(removed), "bytes": size})
+    else:
+        say(f"{len(removed)} entries removed, {size / MIB:,.1f} MiB, from {cache.folder}")
 
 
 def run_describe(*, recipe: OptionalRecipe, json: AsJson = False) -> None:
@@ -97,8 +107,12 @@ def run_describe(*, recipe: OptionalRecipe, json: AsJson = False) -> None:
     Nothing is trained. Without RECIPE the names of the package's recipes are listed.
     """
     if not recipe.recipe:
+        recipe.check_unused()
         from fieldwise.runs.recipe import recipe_names
 
+        if json:
+            print_json({"recipes": recipe_names()})
+            return
         print(*recipe_names(), sep="\n")
         suggest("see what a recipe trains", "describe", "simulated/afm")
         return

@@ -62,6 +62,17 @@ class RankingOptions:
         """K."""
         return self.k or 10
 
+    @property
+    def given(self) -> list[str]:
+        """The options that were given, but for --ranking."""
+        there = {
+            "--k": self.k is not None,
+            "--candidates": self.candidates is not None,
+            "--users": self.users is not None,
+            "--keep-seen": self.keep_seen,
+        }
+        return [name for name in there if there[name]]
+
     def settings(self) -> "RankingSettings | None":
         """The ranking settings, or None without --ranking.
 
@@ -69,8 +80,7 @@ class RankingOptions:
             ConfigError: an option without --ranking, or candidates that are neither `all` nor a number.
         """
         if not self.ranking:
-            names = [f"--{name}" for name in ("k", "candidates", "users") if getattr(self, name) is not None]
-            if given := [*names, *["--keep-seen"] * self.keep_seen]:
+            if given := self.given:
                 raise ConfigError(
                     f"{given[0]} is an option of --ranking, which is not given: add --ranking, or omit {given[0]}"
                 )

@@ -68,8 +68,11 @@ class TrainOptions:
 
     def folder(self, recipe: "Recipe") -> Path:
         """The folder for the bundle."""
+        from fieldwise.runs.recipe import protocol_of
+
+        protocol = protocol_of(self.recipe.settings or ())
         short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
-        way = f"-{self.recipe.protocol}" if self.recipe.protocol else ""
+        way = f"-{protocol}" if protocol else ""
         return self.out or Path("runs") / f"{short}{way}-seed{recipe.seed}"
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "check_space",
     "load_recipe",
     "protocol_names",
+    "protocol_of",
     "recipe_names",
     "recipe_toml",
     "search_space",
@@ -278,9 +279,9 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: 
 
     Args:
         source: a name from `recipe_names`, or the path of a TOML file.
-        overrides: `key=value` with a dotted key and a TOML value, such as `training.epochs=3`.
+        overrides: `key=value` with a dotted key and a TOML value, such as `training.epochs=3`, or `protocol=time`.
         protocol: name of another split and feature definition (`protocol_names`), whose settings override the
-            recipe's. Your own recipe file can use those of its data set.
+            recipe's, if no override names one. Your own recipe file can use those of its data set.
 
     Errors:
         ConfigError: no such recipe or protocol, invalid TOML, an unknown key (the nearest known one is named).
@@ -292,9 +293,9 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: 
     return Recipe.from_dict(settings, name)
 
 
-def check_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: str | None = None) -> None:
+def check_recipe(source: str | Path, overrides: Sequence[str] = ()) -> None:
     """Check a recipe without PyTorch: raises the errors of `load_recipe`, except for the model's settings."""
-    settings, name = _recipe_settings(source, overrides, protocol)
+    settings, name = _recipe_settings(source, overrides)
     _checked(settings, name)
 
 
@@ -309,17 +310,27 @@ def protocol_names(folder: str) -> list[str]:
     return sorted(file.stem for file in (RECIPES / folder / "protocols").glob("*.toml"))
 
 
-def _recipe_settings(source: str | Path, overrides: Sequence[str], protocol: str | None) -> tuple[dict[str, Any], str]:
-    """A recipe's tables with all overrides, and its name."""
+def protocol_of(overrides: Sequence[str]) -> str | None:
+    """The protocol that overrides name last; None if they name none."""
+    named = [str(table["protocol"]) for table in map(_parse_override, overrides) if "protocol" in table]
+    return named[-1] if named else None
+
+
+def _recipe_settings(
+    source: str | Path, overrides: Sequence[str], protocol: str | None = None
+) -> tuple[dict[str, Any], str]:
+    """A recipe's tables with all overrides, and its name; the overrides lie over the protocol that they name."""
     name, file = _find(source)
     settings = _read(file, name, ())
-    if protocol is not None:
-        over = _protocol(protocol, name, settings)
+    named = protocol_of(overrides)
+    if (chosen := protocol if named is None else named) is not None:
+        over = _protocol(chosen, name, settings)
         if "split" in over:
             settings.pop("split", None)  # the protocol's split replaces it as a whole
         settings = _merge(settings, over)
-    for override in overrides:
-        settings = _merge(settings, _parse_override(override))
+    for table in map(_parse_override, overrides):
+        if "protocol" not in table:
+            settings = _merge(settings, table)
     for override in overrides:
         _check_name(override, settings)
     return settings, name
