@@ -373,9 +373,7 @@ def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -
         raise RequestError(
             "this server has no log of the items that users have used: start it with --log", "exclude_seen"
         )
-    if body.user is not None:
-        return log.used(str(body.user), wanted)
-    user = body.context.get(log.column)
+    user = body.context.get(log.column) if body.user is None else body.user
     if user is None and body.exclude_seen:
         raise RequestError("to exclude items that a user has used, give the user", "user")
     try:
@@ -386,10 +384,10 @@ def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -
 
 def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
     """Score and prediction of each row, by label if there are several."""
-    score = bundle.score(frame)
+    score, labels = bundle.score(frame), bundle.schema.labels
     columns: dict[str, list[float]] = {}
     for kind, values in (("score", score), ("prediction", bundle.prediction(score))):
-        for label, column in zip(bundle.schema.labels, values.reshape(frame.height, -1).T, strict=True):
+        for label, column in zip(labels, values.reshape(frame.height, len(labels)).T, strict=True):
             columns[f"{label.name}.{kind}" if bundle.schema.more_labels else kind] = column.tolist()
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
