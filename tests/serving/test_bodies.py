@@ -93,6 +93,7 @@ CELL = "must be text, a number, true or false, null or a list of these, found"
         (PredictRequest, {"rows": []}, "rows must be array of length >= 1", "rows"),
         (PredictRequest, {}, "a body must have rows", "rows"),
         (PredictRequest, [], "a body must be a JSON object", "body"),
+        (RecommendRequest, {"where": {"g": [1, "x" * 10_001]}}, "where.g must be a text of at most 10,000", "where.g"),
         (ExplainRequest, {"rows": [{}] * 1001}, "rows must be at most 1,000, found 1,001", "rows"),
     ],
 )

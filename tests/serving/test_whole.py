@@ -17,6 +17,8 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import fit_calibration
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.serving import Ranker, item_table
+from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
+from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import Service, UserLog, tables_of_log
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 
@@ -172,6 +174,27 @@ def test_a_user_has_the_latest_context(server):
 
 
 # the same as in Python
+
+
+def test_ids_may_be_numbers_in_python_too(ranker):
+    numbered = LOG.with_columns(pl.col("user", "item").str.slice(1).cast(pl.Int64))
+    cascade = Ranker(ranker, item_table(catalogue().with_columns(pl.col("item").str.slice(1).cast(pl.Int64)), "item"))
+    service = Service(ranker, cascade, log=UserLog(numbered, [ranker.schema], "user", "item"))
+    for user in (3, 3.0, "3"):
+        answer = service.recommend(RecommendRequest(user=user, context={**CONTEXT, "user": user}, k=30))
+        assert answer["seen"] == len(liked("u3")) > 0
+        assert not {f"i{item['id']}" for item in answer["items"]} & liked("u3")
+    asked = RecommendRequest(context=CONTEXT, candidates=[1.0, 2, "4"], exclude=[2.0], exclude_seen=False)
+    assert {item["id"] for item in service.recommend(asked)["items"]} == {"1", "4"}
+    assert service.explained_rows(ExplainRequest(items=[4.0], context=CONTEXT))["item"].to_list() == [4]
+    with pytest.raises(RequestError, match="exclude must be one value"):
+        RecommendRequest(exclude=[None])
+
+
+def test_no_rows_have_no_predictions(ranker, build):
+    schema = Schema(fields=make().schema.fields, label=Label("click"), more_labels=(Label("buy"),))
+    for bundle in (ranker, build(FM(embedding_dim=3), schema=schema)):
+        assert Service(bundle).predict([]) == []
 
 
 @pytest.mark.parametrize("calibrated", [False, True])

@@ -454,7 +454,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return self._fitted().score(self._table(X))
 
     def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
-        """Scores of one context with each candidate [N], or [N, T]: see `Bundle.score_candidates`."""
+        """Scores of one context with each candidate [N], or [N, T]: see `Bundle.score_candidates`.
+
+        Args:
+            context: a mapping of columns to values, or a table of one row.
+            candidates: a table with the other columns.
+        """
         return self._fitted().score_candidates(context, candidates)
 
     def evaluate(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> dict[str, float]:
@@ -499,7 +504,15 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         label: str | None = None,
         seed: int = 0,
     ) -> Explanation:
-        """Explain rows' scores, by default compared with some validation rows: see `fieldwise.explain.explain`."""
+        """Explain the scores of rows: see `fieldwise.explain.explain`.
+
+        Args:
+            X: a table with the fields' columns.
+            background: a table of background rows to compare with; some validation rows if omitted.
+            method: `terms`, `integrated_gradients` or `occlusion`; the most exact one for the model if omitted.
+            label: the label to explain; the main one if omitted.
+            seed: seed for sampling background rows.
+        """
         return explain(self._fitted(), self._table(X), background=background, method=method, label=label, seed=seed)
 
     def recommend(

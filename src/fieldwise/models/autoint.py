@@ -110,6 +110,14 @@ class AutoIntPlus(AutoInt):
 
     The MLP's last unit has its own bias besides AutoInt's, as in the authors' code and in FuxiCTR.
 
+    Args:
+        hidden: sizes of the MLP's layers.
+        mlp_dropout: dropout rate of the MLP's hidden units.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+
+    Errors:
+        ConfigError: as `AutoInt`, or a size or share out of range.
+
     >>> AutoIntPlus(hidden=(8,)).build(Layout.of_sizes([3, 4])).mlp.output
     Linear(in_features=8, out_features=1, bias=True)
     """

@@ -30,6 +30,9 @@ class DSSM(TowerSettings):
         mlp_dropout: dropout rate of the towers' hidden units.
         batch_norm: BatchNorm after each of the towers' hidden linear layers.
 
+    Errors:
+        ConfigError: a setting out of range; `build`: no field for the user tower, or none for the item tower.
+
     >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
     >>> DSSM(embedding_dim=4, hidden=(8,), output_dim=5).build(layout).item_tower.output
     Linear(in_features=8, out_features=5, bias=True)

@@ -131,7 +131,13 @@ class CatalogueScorer:
         return found
 
     def score(self, contexts: Batch, rows: Tensor, owner: Tensor | None = None) -> np.ndarray:
-        """Scores of items by number [R, T], float64; `contexts` and `owner` as in `score_pairs`."""
+        """Scores of items [R, T], float64.
+
+        Args:
+            contexts: C encoded rows.
+            rows: item numbers, int64 [R].
+            owner: the context of each row, int64 [R]; None if there is one context, as in `score_pairs`.
+        """
         if not len(rows):
             return np.zeros((0, len(self.model.schema.labels)))
         if self.device.type != "cpu":
@@ -173,7 +179,12 @@ class CatalogueScorer:
 
 
 class CatalogueRows(Part):
-    """Items by number (int64 [R], on the network's device), whose vectors are the scorer's."""
+    """Items by number, whose vectors are the scorer's.
+
+    Args:
+        scorer: of the catalogue.
+        numbers: int64 [R], on the network's device.
+    """
 
     def __init__(self, scorer: CatalogueScorer, numbers: Tensor) -> None:
         self.side, self.scorer, self.numbers = scorer.split.candidates, scorer, numbers
@@ -198,7 +209,11 @@ class CatalogueRows(Part):
 
 
 def check_columns_apart(schema: Schema) -> None:
-    """ConfigError if an item field and another one read a column: a request gives it for one side only."""
+    """Refuse a column that both an item field and another field read: a request gives it for one side only.
+
+    Errors:
+        ConfigError: there is such a column; the message names it and its fields.
+    """
     items = {f.column: f.name for f in schema.with_role("item")}
     for field in schema.fields:
         if field.role != "item" and field.column in items:
@@ -224,6 +239,9 @@ def _item_columns(schema: Schema) -> set[str]:
 
 def context_row(context: Mapping[str, Any] | pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
     """A context as a table of one row, with those of its columns that are in `columns`.
+
+    Errors:
+        DataError: a table without a row or with several; a value that no column can hold.
 
     >>> context_row({"user": "u1", "tags": ["a", "b"], "note": 1}, ["user", "tags", "item"]).row(0)
     ('u1', ['a', 'b'])

@@ -138,7 +138,11 @@ class ItemTable:
         return {name: self.shared.array(f"{what}_{name}-{owner}", partial(one, name)) for name in names}
 
     def rows_of(self, ids: Iterable[Any]) -> np.ndarray:
-        """The rows of items by id, int64; a DataError names an unknown one."""
+        """The rows of items by id, int64.
+
+        Errors:
+            DataError: an unknown id.
+        """
         try:
             return np.array([self.places[str(one)] for one in ids], np.int64)
         except KeyError as e:
@@ -193,7 +197,11 @@ class ItemIndex(ItemTable):
 
 
 def item_table(items: TableLike, id_column: str) -> ItemTable:
-    """The catalogue of a table with one row per item; a DataError without rows, or as of `checked_ids`."""
+    """The catalogue of a table with one row per item.
+
+    Errors:
+        DataError: no rows, or as for `checked_ids`.
+    """
     table = as_table(items)
     checked_ids(table, id_column)
     if not table.height:

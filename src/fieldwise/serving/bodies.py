@@ -77,6 +77,13 @@ class RecommendRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     where: dict[str, list[Id]] = {}
     exclude_seen: Seen | None = None
 
+    def __post_init__(self) -> None:
+        """Make strings of the ids and values of filters, whoever made the request: a client, or Python."""
+        self.user = None if self.user is None else id_texts([self.user], "user")[0]
+        self.candidates = None if self.candidates is None else id_texts(self.candidates, "candidates")
+        self.exclude = id_texts(self.exclude, "exclude")
+        self.where = {column: id_texts(values, f"where.{column[:60]}") for column, values in self.where.items()}
+
 
 class ExplainRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """Either raw rows, or items of the index for a user or a context.
@@ -90,6 +97,11 @@ class ExplainRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     items: list[Id] = []
     pairs: bool = False
 
+    def __post_init__(self) -> None:
+        """Make strings of the ids, as `RecommendRequest` does."""
+        self.user = None if self.user is None else id_texts([self.user], "user")[0]
+        self.items = id_texts(self.items, "items")
+
 
 REQUESTS = (PredictRequest, RecommendRequest, ExplainRequest)
 DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(kind) for kind in REQUESTS}
@@ -98,7 +110,17 @@ B = TypeVar("B", PredictRequest, RecommendRequest, ExplainRequest)
 
 
 async def read_body(request: Request, kind: type[B], max_rows: int, max_ids: int) -> B:
-    """The body of a request as of `decoded`; large ones are decoded in another thread, one at a time."""
+    """The body of a request; large ones are decoded in another thread, one at a time.
+
+    Args:
+        request: with its body under `BODY` in its scope.
+        kind: the form of the body.
+        max_rows: maximum rows of a prediction or an explanation.
+        max_ids: maximum length of a list of ids or values, and of all filters together.
+
+    Errors:
+        RequestError: as for `decoded`; another content type than JSON.
+    """
     content = request.scope[BODY]
     name = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if name != "application/json" and not (name.startswith("application/") and name.endswith("+json")):
@@ -109,7 +131,7 @@ async def read_body(request: Request, kind: type[B], max_rows: int, max_ids: int
 
 
 def decoded(content: bytes, kind: type[B], max_rows: int, max_ids: int) -> B:
-    """Decode a body; ids and values of filters become strings.
+    """Decode a body and check its lengths.
 
     Errors:
         RequestError: the first error in it.
@@ -124,21 +146,18 @@ def decoded(content: bytes, kind: type[B], max_rows: int, max_ids: int) -> B:
     try:
         body: B = DECODERS[kind].decode(content)
     except ValidationError as e:
+        if isinstance(e.__cause__, RequestError):  # of an id
+            raise e.__cause__ from None
         raise _refused(str(e), content, kind) from None
     except UnicodeDecodeError:
         raise RequestError("a body must be text in UTF-8, found another byte", "body", 400) from None
     except (msgspec.DecodeError, RecursionError) as e:
         raise RequestError(f"a body must be JSON: {e}" if content else NO_OBJECT, "body") from None
     check_most(max_rows, len(getattr(body, "rows", ())), "rows")
-    if not isinstance(body, PredictRequest):
-        body.user = None if body.user is None else id_texts([body.user], "user")[0]
     for name in ("candidates", "exclude", "items"):
-        if ids := getattr(body, name, None):
-            check_most(max_ids, len(ids), name)
-            setattr(body, name, id_texts(ids, name))
+        check_most(max_ids, len(getattr(body, name, None) or ()), name)
     if isinstance(body, RecommendRequest):
         check_most(max_ids, sum(map(len, body.where.values())), "where")
-        body.where = {column: id_texts(values, f"where.{column[:60]}") for column, values in body.where.items()}
     if len(content) > 2 * max_ids:  # a list of n elements has more bytes than 2 n
         rows = {f"rows[{number}]": row for number, row in enumerate(getattr(body, "rows", ()))}
         for place, row in (rows | {"context": getattr(body, "context", {})}).items():
@@ -183,7 +202,11 @@ def _with_column(path: str, content: bytes) -> str:
 
 
 def check_most(most: int, number: int, name: str) -> None:
-    """RequestError if a number or a length of a request is larger than `most`."""
+    """Check that a number or a length of a request is at most `most`.
+
+    Errors:
+        RequestError: it is larger.
+    """
     if number > most:
         raise RequestError(f"{name} must be at most {most:,}, found {number:,}", name)
 
@@ -191,12 +214,15 @@ def check_most(most: int, number: int, name: str) -> None:
 def id_texts(values: Sequence[Id], where: str) -> list[Any]:
     """Ids and values as strings.
 
+    Errors:
+        RequestError: one cannot be converted to a string.
+
     >>> id_texts([3, 3.0, "3"], "items")
     ['3', '3', '3']
     """
     try:
         return [text_of(value) for value in values]
-    except ValueError as e:
+    except (TypeError, ValueError) as e:
         raise RequestError(f"{where} must be {e}", where) from None
 
 

@@ -123,6 +123,9 @@ class ServerSettings:
         timeout: maximum seconds for a response.
         max_batch: maximum requests in a batch.
         max_waiting: maximum number of waiting requests; further ones get 503 and `Retry-After` at once.
+
+    Errors:
+        ConfigError: an empty token.
     """
 
     token: str | None = None

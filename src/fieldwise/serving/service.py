@@ -56,6 +56,9 @@ class UserLog:
         user: the column of user ids.
         item: the column of item ids.
 
+    Errors:
+        DataError: the log lacks a column of ids, or a label or a time cannot be read.
+
     Attributes:
         positive: the rule of a positive row in words; None if the log lacks the label, or it is a regression's.
 
@@ -169,7 +172,11 @@ class Service:
         return len(self.cascade.index if body.candidates is None else body.candidates)
 
     def warm_up(self, before: "Service | None" = None) -> None:
-        """Serve one request, to build what a first one builds, and the filter indexes of the service before."""
+        """Serve one request, to build everything that a first request builds.
+
+        Args:
+            before: the previous service; the filter indexes of its columns are built.
+        """
         sample = self.bundle.samples.head(1)
         if sample.height:
             self.bundle.score(sample)
@@ -196,7 +203,11 @@ class Service:
         return found
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> Predicted:
-        """Score and prediction of each row, by label if there are several."""
+        """Score and prediction of each row, by label if there are several.
+
+        Errors:
+            RequestError: a row lacks a column or has an invalid value.
+        """
         return only_answer(self.predict_all([rows]))
 
     def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[Predicted | BaseException]:
@@ -208,7 +219,11 @@ class Service:
         return [frame if isinstance(frame, BaseException) else list(islice(scored, frame.height)) for frame in frames]
 
     def recommend(self, body: RecommendRequest) -> dict[str, Any]:
-        """The best items with their columns and scores, and the number of items and time of each stage."""
+        """The best items with their columns and scores, and the number of items and time of each stage.
+
+        Errors:
+            RequestError: no items to recommend; an unknown candidate or item column; a context that lacks a column.
+        """
         return only_answer(self.recommend_all([body]))
 
     def recommend_all(self, requests: Sequence[RecommendRequest]) -> list[dict[str, Any] | BaseException]:
@@ -254,13 +269,21 @@ class Service:
         return found, len(used)
 
     def effect(self, field: Field) -> list[dict[str, Any]]:
-        """The one effect of a field (`fieldwise.explain.effects`), computed once."""
+        """The one effect of a field (`fieldwise.explain.effects`), computed once.
+
+        Errors:
+            DataError: the bundle has no sample rows.
+        """
         if field.name not in self._effects:
             self._effects[field.name] = effect(self.bundle, field)
         return [self._effects[field.name]]
 
     def explained_rows(self, body: ExplainRequest) -> pl.DataFrame:
-        """The rows to explain as a table, of a request with rows, or with items in a context."""
+        """The rows to explain as a table, of a request with rows, or with items in a context.
+
+        Errors:
+            RequestError: as for `predict` and `recommend`.
+        """
         fields = self.bundle.schema.fields
         frame = frame_of(body.rows, fields)
         if body.items:
@@ -272,7 +295,11 @@ class Service:
         return frame
 
     def similar(self, item: str, k: int) -> list[dict[str, Any]]:
-        """The items with the nearest heads to an item's, by the mean over its heads of the best cosine."""
+        """The items with the nearest heads to an item's, by the mean over its heads of the best cosine.
+
+        Errors:
+            RequestError: no index of an IntTower, or an unknown item.
+        """
         index = self.recommender.index
         if not isinstance(index, ItemIndex):
             raise RequestError(
@@ -287,7 +314,11 @@ class Service:
         return self.items(best, {"similarity": similarity})
 
     def items(self, places: np.ndarray, scores: Mapping[str, np.ndarray] = NO_SCORES) -> list[dict[str, Any]]:
-        """Items of the index by position, with their columns as JSON values and their scores."""
+        """Items of the index by position, with their columns as JSON values and their scores.
+
+        Errors:
+            RequestError: no items to recommend.
+        """
         ids, shown = self.recommender.index.texts, self._shown
         columns = {name: values.tolist() for name, values in scores.items()}
         return [
@@ -302,7 +333,12 @@ class Service:
 
     @cached_property
     def item_rows(self) -> Lookup:
-        """The bundle's item fields of the index's items, by id."""
+        """The bundle's item fields of the index's items, by id.
+
+        Errors:
+            RequestError: no items to recommend.
+            DataError: a column holds what a request could not.
+        """
         index, items = self.recommender.index, self.recommender.index.items
         read = {field.column for field in self.bundle.schema.with_role("item")} - {index.id_column}
         columns = [items.get_column(name) for name in items.columns if name in read]
@@ -331,8 +367,13 @@ class Service:
 
     @cached_property
     def context_fields(self) -> list[Field]:
-        """The user and context fields for recommendations, one field per column."""
-        self.recommender  # noqa: B018  # a RequestError if there is none
+        """The user and context fields for recommendations, one field per column.
+
+        Errors:
+            RequestError: no items to recommend.
+        """
+        if self.cascade is None:
+            raise RequestError(NO_ITEMS, "server", 404)
         return _outside_items(*reversed(self._bundles))
 
     @cached_property
@@ -373,9 +414,7 @@ def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -
         raise RequestError(
             "this server has no log of the items that users have used: start it with --log", "exclude_seen"
         )
-    if body.user is not None:
-        return log.used(str(body.user), wanted)
-    user = body.context.get(log.column)
+    user = body.context.get(log.column) if body.user is None else body.user
     if user is None and body.exclude_seen:
         raise RequestError("to exclude items that a user has used, give the user", "user")
     try:
@@ -386,10 +425,10 @@ def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -
 
 def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
     """Score and prediction of each row, by label if there are several."""
-    score = bundle.score(frame)
+    score, labels = bundle.score(frame), bundle.schema.labels
     columns: dict[str, list[float]] = {}
     for kind, values in (("score", score), ("prediction", bundle.prediction(score))):
-        for label, column in zip(bundle.schema.labels, values.reshape(frame.height, -1).T, strict=True):
+        for label, column in zip(labels, values.reshape(frame.height, len(labels)).T, strict=True):
             columns[f"{label.name}.{kind}" if bundle.schema.more_labels else kind] = column.tolist()
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -449,6 +488,15 @@ def tables_of_log(
     Items have the columns of the item fields. They also have the columns that no schema names and that never have two
     values for the same item, such as titles. Users have the columns of the user fields. Rows without an id are
     ignored. Both tables are sorted by id.
+
+    Args:
+        log: rows of users and items.
+        schemas: schemas of the bundles that will read the tables.
+        item: column of the item ids.
+        user: column of the user ids.
+
+    Errors:
+        DataError: a column is missing.
 
     >>> from fieldwise import Categorical, Label, simulate
     >>> fields = Categorical("gender", role="user"), Categorical("item_id", role="item")

@@ -213,6 +213,10 @@ def open_store(address: str, column: str, default: str | None = None) -> RemoteS
 
     `column` has the ids, and `default` is the table if the address names none.
 
+    Errors:
+        ConfigError: an invalid address, or no table in it.
+        MissingExtraError: the store's client is not installed.
+
     >>> open_store("redis://me:secret@localhost:6379/0#users", "user_id").shown
     'redis://localhost:6379/0#users'
     """
@@ -302,7 +306,11 @@ class Lookup:
         self._next: asyncio.Task[Rows] | None = None
 
     async def get(self, ids: Sequence[str], columns: Iterable[str] = ()) -> list[Row | None]:
-        """The store's rows of some ids, with at least the given columns; None for an unknown id. Or a StoreError."""
+        """The store's rows of some ids, with at least the given columns; None for an unknown id.
+
+        Errors:
+            StoreError: the store failed, did not answer in time, or is paused.
+        """
         if self.kind == "memory":
             return await self.store.get(ids)
         self._columns.update(columns)
@@ -457,7 +465,11 @@ class Stores:
         return {one.name: {"kind": one.kind, "state": one.state} for one in self.lookups}
 
     async def context(self, user: Any, context: Given, fields: Iterable[Field]) -> tuple[dict[str, Any], list[Missing]]:
-        """A context with the fields of a user; None for a context that names none."""
+        """A context with the stored fields of a user (None: as it is given), and what the store lacks.
+
+        Errors:
+            RequestError: an unknown user (404); no store of users (422); a store that fails (503).
+        """
         if user is None:
             return dict(context), []
         if self.users is None:
@@ -465,7 +477,7 @@ class Stores:
         column = self.users.column
         is_theirs = True
         with suppress(TypeError, ValueError):  # the error is raised when the row is read
-            is_theirs = column not in context or text_of(context[column]) == user
+            is_theirs = text_of(context.get(column, user)) == text_of(user)
         if not is_theirs:
             found = f"{str(user)[:60]!r}, found {str(context[column])[:60]!r}"
             raise RequestError(f"a context must be that of the user {found}", f"context.{column}")
@@ -497,10 +509,7 @@ class Stores:
         lacking: set[str] = set()
         for number, given in enumerate(rows):
             with suppress(TypeError, ValueError):  # the error is raised when the row is read
-                one = (
-                    given.get(lookup.column) if place else text_of(given.get(lookup.column))
-                )  # a request's one is text
-                if (place or not columns <= given.keys()) and one:
+                if (place or not columns <= given.keys()) and (one := text_of(given.get(lookup.column))):
                     ids[number] = one
                     places.setdefault(one, place or f"rows[{number}].{lookup.column}")
                     lacking |= columns - given.keys()
