@@ -59,6 +59,7 @@ class AutoInt(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or `transformer` (tutorials):
             what its attention layers have (`docs/models/autoint.md`).
+        embedding_dim: D.
         layers: number of attention layers.
         heads: H.
         attention_dim: A, the total size of all heads in every layer; divisible by `heads`.
@@ -68,6 +69,7 @@ class AutoInt(EmbeddingSettings):
         scale: scores are divided by sqrt(A/H) (`authors`, `transformer`).
         norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu` (`transformer`: it has no ReLU, so
             this is the end of the layer), or `none` (`paper`, `fuxictr`).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or an attention_dim that heads do not divide; `build`: no field.
@@ -109,6 +111,14 @@ class AutoIntPlus(AutoInt):
     """Settings of AutoInt+: those of `AutoInt`, and an MLP on the same embeddings whose logit is added.
 
     The MLP's last unit has its own bias besides AutoInt's, as in the authors' code and in FuxiCTR.
+
+    Args:
+        hidden: sizes of the MLP's layers.
+        mlp_dropout: dropout rate of the MLP's hidden units.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+
+    Errors:
+        ConfigError: as `AutoInt`, or a size or share out of range.
 
     >>> AutoIntPlus(hidden=(8,)).build(Layout.of_sizes([3, 4])).mlp.output
     Linear(in_features=8, out_features=1, bias=True)

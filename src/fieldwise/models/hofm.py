@@ -31,6 +31,10 @@ class HOFM(EmbeddingSettings):
         order: M, at least 2; 2 is FM.
         sharing: `none`, a table of vectors for each order (the paper's plain form); `plain`, one table for all orders;
             `weighted`, one table, and a learned weight for each order and dimension.
+        embedding_std: standard deviation of the embeddings' initial values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: fewer fields than the order.
 
     >>> sorted(dict(HOFM().build(Layout.of_sizes([3, 4, 5])).named_parameters()))
     ['embedding.weight', 'first_order.bias', 'first_order.embedding.weight', 'order_embeddings.3.weight']
