@@ -1,5 +1,6 @@
 """docs/settings.md is what the code says today."""
 
+import dataclasses
 import re
 import runpy
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fieldwise.errors import FieldwiseError
+from fieldwise.models import MODELS, AutoInt, AutoIntPlus
 from fieldwise.runs.recipe import Recipe, load_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -47,3 +49,10 @@ def test_settings_named_there_are_read_from_a_recipe(subtests):
                     with pytest.raises(FieldwiseError) as told:  # a value of no type: the name itself is known
                         Recipe.from_dict({**known, part: {**given, name: {"no": "value"}}}, "x")
                     assert f"has no setting '{name}'" not in str(told.value)
+
+
+def test_every_setting_of_a_model_has_a_meaning_where_the_reference_shows_it():
+    """In the class's own docstring, except those of AutoInt, which AutoInt+ names."""
+    for name, settings in MODELS.items():
+        said = MADE["meanings"](settings) | (MADE["meanings"](AutoInt) if settings is AutoIntPlus else {})
+        assert [f.name for f in dataclasses.fields(settings) if not said.get(f.name)] == [], name

@@ -56,9 +56,11 @@ class AFM(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs), or ours: `attention` and
             `pooled`, with the initial values of `paper`. It chooses the places of dropout and the initial p, h and b.
+        embedding_dim: D.
         attention_dim: A.
         dropout: share dropped of the pooled vector's entries, and also of the products' entries (`paper`) or of the
             attention weights (`fuxictr`, `attention`).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in AFM(embedding_dim=10, attention_dim=8).build(Layout.of_sizes([3, 4])).parameters())
     184

@@ -59,6 +59,7 @@ class AutoInt(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or `transformer` (tutorials):
             what its attention layers have (`docs/models/autoint.md`).
+        embedding_dim: D.
         layers: number of attention layers.
         heads: H.
         attention_dim: A, the total size of all heads in every layer; divisible by `heads`.
@@ -68,6 +69,7 @@ class AutoInt(EmbeddingSettings):
         scale: scores are divided by sqrt(A/H) (`authors`, `transformer`).
         norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu` (`transformer`: it has no ReLU, so
             this is the end of the layer), or `none` (`paper`, `fuxictr`).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or an attention_dim that heads do not divide; `build`: no field.

@@ -29,10 +29,14 @@ class COLD(EmbeddingSettings):
     `fields_kept`.
 
     Args:
+        embedding_dim: D.
+        hidden: sizes of the MLP's layers.
         se_block: the input of a field's importance: `joint`, all fields' vectors; `own`, the field's own vector; `none`
             omits the block and weights no field, as the paper does in serving.
         fields_kept: names of the fields that the network reads; all if omitted.
+        mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's hidden linear layers.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field, or a name in `fields_kept` that is not in the layout.

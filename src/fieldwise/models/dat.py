@@ -39,6 +39,7 @@ class DAT(TowerSettings):
     these units die within a few hundred steps, so the default is none.
 
     Args:
+        embedding_dim: D.
         hidden: sizes of both towers' hidden layers.
         output_dim: E, of representations and augmented vectors.
         activation: of the hidden units; `relu` (paper) or `tanh`.

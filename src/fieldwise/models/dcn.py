@@ -31,6 +31,9 @@ class DCN(EmbeddingSettings):
         embedding_dim: D. In the paper it depends on the field; see the network.
         layers: number of cross layers.
         hidden: sizes of the MLP's layers; none, `()`, for the cross network alone (CrossNet).
+        mlp_dropout: dropout rate of the MLP's hidden units.
+        batch_norm: BatchNorm after each of the MLP's linear layers.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> layout = Layout.of_sizes([3, 4])
     >>> sum(p.numel() for p in DCN(embedding_dim=10, layers=2, hidden=()).build(layout).parameters())

@@ -46,6 +46,9 @@ class DCNv2(EmbeddingSettings):
         experts: K, if `rank` is given.
         gate: `softmax` over the experts, `sigmoid`, or `constant` 1, for two experts or more.
         expert_activation: g in the experts' low-rank space: `identity`, `tanh` (public code), `hard_tanh` or `relu`.
+        mlp_dropout: dropout rate of the MLP's hidden units.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> DCNv2(embedding_dim=4, hidden=(8,), rank=2, experts=3).build(Layout.of_sizes([3, 4])).cross[0].U.shape
     torch.Size([3, 8, 2])

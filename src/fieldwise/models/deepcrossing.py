@@ -22,10 +22,12 @@ class DeepCrossing(EmbeddingSettings):
     """Settings of Deep Crossing; the defaults are those of the authors' published CNTK script.
 
     Args:
+        embedding_dim: D.
         hidden: inner sizes of the residual units, one unit each.
         embedding_relu: `relu(x_f + b_f)` of every field's vector, with a learned b_f (the paper), or x_f itself (BARS).
         unit_dropout: dropout rate of every unit's outputs (BARS).
         batch_norm: BatchNorm of every unit's sum, before its ReLU (BARS).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in DeepCrossing(embedding_dim=5, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     234

@@ -25,6 +25,10 @@ class DeepFM(EmbeddingSettings):
 
     Args:
         embedding_dim: D, shared by the FM and the MLP's input.
+        hidden: sizes of the MLP's layers.
+        mlp_dropout: dropout rate of the MLP's hidden units.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in DeepFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     254

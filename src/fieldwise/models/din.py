@@ -76,6 +76,7 @@ class DIN(EmbeddingSettings):
         variant: `paper`, `authors` (their experiment code as first published), `authors_2020` (the same code since
             June 2020, whose MLP also reads every interest times its candidate, element-wise) or `fuxictr` (the code of
             the BARS runs).
+        embedding_dim: D.
         attention_inputs: the activation unit's inputs besides h and c: their flattened `outer` product (`paper`), their
             element-wise `product`, their `difference`, or both of the latter, `difference_product` (all others).
         attention_hidden: sizes of the unit's hidden layers.
@@ -84,7 +85,11 @@ class DIN(EmbeddingSettings):
         softmax: the weights of a history sum to 1 (both authors' codes); the paper omits it, to keep the strength
             of an interest.
         attention_dropout: dropout rate of the unit's hidden units.
+        hidden: sizes of the MLP's layers.
         activation: of these layers: `prelu` (`paper`), `dice` (the paper's better one), `relu` or `sigmoid`.
+        mlp_dropout: dropout rate of the MLP's hidden units.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no history that shares another field's rows.

@@ -21,6 +21,7 @@ class DSSM(TowerSettings):
     """Settings of DSSM: one tower for the user and context fields, one for the item fields; defaults as in the paper.
 
     Args:
+        embedding_dim: D.
         hidden: sizes of both towers' hidden layers.
         output_dim: E.
         activation: of the hidden units; `tanh` (paper) or `relu`.
@@ -29,6 +30,10 @@ class DSSM(TowerSettings):
         temperature: initial value of the learned temperature; ignored for `dot`.
         mlp_dropout: dropout rate of the towers' hidden units.
         batch_norm: BatchNorm after each of the towers' hidden linear layers.
+        embedding_std: standard deviation of the embeddings' initial values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: no field for the user tower, or none for the item tower.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field for the user tower, or none for the item tower.

@@ -25,6 +25,7 @@ class FFM(EmbeddingSettings):
     Args:
         embedding_dim: D of one vector; a row of the table holds F - 1 of them.
         first_order: the first-order term and a bias are added (BARS); the paper and LIBFFM have neither.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> FFM(embedding_dim=2).build(Layout.of_sizes([3, 4, 5])).embedding.weight.shape
     torch.Size([12, 4])

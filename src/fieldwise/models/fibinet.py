@@ -33,6 +33,7 @@ class FiBiNET(EmbeddingSettings):
     """Settings of FiBiNET.
 
     Args:
+        embedding_dim: D.
         bilinear: `all` pairs share one matrix, pairs of `each` first field share one, or every `interaction` has its
             own.
         shared_bilinear: the plain and the weighted fields share their matrices (FuxiCTR 1.x, hence BARS; DeepCTR);
@@ -40,6 +41,9 @@ class FiBiNET(EmbeddingSettings):
         reduction_ratio: r of SENET, whose squeezed size is F / r, rounded down, but at least 1.
         senet_activation: of SENET's field weights, `relu` or `sigmoid`.
         hidden: sizes of the MLP's layers; `()` is the paper's shallow form, the sum of all products' entries.
+        mlp_dropout: dropout rate of the MLP's hidden units.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in FiBiNET(bilinear="all", hidden=()).build(Layout.of_sizes([3, 4])).parameters())
     282

@@ -33,6 +33,7 @@ class FinalNet(EmbeddingSettings):
     code, and so every published run, concatenates them without one; see `residual` and `factor_activation`.
 
     Args:
+        embedding_dim: D.
         blocks: `1B`, one block, or `2B`, the mean of two blocks' logits.
         block1_hidden: sizes of the first block's layers.
         block2_hidden: sizes of the second block's layers (only `2B`).
@@ -48,6 +49,7 @@ class FinalNet(EmbeddingSettings):
             `sigmoid`.
         distillation_weight: weight of the loss that pulls each block towards the mean's probability (only `2B`). It is
             a cross-entropy for binary labels; set 0 for a regression.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or sizes that `factors` does not divide with `concat`; `build`: no field.

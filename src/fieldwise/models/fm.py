@@ -24,6 +24,10 @@ __all__ = ["FM", "FMNetwork"]
 class FM(EmbeddingSettings):
     """Settings of FM.
 
+    Args:
+        embedding_dim: D.
+        embedding_std: standard deviation of the embeddings' initial values.
+
     >>> sum(p.numel() for p in FM(embedding_dim=10).build(Layout.of_sizes([3, 4])).parameters())
     78
     """

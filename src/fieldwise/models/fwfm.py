@@ -27,9 +27,11 @@ class FwFM(EmbeddingSettings):
     """Settings of FwFM.
 
     Args:
+        embedding_dim: D.
         linear: the linear term: `weights`, one weight per feature (the paper's FwFM_LW); `feature_vectors`, a feature's
             vector times a second vector of its own (FwFM_FeLV); `field_vectors`, a feature's vector times a vector of
             its field (FwFM_FiLV).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in FwFM(embedding_dim=10).build(Layout.of_sizes([3, 4])).parameters())
     92

@@ -31,6 +31,10 @@ class HOFM(EmbeddingSettings):
         order: M, at least 2; 2 is FM.
         sharing: `none`, a table of vectors for each order (the paper's plain form); `plain`, one table for all orders;
             `weighted`, one table, and a learned weight for each order and dimension.
+        embedding_std: standard deviation of the embeddings' initial values.
+
+    Errors:
+        ConfigError: a setting out of range; `build`: fewer fields than the order.
 
     Errors:
         ConfigError: a setting out of range; `build`: fewer fields than the order.

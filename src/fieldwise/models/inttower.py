@@ -68,6 +68,7 @@ class IntTower(EmbeddingSettings):
     Args:
         variant: `paper`, or `authors` for their published code with its bugs: the user tower's last layer is not used
             in the score or the loss.
+        embedding_dim: D.
         hidden: sizes of both towers' layers; any number of them.
         dropout: dropout rate of the towers' hidden units.
         batch_norm: BatchNorm after each of the towers' linear layers.
@@ -77,6 +78,7 @@ class IntTower(EmbeddingSettings):
         output_bias: whether the logit has a bias (authors).
         cir_weight: alpha, the weight of the contrastive loss; authors: 0; the paper gives no value: tune it.
         temperature: tau of the contrastive loss; 0.07 in the authors' code; the paper gives no value.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or heads that cannot be compared; `build`: no field for the user tower, or

@@ -23,11 +23,13 @@ class NFM(EmbeddingSettings):
     """Settings of NFM; the defaults are the paper's, with the hidden dropout that the authors used for Frappe.
 
     Args:
+        embedding_dim: D.
         hidden: sizes of the hidden layers; with none, `()`, the model is NFM-0, which is initially an FM (h is all
             ones).
         pooled_dropout: dropout rate of the pooled vector's entries.
         mlp_dropout: dropout rate of the hidden units.
         batch_norm: BatchNorm of the pooled vector, and after each hidden layer's linear map.
+        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in NFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     210

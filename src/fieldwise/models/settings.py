@@ -139,9 +139,6 @@ class EmbeddingSettings(Settings):
         embedding_dim: D.
         embedding_std: standard deviation of the embeddings' initial values.
 
-    Where a model with an MLP says nothing else, `hidden` are the sizes of its layers, `mlp_dropout` is the dropout rate
-    of its hidden units, and `batch_norm` puts BatchNorm after each of its linear layers.
-
     Errors:
         ConfigError: a setting out of range; `build`: a layout without the fields that the model needs.
 

@@ -40,8 +40,13 @@ class WideDeep(EmbeddingSettings):
     """Settings of Wide & Deep; the defaults are the paper's, except for the crosses, which must be chosen manually.
 
     Args:
+        embedding_dim: D.
+        hidden: sizes of the MLP's layers.
         crosses: pairs of names of single-valued categorical fields; the wide part has one weight for every combination
             of the categories of such a pair, so keep the product of their sizes small.
+        mlp_dropout: dropout rate of the MLP's hidden units.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field, or a cross of a field that is not a single-valued

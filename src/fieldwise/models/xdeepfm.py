@@ -63,9 +63,13 @@ class XDeepFM(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `deepctr` (DeepCTR's) or `fuxictr` (the code of the BARS runs):
             what maps go where, their activation and biases (`docs/models/xdeepfm.md`).
+        embedding_dim: D.
         cin_layers: number of maps of each of the CIN's layers.
         hidden: sizes of the MLP's layers; none, `()`, for no MLP.
         wide: add the first-order sum to the logit. The paper's CIN alone is `hidden=(), wide=False`.
+        mlp_dropout: dropout rate of the MLP's hidden units.
+        batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
+        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or an odd number of maps that the variant halves; `build`: no field.
