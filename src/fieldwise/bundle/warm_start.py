@@ -66,9 +66,9 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
     Embedding tables of the same width are matched row by row: for a field of the same name, the rows of values in both
     vocabularies, and its missing and unknown rows; bins by rank; a number's vector; all rows of hashed fields with the
     same number of buckets. Rows without a match keep fresh weights. Any other tensor is copied if name and shape match,
-    and the fields' names, roles and order too, since otherwise a weight would belong to another field. Other weights
-    by value (crosses of categories, DAT's augmented vectors, tables of your own model that have `row_blocks`) need
-    equal vocabularies in equal rows. If either network has several labels, heads are matched by label name.
+    and the fields' names, roles and order too, since otherwise a weight would belong to another field. Other weights by
+    value (crosses of categories, DAT's augmented vectors, your own tables with `row_blocks`) need equal vocabularies in
+    equal rows. If either network has several labels, heads are matched by label name.
 
     Args:
         network: a fresh network, built for `encoder.layout`.
@@ -87,8 +87,7 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
     by_value = row_blocks(network)
     same_fields = [(f.name, f.role) for f in encoder.fields] == [(f.name, f.role) for f in bundle.encoder.fields]
     new_rows, old_rows = _matching_rows(encoder, bundle.encoder)
-    taken: dict[str, str] = {}
-    fresh: dict[str, str] = {}
+    taken, fresh = dict[str, str](), dict[str, str]()
     for name, tensor in target.items():
         old = source.get(name)
         if old is None:
