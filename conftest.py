@@ -32,6 +32,12 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _examples_of_a_user(doctest_namespace: dict[str, object]) -> None:
+    """The classes of a docstring's example belong to no module of fieldwise, as a user's own."""
+    doctest_namespace["__name__"] = "__main__"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads or writes the user's own cache of prepared data."""

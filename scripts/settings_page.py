@@ -1,5 +1,7 @@
 """Writes docs/settings.md: every setting of a recipe with its type, default and meaning, as the code has them.
 
+And the table of models in docs/models/README.md: names, papers, and what a model adds, as its page says.
+
 python scripts/settings_page.py            # write it; tests fail while it is not what this would write
 python scripts/settings_page.py --print
 """
@@ -8,12 +10,13 @@ import argparse
 import dataclasses
 import json
 import re
+import sys
 import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, SplitSettings, TargetEncoding
-from fieldwise.models import ModelSettings
+from fieldwise.models import MODELS, ModelSettings
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
@@ -23,6 +26,8 @@ from fieldwise.training.settings import TrainingSettings
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "settings.md"
+MODELS_PAGE = ROOT / "docs" / "models" / "README.md"
+TABLE = re.compile(r"^\| name in recipes .*\n(?:\|.*\n)+", re.M)
 HEAD = """# Settings and their defaults
 
 Every setting of a [recipe](training.md), by the table of the recipe's file. `--set training.epochs=3` changes
@@ -155,6 +160,29 @@ def model_defaults(settings: type) -> list[str]:
     return [default_words(fields[name]) if name in fields else "-" for name in COMMON]
 
 
+def paper(settings: type) -> str:
+    """A model's paper, as the first sentence of its file says."""
+    first = (sys.modules[settings.__module__].__doc__ or "").splitlines()[0]
+    found = re.search(r"\(([^()]* \d{4}[^()]*)\)", first)
+    return found[1] if found else "-"
+
+
+def models_page() -> str:
+    """The page of all models, with their table: one row each, and its defaults of the settings that most have."""
+    common = [f"`{name}`" for name in COMMON]
+    rows = [
+        f"| name in recipes | model | what it adds | paper | {' | '.join(common)} |",
+        f"|---|---|---|---|{'---|' * len(common)}",
+    ]
+    for name, settings in MODELS.items():
+        file = MODELS_PAGE.with_name(f"{name.removesuffix('+')}.md")
+        title, _, adds = file.read_text("utf-8").split("\n")[:3]
+        link = f"[{title.removeprefix('# ')}]({file.name})"
+        cells = f"`{name}`", link, adds.strip("*"), paper(settings), *model_defaults(settings)
+        rows.append(f"| {' | '.join(cells)} |")
+    return TABLE.sub(lambda _: "\n".join([*rows, ""]), MODELS_PAGE.read_text("utf-8"))
+
+
 def page() -> str:
     """The whole page."""
     defaults = DEFAULTS if (ROOT / "docs" / "defaults.md").exists() else ""
@@ -176,13 +204,14 @@ def page() -> str:
 
 
 def main() -> None:
-    """Write the page, or print it."""
+    """Write both, or print the first."""
     parser = argparse.ArgumentParser(prog="python scripts/settings_page.py", description=__doc__)
     parser.add_argument("--print", action="store_true", help="print the page, write nothing")
     if parser.parse_args().print:
         print(page(), end="")
     else:
         write_atomically(PAGE, page().encode())
+        write_atomically(MODELS_PAGE, models_page().encode())
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Pages of the site that are made while it is built: the reference, from the code, and two of the repository's files.
 
-So are the models' part of the navigation and their table: a page below docs/models is enough.
+So is the models' part of the navigation.
 
 A hook of MkDocs (`hooks` in mkdocs.yml): nothing that it makes is written below docs/.
 """
 
 import importlib
 import re
-import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import typer.main
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
 
 import fieldwise
 from fieldwise.cli.app import app
@@ -73,7 +71,6 @@ ROOMS = {
     "testing": ("Testing a model of your own", ("fieldwise.testing",)),
     "operations": ("Operations and layers", ("fieldwise.ops", "fieldwise.layers")),
 }
-MARK = "<!-- models: the site's table of them -->"
 FILES = {"development/contributing.md": "CONTRIBUTING.md", "development/changelog.md": "CHANGELOG.md"}
 
 
@@ -95,30 +92,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     return config
 
 
-def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Put the table of models into their page."""
-    if page.file.src_uri != "models/README.md":
-        return markdown
-    assert MARK in markdown
-    return markdown.replace(MARK, "\n".join(model_table()))
-
-
 def model_pages() -> list[Path]:
     """The models' pages, by name."""
     return sorted({ROOT / "docs" / "models" / f"{name.removesuffix('+')}.md" for name in MODELS})
-
-
-def model_table() -> list[str]:
-    """Every model with what it adds, as its page says, and its defaults of the settings that most models have."""
-    made = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
-    common = [f"`{name}`" for name in made["COMMON"]]
-    rows = [f"| name | model | what it adds | {' | '.join(common)} |", f"|---|---|---|{'---|' * len(common)}"]
-    for page in model_pages():
-        title, _, adds = page.read_text("utf-8").split("\n")[:3]
-        for name in (name for name in MODELS if name.removesuffix("+") == page.stem):
-            cells = f"`{name}`", f"[{title[2:]}]({page.name})", adds.strip("*"), *made["model_defaults"](MODELS[name])
-            rows.append(f"| {' | '.join(cells)} |")
-    return rows
 
 
 def reference_index() -> str:

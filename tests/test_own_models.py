@@ -244,26 +244,34 @@ from fieldwise.models import MODELS
 from fieldwise.models.build import model_name
 from fieldwise.testing import check_model
 from scripts.settings_page import model_defaults
-assert MODELS["mean"] is Mean and model_name(Mean(width=2)) == "mean"
+settings = fieldwise.settings_of(Mean, width=2)
+assert type(settings) is MODELS["mean"] and model_name(settings) == "mean"
 check_model(Mean)
 schema = Schema(fields=(Numeric("length"),), label=Label("liked"))
 log = simulate(100, users=5, items=5)
 model = Recommender(schema, "mean", training=TrainingSettings(epochs=1)).fit(log)
 model.save("bundle")
 assert fieldwise.Bundle.load("bundle").score(log[:3]).shape == (3,)
-assert fieldwise.load_recipe("simulated/lr", ["model.name=mean"]).model == Mean()
-assert model_defaults(Mean) == ["-"] * 5
+assert fieldwise.load_recipe("simulated/lr", ["model.name=mean", "model.width=2"]).model == settings
+assert model_defaults(MODELS["mean"]) == ["-"] * 5
 """
 
 
-def test_a_file_in_the_package_is_a_model(tmp_path):
-    """Nothing else names a built-in model: a copy of the package with one more file has it everywhere."""
+def test_a_file_in_the_package_and_two_lines_are_a_model(tmp_path):
+    """Nothing else names a built-in model: a copy of the package with these has it everywhere."""
     root, copied = Path(__file__).parents[1], tmp_path / "fieldwise"
     shutil.copytree(root / "src" / "fieldwise", copied, ignore=shutil.ignore_patterns("__pycache__"))
     source = SOURCE.replace(
         "\n\nclass", '\nfrom fieldwise.models.own import register_model\n\n@register_model("mean")\nclass'
     )
     (copied / "models" / "mean.py").write_text(source)
+    for file, before, line in [
+        ("models/__init__.py", "from fieldwise.models.nfm", "from fieldwise.models.mean import Mean as Mean\n"),
+        ("__init__.py", '    "NFM",', '    "Mean",\n'),
+    ]:
+        text = (copied / file).read_text("utf-8")
+        assert text.count(before) == 1
+        (copied / file).write_text(text.replace(before, line + before), "utf-8")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}", "FIELDWISE_NATIVE": ""}
     done = subprocess.run(
         [sys.executable, "-c", FOUND_EVERYWHERE],

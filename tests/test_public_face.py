@@ -1,11 +1,15 @@
 """What `fieldwise` itself offers, and that importing it loads nothing heavy."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import fieldwise
+from fieldwise import models
+from fieldwise.models import MODELS
 
 PUBLIC = """
     AFM AutoInt AutoIntPlus COLD DAT DCN DCNv2 DIN DSSM DeepCrossing DeepFM FFM FM FiBiNET FinalMLP FinalNet FwFM HOFM
@@ -39,3 +43,29 @@ def test_importing_loads_no_heavy_package() -> None:
     code = f"import fieldwise, sys; dir(fieldwise); print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_model_of_the_folder_is_imported_and_named() -> None:
+    """By the syntax trees, so that a file that nothing imports is found too."""
+    folder = Path(models.__file__).parent
+    registered = {
+        node.name
+        for path in folder.glob("*.py")
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef) and any("register_model" in ast.dump(one) for one in node.decorator_list)
+    }
+    assert {settings.__name__ for settings in MODELS.values()} == registered, "import it in models/__init__.py"
+    assert registered == {name for name in fieldwise.__all__ if hasattr(models, name)}, (
+        "name it in fieldwise/__init__.py"
+    )
+
+
+@pytest.mark.slow
+def test_type_checkers_know_every_model_and_no_other_name(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    names = ", ".join(sorted(settings.__name__ for settings in MODELS.values()))
+    program.write_text(f"from fieldwise import {names}\nfrom fieldwise.models import {names}, Typo\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path)]
+    said = subprocess.run([*command, str(program)], capture_output=True, text=True).stdout
+    assert 'Module "fieldwise.models" has no attribute "Typo"' in said
+    assert "Found 1 error in 1 file" in said

@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from fieldwise.errors import ConfigError
+from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import (
@@ -89,8 +90,9 @@ def test_every_packaged_recipe_has_a_space_that_it_takes(subtests):
 
 def test_every_l2_of_a_space_names_parameters_of_its_model(tmp_path):
     layouts, without = {}, set()
-    for name in (name for name in recipe_names() if name.startswith("simulated/")):
-        recipe = load_recipe(name, ["data.rows=3000"])
+    for name in MODELS:
+        recipe = load_recipe(f"simulated/{name.replace('+', '-plus')}", ["data.rows=3000"])
+        assert type(recipe.model) is MODELS[name]
         schema = recipe.schema.to_toml()
         if schema not in layouts:
             layouts[schema] = prepare_recipe(recipe, tmp_path).encoder.layout

@@ -25,6 +25,14 @@ def test_the_page_is_current():
     assert MADE["page"]() == PAGE, "write it again: python scripts/settings_page.py"
 
 
+def test_the_table_of_models_is_current():
+    text = (ROOT / "docs" / "models" / "README.md").read_text("utf-8")
+    assert MADE["models_page"]() == text, "write it again: python scripts/settings_page.py"
+    told = re.findall(r"^\| `(.+?)` \| \[.+?\]\((.+?)\) \| .+? \| (.+?) \|", text, re.M)
+    assert [(name, page) for name, page, _ in told] == [(name, f"{name.removesuffix('+')}.md") for name in MODELS]
+    assert [name for name, _, paper in told if not re.search(r" \d{4}", paper)] == ["lr"]
+
+
 def test_every_setting_has_a_meaning_and_no_row_is_broken():
     for line in PAGE.splitlines():
         if line.startswith("| `"):

@@ -4,9 +4,9 @@ Importing the package loads nothing else; PyTorch, Polars and scikit-learn are i
 them.
 """
 
-import re
+# ruff: noqa: F405  # models come by the star import below, which type checkers alone read
+
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from fieldwise.errors import (
@@ -43,6 +43,19 @@ if TYPE_CHECKING:
     from fieldwise.training.settings import TrainingSettings
 
 __all__ = [
+    "AFM",
+    "COLD",
+    "DAT",
+    "DCN",
+    "DIN",
+    "DSSM",
+    "FFM",
+    "FM",
+    "HOFM",
+    "LR",
+    "NFM",
+    "AutoInt",
+    "AutoIntPlus",
     "Batch",
     "Bundle",
     "BundleError",
@@ -50,9 +63,17 @@ __all__ = [
     "Catalogue",
     "ColumnSplit",
     "ConfigError",
+    "DCNv2",
     "DataError",
+    "DeepCrossing",
+    "DeepFM",
     "Encoder",
+    "FiBiNET",
     "FieldwiseError",
+    "FinalMLP",
+    "FinalNet",
+    "FwFM",
+    "IntTower",
     "Label",
     "Layout",
     "LeaveLastOutSplit",
@@ -66,6 +87,8 @@ __all__ = [
     "TimeSplit",
     "TrainingError",
     "TrainingSettings",
+    "WideDeep",
+    "XDeepFM",
     "__version__",
     "as_table",
     "auto",
@@ -105,10 +128,7 @@ _HOMES = {  # by module, the names that are imported when they are asked for; mo
 }
 
 
-# Models are read as text, since importing them loads PyTorch.
-_FILES = (path.read_text("utf-8") for path in sorted(Path(__file__).with_name("models").glob("*.py")))
-_MODELS = re.findall(r"^@register_model\(.*\n(?:@.*\n)*class (\w+)", "".join(_FILES), re.M)
-__all__.extend([*(kind.__name__ for kind in get_args(_Field)), *_MODELS])
+__all__.extend(kind.__name__ for kind in get_args(_Field))
 
 
 def __getattr__(name: str) -> object:
