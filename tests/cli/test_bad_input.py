@@ -197,7 +197,11 @@ def test_predict_does_not_write_over_its_input(fieldwise, bundle, log, tmp_path)
     before = (tmp_path / "new.csv").read_bytes()
     (tmp_path / "link.csv").symlink_to(tmp_path / "new.csv")
     for out in ("new.csv", tmp_path / "new.csv", "link.csv", "../" + tmp_path.name + "/new.csv"):
-        refused(fieldwise("predict", bundle, "--data", "new.csv", "--out", out), "--out must not be", str(out))
+        refused(
+            fieldwise("predict", bundle, "--data", "new.csv", "--out", out),
+            "fieldwise: --out must not be a file of --data",
+            str(out),
+        )
     assert (tmp_path / "new.csv").read_bytes() == before
 
 

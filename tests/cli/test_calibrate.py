@@ -128,3 +128,5 @@ def test_a_number_has_no_probability(fieldwise, done, recipe):
     recipe.write_text(text)
     done("train", recipe, "--out", "b", "--quiet", "--json")
     refused(fieldwise("evaluate", "b", "--calibrate", "platt"), "b predicts a number")
+    predict = "predict", "b", "--data", "log.csv", "--out", "o.csv", "--logit"
+    refused(fieldwise(*predict), "fieldwise: --logit is for probabilities, but the label 'click' is a number")

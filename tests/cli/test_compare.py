@@ -2,6 +2,7 @@
 
 import json
 
+import polars as pl
 import pytest
 from cli.test_bad_input import refused
 
@@ -38,7 +39,10 @@ def test_json_and_no_second_run(fieldwise, done, recipe, lr):
 def test_errors_are_one_sentence(subtests, fieldwise, recipe):
     for options, sentence in [
         (("--metric", "rmse"), "metric must be one of auc, logloss"),
-        (("--set", "training.epoch=3"), "has no setting 'training.epoch': did you mean 'training.epochs'?"),
+        (
+            ("--set", "training.epoch=3"),
+            "fieldwise: --set training.epoch=3: a recipe has no setting 'training.epoch': did",
+        ),
     ]:
         with subtests.test(options=options, sentence=sentence):
             refused(fieldwise("compare", recipe, "--seeds", 1, "--quiet", *options), sentence)
@@ -83,7 +87,7 @@ def test_rankings_stand_below_the_figures(fieldwise, recipe, lr):
     assert "Metrics on sampled candidates are higher" in drawn
 
 
-def test_options_of_rankings(subtests, fieldwise, recipe):
+def test_options_of_rankings(subtests, fieldwise, recipe, log):
     for options, sentence in [
         (("--k", 5), "--k is an option of --ranking, which is not given: add --ranking, or omit --k"),
         (("--keep-seen",), "--keep-seen is an option of --ranking"),
@@ -95,6 +99,10 @@ def test_options_of_rankings(subtests, fieldwise, recipe):
     ]:
         with subtests.test(options=options, sentence=sentence):
             refused(fieldwise("compare", recipe, "--seeds", 1, "--quiet", *options), sentence)
+    log.with_columns(user=pl.lit("u0"), item=pl.lit("i0")).write_csv("log.csv")
+    refused(fieldwise("compare", recipe, "--ranking"), "were liked before: --keep-seen ranks them too")
+    recipe.write_text(recipe.read_text().replace('column = "click" }', 'column = "click", task = "regression" }'))
+    refused(fieldwise("compare", recipe, "--ranking"), "a rule (positive_above), or omit --ranking")
 
 
 def test_a_bundle_is_ranked_with_as_its_recipe_is(fieldwise, recipe, bundle):

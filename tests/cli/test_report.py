@@ -173,7 +173,10 @@ def test_what_is_refused(fieldwise, bundle, recipe, log, tmp_path):
     report = "report", bundle, "--out"
     refused(fieldwise("report", "nothing"), "nothing is not a bundle")
     refused(fieldwise("report", bundle, f"{bundle}/../b"), "twice: give each once")
-    refused(fieldwise(*report, "r.html", "--slice", "prize"), "found 'prize': did you mean 'price'")
+    refused(
+        fieldwise(*report, "r.html", "--slice", "prize"),
+        "fieldwise: --slice must be a field or a column of the rows, found 'prize': did you mean 'price'",
+    )
     refused(fieldwise(*report, tmp_path), "is a folder: give")
     (tmp_path / "file").write_text("x")
     refused(fieldwise(*report, tmp_path / "file" / "r.html"), "choose a writable folder")

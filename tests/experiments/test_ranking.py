@@ -214,7 +214,7 @@ def test_columns_that_are_not_named(log):
 def test_nothing_left_to_find(log):
     frame = log.with_columns(item=pl.lit("i0"), user=pl.lit("u0"), liked=pl.int_range(pl.len()) % 2)
     prepared = prepare(frame, SCHEMA, split=ColumnSplit(column="part"), seed=0)
-    with pytest.raises(DataError, match="all 1 were liked before: --keep-seen ranks them too"):
+    with pytest.raises(DataError, match="all 1 were liked before: keep_seen=True ranks them too"):
         RankingTask(prepared, SCHEMA, RankingSettings())
 
 

@@ -144,7 +144,7 @@ def check_two_files(data: Path, out: Path) -> None:
         ConfigError: the predictions' file is among those of the rows.
     """
     if out.resolve() in {path.resolve() for path in find_files(data)}:
-        raise ConfigError(f"--out must not be a file of --data, found {out} for both: choose another name")
+        raise ConfigError(f"out must not be a file of data, found {out} for both: choose another name")
 
 
 def _columns(bundle: Bundle, keys: list[str], column: str, logit: bool) -> tuple[list[str], list[str | None]]:
@@ -155,14 +155,14 @@ def _columns(bundle: Bundle, keys: list[str], column: str, logit: bool) -> tuple
     """
     labels = bundle.schema.labels
     if logit and all(label.task != "binary" for label in labels):
-        raise ConfigError(f"--logit is for probabilities, but the label {labels[0].name!r} is a number: omit it")
+        raise ConfigError(f"logit is for probabilities, but the label {labels[0].name!r} is a number: omit it")
     ends = {"": labels[0].task} | {f".{label.name}": label.task for label in labels[1:]}
     predictions = [column + end for end in ends]
     logits = [LOGIT + end if logit and task == "binary" else None for end, task in ends.items()]
     names = [*keys, *predictions, *filter(None, logits)]
     twice = [name for k, name in enumerate(names) if name in names[:k]]
     if twice:
-        raise ConfigError(f"predictions need a new column, but {twice[0]!r} exists already: give another --column")
+        raise ConfigError(f"predictions need a new column, but {twice[0]!r} exists already: give another column")
     return predictions, logits
 
 

@@ -80,6 +80,13 @@ PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 ARGUMENTS = (  # by option, an argument's name in errors of the package, and what the command line calls it
     ("read", r"(?<!--read )\b(?=(separator|encoding|columns)=)", "--read "),
     ("positive", "ones as positive", "ones with --positive"),
+    ("settings", "^override ", "--set "),
+    ("ranking", "omit the ranking", "omit --ranking"),
+    ("keep_seen", "keep_seen=True", "--keep-seen"),
+    ("slices", "a slice must", "--slice must"),
+    ("logit", "^logit is for", "--logit is for"),
+    ("column", "another column$", "another --column"),
+    ("out", "^out must not be a file of data", "--out must not be a file of --data"),
 )
 UNLISTED = ("install_completion", "show_completion")  # options that work and take no line of the help
 

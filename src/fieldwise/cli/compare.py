@@ -61,13 +61,13 @@ def run(options: CompareOptions) -> None:
     given = [RecipeOptions(recipe=name, settings=options.settings) for name in options.recipes]
     for recipe_options in given:
         recipe_options.check()  # before PyTorch is loaded
-    from fieldwise.runs.leaderboard import check_choices, leaderboards, ranking_boards
+    from fieldwise.runs.leaderboard import check_base_and_metric, leaderboards, ranking_boards
     from fieldwise.runs.records import Store, recorded_runs
 
     ranking = options.ranking.settings()
     recipes = [recipe_options.load() for recipe_options in given]
     check_device(*(recipe.training.device for recipe in recipes), what=DEVICE)
-    check_choices([r.name for r in recipes], {r.schema.label.task for r in recipes}, None, options.metric)
+    check_base_and_metric([r.name for r in recipes], {r.schema.label.task for r in recipes}, None, options.metric)
     for recipe in recipes:
         folder = data_folder(recipe.data.name)
     try:

@@ -454,12 +454,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return self._fitted().score(self._table(X))
 
     def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
-        """Scores of one context with each candidate [N], or [N, T]: see `Bundle.score_candidates`.
-
-        Args:
-            context: a mapping of columns to values, or a table of one row.
-            candidates: a table with the other columns.
-        """
+        """Scores of one context (a mapping or a row) with candidates [N], or [N, T]: see `Bundle.score_candidates`."""
         return self._fitted().score_candidates(context, candidates)
 
     def evaluate(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> dict[str, float]:

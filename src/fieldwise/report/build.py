@@ -79,7 +79,7 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
     except DataError:
         return _left_out("no test user has a positive row of an item that the user had not liked before")
     except FieldwiseError as e:
-        return _left_out(str(e).removesuffix(", or omit --ranking"))  # the report has no such option
+        return _left_out(str(e).removesuffix(", or omit the ranking"))  # the report has no such option
     try:
         ranked = rank_items(run.bundle, task)
     except FieldwiseError as e:

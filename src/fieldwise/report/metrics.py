@@ -447,7 +447,7 @@ def check_slices(names: Sequence[str], frame: pl.DataFrame, schema: Schema) -> N
     for name in names:
         if name not in known:
             raise ConfigError(
-                f"--slice must be a field or a column of the rows, found {name!r}: {nearest(name, known)}"
+                f"a slice must be a field or a column of the rows, found {name!r}: {nearest(name, known)}"
             )
 
 

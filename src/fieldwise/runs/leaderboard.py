@@ -29,7 +29,7 @@ __all__ = [
     "Line",
     "RankingBoard",
     "RankingLine",
-    "check_choices",
+    "check_base_and_metric",
     "leaderboards",
     "ranking_boards",
     "replicates_for",
@@ -237,14 +237,14 @@ def leaderboards(
         ConfigError: an unknown base or metric. DataError: damaged runs; runs of one recipe with different rows;
             recipes of a table with unequal numbers of runs.
     """
-    check_choices(runs, {r["task"] for records in runs.values() for r in records}, base, metric)
+    check_base_and_metric(runs, {r["task"] for records in runs.values() for r in records}, base, metric)
     tables: dict[tuple[str, ...], dict[str, Sequence[RunRecord]]] = {}
     for name, records in runs.items():
         tables.setdefault(_table_of(name, records), {})[name] = records
     return [_board(table, base, metric, replicates, seed) for table in tables.values()]
 
 
-def check_choices(names: Collection[str], tasks: Collection[str], base: str | None, metric: str | None) -> None:
+def check_base_and_metric(names: Collection[str], tasks: Collection[str], base: str | None, metric: str | None) -> None:
     """Check, before any work, that some table can have the baseline and the metric.
 
     Errors:

@@ -63,14 +63,14 @@ def check_ranking(schema: Schema) -> None:
     if schema.label.task != "binary":
         raise ConfigError(
             f"ranking needs a binary label, but {schema.label.name!r} is a number: give it "
-            "a rule (positive_above), or omit --ranking"
+            "a rule (positive_above), or omit the ranking"
         )
     own = {f.column for f in schema.with_role("item")}
     if not own or own == set(schema.columns):
         side = "user or context" if own else "item"
         raise ConfigError(
             f"ranking needs fields of items and of users or contexts, but no field of the schema has the role {side}: "
-            "set the fields' roles, or omit --ranking"
+            "set the fields' roles, or omit the ranking"
         )
 
 
@@ -110,7 +110,7 @@ class RankingTask:
             targets = targets.join(seen, on=[USER, ITEM], how="anti")
         liked_before = before - targets.height
         if not targets.height:
-            found = f"all {before:,} were liked before: --keep-seen ranks them too" if before else "there is none"
+            found = f"all {before:,} were liked before: keep_seen=True ranks them too" if before else "there is none"
             raise DataError(
                 f"ranking needs test rows with an item that their user liked, by the columns {columns[USER]!r} and "
                 f"{columns[ITEM]!r}, and {found}"

@@ -452,14 +452,14 @@ def _check_name(override: str, settings: Mapping[str, Any]) -> None:
     if table in SECTIONS and (not below or table not in names or below[0] in names[table]):
         return
     if key in REMOVED:
-        raise ConfigError(f"--set {override}: {unknown_setting(table, below[0], ())}")
+        raise ConfigError(f"override {override}: {unknown_setting(table, below[0], ())}")
     near = nearest_setting(key, _paths(names), SURE)
     if near is None:  # also the model's settings, which need PyTorch
         names = _setting_names(settings)
         near = nearest_setting(key, _paths(names))
     listing = nearest(below[0], names[table]) if table in names else nearest(table, SECTIONS)
     hint = listing if near is None else f"did you mean {near!r}? {listing.partition('? ')[2] or listing}"
-    raise ConfigError(f"--set {override}: a recipe has no setting {key!r}: {hint}")
+    raise ConfigError(f"override {override}: a recipe has no setting {key!r}: {hint}")
 
 
 def _paths(names: Mapping[str, set[str]]) -> set[str]:
