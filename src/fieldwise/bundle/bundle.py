@@ -299,7 +299,7 @@ class Bundle:
             rows += [[f"{part} rows", ", ".join(shown)]] if shown else []
         return Table(title="Bundle", columns=["", ""], rows=[*rows, ["digest", self.digest[:12]]])._repr_html_()
 
-    def save(self, folder: Path, *, replaces: str | None = None) -> None:
+    def save(self, folder: Path | str, *, replaces: str | None = None) -> None:
         """Save the bundle, replacing an existing one atomically.
 
         Args:
@@ -312,6 +312,7 @@ class Bundle:
                 there.
             DataError: the disk is full or the folder is not writable.
         """
+        folder = Path(folder)
         BUNDLE.check_folder(folder)
         samples = self.samples.head(SAMPLE_ROWS)
         facts = {

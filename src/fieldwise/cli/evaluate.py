@@ -37,7 +37,7 @@ __all__ = ["EvaluateOptions", "run"]
 
 NONE = "none"
 REST = (
-    "its scores and their order are as before. `--calibrate none` removes it again, which `fieldwise export` requires."
+    "its scores and their order are as before. `--calibrate none` removes it again, which `export --to aoti` requires."
 )
 K, CONTEXTS = 20, 200  # with --prerank: items returned, and contexts
 

@@ -127,6 +127,8 @@ class Loader:
     def _read_tables(self) -> None:
         """Read --items and --log."""
         options, schemas = self._options, self._schemas
+        if not schemas:  # without a bundle `Service` says what it needs
+            return
         if options.items is not None and "://" not in options.items and options.index is None:
             self.catalogue = as_table(options.items)
             self.item_id = id_column("item", schemas, self.catalogue.columns, options.item_id, option="--item-id")

@@ -147,6 +147,7 @@ class _Rows:
     def solution(self, precision: np.ndarray, start: np.ndarray, gradient: float = ROUGH_GRADIENT) -> np.ndarray:
         """The weights and the bias [R + 1] of the least loss with Gaussian priors of these precisions [R]."""
         from scipy.optimize import minimize  # imported here: takes a quarter of a second
+        from threadpoolctl import threadpool_limits
 
         total = self.weight.sum()
 
@@ -158,7 +159,8 @@ class _Rows:
             return value, np.append(self.sums(slope, self.parts) + precision * w, slope.sum()) / total
 
         limits = {"maxiter": MOST_STEPS, "gtol": gradient, "ftol": DECREASE, "maxcor": MEMORY}
-        found: np.ndarray = minimize(loss, start, jac=True, method="L-BFGS-B", options=limits).x
+        with threadpool_limits(1, "blas"):  # whose threads wait for each other, on a busy machine for seconds
+            found: np.ndarray = minimize(loss, start, jac=True, method="L-BFGS-B", options=limits).x
         return found
 
 
