@@ -85,7 +85,7 @@ def test_a_bundle_comes_back_equal_to_the_bit(subtests, tmp_path):
     for name in MODELS:
         with subtests.test(name=name):
             bundle = make(MODELS[name]())
-            bundle.save(tmp_path / "deep" / "b")
+            bundle.save(str(tmp_path / "deep" / "b"))
             loaded = Bundle.load(tmp_path / "deep" / "b")
             assert (loaded.schema, loaded.settings, loaded.encoder) == (bundle.schema, bundle.settings, bundle.encoder)
             assert loaded.about == {"recipe": {"name": "x"}, "n": 3, "shares": [0.5, 0.25]}

@@ -55,6 +55,12 @@ def test_build_update_change_and_remove(fieldwise, trained, items):
     assert [found[k] for k in ("items", "removed", "kept")] == [6, 1, 6]
 
 
+@pytest.mark.usefixtures("log")
+def test_a_server_without_a_bundle_says_what_it_needs(fieldwise, trained):
+    for given in ((), ("--log", trained.parent / "log.csv")):
+        refused(fieldwise("serve", *given), "a server needs a bundle that scores")
+
+
 def test_what_a_cascade_loses(fieldwise, trained, bundle, items, log):
     log.write_csv("rows.csv")
     assert fieldwise("index", trained, "--items", "items.csv", "--out", "ix")[0] == 0
