@@ -34,6 +34,7 @@ from fieldwise.distributed.engine import answered, done_here
 from fieldwise.errors import DataError
 from fieldwise.schema import Categorical, Label, Numeric, Schema
 from fieldwise.storage import scratch
+from fieldwise.storage.machine import ahead, each
 from fieldwise.storage.scratch import MemoryBudget
 
 pytest.importorskip("pyarrow")
@@ -410,3 +411,9 @@ def test_an_encoder_that_was_replaced_is_not_used(tmp_path: Path) -> None:
     }
     with pytest.raises(DataError, match="must hold the encoder that was fitted"):
         encode_file(given)
+
+
+def test_threads_follow_the_budget_of_their_caller(tmp_path: Path) -> None:
+    with MemoryBudget(tmp_path, piece=4).active():
+        made = ahead(scratch.budget().piece for _ in range(3))
+        assert list(made) == [4, 4, 4] == each(lambda _: scratch.budget().piece, range(3), rows=10**6)

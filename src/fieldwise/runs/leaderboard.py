@@ -43,7 +43,7 @@ DRAWS = 50_000_000  # target number of rows in all replicates together
 
 
 def replicates_for(rows: int) -> int:
-    """The number of bootstrap replicates for so many rows."""
+    """The number of bootstrap replicates of a part with this many rows: fewer for larger parts."""
     least, most = REPLICATES
     return max(least, min(most, DRAWS // max(rows, 1)))
 

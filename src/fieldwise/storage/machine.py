@@ -140,15 +140,14 @@ def each(work: Callable[[T], R], items: Iterable[T], *, rows: int) -> list[R]:
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
-    """The items of an iterable, each of which is made in another thread while the one before is used.
+    """The items of an iterable, each made in another thread, in the caller's context, while the one before is used.
 
     >>> list(ahead(map(len, ["a", "bc"])))
     [1, 2]
     """
-    made = iter(items)
-    end = object()
+    made, end, context = iter(items), object(), copy_context()
     with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-ahead") as thread:
-        coming = thread.submit(next, made, end)
+        coming = thread.submit(context.run, lambda: next(made, end))
         while (item := coming.result()) is not end:
-            coming = thread.submit(next, made, end)
+            coming = thread.submit(context.run, lambda: next(made, end))
             yield item  # type: ignore[misc]
