@@ -18,21 +18,6 @@ import numpy as np
 
 from fieldwise.storage.files import write_atomically
 
-__all__ = [
-    "Axis",
-    "Chart",
-    "Dot",
-    "Line",
-    "chart_style",
-    "dot_chart",
-    "heat_map",
-    "interval_cell",
-    "line_chart",
-    "share_cell",
-    "stacked",
-    "wider",
-]
-
 COLOURS = 6  # classes c0, c1, ... of the style sheet
 WIDTH = 320.0
 TOP = 10.0

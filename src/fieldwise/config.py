@@ -13,21 +13,6 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fieldwise.errors import ConfigError, FieldwiseError
 
-__all__ = [
-    "LOCAL",
-    "REMOVED",
-    "Settings",
-    "changed",
-    "flat",
-    "given",
-    "given_plain",
-    "nearest",
-    "parse",
-    "to_plain",
-    "toml_tables",
-    "unknown_setting",
-]
-
 T = TypeVar("T")
 _hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)  # half of the time of `parse`
 MOST_SHOWN = 32

@@ -10,8 +10,6 @@ from fieldwise.errors import MissingExtraError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SHOWN_ROWS", "Table", "number", "pandas_frame"]
-
 SHOWN_ROWS = 20
 LONGEST = 80  # characters of a cell
 

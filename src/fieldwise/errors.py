@@ -13,18 +13,6 @@ Every message is one sentence: the rule, what was found and where, what to do. T
 without a traceback and exits with code 2.
 """
 
-__all__ = [
-    "BundleError",
-    "ConfigError",
-    "DataError",
-    "FieldwiseError",
-    "LostProcessError",
-    "MissingExtraError",
-    "SchemaError",
-    "TrainingError",
-    "first_line",
-]
-
 
 class FieldwiseError(Exception):
     """Base class of all errors that fieldwise raises for users."""

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from fieldwise.schema import Pooling, Role
 
-__all__ = ["Bags", "Batch", "FieldLayout", "Layout"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FieldLayout:

@@ -15,8 +15,6 @@ import numpy as np
 from fieldwise.config import to_plain
 from fieldwise.runs.recipe import Choices, Range, Recipe, search_space, value_at, with_values
 
-__all__ = ["Climb"]
-
 FIRST = ("training.learning_rate", "training.l2.", "dropout", "model.embedding_dim")  # the settings that matter most
 STEPS = 6  # steps from one end of a range to the other, on a log scale where the range has one
 

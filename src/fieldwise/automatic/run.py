@@ -45,8 +45,6 @@ from fieldwise.schema import Schema
 from fieldwise.storage.files import check_folder, keep_elsewhere, write_atomically
 from fieldwise.storage.folders import whole_folder
 
-__all__ = ["AutoResult", "Line", "auto", "run_auto"]
-
 BASES = (CONSTANT, TITLES["lr"], TREES)
 Z = 1.959963984540054
 

@@ -9,8 +9,6 @@ from fieldwise.errors import ConfigError
 from fieldwise.runs.data_settings import check_seed
 from fieldwise.schema import Schema
 
-__all__ = ["AutoSettings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class AutoSettings:

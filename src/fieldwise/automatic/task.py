@@ -28,8 +28,6 @@ from fieldwise.runs.recipe import IN_MEMORY, Recipe
 from fieldwise.schema import Field, Label, Schema
 from fieldwise.schema.fields import unshared
 
-__all__ = ["AutoTask", "Finding", "build_task", "read_source"]
-
 LABEL_LIKE = 0.99  # a column whose own AUC (regression: R squared) is at least this is label-like
 SUSPICIOUS = 0.95
 ID_LIKE = 0.9  # minimum share of different values among the values present

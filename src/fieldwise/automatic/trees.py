@@ -16,8 +16,6 @@ from fieldwise.schema import Schema
 if TYPE_CHECKING:
     import lightgbm
 
-__all__ = ["MOST_BAG_VALUES", "Trees", "features", "fit_trees", "left_out"]
-
 MOST_TREES, PATIENCE = 5000, 50
 MOST_BAG_VALUES = 256
 

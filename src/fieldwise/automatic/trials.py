@@ -24,8 +24,6 @@ from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.history import STOPPED, Evaluation
 
-__all__ = ["ALL_ROWS", "CONSTANT", "TITLES", "TREES", "Clock", "Trial", "Trials", "try_models"]
-
 LEAST_EPOCHS = 3.0  # a model with time for fewer epochs is not trained
 MANY_EPOCHS = 100.0  # epochs that a model may take if the other models keep time for `LEAST_EPOCHS`
 MOST_SHARE = 0.25  # maximum share of the remaining time for a model that others follow, unless its cost share is larger

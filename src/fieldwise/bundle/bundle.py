@@ -66,8 +66,6 @@ from fieldwise.storage.artifact import Artifact, writing
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["SLICE_ROWS", "Bundle", "sample_rows"]
-
 SAMPLE_ROWS = 32
 SLICE_ROWS = 64 * SCORING_BATCH  # encoded at once
 

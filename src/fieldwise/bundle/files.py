@@ -26,22 +26,6 @@ from fieldwise.storage.artifact import Kind
 from fieldwise.storage.files import Written
 from fieldwise.version import __version__
 
-__all__ = [
-    "BUNDLE",
-    "MANIFEST",
-    "Hashed",
-    "bundle_digest",
-    "bundle_origin",
-    "calibrations",
-    "check_finite",
-    "check_scores",
-    "model_settings",
-    "parameters_within",
-    "stopped_by",
-    "versions",
-    "write_weights",
-]
-
 MANIFEST = "bundle.json"
 ENTRY = 50  # bytes that a tensor takes at least in the header of a weights file
 SCORE_TOLERANCE = 1e-4  # for a logit, relative above 1: other processors and thread counts sum in another order

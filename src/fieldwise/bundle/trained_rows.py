@@ -10,8 +10,6 @@ from fieldwise.data.prepare.row_fingerprints import Overlap, RowSketch
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
 
-__all__ = ["TRAINED_ROWS", "rows_trained", "trained_rows", "trained_words"]
-
 TRAINED_ROWS = "train_rows"
 MARGIN = 0.05  # logs have repeated rows: a share above the validation rows' share plus this means training rows
 

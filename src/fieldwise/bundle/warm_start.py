@@ -18,8 +18,6 @@ from fieldwise.layers import FieldEmbedding, row_blocks
 from fieldwise.models.build import model_name
 from fieldwise.schema.label import Label
 
-__all__ = ["WarmStart", "warm_start"]
-
 SHARED = "embedding.weight"  # the table that multi-task networks share
 
 

@@ -38,8 +38,6 @@ from fieldwise.cli.show import IMPORTS
 from fieldwise.errors import FieldwiseError
 from fieldwise.version import __version__
 
-__all__ = ["app", "as_command"]
-
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Start here": {
         "quickstart": quickstart.run,

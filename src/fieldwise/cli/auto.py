@@ -14,8 +14,6 @@ from fieldwise.errors import ConfigError
 if TYPE_CHECKING:
     from fieldwise.automatic.run import AutoResult
 
-__all__ = ["AutoOptions", "run"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class AutoOptions:

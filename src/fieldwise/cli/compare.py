@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from fieldwise.runs.records import RunRecord
     from fieldwise.runs.tune import Tuned
 
-__all__ = ["CompareOptions", "run", "run_tune"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:

@@ -19,8 +19,6 @@ from fieldwise.cli.show import console, print_json, print_table
 from fieldwise.errors import first_line
 from fieldwise.version import __version__
 
-__all__ = ["EXTRAS", "examine", "run"]
-
 CORE = ("torch", "polars", "numpy", "scikit-learn", "safetensors", "tomli-w", "typer", "rich")
 MODULES = {"scikit-learn": "sklearn", "mlflow-skinny": "mlflow", "mkdocs-material": "material"}  # named otherwise
 TESTED_TORCH = "2.13."

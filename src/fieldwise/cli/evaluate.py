@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from fieldwise.evaluation.calibration import Method
     from fieldwise.serving.evaluate import CascadeReport
 
-__all__ = ["EvaluateOptions", "run"]
-
 NONE = "none"
 REST = (
     "its scores and their order are as before. `--calibrate none` removes it again, which `export --to aoti` requires."

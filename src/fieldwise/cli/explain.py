@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from fieldwise.explain.subject import Method, Subject
     from fieldwise.schema.label import Task
 
-__all__ = ["ExplainOptions", "run", "run_report"]
-
 TOP = 10  # pairs, effects and attention weights that are printed; --json has all
 WORDS = {
     "terms": "exact terms",

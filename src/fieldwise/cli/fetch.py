@@ -10,8 +10,6 @@ from fieldwise.cli.show import console, print_table, say, suggest
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 
-__all__ = ["run", "run_simulate"]
-
 
 def run(
     *,

@@ -14,8 +14,6 @@ from fieldwise.errors import ConfigError, DataError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["IndexOptions", "run"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class IndexOptions:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fieldwise.data.infer.schema import Inference
     from fieldwise.data.read.chunked_table import Sample
 
-__all__ = ["InitOptions", "run"]
-
 _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
 _NONE = "-"
 _OTHER_LABELS = 3

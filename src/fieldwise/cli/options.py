@@ -27,35 +27,6 @@ if TYPE_CHECKING:
     from fieldwise.storage.cache import Cache
     from fieldwise.training.callbacks import Callback
 
-__all__ = [
-    "DEVICE",
-    "MAX_SEED",
-    "AsJson",
-    "BundleDevice",
-    "BundleFolder",
-    "Label",
-    "OptionalRecipe",
-    "Overwrite",
-    "Positive",
-    "Quiet",
-    "Raw",
-    "Reading",
-    "RecipeOptions",
-    "Seed",
-    "Settings",
-    "Shown",
-    "Tracker",
-    "cache_for",
-    "callbacks_for",
-    "check_device",
-    "data_folder",
-    "load_bundle",
-    "one_of",
-    "reports_for",
-    "rows_of_bundle",
-    "run_context",
-]
-
 DEVICE = "training.device"  # the setting of a recipe
 MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 

@@ -11,8 +11,6 @@ from fieldwise.cli.processes import EngineName, engine_for
 from fieldwise.cli.show import IMPORTS, say, say_guarded, suggest
 from fieldwise.errors import ConfigError
 
-__all__ = ["PredictOptions", "run", "run_export"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions:

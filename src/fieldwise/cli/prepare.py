@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from fieldwise.runs.recipe import Recipe
     from fieldwise.storage.cache import Cache
 
-__all__ = ["run", "run_describe"]
-
 PROGRAM_MIB = 175.0  # Python, PyTorch and Polars, where the system does not tell
 FIRST_STEP_MIB = 68.0  # what PyTorch loads for the first gradients and the first update
 HEAP = 1.5  # memory of a step by its tensors' bytes: freed blocks between used ones, and work space of kernels

@@ -23,8 +23,6 @@ from fieldwise.storage.machine import available_cores
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-__all__ = ["EngineName", "check_count", "check_started", "engine_for", "launch_processes", "train_on_ray"]
-
 SHARING = ("train", "compare", "tune")  # commands whose processes share the work
 PER_CORE = 4  # more processes would take the machine's memory and gain nothing
 PASSED = ("FIELDWISE_", "NCCL_", "GLOO_", "TORCH_", "XDG_CACHE_HOME")  # variables that the processes on Ray get

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from fieldwise.runs.pipeline import TrainingResult
 
-__all__ = ["DEMOS", "run"]
-
 SERVER = ("uvicorn", "fastapi", "prometheus_client")
 MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")
 

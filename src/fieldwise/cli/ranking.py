@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from fieldwise.runs.leaderboard import RankingBoard
     from fieldwise.runs.ranking import RankingSettings
 
-__all__ = ["RankingOptions", "interval_text", "p_text", "show_rankings"]
-
 SAMPLED = (
     "Metrics on sampled candidates are higher than on all items, and may order models differently (Krichene and "
     "Rendle, KDD 2020): omit --candidates to rank all items."

@@ -9,8 +9,6 @@ import typer
 from fieldwise.cli.options import BundleDevice, BundleFolder, Quiet, Raw, Reading, Shown, load_bundle, reports_for
 from fieldwise.cli.show import say, say_guarded
 
-__all__ = ["run"]
-
 
 def run(
     *,

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from fieldwise.serving.http import ServerSettings
 
-__all__ = ["ServeOptions", "run"]
-
 TOKEN = "FIELDWISE_TOKEN"
 SWITCH = 0.001  # seconds until the model's thread yields to the event loop (Python's default: 0.005)
 GRACE = 8  # seconds to finish open requests when the server stops: container runtimes kill it after 10

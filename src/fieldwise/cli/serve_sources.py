@@ -32,8 +32,6 @@ from fieldwise.serving.stores import FeatureStore, Lookup, OnFailure, Stores, Ta
 from fieldwise.storage.arrays import SharedArrays
 from fieldwise.storage.folders import one_writer, scratch_folder
 
-__all__ = ["Loader", "manifests", "share_weights"]
-
 LEAST = 1 << 16  # bytes of a weight; smaller ones are not worth a file
 
 

@@ -22,30 +22,6 @@ if TYPE_CHECKING:
     from fieldwise.data.read.tables import TableWriter
     from fieldwise.runs.recipe import Recipe
 
-__all__ = [
-    "GIVEN",
-    "IMPORTS",
-    "MIB",
-    "calibration_words",
-    "command",
-    "command_again",
-    "command_name",
-    "console",
-    "drawn_rows",
-    "log_words",
-    "print_json",
-    "print_table",
-    "reading_words",
-    "row_counts",
-    "say",
-    "say_cautions",
-    "say_guarded",
-    "show_metrics",
-    "suggest",
-    "suggest_report",
-    "visible",
-]
-
 GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start
 IMPORTS: list[str] = []  # modules given with `--import`; suggested commands repeat the option
 MIB = 2**20

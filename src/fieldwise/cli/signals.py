@@ -10,8 +10,6 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-__all__ = ["as_interrupts", "die_by", "end_with_parent", "usual_ends"]
-
 ASKS = getattr(signal, "SIGUSR1", None)  # for a checkpoint, while a network is trained
 ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
 

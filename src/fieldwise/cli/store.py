@@ -10,8 +10,6 @@ import typer
 from fieldwise.cli.options import AsJson, Reading
 from fieldwise.cli.show import print_json
 
-__all__ = ["LoadOptions", "run_load"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from fieldwise.runs.recipe import Recipe
     from fieldwise.training.checkpoint import Unfinished
 
-__all__ = ["TrainOptions", "below_baseline", "check_out", "run", "save_or_keep"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:

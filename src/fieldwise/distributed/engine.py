@@ -18,8 +18,6 @@ from typing import Any
 from fieldwise import errors
 from fieldwise.errors import ConfigError, FieldwiseError, LostProcessError, first_line
 
-__all__ = ["Engine", "Task", "Work", "answered", "done_here", "ray_cluster"]
-
 Task = Mapping[str, Any]
 """What a piece of work is given: plain values that JSON can hold."""
 Work = Callable[[Task], dict[str, Any]]

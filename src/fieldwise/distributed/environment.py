@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from fieldwise.errors import ConfigError
 
-__all__ = ["LAUNCHED", "DistributedEnvironment", "record_failure"]
-
 LAUNCHED = "FIELDWISE_LAUNCHED"  # set in processes that `--processes` has started: their launcher prints errors
 
 

@@ -28,8 +28,6 @@ from torch.nn import functional as F
 from fieldwise.distributed.environment import DistributedEnvironment
 from fieldwise.errors import ConfigError, LostProcessError, first_line
 
-__all__ = ["ProcessGroup", "all_gather_rows", "all_reduce", "current_group", "process_group", "span_of_rows"]
-
 TIMEOUT = timedelta(minutes=10)
 CURRENT: ContextVar["ProcessGroup | None"] = ContextVar("process_group", default=None)
 

@@ -56,8 +56,6 @@ from fieldwise.training.history import History
 from fieldwise.training.progress import progress_for
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["Recommender"]
-
 
 def is_array(X: Any) -> bool:
     """Whether X is an array or a list of rows without names, rather than a table."""

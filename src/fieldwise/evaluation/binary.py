@@ -8,21 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.errors import DataError
 
-__all__ = [
-    "entropy",
-    "finite_column",
-    "labelled_column",
-    "labels_of",
-    "logloss_from_logits",
-    "normalized_entropy_from_logits",
-    "paired_columns",
-    "probability_column",
-    "require_both_classes",
-    "row_losses",
-    "sigmoid",
-    "weight_column",
-]
-
 
 def finite_column(values: ArrayLike, what: str, rows: int | None = None) -> NDArray[np.float64]:
     """The values as float64 [N], `rows` of them if that is given; `what` names them in errors.

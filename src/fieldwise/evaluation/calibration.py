@@ -22,27 +22,6 @@ from fieldwise.evaluation.binary import (
     weight_column,
 )
 
-__all__ = [
-    "BINS",
-    "METHODS",
-    "Binning",
-    "Calibration",
-    "Isotonic",
-    "Method",
-    "Platt",
-    "Reliability",
-    "before_and_after",
-    "brier",
-    "calibration_error",
-    "calibration_error_by_chance",
-    "fit_calibration",
-    "fit_isotonic",
-    "fit_platt",
-    "mass_bins",
-    "reliability",
-    "wilson",
-]
-
 Binning = Literal["count", "width"]
 BINS = 15
 NORMAL_975 = 1.959963984540054  # the 97.5 % quantile of the standard normal distribution

@@ -21,18 +21,6 @@ from fieldwise.evaluation.bootstrap import MetricName
 from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.ranking import NoMixedGroupError, auc, group_auc
 
-__all__ = [
-    "METRICS",
-    "Metric",
-    "binary_metrics",
-    "compared",
-    "mae",
-    "metric_names",
-    "regression_metrics",
-    "rmse",
-    "shown_name",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:

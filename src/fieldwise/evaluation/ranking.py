@@ -15,18 +15,6 @@ from fieldwise.charts import Axis, Chart, Line, line_chart
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import labelled_column, labels_of, require_both_classes, weight_column
 
-__all__ = [
-    "DeLong",
-    "GroupAUC",
-    "NoMixedGroupError",
-    "auc",
-    "auc_parts",
-    "delong",
-    "group_auc",
-    "roc_chart",
-    "values_by_group",
-]
-
 
 def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> float:
     """AUC, the area under the ROC curve: the probability that a positive row scores above a negative one.

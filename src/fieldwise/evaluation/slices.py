@@ -15,18 +15,6 @@ from fieldwise.evaluation.binary import labelled_column, paired_columns, row_los
 from fieldwise.evaluation.calibration import wilson
 from fieldwise.evaluation.ranking import auc_parts
 
-__all__ = [
-    "LEAST_OF_A_CLASS",
-    "LEAST_ROWS",
-    "Interval",
-    "Slice",
-    "SliceMetrics",
-    "binary_slices",
-    "by_code",
-    "by_quantile",
-    "regression_slices",
-]
-
 LEAST_ROWS = 30  # for means, whose intervals are normal
 LEAST_OF_A_CLASS = 10  # for AUC
 ABSENT = "(absent)"

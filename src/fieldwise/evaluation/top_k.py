@@ -6,8 +6,6 @@ from numpy.typing import ArrayLike, NDArray
 from fieldwise.errors import DataError
 from fieldwise.scoring.items import best_places
 
-__all__ = ["TOP_K", "places", "top_k_metrics"]
-
 TOP_K = ("hr", "ndcg", "recall")
 
 

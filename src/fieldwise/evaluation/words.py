@@ -6,8 +6,6 @@ import numpy as np
 
 from fieldwise.schema.label import Label
 
-__all__ = ["INTERVALS", "binary_words", "of_100", "regression_words", "remarks", "remarks_on_means"]
-
 WIDE = 0.05  # half-width of an AUC's 95 % interval above which a remark is made
 
 INTERVALS = (

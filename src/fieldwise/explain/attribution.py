@@ -19,8 +19,6 @@ from fieldwise.layout import Bags, Batch
 from fieldwise.ops.devices import device_of, flushed_denormals
 from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
 
-__all__ = ["Mixer", "has_gradients", "integrated_gradients", "occlusion", "pair_interactions"]
-
 ROWS = 256
 STEPS = 64
 

@@ -16,8 +16,6 @@ from fieldwise.errors import DataError
 from fieldwise.schema import Field, Schema
 from fieldwise.schema.ids import named_id
 
-__all__ = ["effect", "effects", "shown_fields", "widest_first"]
-
 NUMBERS = 8  # maximum number of quantiles of a numeric field
 VALUES = 10  # maximum number of values of another field
 

@@ -24,19 +24,6 @@ from fieldwise.schema.ids import named_id
 from fieldwise.schema.label import Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
-__all__ = [
-    "Explanation",
-    "darkest",
-    "explain",
-    "explain_subject",
-    "planted_pairs_found",
-    "prediction_text",
-    "strongest_pairs",
-    "summary",
-    "summary_tables",
-    "uniform_text",
-]
-
 UNIFORM = 0.1  # greatest difference of a uniform weight from the equal weights, as a share of them
 DARK = 3.0  # multiple of the equal weights that has the darkest shade, unless a weight is larger
 

@@ -13,8 +13,6 @@ from fieldwise.explain.attribution import has_gradients
 from fieldwise.explain.explanation import explain_subject
 from fieldwise.explain.subject import Subject
 
-__all__ = ["RANDOM", "Curves", "faithfulness", "orders_of"]
-
 RANDOM = "random"
 DRAWS = 8
 RESAMPLES = 1000

@@ -28,8 +28,6 @@ from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches, scoring_mode
 
-__all__ = ["ABSENT", "METHODS", "UNSEEN", "Method", "Subject", "Terms", "field_values", "number_levels", "terms_of"]
-
 ROWS = 256  # rows per batch: AFM's products of 39 fields with vectors of 64 take 50 MB
 
 

@@ -20,24 +20,6 @@ from fieldwise.ops import field_attention, max_sim, pair_attention_pool, pair_at
 from fieldwise.ops.interacting import Norm, Residual, finish_interacting, interacting
 from fieldwise.ops.stored_items import StoredItems
 
-__all__ = [
-    "Activation",
-    "ActivationUnit",
-    "Dice",
-    "FEBlock",
-    "Inputs",
-    "InteractingLayer",
-    "InteractingOptions",
-    "LightSE",
-    "Norm",
-    "PairAttention",
-    "SENet",
-    "SENetActivation",
-    "StartOfB",
-    "StartOfH",
-    "activated_layers",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class InteractingOptions:

@@ -13,8 +13,6 @@ from torch.nn.modules.batchnorm import _NormBase
 from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError
 
-__all__ = ["GlobalBatchNorm", "normalize_over_processes"]
-
 
 class GlobalBatchNorm(nn.BatchNorm1d):
     """`nn.BatchNorm1d` with the mean and variance of the whole batch, of which each process has some rows.

@@ -17,8 +17,6 @@ from fieldwise.layers.embedding import FieldEmbedding, FirstOrder
 from fieldwise.layers.mlp import MLP
 from fieldwise.layout import Batch, Layout
 
-__all__ = ["Part", "SharesContext", "Side", "Split", "first_order_candidates", "mlp_candidates"]
-
 
 @dataclass(frozen=True, eq=False)
 class Side:

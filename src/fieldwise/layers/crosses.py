@@ -16,23 +16,6 @@ from torch.nn import functional as F
 from fieldwise.layers.mlp import linear
 from fieldwise.ops import pair_indices
 
-__all__ = [
-    "CIN",
-    "BilinearFusion",
-    "BilinearInteraction",
-    "BilinearKind",
-    "CINActivation",
-    "CINLayer",
-    "CrossMatrix",
-    "CrossMixture",
-    "CrossVector",
-    "ExpertActivation",
-    "FactorActivation",
-    "FactorResidual",
-    "FactorizedInteraction",
-    "Gate",
-]
-
 BilinearKind = Literal["all", "each", "interaction"]
 
 

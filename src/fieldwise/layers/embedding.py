@@ -15,8 +15,6 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch, Layout
 from fieldwise.ops.rows import gather_rows
 
-__all__ = ["Assembled", "BagPooling", "FieldEmbedding", "FirstOrder", "SubsetEmbedding", "kept_rows", "row_blocks"]
-
 
 class BagPooling(nn.Module):
     """One vector per bag: the maximum of its values' vectors, or their sum with the batch's weights (mean, sum).

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from fieldwise.ops.dropout import dropout
 
-__all__ = ["MLP", "Dropout", "hidden_layers", "linear"]
-
 
 class Dropout(nn.Module):
     """Dropout (`fieldwise.ops.dropout`) in training mode, the identity otherwise.

@@ -19,8 +19,6 @@ from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, check_fields
 from fieldwise.ops.pair_attention import pair_attention_candidates
 
-__all__ = ["AFM", "AFMNetwork"]
-
 Variant = Literal["paper", "authors", "fuxictr", "attention", "pooled"]
 
 

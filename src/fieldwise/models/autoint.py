@@ -12,12 +12,10 @@ from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FirstOrder, InteractingLayer, InteractingOptions, linear
-from fieldwise.layers.attention import Norm
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields, choices
-
-__all__ = ["AutoInt", "AutoIntNetwork", "AutoIntPlus"]
+from fieldwise.ops.interacting import Norm
 
 Variant = Literal["paper", "authors", "fuxictr", "transformer"]
 

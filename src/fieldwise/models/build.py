@@ -17,17 +17,6 @@ from fieldwise.models.own import model_class, own_name
 from fieldwise.models.settings import MODELS, ModelSettings
 from fieldwise.ops.devices import device_of
 
-__all__ = [
-    "MultiTask",
-    "MultiTaskWithAuxiliary",
-    "build_network",
-    "grow_network",
-    "model_from_dict",
-    "model_name",
-    "model_to_dict",
-    "multi_task",
-]
-
 
 class MultiTask(nn.Module):
     """A multi-task network, `logit_t = head_t(batch)`: one network per label, over a shared embedding table.

@@ -15,8 +15,6 @@ from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, check_field_names, check_fields
 
-__all__ = ["COLD", "COLDNetwork"]
-
 SEBlock = Literal["joint", "own", "none"]
 
 

@@ -26,8 +26,6 @@ from fieldwise.models.twotower import (
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import Who, id_field
 
-__all__ = ["DAT", "DATNetwork"]
-
 
 @register_model("dat")
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,6 @@ from fieldwise.models.settings import (
     check_fields,
 )
 
-__all__ = ["DCN", "DCNNetwork"]
-
 
 @register_model("dcn")
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,6 @@ from fieldwise.models.settings import (
 if TYPE_CHECKING:
     from fieldwise.models.dcn import DCN
 
-__all__ = ["DCNv2", "DCNv2Network"]
-
 Structure = Literal["stacked", "parallel"]
 
 

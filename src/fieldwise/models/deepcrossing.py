@@ -13,8 +13,6 @@ from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
 
-__all__ = ["DeepCrossing", "DeepCrossingNetwork", "ResidualUnit"]
-
 
 @register_model("deepcrossing")
 @dataclass(frozen=True, kw_only=True)

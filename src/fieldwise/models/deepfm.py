@@ -15,8 +15,6 @@ from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.fm import fm_second_order_candidates
 
-__all__ = ["DeepFM", "DeepFMNetwork"]
-
 
 @register_model("deepfm")
 @dataclass(frozen=True, kw_only=True)

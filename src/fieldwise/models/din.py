@@ -17,8 +17,6 @@ from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, choices
 
-__all__ = ["DIN", "DINNetwork"]
-
 Variant = Literal["paper", "authors", "authors_2020", "fuxictr"]
 
 

@@ -12,8 +12,6 @@ from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults
 from fieldwise.models.twotower import Similarity, TowerNetwork, TowerSettings
 
-__all__ = ["DSSM", "DSSMNetwork"]
-
 
 @register_model("dssm")
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,6 @@ from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Positive, Size, check_fields
 
-__all__ = ["FFM", "FFMNetwork"]
-
 
 @register_model("ffm")
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,6 @@ from fieldwise.models.settings import (
     check_fields,
 )
 
-__all__ = ["FiBiNET", "FiBiNETNetwork"]
-
 
 @register_model("fibinet")
 @dataclass(frozen=True, kw_only=True)

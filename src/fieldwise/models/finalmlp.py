@@ -23,8 +23,6 @@ from fieldwise.models.settings import (
     check_fields,
 )
 
-__all__ = ["FinalMLP", "FinalMLPNetwork"]
-
 Fusion = Literal["bilinear", "sum"]
 
 

@@ -18,8 +18,6 @@ from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, NonNegative, Rate, Size, Sizes, check_fields
 
-__all__ = ["FinalNet", "FinalNetNetwork"]
-
 Blocks = Literal["1B", "2B"]
 Activation = Literal["none", "relu"]
 

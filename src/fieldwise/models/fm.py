@@ -16,8 +16,6 @@ from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fie
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.fm import fm_logit, fm_second_order_candidates
 
-__all__ = ["FM", "FMNetwork"]
-
 
 @register_model("fm")
 @dataclass(frozen=True, kw_only=True)

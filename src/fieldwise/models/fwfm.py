@@ -16,8 +16,6 @@ from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fields
 from fieldwise.ops import pair_indices
 
-__all__ = ["FwFM", "FwFMNetwork"]
-
 Linear = Literal["weights", "feature_vectors", "field_vectors"]
 
 

@@ -16,8 +16,6 @@ from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fields, check_size
 from fieldwise.ops import fm_second_order
 
-__all__ = ["HOFM", "HOFMNetwork", "anova_kernels"]
-
 Sharing = Literal["none", "plain", "weighted"]
 
 

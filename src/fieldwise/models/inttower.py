@@ -28,8 +28,6 @@ from fieldwise.models.settings import (
 from fieldwise.models.twotower import HeadsNetwork, contrastive_loss
 from fieldwise.ops.stored_items import StoredItems
 
-__all__ = ["IntTower", "IntTowerNetwork"]
-
 Variant = Literal["paper", "authors"]
 Levels = Literal["outputs", "inputs"]
 CIRReads = Literal["levels", "heads"]

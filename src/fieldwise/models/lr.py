@@ -14,8 +14,6 @@ from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, check_fields
 
-__all__ = ["LR", "LRNetwork"]
-
 
 @register_model("lr")
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,6 @@ from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
 
-__all__ = ["NFM", "NFMNetwork", "bi_interaction"]
-
 
 @register_model("nfm")
 @dataclass(frozen=True, kw_only=True)

@@ -41,19 +41,6 @@ from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.layout import Layout
 from fieldwise.models.settings import MODELS, ModelSettings
 
-__all__ = [
-    "as_settings",
-    "import_model",
-    "is_known",
-    "model_class",
-    "own_name",
-    "register_model",
-    "settings_class",
-    "settings_of",
-    "source_digest",
-    "title_of",
-]
-
 C = TypeVar("C", bound=type)
 
 _REGISTERED: dict[str, type[ModelSettings]] = {}

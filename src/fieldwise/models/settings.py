@@ -14,25 +14,6 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Layout
 
-__all__ = [
-    "MODELS",
-    "SMALL_MLP",
-    "DataDefaults",
-    "EmbeddingSettings",
-    "ModelSettings",
-    "NonNegative",
-    "OptionalSizes",
-    "Positive",
-    "Rate",
-    "Size",
-    "Sizes",
-    "check_field_names",
-    "check_fields",
-    "check_size",
-    "choices",
-    "sides",
-]
-
 C = TypeVar("C")
 Check = Callable[[str, Any], None]
 

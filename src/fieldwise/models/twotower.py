@@ -23,21 +23,6 @@ from fieldwise.layout import Batch, Layout
 from fieldwise.models.settings import EmbeddingSettings, Positive, Rate, Size, Sizes, sides
 from fieldwise.ops.stored_items import StoredItems
 
-__all__ = [
-    "Activation",
-    "HeadsNetwork",
-    "Similarity",
-    "SimilarityKind",
-    "Tower",
-    "TowerNetwork",
-    "TowerSettings",
-    "TwoTower",
-    "category_alignment_loss",
-    "contrastive_loss",
-    "mimic_loss",
-    "unit_vectors",
-]
-
 Activation = Literal["tanh", "relu"]
 SimilarityKind = Literal["dot", "cosine"]
 

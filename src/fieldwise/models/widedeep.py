@@ -17,8 +17,6 @@ from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
 
-__all__ = ["CrossProducts", "WideDeep", "WideDeepNetwork"]
-
 
 def _check_crosses(_: str, crosses: tuple[tuple[str, str], ...]) -> None:
     rule = 'crosses must be pairs of names of two fields, as in (("user", "item"),)'

@@ -24,8 +24,6 @@ from fieldwise.models.settings import (
     check_fields,
 )
 
-__all__ = ["XDeepFM", "XDeepFMNetwork"]
-
 Variant = Literal["paper", "authors", "deepctr", "fuxictr"]
 
 

@@ -22,24 +22,6 @@ from fieldwise.errors import ConfigError
 from fieldwise.ops.native import NATIVE, loaded_openmp
 from fieldwise.storage.machine import available_cores
 
-__all__ = [
-    "CPU",
-    "Precision",
-    "auto_words",
-    "computes_bfloat16",
-    "device_of",
-    "device_words",
-    "flushed_denormals",
-    "get_rng_state",
-    "in_precision",
-    "kept_rng",
-    "open_device",
-    "set_rng_state",
-    "slow_bfloat16",
-    "use_passive_openmp_wait",
-    "wait_for",
-]
-
 CPU = torch.device("cpu")
 Precision = Literal["float32", "bfloat16"]
 # Names of torch.cpu.get_capabilities(): x86's dot products and tiles, ARM's.

@@ -15,8 +15,6 @@ from torch.nn import functional as F
 from fieldwise.errors import ConfigError
 from fieldwise.ops.native import NATIVE, OPERATORS, backend_of, define, implement, pointer, type_name
 
-__all__ = ["draw_seeds", "dropout", "dropout_plain", "hash_draws", "keep_factors", "keep_threshold"]
-
 _WORD = 0xFFFFFFFF
 _STEP = 0x9E3779B9  # 2^32 / golden ratio
 

@@ -24,15 +24,6 @@ from fieldwise.ops.native import (
 )
 from fieldwise.ops.rows import LARGEST, no_row
 
-__all__ = [
-    "fm_logit",
-    "fm_logit_plain",
-    "fm_second_order",
-    "fm_second_order_candidates",
-    "pair_indices",
-    "pair_products",
-]
-
 
 def pair_indices(num_fields: int) -> tuple[Tensor, Tensor]:
     """The indices of all pairs i < j, ordered by i, then j.

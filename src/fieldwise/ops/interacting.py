@@ -27,8 +27,6 @@ from fieldwise.ops.native import (
     type_name,
 )
 
-__all__ = ["Norm", "Residual", "field_attention", "finish_interacting", "interacting", "interacting_plain"]
-
 
 def field_attention(
     q_BFA: Tensor,

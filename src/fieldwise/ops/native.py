@@ -24,28 +24,6 @@ from torch.library import Library, register_autocast, register_autograd, registe
 
 from fieldwise.errors import ConfigError
 
-__all__ = [
-    "NATIVE",
-    "OPERATORS",
-    "Backend",
-    "Mode",
-    "Native",
-    "autocast_to_bfloat16",
-    "backend_of",
-    "backends_here",
-    "define",
-    "float32_under_autocast",
-    "implement",
-    "implement_with_gradient",
-    "loaded_openmp",
-    "missing_on",
-    "plain_is_set",
-    "pointer",
-    "save_with_second_output",
-    "type_name",
-    "use_ops",
-]
-
 ISAS = ("baseline", "avx2", "avx512")  # in the order of the library's fw_isa()
 VERSION = 4  # version of the library's interface: fw_version() in native/parallel.cpp
 OPENMP = ("libgomp", "libomp", "libiomp5")

@@ -30,8 +30,6 @@ from fieldwise.ops.native import (
     type_name,
 )
 
-__all__ = ["pair_attention_candidates", "pair_attention_pool", "pair_attention_pool_plain", "pair_attention_summary"]
-
 
 def pair_attention_pool(
     x_BFD: Tensor,

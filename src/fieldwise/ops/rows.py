@@ -18,18 +18,6 @@ from torch.nn import functional as F
 from fieldwise.errors import ConfigError
 from fieldwise.ops.native import NATIVE, OPERATORS, backend_of, define, implement, pointer, type_name
 
-__all__ = [
-    "RowGroups",
-    "RowRule",
-    "RuleName",
-    "gather_rows",
-    "group_rows",
-    "group_rows_plain",
-    "squares_of_rows",
-    "update_rows_",
-    "update_rows_plain_",
-]
-
 LARGEST = 2**31 - 1  # maximum number of rows and ids for the native sort
 
 

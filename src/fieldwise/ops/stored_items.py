@@ -25,8 +25,6 @@ from fieldwise.ops.native import (
     type_name,
 )
 
-__all__ = ["Storage", "StoredItems", "max_sim", "max_sim_plain"]
-
 WORD = 32  # item heads per word of bits
 
 

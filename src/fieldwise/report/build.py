@@ -53,8 +53,6 @@ from fieldwise.schema.label import Label, Task
 from fieldwise.storage.cache import Cache
 from fieldwise.training.objective import Objective, monitored
 
-__all__ = ["ReportSettings", "report"]
-
 TITLE = "Compared with the popularity baseline"
 K = 10
 ITEMS = 5000  # maximum number of items ranked for a user, besides the liked ones

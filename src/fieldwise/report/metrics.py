@@ -50,18 +50,6 @@ from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.training.history import STOPPED, learning_curves
 
-__all__ = [
-    "calibration_section",
-    "check_slices",
-    "cold_section",
-    "curves_section",
-    "learning_section",
-    "metrics_section",
-    "numbers_section",
-    "slices_section",
-    "words_section",
-]
-
 TABLED = 11
 OF_ROWS = ("rows", "positive_rate")  # do not depend on the scores
 

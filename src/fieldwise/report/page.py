@@ -16,8 +16,6 @@ from fieldwise.evaluation.bootstrap import Estimate
 from fieldwise.evaluation.slices import Interval
 from fieldwise.version import __version__
 
-__all__ = ["Block", "Caution", "Chapter", "Code", "Figure", "Section", "count", "measured", "percent", "render"]
-
 
 @dataclass(frozen=True)
 class Figure:

@@ -28,8 +28,6 @@ from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.storage.cache import Cache
 
-__all__ = ["ReportedRun", "Scored", "data_section", "recipe_section"]
-
 INSTEAD = "run the report with the data that it was trained on"
 
 

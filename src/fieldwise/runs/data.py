@@ -55,8 +55,6 @@ from fieldwise.storage.machine import arrays_returned
 from fieldwise.storage.scratch import MemoryBudget
 from fieldwise.version import __version__
 
-__all__ = ["data_inputs", "data_settings", "large_table", "load_frame", "prepare_recipe"]
-
 IN_MEMORY = 6  # preparing a table at once takes some six times the memory of its rows
 PIECES = 32  # of the memory; a piece takes several times its rows' memory while it is prepared
 COPIES = 3  # of the rows on disk: as read, by part, encoded

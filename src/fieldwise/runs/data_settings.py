@@ -11,8 +11,6 @@ from fieldwise.storage.machine import available_memory, parse_bytes
 if TYPE_CHECKING:
     from fieldwise.data.read.delimited import TextFormat
 
-__all__ = ["DataSettings", "check_seed"]
-
 LEAST_MEMORY = 64_000_000  # bytes
 
 

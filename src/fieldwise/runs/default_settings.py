@@ -27,8 +27,6 @@ from fieldwise.schema.label import Label, Task
 from fieldwise.training.history import History
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 
-__all__ = ["RULES", "Chosen", "Facts", "limit_reached", "resolve", "scaled_labels", "sentence_of"]
-
 RULES = 6  # increased when a rule changes, so that stored runs with other rules are run again
 
 STEPS_AN_EPOCH = 50

@@ -20,21 +20,6 @@ from fieldwise.evaluation.top_k import TOP_K, top_k_metrics
 from fieldwise.runs.ranking import Ranked
 from fieldwise.runs.records import RunRecord
 
-__all__ = [
-    "MAIN",
-    "POPULARITY",
-    "TOP_K_NAMES",
-    "Board",
-    "Difference",
-    "Line",
-    "RankingBoard",
-    "RankingLine",
-    "check_base_and_metric",
-    "leaderboards",
-    "ranking_boards",
-    "replicates_for",
-]
-
 POPULARITY = "popularity"
 TOP_K_NAMES = {"hr": "HR", "ndcg": "NDCG", "recall": "recall"}
 MAIN = "ndcg"

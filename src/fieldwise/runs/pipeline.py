@@ -49,28 +49,6 @@ from fieldwise.training.progress import Reported
 from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.version import __version__
 
-__all__ = [
-    "BASELINE",
-    "UNCHECKED",
-    "TrainingResult",
-    "baseline_rows",
-    "best_possible",
-    "commit",
-    "environment",
-    "evaluate_on_test",
-    "fit_again",
-    "fit_baseline",
-    "fit_parts",
-    "fit_recipe",
-    "machine",
-    "recipe_of",
-    "resolve_defaults",
-    "rows_digest",
-    "rows_of_run",
-    "scored_rows_digest",
-    "train_recipe",
-]
-
 PROBABILITY = "true_probability"
 BASELINE_EPOCHS = 20
 LEAST_BASELINE_ROWS = 50_000  # training rows: about a second

@@ -26,8 +26,6 @@ from fieldwise.schema.ids import id_columns
 from fieldwise.scoring.items import ItemTable
 from fieldwise.scoring.ranker import Ranker
 
-__all__ = ["Ranked", "RankingSettings", "RankingTask", "check_ranking", "rank_items"]
-
 USER, ITEM, ROW = "user", "item", "row"
 
 

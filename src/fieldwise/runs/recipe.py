@@ -32,26 +32,6 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from optuna.trial import BaseTrial
 
-__all__ = [
-    "IN_MEMORY",
-    "Bounds",
-    "Choices",
-    "Range",
-    "Recipe",
-    "check_recipe",
-    "check_space",
-    "load_recipe",
-    "protocol_names",
-    "protocol_of",
-    "recipe_names",
-    "recipe_toml",
-    "search_space",
-    "setting_path",
-    "stored",
-    "value_at",
-    "with_values",
-]
-
 DEFAULTS = Path(__file__).parents[1] / "recipes" / "_search.toml"
 
 

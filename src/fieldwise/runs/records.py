@@ -39,8 +39,6 @@ from fieldwise.storage.folders import try_lock
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import Unfinished
 
-__all__ = ["RunContext", "RunRecord", "Store", "read_record", "recorded_runs", "run_key", "with_seed", "with_words"]
-
 WAIT_SECONDS = 5.0
 ABOUT = "record.json"
 RUN = Kind(

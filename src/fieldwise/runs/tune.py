@@ -50,8 +50,6 @@ from fieldwise.training.optimizers import l2_strengths
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
-__all__ = ["Tuned", "tune"]
-
 LINEAR = "linear"  # attribute of a trial whose mean with LR (`linear_start`) is LR alone
 CHECKPOINTS = "checkpoints"  # attribute of a trial: what names the folder of its checkpoints
 UNFINISHED_SECONDS = 1.0  # an incomplete line that is not continued for this long is abandoned

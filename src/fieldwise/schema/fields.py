@@ -12,19 +12,6 @@ from fieldwise.config import nearest
 from fieldwise.errors import SchemaError
 from fieldwise.schema.label import NumberFormat, check_choices
 
-__all__ = [
-    "Bag",
-    "Categorical",
-    "Field",
-    "ListField",
-    "Numeric",
-    "Pooling",
-    "Role",
-    "Sequence",
-    "check_shares",
-    "unshared",
-]
-
 Role = Literal["user", "item", "context"]
 Pooling = Literal["mean", "sum", "max"]
 

@@ -9,8 +9,6 @@ from fieldwise.errors import ConfigError
 from fieldwise.schema import Field, Schema
 from fieldwise.schema.names import id_rank
 
-__all__ = ["Who", "id_column", "id_columns", "id_field", "ids_by_name", "named_id"]
-
 Who = Literal["user", "item"]
 USUAL: dict[Who, str] = {"user": "user_id", "item": "item_id"}
 

@@ -9,8 +9,6 @@ from fieldwise.errors import SchemaError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Label", "NumberFormat", "Task", "check_choices"]
-
 Task = Literal["binary", "regression"]
 NumberFormat = Literal["1,234.5", "1.234,5", "1 234,5", "1'234.5"]
 Scalar = bool | int | float | str

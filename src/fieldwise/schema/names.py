@@ -6,21 +6,6 @@ from typing import Literal
 
 from fieldwise.schema import Role
 
-__all__ = [
-    "ENTITIES",
-    "HISTORIES",
-    "LABELS",
-    "LIKELY_LABELS",
-    "MOMENTARY",
-    "TIMES",
-    "id_rank",
-    "is_label_name",
-    "kind_of_name",
-    "name_matches",
-    "role_of",
-    "words_of",
-]
-
 LABELS = ("label", "click", "clicked", "like", "liked", "rating", "stars", "target", "y")
 _LIKELY = """
 bought buy purchase purchased ordered conversion converted churn churned exited class outcome overall score response

@@ -14,8 +14,6 @@ from fieldwise.layout import Batch
 from fieldwise.ops.devices import device_of, flushed_denormals
 from fieldwise.storage.arrays import mapped_array
 
-__all__ = ["SCORING_BATCH", "in_numpy", "prefetch", "score_batches", "scoring_mode"]
-
 T = TypeVar("T", bound=tuple[Any, ...])
 KEPT_ROWS = 1 << 17  # of an array of scores that is mapped
 SCORING_BATCH = 2048

@@ -27,17 +27,6 @@ from fieldwise.ops.stored_items import StoredItems
 from fieldwise.schema import Schema
 from fieldwise.storage.arrays import SharedArrays
 
-__all__ = [
-    "ItemFilters",
-    "ItemIndex",
-    "ItemTable",
-    "SharedPlaces",
-    "best_places",
-    "checked_ids",
-    "item_filters",
-    "item_table",
-]
-
 CHUNK = 1 << 14
 KEPT = 4  # the cache of filters' results has at most KEPT * N rows
 KEPT_ANSWERS = 256

@@ -33,8 +33,6 @@ from fieldwise.scoring.batches import scoring_mode
 from fieldwise.scoring.candidates import CatalogueRows, CatalogueScorer, Model, Pairs, stacked
 from fieldwise.scoring.items import NONE, ItemFilters, ItemIndex, ItemTable, best_places, item_filters
 
-__all__ = ["Found", "HeadClusters", "Ranker"]
-
 M = TypeVar("M", bound=Model)
 PREDICTION = "prediction"
 PRERANK_SCORE = "prerank_score"

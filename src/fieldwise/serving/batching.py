@@ -10,8 +10,6 @@ from typing import Any, Generic, TypeVar
 
 from fieldwise.serving.rows import FAULTS, RequestError
 
-__all__ = ["MAX_BATCH", "MAX_WAITING", "Batcher", "ChunkQueue"]
-
 T = TypeVar("T")
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")

@@ -21,8 +21,6 @@ from fieldwise.scoring.items import ItemTable
 from fieldwise.scoring.ranker import Ranker
 from fieldwise.serving.rows import NO_ITEMS, RequestError
 
-__all__ = ["Browser", "filled", "title_column"]
-
 LISTED = 60  # a column with more values is not offered as a choice
 FREQUENT = 100  # frequent values of a list field that are checked for item ids
 NAMED = 0.5  # minimum share of different values in a title column

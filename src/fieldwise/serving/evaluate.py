@@ -18,8 +18,6 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.scoring import PRERANK
 from fieldwise.scoring.ranker import Ranker
 
-__all__ = ["CascadeReport", "evaluate_cascade"]
-
 ROW = "row of the contexts"
 PERCENTILES = (50, 95, 99)
 

@@ -44,8 +44,6 @@ INDEX = Kind(
 )
 CHECKED = 1 << 16  # items whose heads are checked at once
 
-__all__ = ["INDEX", "Changes", "build_index", "old_index", "open_index", "write_heads"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:

@@ -11,8 +11,6 @@ from fieldwise.serving.rows import FAULTS
 from fieldwise.serving.service import Service
 from fieldwise.storage.machine import return_freed_memory
 
-__all__ = ["Live", "Watcher"]
-
 State = tuple[tuple[int, int, int] | None, ...]
 
 

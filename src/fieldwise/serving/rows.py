@@ -27,18 +27,6 @@ MOST_NAMES = 100  # names of a row that are searched for a similar one when a fi
 MOST_CHARACTERS = 10_000  # maximum length of a text
 NO_ITEMS = "this server has no items to recommend: start it with --log, --items or --index"
 
-__all__ = [
-    "FAULTS",
-    "NO_ITEMS",
-    "RequestError",
-    "frame_of",
-    "plain_table",
-    "plain_value",
-    "shown_table",
-    "text_of",
-    "values_of",
-]
-
 
 class RequestError(DataError):
     """A request that cannot be answered; `field` names the invalid part, `status` is the HTTP status."""

@@ -16,8 +16,6 @@ from fieldwise.models.own import as_settings
 from fieldwise.models.settings import ModelSettings
 from fieldwise.testing.data import random_batch, rows_of, small_layout
 
-__all__ = ["CHECKS", "check_model"]
-
 CLOSE = 1e-4
 STEPS, LEARNED = 250, 0.6
 

@@ -10,8 +10,6 @@ import torch
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Pooling, Role, Schema, Sequence
 
-__all__ = ["random_batch", "rows_of", "small_layout", "small_log", "small_schema"]
-
 _Field = tuple[Literal["id", "value", "bag"], Role, int, Pooling]
 _CATEGORICAL: tuple[_Field, ...] = (
     ("id", "user", 5, "mean"),

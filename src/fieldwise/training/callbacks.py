@@ -24,20 +24,6 @@ from fieldwise.config import flat
 from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.training.history import Evaluation, History
 
-__all__ = [
-    "TRACKERS",
-    "Callback",
-    "MLflow",
-    "OutOfTime",
-    "TensorBoard",
-    "Tracker",
-    "TrainingStart",
-    "TrainingStep",
-    "WandB",
-    "check_tracker",
-    "watched",
-]
-
 LOG = logging.getLogger(__name__)
 EVERY_STEPS = 50  # between two losses of single steps
 PROJECT = "fieldwise"  # of runs of Weights & Biases whose user names none

@@ -37,18 +37,6 @@ from fieldwise.training.optimizers import RunOptimizer
 if TYPE_CHECKING:
     from fieldwise.training.step import Step
 
-__all__ = [
-    "CHECKPOINT",
-    "Checkpoints",
-    "Reached",
-    "State",
-    "Unfinished",
-    "captured",
-    "copied_weights",
-    "differences",
-    "restore",
-]
-
 LOCK, PART = "lock", "-training"
 SLOTS = 2
 AT_EVALUATIONS = 0.1  # a checkpoint at an evaluation needs this share of the minutes since the last one

@@ -42,8 +42,6 @@ from fieldwise.training.regression import (
 from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.training.step import Step, move_to_device, start_at_base_rate
 
-__all__ = ["SignalGuard", "Training"]
-
 LOG = logging.getLogger(__name__)
 DEFERRED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 CHECKPOINT_SIGNAL = getattr(signal, "SIGUSR1", None)  # Windows has none

@@ -10,8 +10,6 @@ from fieldwise.display import SHOWN_ROWS, Table, pandas_frame
 from fieldwise.errors import BundleError
 from fieldwise.evaluation.metrics import METRICS, metric_names, shown_name
 
-__all__ = ["STOPPED", "Evaluation", "History", "learning_curves"]
-
 STOPPED = {
     "patience": "no improvement since",
     "epochs": "all epochs completed",

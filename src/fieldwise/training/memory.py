@@ -18,8 +18,6 @@ from fieldwise.training.optimizers import RunOptimizer, row_states
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 from fieldwise.training.step import Step
 
-__all__ = ["bytes_of_checkpoint", "bytes_of_parameters", "bytes_of_rows", "bytes_of_step"]
-
 PROBE_ROWS = 64
 LEAST_ROWS = 4  # two halves of at least two rows, for batch normalization
 PROBE_VOCABULARY = 1_024  # rows of a field

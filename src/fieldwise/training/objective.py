@@ -19,8 +19,6 @@ from fieldwise.schema.label import Label, Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["Objective", "check_network", "evaluate", "metrics_of", "monitored"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:

@@ -19,8 +19,6 @@ from fieldwise.layout import Batch
 from fieldwise.ops.rows import RowGroups, RowRule, RuleName, group_rows, squares_of_rows, update_rows_
 from fieldwise.training.settings import OPTIMIZERS, TrainingSettings
 
-__all__ = ["LazyTables", "RunOptimizer", "l2_strengths", "row_states"]
-
 LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is as fast
 
 

@@ -20,8 +20,6 @@ from fieldwise.training.checkpoint import Checkpoints, State, differences
 from fieldwise.training.optimizers import RunOptimizer
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = ["GradientSync", "broadcast_parameters", "check_same_on_all_ranks", "latest_checkpoint"]
-
 
 def check_same_on_all_ranks(group: ProcessGroup, facts: Mapping[str, Any]) -> None:
     """Check that all processes have the facts of process 0, nested plain values; else a ConfigError names one."""

@@ -18,8 +18,6 @@ from fieldwise.data.reports import Reports
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation, History
 
-__all__ = ["Bar", "Cell", "Lines", "Reported", "duration", "progress_for"]
-
 SHOWN_EVALUATIONS = 5  # the latest evaluations, below a notebook's bar
 BAR_LETTERS = 30
 SHOWN_EVERY = 0.2  # seconds between updates of the loss, each of which waits for its value

@@ -31,16 +31,6 @@ from fieldwise.training.step import base_score, move_to_device
 if TYPE_CHECKING:
     from fieldwise.training.fit import Training
 
-__all__ = [
-    "ExactFit",
-    "LinearStart",
-    "Regression",
-    "design_matrix",
-    "first_order_of",
-    "mix_with_regression",
-    "set_first_order",
-]
-
 ALIKE = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # prior variances of all weights: scikit-learn's `C`
 BY_FIELD = (0.1, 0.3, 1.0, 3.0, 10.0)  # factors of the variances that the training rows suggest for each field
 LEAST_VARIANCE, FIRST_VARIANCE, MOST_VARIANCE = 1e-3, 0.3, 10.0

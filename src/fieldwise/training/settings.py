@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 from fieldwise.config import LOCAL, Settings
 from fieldwise.errors import ConfigError
 
-__all__ = ["LBFGS", "OPTIMIZERS", "Monitor", "OptimizerKind", "TrainingSettings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerKind:

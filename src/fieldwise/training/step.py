@@ -26,18 +26,6 @@ from fieldwise.training.optimizers import RunOptimizer
 from fieldwise.training.parallel import GradientSync, broadcast_parameters
 from fieldwise.training.settings import TrainingSettings
 
-__all__ = [
-    "HasAuxiliaryLoss",
-    "OutOfVocabularyDropout",
-    "Step",
-    "averaged",
-    "base_score",
-    "move_to_device",
-    "output_biases",
-    "row_counts",
-    "start_at_base_rate",
-]
-
 COMPILER = "a working C++ compiler", "install g++ or clang++"
 # PyTorch's own generator also in compiled code, so that dropout masks equal those of eager mode.
 COMPILING: dict[str, bool | int | str | Callable[..., Any]] = {"fallback_random": True}

@@ -22,8 +22,6 @@ try:
 except ImportError as e:
     raise MissingExtraError(f"features in PostgreSQL need {e.name}: pip install 'fieldwise[postgresql]'") from None
 
-__all__ = ["PostgresStore"]
-
 START_S, RECONNECT_S = 5, 2  # limits of the first connection, and of later ones
 CONNECTIONS = 4
 OPTIONS = "-c statement_timeout=1000 -c timezone=UTC -c default_transaction_read_only=on"  # also ends abandoned queries

@@ -25,8 +25,6 @@ try:
 except ImportError as e:
     raise MissingExtraError(f"features in Redis need {e.name}: pip install 'fieldwise[redis]'") from None
 
-__all__ = ["RedisStore"]
-
 FORMAT = 2
 START_S = 5.0  # maximum time of the first connection
 CONNECTIONS = 4  # each of which may be broken after a restart of the server
