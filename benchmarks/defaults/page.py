@@ -30,7 +30,7 @@ columns that are not fields (`benchmarks/defaults/tables.py` has every correctio
 model.
 
 A run evaluates the test rows once, at its end. The rules themselves, however, were chosen by test logloss on samples of
-most of these tables ([experiments](defaults.md#experiments-behind-the-rules)), so the figures are more optimistic
+most of these tables ([experiments](defaults-experiments.md)), so the figures are more optimistic
 than on a new table. Book-Crossing and Frappe were used least for this choice.
 
 The baselines use the same rows and fields: the training rows' base rate as a constant; scikit-learn's
