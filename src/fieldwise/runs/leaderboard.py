@@ -29,8 +29,7 @@ DRAWS = 50_000_000  # target number of rows in all replicates together
 
 def replicates_for(rows: int) -> int:
     """The number of bootstrap replicates of a part with this many rows: fewer for larger parts."""
-    least, most = REPLICATES
-    return max(least, min(most, DRAWS // max(rows, 1)))
+    return int(np.clip(DRAWS // max(rows, 1), *REPLICATES))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +224,15 @@ def leaderboards(
     check_base_and_metric(runs, {r["task"] for records in runs.values() for r in records}, base, metric)
     tables: dict[tuple[str, ...], dict[str, Sequence[RunRecord]]] = {}
     for name, records in runs.items():
-        tables.setdefault(_table_of(name, records), {})[name] = records
+        kinds = set()
+        for record in records:
+            facts = [str(record[fact]) for fact in ("benchmark", "protocol", "task", "test_digest")]
+            kinds.add((*facts, hashlib.sha256(record.test_rows[0].tobytes()).hexdigest()))
+        if len(kinds) != 1:
+            raise DataError(
+                f"the seeds of a recipe must share their test rows, but those of {name} differ: set data_seed"
+            )
+        tables.setdefault(kinds.pop(), {})[name] = records
     return [_board(table, base, metric, replicates, seed) for table in tables.values()]
 
 
@@ -241,20 +248,6 @@ def check_base_and_metric(names: Collection[str], tasks: Collection[str], base: 
     if metric is not None and metric not in known:
         words = " or ".join(sorted(tasks))
         raise ConfigError(f"metric must be one of {', '.join(known)} for a {words} label, found {metric!r}")
-
-
-def _table_of(name: str, records: Sequence[RunRecord]) -> tuple[str, ...]:
-    """Benchmark, protocol, task and test rows of a recipe's runs."""
-    places = {
-        (
-            *(str(record[fact]) for fact in ("benchmark", "protocol", "task", "test_digest")),
-            hashlib.sha256(record.test_rows[0].tobytes()).hexdigest(),
-        )
-        for record in records
-    }
-    if len(places) != 1:
-        raise DataError(f"the seeds of a recipe must share their test rows, but those of {name} differ: set data_seed")
-    return places.pop()
 
 
 def _measured(record: RunRecord, metric: MetricName) -> float:
@@ -339,30 +332,29 @@ def ranking_boards(
     tables: dict[frozenset[str], dict[str, Sequence[Ranked]]] = {}
     for name, rankings in runs.items():
         tables.setdefault(frozenset(str(one.about["digest"]) for one in rankings), {})[name] = rankings
-    return [_ranking_board(table, k, base, replicates, seed) for table in tables.values()]
-
-
-def _ranking_board(
-    runs: Mapping[str, Sequence[Ranked]], k: int, base: str | None, replicates: int, seed: int
-) -> RankingBoard:
-    base = base if base is not None and base in runs else next(iter(runs))
-    first = runs[base][0]
-    places = {name: [one.place for one in of] for name, of in runs.items()} | {POPULARITY: [first.popular]}
-    by_user = {name: [top_k_metrics(one, first.user, first.users, k) for one in of] for name, of in places.items()}
-    # Popularity has no seeds: it is the same for each of the baseline's.
-    values = {name: {m: np.array([one[m].mean() for one in of]) for m in TOP_K} for name, of in by_user.items()}
-    means = np.array([np.mean([one[m] for one in of], axis=0) for of in by_user.values() for m in TOP_K])
-    drawn = resampled_means(means, replicates=replicates, seed=seed).reshape(replicates, len(places), len(TOP_K))
-    draws = {name: dict(zip(TOP_K, drawn[:, n].T, strict=True)) for n, name in enumerate(places)}
-    lines = [RankingLine(**_line(values, draws, name, base)) for name in places]
-    lines.sort(key=lambda line: line.metrics[MAIN].value, reverse=True)
-    return RankingBoard(
-        k=k,
-        sentence=str(first.about["sentence"]),
-        users=first.users,
-        items=int(first.about["items"]),
-        candidates=first.about["settings"].get("candidates"),
-        base=base,
-        replicates=replicates,
-        lines=tuple(lines),
-    )
+    boards = []
+    for table in tables.values():
+        own = base if base is not None and base in table else next(iter(table))
+        first = table[own][0]
+        places = {name: [one.place for one in of] for name, of in table.items()} | {POPULARITY: [first.popular]}
+        by_user = {name: [top_k_metrics(one, first.user, first.users, k) for one in of] for name, of in places.items()}
+        # Popularity has no seeds: it is the same for each of the baseline's.
+        values = {name: {m: np.array([one[m].mean() for one in of]) for m in TOP_K} for name, of in by_user.items()}
+        means = np.array([np.mean([one[m] for one in of], axis=0) for of in by_user.values() for m in TOP_K])
+        drawn = resampled_means(means, replicates=replicates, seed=seed).reshape(replicates, len(places), len(TOP_K))
+        draws = {name: dict(zip(TOP_K, drawn[:, n].T, strict=True)) for n, name in enumerate(places)}
+        lines = [RankingLine(**_line(values, draws, name, own)) for name in places]
+        lines.sort(key=lambda line: line.metrics[MAIN].value, reverse=True)
+        boards.append(
+            RankingBoard(
+                k=k,
+                sentence=str(first.about["sentence"]),
+                users=first.users,
+                items=int(first.about["items"]),
+                candidates=first.about["settings"].get("candidates"),
+                base=own,
+                replicates=replicates,
+                lines=tuple(lines),
+            )
+        )
+    return boards
