@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fieldwise.config import to_plain
-from fieldwise.runs.recipe import Choices, Range, Recipe, search_space, value_at, with_values
+from fieldwise.runs.recipe import Choices, Recipe, search_space, value_at, with_values
 
 FIRST = ("training.learning_rate", "training.l2.", "dropout", "model.embedding_dim")  # the settings that matter most
 STEPS = 6  # steps from one end of a range to the other, on a log scale where the range has one
@@ -58,19 +58,11 @@ class Climb:
                 return values
         return None
 
-    def recipe(self, values: Mapping[str, Any]) -> Recipe:
-        """The best recipe with these values.
-
-        Errors:
-            ConfigError: the values contradict each other.
-        """
-        return with_values(self.best, values)
-
     def tell(self, values: Mapping[str, Any], *, better: bool) -> None:
         """Report the result of the last proposal; if it was better, it becomes the best recipe."""
         if not better:
             return
-        self.best = self.recipe(values)
+        self.best = with_values(self.best, values)
         self.changed |= values
         taken = dict(self._last)
         rest = [move for move in self._moves if move[0] not in taken]
@@ -89,30 +81,27 @@ class Climb:
     def _step(self, path: str, direction: int) -> Any:
         """The next value in a direction; None at the end of the range."""
         bounds, old = self.space[path], value_at(self.best, path)
-        new = _next_choice(bounds, old, direction) if isinstance(bounds, Choices) else _next(bounds, old, direction)
-        return None if new is None or to_plain(new) == old else new
-
-
-def _next_choice(bounds: Choices, old: Any, direction: int) -> Any:
-    plain = [to_plain(choice) for choice in bounds.choices]
-    if old in plain:
-        k = plain.index(old) + direction
-        return bounds.choices[k] if 0 <= k < len(plain) else None
-    if isinstance(old, (int, float)) and all(isinstance(c, (int, float)) for c in plain):
-        beyond = [c for c in plain if (c - old) * direction > 0]
-        return min(beyond, key=lambda c: abs(c - old)) if beyond else None
-    return bounds.choices[0 if direction < 0 else -1]
-
-
-def _next(bounds: Range, old: Any, direction: int) -> Any:
-    low, high = float(bounds.low), float(bounds.high)
-    if not isinstance(old, (int, float)) or (bounds.log and old <= 0):
-        new = (low * high) ** 0.5 if bounds.log else (low + high) / 2
-    elif (direction < 0 and old <= low) or (direction > 0 and old >= high):
-        return None
-    elif bounds.log:
-        new = old * (high / low) ** (direction / STEPS)
-    else:
-        new = old + direction * float(bounds.step or (1 if bounds.whole else (high - low) / STEPS))
-    new = min(max(new, low), high)
-    return round(new) if bounds.whole else float(f"{new:.4g}")
+        number, new = isinstance(old, (int, float)), None
+        if isinstance(bounds, Choices):
+            plain = [to_plain(choice) for choice in bounds.choices]
+            if old in plain:
+                k = plain.index(old) + direction
+                new = bounds.choices[k] if 0 <= k < len(plain) else None
+            elif number and all(isinstance(c, (int, float)) for c in plain):
+                beyond = [c for c in plain if (c - old) * direction > 0]
+                new = min(beyond, key=lambda c: abs(c - old)) if beyond else None
+            else:
+                new = bounds.choices[0 if direction < 0 else -1]
+            return None if new is None or to_plain(new) == old else new
+        low, high = float(bounds.low), float(bounds.high)
+        if not number or (bounds.log and old <= 0):
+            new = (low * high) ** 0.5 if bounds.log else (low + high) / 2
+        elif (direction < 0 and old <= low) or (direction > 0 and old >= high):
+            return None
+        elif bounds.log:
+            new = old * (high / low) ** (direction / STEPS)
+        else:
+            new = old + direction * float(bounds.step or (1 if bounds.whole else (high - low) / STEPS))
+        new = min(max(new, low), high)
+        new = round(new) if bounds.whole else float(f"{new:.4g}")
+        return None if new == old else new

@@ -9,7 +9,6 @@ import torch
 
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.prepare.prepared import Part
-from fieldwise.data.table import EncodedTable
 from fieldwise.errors import MissingExtraError
 from fieldwise.schema import Schema
 
@@ -67,7 +66,10 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
         if place.kind == "bag":
             position = next(bags)
             if place.name not in skipped:
-                columns += list(_bag(table, position, local, place.rows).T)
+                bag = table.bag(position)
+                cell = bag.segments * place.rows + torch.from_numpy(local)[bag.ids]
+                counts = torch.bincount(cell, minlength=len(table) * place.rows).view(len(table), place.rows)
+                columns += list(counts.double().numpy().T)
             continue
         codes = local[table.ids[:, next(single)]]
         if field.cell == "number":
@@ -128,10 +130,3 @@ def fit_trees(train: Part, valid: Part, schema: Schema, *, seed: int, seconds: f
         seconds=time.perf_counter() - began,
         stopped="time" if late else "patience" if len(by_tree) < MOST_TREES else "epochs",
     )
-
-
-def _bag(table: EncodedTable, position: int, local: np.ndarray, rows: int) -> np.ndarray:
-    """Count of each value of a bag in each row, [N, rows]."""
-    bag = table.bag(position)
-    place = bag.segments * rows + torch.from_numpy(local)[bag.ids]
-    return torch.bincount(place, minlength=len(table) * rows).view(len(table), rows).double().numpy()

@@ -1,5 +1,6 @@
 """Training within the time budget: all models with defaults, then a short search. Test rows are not used."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from fieldwise.evaluation.calibration import Calibration, fit_platt
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models.own import title_of
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
-from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.recipe import Recipe, with_values
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.history import STOPPED, Evaluation
@@ -161,22 +162,6 @@ def allotted(costs: Sequence[float], seconds: float) -> float:
     share = seconds * costs[0] / sum(costs)
     spare = seconds - LEAST_EPOCHS * sum(costs[1:])
     return max(share, min(MANY_EPOCHS * costs[0], spare, MOST_SHARE * seconds))
-
-
-def kept(seconds: float, *, search: float, again: float) -> float:
-    """The seconds that stay kept, before the next model, for what follows the models.
-
-    Args:
-        seconds: kept so far.
-        search: needed for one trial of the search, and the last training after it; with less, no trial begins.
-        again: needed for the last training of the best model; with less than `ENOUGH` of it, it does not begin.
-
-    >>> kept(40.0, search=39.0, again=25.0), kept(40.0, search=41.0, again=25.0), kept(40.0, search=90.0, again=80.0)
-    (40.0, 25.0, 0.0)
-    """
-    if seconds >= search:
-        return seconds
-    return min(seconds, again) if seconds >= ENOUGH * again else 0.0
 
 
 TITLES = {name: title_of(name) for name in ("lr", "fm", "afm", "autoint+", "finalmlp", "dssm", "inttower")}
@@ -356,14 +341,22 @@ def _defaults(tried: Trials, recipes: dict[str, Recipe]) -> None:
         return
     end = tried.left * (1 - DEFAULTS_SHARE)  # seconds to keep for the search
     _trees(tried, max((tried.left - end) * TREES_SHARE, 1.0))
-    costs = _costs(tried, recipes)
+    costs: dict[str, float] = {}  # estimated seconds of an epoch of each model that can be trained
+    for name, recipe in recipes.items():
+        if tried.left <= max(costs.values(), default=0.0):
+            tried.skip(TITLES[name], f"{max(tried.left, 0):.0f} s are left, too few to try it", late=True)
+            continue
+        try:
+            costs[name] = seconds_of(recipe, tried.task)
+        except FieldwiseError as e:
+            tried.skip(TITLES[name], str(e))
     while costs and not tried.interrupted:
         names = admitted(costs, tried.left - end)
-        if not names:
-            if end == 0:
-                break
+        if not names and end:
             end = 0.0  # an untried model has priority over the search
-            continue
+            names = admitted(costs, tried.left)
+        if not names:
+            break
         name, seconds = names[0], allotted([costs[name] for name in names], tried.left - end)
         del costs[name]
         try:
@@ -378,35 +371,25 @@ def _defaults(tried: Trials, recipes: dict[str, Recipe]) -> None:
 
 
 def _kept(tried: Trials, end: float) -> float:
-    """The seconds of `end` that stay kept for the search and the last training, with a sentence if they are fewer."""
+    """The seconds of `end` that stay kept, before the next model, for the search and the last training.
+
+    With too few for one trial of the search, and the last training after it, no trial begins; with less than `ENOUGH`
+    of the last training of the best model, it does not begin.
+    """
     best = tried.networks[:2]
-    search = max(seconds_on_all(one) for one in best) + min(one.seconds for one in best) / 2
-    seconds = kept(end, search=search, again=seconds_on_all(best[0]))
+    again = seconds_on_all(best[0])
+    if end >= max(seconds_on_all(one) for one in best) + min(one.seconds for one in best) / 2:
+        return end
+    seconds = min(end, again) if end >= ENOUGH * again else 0.0
     if end - seconds >= 1:
         tried.note(f"the {end:.0f} s kept for the search hold no trial: {end - seconds:.0f} s go to the next models")
     return seconds
 
 
-def _costs(tried: Trials, recipes: dict[str, Recipe]) -> dict[str, float]:
-    """Estimated seconds of an epoch of each model that can be trained, by name."""
-    costs: dict[str, float] = {}
-    for name, recipe in recipes.items():
-        if tried.left <= max(costs.values(), default=0.0):
-            tried.skip(TITLES[name], f"{max(tried.left, 0):.0f} s are left, too few to try it", late=True)
-            continue
-        try:
-            costs[name] = seconds_of(recipe, tried.task)
-        except FieldwiseError as e:
-            tried.skip(TITLES[name], str(e))
-    return costs
-
-
 def _trees(tried: Trials, seconds: float) -> None:
     task, prepared = tried.task, tried.task.prepared
-    gone = left_out(prepared.train)
-    seed = task.settings["seed"]
     try:
-        trees = fit_trees(prepared.train, prepared.valid, task.schema, seed=seed, seconds=seconds)
+        trees = fit_trees(prepared.train, prepared.valid, task.schema, seed=task.settings["seed"], seconds=seconds)
     except MissingExtraError as e:
         tried.skip(TREES, str(e))
         return
@@ -415,7 +398,7 @@ def _trees(tried: Trials, seconds: float) -> None:
         trial, seconds=trees.seconds, epochs=trees.trees, stopped=trees.stopped, parameters=trees.leaves
     )
     tried.add(trial, seconds)
-    if gone:
+    if gone := left_out(prepared.train):
         tried.note(
             f"{TREES} does not read {', '.join(gone)}: a history, or a bag with more than {MOST_BAG_VALUES} values"
         )
@@ -435,7 +418,10 @@ def _search(tried: Trials) -> None:
         values = climb.propose()
         if values is None:
             continue
-        trial = _trial(tried, climb, values, other, left)
+        seconds, trial = min(left, other.seconds * TRIAL_TIMES + 1), None
+        deadline = TrialDeadline(seconds, other.network.history.evaluations, tried.task.metric)
+        with contextlib.suppress(PrunedTrial, FieldwiseError):  # it falls behind, or its settings contradict each other
+            trial = fit_one(title, with_values(climb.best, values), tried.task, deadline)
         tried.searched += 1
         without += 1
         better = trial is not None and _gains(tried.task, trial, other)
@@ -451,16 +437,6 @@ def _search(tried: Trials) -> None:
     tried.trials += [dataclasses.replace(one, title=f"{title}, searched") for title, one in best.items() if one.changes]
     words = f"{tried.searched} trials of {' and '.join(best)}" if tried.searched else "no time was left for it"
     tried.note(f"search: {words}")
-
-
-def _trial(tried: Trials, climb: Climb, values: dict[str, Any], other: Trial, left: float) -> Trial | None:
-    """A trial with changed settings; None if it falls behind, or the settings contradict each other."""
-    seconds = min(left, other.seconds * TRIAL_TIMES + 1)
-    deadline = TrialDeadline(seconds, other.network.history.evaluations, tried.task.metric)
-    try:
-        return fit_one(other.title, climb.recipe(values), tried.task, deadline)
-    except (PrunedTrial, FieldwiseError):
-        return None
 
 
 def _train_again(tried: Trials) -> None:
