@@ -178,9 +178,9 @@ def test_what_cannot_be_guessed_is_told(subtests):
 def test_of_several_labels_the_likeliest_is_taken_and_the_others_are_shown() -> None:
     frame = pl.DataFrame({"x": [1, 2] * 20, "rating": [1, 2, 4, 5] * 10, "click": [0, 0, 0, 1] * 10})
     guess = infer_schema(frame)
-    assert [(one.label, one.rate, one.dropped) for one in guess.labels[:2]] == [
-        (Label("click"), 0.25, 0.0),
-        (Label("rating", positive_above=3), 0.5, 0.0),
+    assert [(one.label, one.rate) for one in guess.labels[:2]] == [
+        (Label("click"), 0.25),
+        (Label("rating", positive_above=3), 0.5),
     ]
     assert guess.schema.label == guess.labels[0].label
     assert "others that may be it: 'rating'" in guess.doubts["click"]

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.infer.entities import Entities, find_entities
-from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time, looks_like_a_calendar
+from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time
 from fieldwise.data.infer.label import CLOSE, LEAST_ROWS, LabelCandidate, choose_label, guess_label, label_by_place
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
 from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
@@ -88,8 +88,12 @@ _FEW_VALUES = 11
 _ENOUGH_OF_A_CLASS = 20
 _EXACT = 0.999  # share of rows
 _MANY = 50
-_PROBE = 1000
+_PROBE, _CELLS = 1000, 200
 _NAMES = 0.95  # a column with at least this many values per id is a name of it
+_CALENDAR = (
+    r"(?i)\b(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|week|woche|semaine|semana|"
+    r"kw|q[1-4]|day|month|am|pm)"
+)
 _PARTS = frozenset(("train", "training", "valid", "validation", "val", "dev", "test", "testing", "eval", "holdout"))
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:_duplicated_\d+)?")
 _SIDES: tuple[Who, ...] = ("user", "item")
@@ -247,14 +251,30 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
 def _leave_out_displays(
     frame: pl.DataFrame, fields: dict[str, Field], notes: dict[str, str], reasons: Mapping[str, str], found: Entities
 ) -> None:
-    """Remove fields that only rename another one, and complete the notes."""
+    """Remove fields that only rename an id or an earlier field of many values, and complete the notes."""
+    kept: list[str] = []  # columns of categories
     for column, f in list(fields.items()):
-        display = _display(frame, f, list(fields.values()), found)
-        if display:
+        values = frame.get_column(column).n_unique() if f.cell == "category" else 0
+        key, why = found.key_of(column), ""
+        if values and key is not None and key in found.determined.get(column, ()):
+            keys = frame.get_column(key).n_unique()
+            if keys > _MANY and values >= _NAMES * keys:
+                side = next(side for side, column in found.ids.items() if column == key)
+                why = (
+                    f"a display name of the {side}, nearly one to one ({values:,} values for {keys:,} of {key!r}), "
+                    "which already has a field"
+                )
+        for other in kept if values > _MANY and not why else ():
+            same = frame.get_column(other).n_unique() == values
+            if same and frame.select(other, column).n_unique() == values:
+                why = f"it is one to one with {other!r}"
+                break
+        if why:
             del fields[column]
-            notes[column] = f"omitted: {display}"
-        else:
-            notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
+            notes[column] = f"omitted: {why}"
+            continue
+        notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
+        kept += [column] * (f.cell == "category")
     if not fields:
         raise SchemaError(
             f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
@@ -327,7 +347,15 @@ def _of_events(frame: pl.DataFrame) -> LabelCandidate:
 
 def _never(frame: pl.DataFrame) -> dict[str, str]:
     """Columns that are no fields, labels or times, with the reason."""
-    found = {name: why for name, why in {**_NEVER, **_libfm_values(frame)}.items() if name in frame.columns}
+    found = {name: why for name, why in _NEVER.items() if name in frame.columns}
+    if frame.schema == {"label": pl.Float64, "ids": pl.List(pl.Int64), "values": pl.List(pl.Float64)}:  # `read_libfm`
+        other = (frame.get_column("values").list.eval(pl.element() != 1).list.any()).fill_null(False)
+        if other.any():
+            raise SchemaError(
+                f"libFM values other than 1 cannot be read as a bag, whose values have no weights: line "
+                f"{int(other.arg_max() or 0) + 1} holds one; convert the file to a table with a column per number"
+            )
+        found["values"] = "every libFM value is 1, so only the ids matter"
     for column in frame.select(pl.col(pl.String)).iter_columns():
         if column.name not in found and column.head(_PROBE).n_unique() <= len(_PARTS):
             words = {
@@ -382,44 +410,16 @@ def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str]) -
         elif name in time.others or not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(name)):
             why = time.others.get(name, "another time, by its name")
             notes[name] = f"omitted: {why}; future times do not occur in training rows"
-        elif time.column is None and looks_like_a_calendar(frame.get_column(name)):
-            doubts[name] = (
-                f"the cells of column {name!r} look like times that cannot be read, such as "
-                f"{frame.get_column(name).drop_nulls()[0]!r}: write a column of dates or numbers as time to order rows"
-            )
+        elif time.column is None and frame.schema[name] == pl.String:
+            present = frame.get_column(name).drop_nulls()
+            some = present.unique(maintain_order=True).head(_CELLS)
+            named = some.str.contains(_CALENDAR) & some.str.contains(r"\d")  # such as `Week 3, Tue`
+            if len(some) > 10 and float(named.mean() or 0) > 0.9:  # type: ignore[arg-type]
+                doubts[name] = (
+                    f"the cells of column {name!r} look like times that cannot be read, such as {present[0]!r}: write "
+                    "a column of dates or numbers as time to order rows"
+                )
     return doubts
-
-
-def _display(frame: pl.DataFrame, f: Field, fields: list[Field], found: Entities) -> str:
-    """The reason why a categorical field only renames an id or an earlier field of many values, or an empty text."""
-    values = frame.get_column(f.column).n_unique() if f.cell == "category" else 0
-    key = found.key_of(f.column)
-    if values and key is not None and key in found.determined.get(f.column, ()):
-        keys = frame.get_column(key).n_unique()
-        if keys > _MANY and values >= _NAMES * keys:
-            side = next(side for side, column in found.ids.items() if column == key)
-            return (
-                f"a display name of the {side}, nearly one to one ({values:,} values for {keys:,} of {key!r}), which "
-                "already has a field"
-            )
-    for other in fields[: fields.index(f)] if values > _MANY else []:
-        same = other.cell == "category" and frame.get_column(other.column).n_unique() == values
-        if same and frame.select(other.column, f.column).n_unique() == values:
-            return f"it is one to one with {other.column!r}"
-    return ""
-
-
-def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
-    """The column of values in the result of `read_libfm`, with the reason why it is not a field."""
-    if frame.schema != {"label": pl.Float64, "ids": pl.List(pl.Int64), "values": pl.List(pl.Float64)}:
-        return {}
-    other = (frame.get_column("values").list.eval(pl.element() != 1).list.any()).fill_null(False)
-    if other.any():
-        raise SchemaError(
-            f"libFM values other than 1 cannot be read as a bag, whose values have no weights: line "
-            f"{int(other.arg_max() or 0) + 1} holds one; convert the file to a table with a column per number"
-        )
-    return {"values": "every libFM value is 1, so only the ids matter"}
 
 
 def _plain(name: str) -> str:
