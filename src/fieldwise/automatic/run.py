@@ -54,29 +54,17 @@ Z = 1.959963984540054
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One trial on the test rows.
+    """One trial on the test rows."""
 
-    Args:
-        model: title of the trial.
-        chosen: whether this trial is the bundle.
-        all_rows: whether it was trained on training and validation rows, unlike the others.
-        valid: logloss or RMSE on the validation rows, by which the choice was made.
-        metrics: test metrics by name: `auc` and `logloss`, or `rmse`.
-        calibration_error: expected calibration error; None for a regression label.
-        against: for each baseline and metric, the trial's value minus the baseline's, paired by row.
-        calibrated: whether its probabilities have a Platt scaling fitted on validation rows.
-        epochs, seconds, stopped, parameters, changes: of the `Trial`.
-    """
-
-    model: str
-    chosen: bool
-    all_rows: bool
-    valid: float
-    metrics: Mapping[str, Interval]
-    calibration_error: float | None
-    against: Mapping[str, Mapping[str, Interval]]
-    calibrated: bool
-    epochs: int
+    model: str  # title of the trial
+    chosen: bool  # whether this trial is the bundle
+    all_rows: bool  # whether it was trained on training and validation rows, unlike the others
+    valid: float  # logloss or RMSE on the validation rows, by which the choice was made
+    metrics: Mapping[str, Interval]  # `auc` and `logloss`, or `rmse`
+    calibration_error: float | None  # expected calibration error; None for a regression label
+    against: Mapping[str, Mapping[str, Interval]]  # for each baseline and metric, the difference, paired by row
+    calibrated: bool  # whether its probabilities have a Platt scaling fitted on validation rows
+    epochs: int  # this and the rest as of the `Trial`
     seconds: float
     stopped: str
     parameters: int
@@ -506,12 +494,7 @@ def _report(out: Path, device: str, timely: bool, note: Callable[[str], None]) -
 
 @contextlib.contextmanager
 def _claimed(out: Path, *, overwrite: bool) -> Iterator[None]:
-    """Lock a folder for one run; it must not exist, be empty, or hold an earlier result to replace.
-
-    Errors:
-        ConfigError: it holds a result and `overwrite` is not set, or it holds other files, or another run writes to it.
-        DataError: it cannot be written to.
-    """
+    """Lock a folder for one run; it must not exist, be empty, or hold an earlier result to replace."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"out is a folder, but {out} is a file: choose another name")
     if out.is_dir() and any(out.iterdir()):
@@ -532,11 +515,7 @@ def _claimed(out: Path, *, overwrite: bool) -> Iterator[None]:
 
 
 def _write_folder(result: AutoResult, task: AutoTask, out: Path) -> None:
-    """Write all files but the report, replacing the folder's content.
-
-    Errors:
-        DataError: the folder cannot be written; the message says where the result was saved instead.
-    """
+    """Write all files but the report, replacing the folder's content, or to another place if that fails."""
     schema, line = result.schema.to_toml(), result.chosen
     if task.inferred is not None:
         left = {found.column: f"omitted: {found.sentence}" for found in task.findings if found.left_out}

@@ -40,22 +40,15 @@ Kind = Literal["constant", "id-like", "label-like", "suspicious"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A finding of the audit about one column.
-
-    Args:
-        column: name of the column.
-        kind: `constant`, `id-like` (nearly every row has a different value), `label-like` (predicts the label nearly
-            perfectly by itself) or `suspicious` (predicts it very well, which may be legitimate).
-        sentence: the finding as a sentence.
-        left_out: whether the fields of the column were removed from the schema.
-        value: AUC or R squared on training rows; None if it was not measured.
-    """
+    """A finding of the audit about one column."""
 
     column: str
-    kind: Kind
+    kind: (
+        Kind  # id-like: nearly every row has a different value; label-like, suspicious: it predicts the label by itself
+    )
     sentence: str
-    left_out: bool
-    value: float | None = None
+    left_out: bool  # whether the fields of the column were removed from the schema
+    value: float | None = None  # AUC or R squared on training rows; None if it was not measured
 
 
 def audit(
@@ -65,11 +58,8 @@ def audit(
 
     To measure how well a column predicts the label, its values are replaced by their out-of-fold target encoding, and
     the AUC of the result is computed (R squared for a regression label). A numeric column is cut into quantile bins
-    first, and its own order is evaluated too. At most 100,000 sampled rows are used. Columns in
-    `keep` remain fields whatever is found.
-
-    Errors:
-        ConfigError: no field reads a column in `keep`.
+    first, and its own order is evaluated too. At most 100,000 sampled rows are used. Columns in `keep` remain fields
+    whatever is found.
 
     >>> from fieldwise import Categorical
     >>> frame = pl.DataFrame({"film": ["a", "b"] * 50, "country": ["fi"] * 100, "paid": [0, 1] * 50})
@@ -92,11 +82,7 @@ def audit(
 
 
 def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
-    """The schema without the fields of the columns left out; fields that shared their embeddings get their own.
-
-    Errors:
-        SchemaError: no field is left.
-    """
+    """The schema without the fields of the columns left out; fields that shared their embeddings get their own."""
     gone = {found.column: found for found in findings if found.left_out}
     fields = [f for f in schema.fields if f.column not in gone]
     if not fields:
@@ -183,27 +169,16 @@ FEW_TEST_ROWS = 200
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AutoTask:
-    """A table with its schema, its split, and its encoded rows.
-
-    Args:
-        frame: the whole table.
-        schema: the schema of the columns that models read.
-        notes: for each column that is not a field, the reason.
-        findings: findings of the audit.
-        prepared: the encoded rows.
-        settings: a recipe's settings of data, schema, split and seed, as plain values.
-        device: where networks are trained.
-        inferred: the inferred schema; None if a schema was given.
-    """
+    """A table with its schema, its split, and its encoded rows."""
 
     frame: pl.DataFrame
-    schema: Schema
-    notes: dict[str, str]
+    schema: Schema  # of the columns that models read
+    notes: dict[str, str]  # for each column that is not a field, the reason
     findings: tuple[Finding, ...]
     prepared: Prepared
-    settings: dict[str, Any]
-    device: str
-    inferred: Inference | None
+    settings: dict[str, Any]  # a recipe's settings of data, schema, split and seed, as plain values
+    device: str  # where networks are trained
+    inferred: Inference | None  # None if a schema was given
 
     @property
     def metric(self) -> str:
@@ -218,12 +193,7 @@ class AutoTask:
 def build_task(
     frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note: Callable[[str], None]
 ) -> AutoTask:
-    """The learning task of a table: infers the schema, splits the rows, audits the training rows, and encodes all.
-
-    Errors:
-        SchemaError, DataError: the table does not fit the schema, or the audit leaves no column to learn from.
-        ConfigError: no field reads a column to keep.
-    """
+    """The learning task of a table: infers the schema, splits the rows, audits the training rows, and encodes all."""
     seed = settings.seed
     schema, inferred = settings.schema, None
     if schema is None:

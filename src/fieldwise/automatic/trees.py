@@ -21,21 +21,13 @@ MOST_BAG_VALUES = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Trees:
-    """A fitted LightGBM model.
+    """A fitted LightGBM model."""
 
-    Args:
-        booster: the model; its raw scores are logits, or numbers for a regression label.
-        trees: number of trees kept.
-        leaves: number of leaves of these trees.
-        seconds: duration of the fit.
-        stopped: `patience`, `epochs` (the maximum number of trees) or `time`.
-    """
-
-    booster: "lightgbm.Booster"
-    trees: int
-    leaves: int
+    booster: "lightgbm.Booster"  # its raw scores are logits, or numbers for a regression label
+    trees: int  # kept
+    leaves: int  # of these trees
     seconds: float
-    stopped: Literal["patience", "epochs", "time"]
+    stopped: Literal["patience", "epochs", "time"]  # epochs: the maximum number of trees
 
     def score(self, part: Part, schema: Schema) -> np.ndarray:
         """Logits of a part's rows, or for a regression label predicted numbers within its range [N]."""
@@ -86,11 +78,7 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
 
 
 def fit_trees(train: Part, valid: Part, schema: Schema, *, seed: int, seconds: float = float("inf")) -> Trees:
-    """A LightGBM model with default settings, stopped after 50 trees without a better validation loss or after a time.
-
-    Errors:
-        MissingExtraError: LightGBM is not installed.
-    """
+    """LightGBM with default settings, stopped after 50 trees without a better validation loss or after a time."""
     try:
         import lightgbm as lgb
     except ImportError:

@@ -150,11 +150,8 @@ def allotted(costs: Sequence[float], seconds: float) -> float:
     """Seconds that the first of several models may take: its share by cost, or more if there is time to spare.
 
     With time to spare it may take up to a hundred epochs, and up to a quarter of the time while other models follow.
-    Time that it does not use, because early stopping ends its training, goes to the other models.
-
-    Args:
-        costs: seconds per epoch of each model, this model's first.
-        seconds: time for all of them.
+    Time that it does not use, because early stopping ends its training, goes to the other models. `costs` are the
+    seconds per epoch of each model, this model's first.
 
     >>> allotted([1.0, 9.0], 100.0), allotted([1.0, 9.0], 50.0), allotted([5.0], 60.0)
     (25.0, 12.5, 60.0)
@@ -181,34 +178,19 @@ BETTER = 1.0  # standard errors by which a trial must improve on validation rows
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trial:
-    """A trained model or baseline of the leaderboard; it has not seen the test rows.
+    """A trained model or baseline of the leaderboard; it has not seen the test rows."""
 
-    Args:
-        title: title on the leaderboard.
-        raw: gives uncalibrated scores of a part's rows [N]: logits, or numbers within the label's range.
-        valid: scores of the validation rows [N]. If there is a calibration, each score is calibrated by one that was
-            fitted on other rows.
-        value: logloss or RMSE of these scores.
-        calibration: calibration of its logits, if that improves validation rows that it was not fitted on.
-        trained: the trained network; None for baselines, which cannot be bundles.
-        seconds: duration of its training.
-        epochs: epochs of its training; for LightGBM, the number of trees.
-        stopped: why its training ended.
-        parameters: number of learned parameters; for LightGBM, of leaves.
-        changes: settings that the search changed from the defaults, by dotted path.
-    """
-
-    title: str
-    raw: Callable[[Part], np.ndarray]
-    valid: np.ndarray
-    value: float
-    calibration: Calibration | None = None
-    trained: TrainingResult | None = None
+    title: str  # on the leaderboard
+    raw: Callable[[Part], np.ndarray]  # uncalibrated scores of a part [N]: logits, or numbers within the label's range
+    valid: np.ndarray  # scores of the validation rows [N], each calibrated by a fit on other rows, if at all
+    value: float  # logloss or RMSE of these scores
+    calibration: Calibration | None = None  # of its logits, if that improves rows that it was not fitted on
+    trained: TrainingResult | None = None  # None for baselines, which cannot be bundles
     seconds: float = 0.0
-    epochs: int = 0
-    stopped: str = ""
-    parameters: int = 1
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int = 0  # for LightGBM, the number of trees
+    stopped: str = ""  # why its training ended
+    parameters: int = 1  # for LightGBM, of leaves
+    changes: Mapping[str, Any] = field(default_factory=dict)  # of the search, by dotted path
 
     def score(self, part: Part) -> np.ndarray:
         """Scores of a part's rows [N], calibrated if it has a calibration."""
@@ -228,25 +210,16 @@ class Trial:
 
 
 class Trials:
-    """The models trained so far.
-
-    After `try_models`:
-        trials: the constant first, then the others in the order of training.
-        skipped: for each model that was not trained, by its title, the reason.
-        late: titles of those of them that were left out for time.
-        searched: number of trials of the search.
-        on_all: the chosen trial, trained again on training and validation rows; None if there was no time.
-        interrupted: whether Ctrl-C ended the training.
-    """
+    """The models trained so far."""
 
     def __init__(self, task: AutoTask, clock: Clock, reserve: float, note: Callable[[str], None]) -> None:
         self.task, self.clock, self.reserve, self.note = task, clock, reserve, note
-        self.trials: list[Trial] = [constant(task)]
-        self.skipped: dict[str, str] = {}
-        self.late: list[str] = []
-        self.searched = 0
-        self.on_all: Trial | None = None
-        self.interrupted = False
+        self.trials: list[Trial] = [constant(task)]  # then the others in the order of training
+        self.skipped: dict[str, str] = {}  # for each model that was not trained, by its title, the reason
+        self.late: list[str] = []  # titles of those of them that were left out for time
+        self.searched = 0  # number of trials of the search
+        self.on_all: Trial | None = None  # the chosen trial, trained again on training and validation rows
+        self.interrupted = False  # by Ctrl-C
 
     @property
     def left(self) -> float:
@@ -299,12 +272,7 @@ class Trials:
 
 
 def try_models(task: AutoTask, stem: str, clock: Clock, *, reserve: float, note: Callable[[str], None]) -> Trials:
-    """The trials that could be trained until `reserve` seconds before the end; Ctrl-C ends it with those so far.
-
-    Errors:
-        KeyboardInterrupt: Ctrl-C before the first model.
-        FieldwiseError: LR, the first model, could not be trained.
-    """
+    """The trials that could be trained until `reserve` seconds before the end; Ctrl-C ends it with those so far."""
     tried = Trials(task, clock, reserve, note)
     try:
         for step in (partial(_defaults, recipes=recipes_for(task, stem)), _search, _train_again):
@@ -319,8 +287,7 @@ def try_models(task: AutoTask, stem: str, clock: Clock, *, reserve: float, note:
 
 def recipes_for(task: AutoTask, stem: str) -> dict[str, Recipe]:
     """Recipes with default settings, by model name, of all models that can be trained on the schema's fields."""
-    roles = {f.role for f in task.schema.fields}
-    towers = {"user", "item"} <= roles
+    towers = {"user", "item"} <= {f.role for f in task.schema.fields}
     names = [name for name in TITLES if towers or name not in TOWERS]
     if len(task.schema.fields) < 2:
         names = ["lr"]  # the others need pairs of fields
@@ -477,11 +444,7 @@ def _train_again(tried: Trials) -> None:
 
 
 def seconds_of(recipe: Recipe, task: AutoTask) -> float:
-    """Estimated seconds of an epoch of a recipe, from a few steps.
-
-    Errors:
-        FieldwiseError: the recipe cannot be trained.
-    """
+    """Estimated seconds of an epoch of a recipe, from a few steps."""
     probe = Probe()
     fit_recipe(recipe, task.prepared, (probe,))
     return probe.seconds_per_epoch
@@ -495,11 +458,7 @@ def seconds_on_all(one: Trial) -> float:
 
 
 def fit_one(title: str, recipe: Recipe, task: AutoTask, callback: Callback) -> Trial:
-    """The trial of a recipe: trains on training rows, and chooses the epoch on validation rows.
-
-    Errors:
-        FieldwiseError: the recipe cannot be trained.
-    """
+    """The trial of a recipe: trains on training rows, and chooses the epoch on validation rows."""
     began = time.perf_counter()
     trained = fit_recipe(recipe, task.prepared, (callback,))
     return dataclasses.replace(

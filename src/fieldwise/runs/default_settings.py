@@ -49,29 +49,18 @@ ROWS_A_VALUE = 4.0  # minimum training rows per row of the embedding table for i
 class Facts:
     """Facts about the training rows; validation and test rows are not used.
 
-    Args:
-        layout: the encoded fields.
-        rows: number of training rows.
-        task: task of the main label.
-        mean: mean of the main label's targets: the positive rate for a binary label.
-        labels: number of labels.
-        deviations: the standard deviation of each label's targets, the main one's first.
-        effects: the variance of first-order weights (`effect_variance`); 1 for a regression.
-        exact: whether a regression on the rows can be solved exactly: one label, no bag with pooling `max`, at most
-            16,777,216 cells, and no warm start.
-
     >>> Facts(layout=Layout.of_sizes([3, 4]), rows=100, task="binary", mean=0.25).pairs
     1
     """
 
     layout: Layout
     rows: int
-    task: Task = "binary"
-    mean: float = 0.5
+    task: Task = "binary"  # of the main label
+    mean: float = 0.5  # of the main label's targets: the positive rate for a binary label
     labels: int = 1
-    deviations: tuple[float, ...] = (1.0,)
-    effects: float = 1.0
-    exact: bool = False
+    deviations: tuple[float, ...] = (1.0,)  # of each label's targets, the main one's first
+    effects: float = 1.0  # the variance of first-order weights (`effect_variance`); 1 for a regression
+    exact: bool = False  # whether a regression can be solved: one label, no bag of `max`, no warm start, `MOST_CELLS`
 
     @classmethod
     def of(cls, train: EncodedTable, labels: Sequence[Label], *, warm: bool = False) -> "Facts":
@@ -151,14 +140,7 @@ Rule = tuple[Any, str]
 def training_rules(
     model: ModelSettings, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any]
 ) -> dict[str, Rule]:
-    """Rules for training settings.
-
-    Args:
-        model: its settings.
-        facts: facts about the training rows.
-        tables: the width of each embedding table by parameter name; width 1 for first-order weights.
-        fixed: the training settings that are given, on which others depend.
-    """
+    """Rules for training settings, by the width of each embedding table (1: first-order weights) and what is given."""
     rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
     by_model = data_defaults(model) or DEFAULTS
     monitor: Rule = ("logloss" if binary else "rmse", f"a {facts.task} label")
@@ -278,10 +260,7 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
 def scaled_labels(schema: Schema, facts: Facts, before: Mapping[str, Label]) -> tuple[Schema, tuple[Chosen, ...]]:
     """The schema with a scale for each regression label that needs one and has none.
 
-    Args:
-        schema: the schema.
-        facts: facts about the training rows.
-        before: the labels of the warm start's bundle, by name, whose scales are kept.
+    The labels `before`, by name, are those of the warm start's bundle, whose scales are kept.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.schema import Categorical

@@ -34,67 +34,40 @@ def replicates_for(rows: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The difference of a recipe and the baseline.
-
-    Args:
-        estimate: the recipe's mean minus the baseline's, paired by row and by seed, with its interval and p.
-        delong_p: for AUC: DeLong's test of the means over seeds, without the variance over seeds; None if a class has
-            a single row.
-    """
+    """The recipe's mean minus the baseline's, paired by row and by seed, with its interval and p."""
 
     estimate: Estimate
+    # For AUC: DeLong's test of the means over seeds, without the variance over seeds; None if a class has a single row.
     delong_p: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One recipe's runs.
-
-    Args:
-        metrics: the mean over seeds of each metric on the test rows.
-        by_seed: the metrics per seed.
-        against: differences from the baseline, by metric; None for the baseline itself.
-        parameters: number of parameters.
-        epochs: mean number of epochs.
-        seconds: mean duration of a run.
-        seconds_per_epoch: mean over runs of the median epoch; None if no run had a whole epoch.
-        runs: the runs' folders.
-    """
+    """One recipe's runs."""
 
     recipe: str
     seeds: tuple[int, ...]
-    metrics: Mapping[str, Estimate]
+    metrics: Mapping[str, Estimate]  # the mean over seeds of each metric on the test rows
     by_seed: Mapping[str, tuple[float, ...]]
-    against: Mapping[str, Difference] | None
+    against: Mapping[str, Difference] | None  # differences from the baseline; None for the baseline itself
     parameters: int
-    epochs: float
-    seconds: float
-    seconds_per_epoch: float | None
-    runs: tuple[str, ...]
+    epochs: float  # mean
+    seconds: float  # mean
+    seconds_per_epoch: float | None  # mean over runs of the median epoch; None if no run had a whole epoch
+    runs: tuple[str, ...]  # their folders
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """A leaderboard of recipes with the same test rows, best first.
+    """A leaderboard of recipes with the same test rows, best first."""
 
-    Args:
-        benchmark: the recipes' benchmark; may be empty.
-        protocol: the recipes' protocol; may be empty.
-        rows: number of test rows.
-        task: `binary` or `regression`.
-        metric: the metric to sort by.
-        base: the baseline.
-        replicates: number of bootstrap replicates.
-        lines: one per recipe.
-    """
-
-    benchmark: str
-    protocol: str
-    rows: int
-    task: str
-    metric: MetricName
-    base: str
-    replicates: int
+    benchmark: str  # may be empty
+    protocol: str  # may be empty
+    rows: int  # of the test part
+    task: str  # `binary` or `regression`
+    metric: MetricName  # to sort by
+    base: str  # the baseline
+    replicates: int  # of the bootstrap
     lines: tuple[Line, ...]
 
     @property
@@ -148,43 +121,25 @@ class Board:
 
 @dataclass(frozen=True, kw_only=True)
 class RankingLine:
-    """The ranking metrics of one recipe, or of popularity.
-
-    Args:
-        recipe: its name, or `popularity`.
-        metrics: the mean over users and seeds, by name.
-        by_seed: the means over users, in the order of the seeds.
-        against: differences from the baseline, by metric; None for the baseline itself.
-    """
+    """The ranking metrics of one recipe, or of popularity."""
 
     recipe: str
-    metrics: Mapping[str, Estimate]
-    by_seed: Mapping[str, tuple[float, ...]]
-    against: Mapping[str, Estimate] | None
+    metrics: Mapping[str, Estimate]  # the mean over users and seeds, by name
+    by_seed: Mapping[str, tuple[float, ...]]  # the means over users, in the order of the seeds
+    against: Mapping[str, Estimate] | None  # differences from the baseline; None for the baseline itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankingBoard:
-    """A leaderboard of recipes and popularity on the same ranking task, by NDCG, best first.
+    """A leaderboard of recipes and popularity on the same ranking task, by NDCG, best first."""
 
-    Args:
-        k: the cutoff.
-        sentence: description of the task.
-        users: number of users.
-        items: number of items of the catalogue.
-        candidates: number of sampled items per user besides the liked ones; None: all items.
-        base: the baseline.
-        replicates: number of bootstrap replicates over users.
-        lines: the lines, best first.
-    """
-
-    k: int
-    sentence: str
+    k: int  # the cutoff
+    sentence: str  # description of the task
     users: int
-    items: int
-    candidates: int | None
-    base: str
-    replicates: int
+    items: int  # of the catalogue
+    candidates: int | None  # sampled items per user besides the liked ones; None: all items
+    base: str  # the baseline
+    replicates: int  # of the bootstrap over users
     lines: tuple[RankingLine, ...]
 
     def to_plain(self) -> dict[str, Any]:
@@ -210,12 +165,8 @@ def leaderboards(
 ) -> list[Board]:
     """A leaderboard for each benchmark, protocol and set of test rows; different ones are never mixed.
 
-    Args:
-        runs: runs by recipe name, one per seed.
-        base: the baseline; the first of each table if omitted or not in it.
-        metric: the metric to sort by; the task's default (`auc`, `rmse`) if omitted.
-        replicates: number of bootstrap replicates.
-        seed: seed of the bootstrap.
+    The runs are by recipe name, one per seed. The baseline is the first of each table if `base` is omitted or not in
+    it, `metric` (to sort by) is the task's default if omitted, `replicates` and `seed` are the bootstrap's.
 
     Errors:
         ConfigError: an unknown base or metric. DataError: damaged runs; runs of one recipe with different rows;
@@ -237,11 +188,7 @@ def leaderboards(
 
 
 def check_base_and_metric(names: Collection[str], tasks: Collection[str], base: str | None, metric: str | None) -> None:
-    """Check, before any work, that some table can have the baseline and the metric.
-
-    Errors:
-        ConfigError: the base is not a recipe's name, or no task has the metric.
-    """
+    """Check, before any work, that some table can have the baseline and the metric."""
     if base is not None and base not in names:
         raise ConfigError(f"the baseline must be one of the recipes compared, found {base!r}: {nearest(base, names)}")
     known = [m for task in sorted(tasks) for m in compared(task)]

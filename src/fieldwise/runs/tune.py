@@ -65,30 +65,18 @@ class TestEvaluation(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """The result of a search.
-
-    Args:
-        study: its file.
-        recipe: the best settings as a recipe, also in `recipe_file`.
-        values: the best values, by path.
-        metric: the validation metric of the search.
-        value: its best value.
-        trials: number of ended trials by state: complete, pruned, fail.
-        caution: a sentence if the best trials are equal whatever their settings; else empty.
-        runs: runs of the best settings with each final seed, including test metrics.
-        test_evaluations: the evaluations of this study's best settings on the test rows so far.
-    """
+    """The result of a search."""
 
     study: Path
-    recipe: Recipe
+    recipe: Recipe  # the best settings, also in `recipe_file`
     recipe_file: Path
-    values: Mapping[str, Any]
-    metric: str
-    value: float
-    trials: Mapping[str, int]
-    caution: str
-    runs: tuple[RunRecord, ...]
-    test_evaluations: tuple[TestEvaluation, ...]
+    values: Mapping[str, Any]  # the best ones, by path
+    metric: str  # on the validation rows
+    value: float  # the best one
+    trials: Mapping[str, int]  # number of ended trials by state: complete, pruned, fail
+    caution: str  # if the best trials are equal whatever their settings; else empty
+    runs: tuple[RunRecord, ...]  # of the best settings with each final seed, including test metrics
+    test_evaluations: tuple[TestEvaluation, ...]  # of this study's best settings so far
 
 
 def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed: int, final_seeds: int) -> Tuned:
@@ -96,15 +84,8 @@ def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed:
 
     The first trial has the recipe's own settings, as far as they are in the space. Each trial trains on the training
     rows and is scored by its best evaluation on the validation rows; a trial below the median of the others at the same
-    evaluation is stopped (Optuna's TPE sampler and median pruner).
-
-    Args:
-        recipe: the recipe to vary.
-        trials: total trials of the study, including earlier calls and other processes.
-        store: a folder of studies, with the final runs below `runs`.
-        context: where runs read their data and report their progress.
-        seed: seed of the search.
-        final_seeds: number of runs of the best settings, with seeds 0, 1, ...
+    evaluation is stopped (Optuna's TPE sampler and median pruner). Trials of earlier calls and other processes count.
+    The folder `store` has the studies and, below `runs`, the runs of the best settings with seeds 0, 1, ...
 
     Errors:
         ConfigError: a space that does not fit the recipe; Optuna is missing; no trial was completed.
@@ -134,6 +115,14 @@ def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed:
         )
         evaluations.append(last)
         write_atomically(record, (json.dumps(evaluations, indent=1) + "\n").encode())
+    caution = ""
+    if LINEAR in study.best_trial.user_attrs:  # so are others, and their equal values say nothing of the settings
+        done = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
+        linear = sum(LINEAR in trial.user_attrs for trial in done)
+        caution = (
+            f"CHECK the best settings: in {linear} of {len(done)} complete trials the best mean of the model with LR "
+            "is LR alone (training.linear_start), with one value whatever the settings: take LR, or another model"
+        )
     runs = recorded_runs([found], range(final_seeds), store=Store(store / "runs"), context=context)
     return Tuned(
         study=file,
@@ -143,18 +132,14 @@ def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed:
         metric=search.metric,
         value=float(study.best_value),
         trials=states,
-        caution=_caution(study),
+        caution=caution,
         runs=tuple(runs[found.name]),
         test_evaluations=tuple(evaluations),
     )
 
 
 class _Search:
-    """The study of one call of `tune`, new or resumed, and its trials.
-
-    Errors:
-        DataError: the study's file is damaged.
-    """
+    """The study of one call of `tune`, new or resumed, and its trials."""
 
     def __init__(
         self,
@@ -216,11 +201,7 @@ class _Search:
         )
 
     def best(self) -> dict[str, Any]:
-        """The best values, by path.
-
-        Errors:
-            ConfigError: no trial was completed.
-        """
+        """The best values, by path."""
         if "complete" not in _states(self.study):
             failed = f"the last one failed: {self.failures[-1]}" if self.failures else None
             raise ConfigError(
@@ -330,18 +311,6 @@ def _states(study: "Study") -> dict[str, int]:
     return dict(sorted(Counter(state.name.lower() for state in ended).items()))
 
 
-def _caution(study: "Study") -> str:
-    """A sentence if the best trial is LR alone: so are others, and their equal values say nothing of the settings."""
-    if LINEAR not in study.best_trial.user_attrs:
-        return ""
-    done = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
-    linear = sum(LINEAR in trial.user_attrs for trial in done)
-    return (
-        f"CHECK the best settings: in {linear} of {len(done)} complete trials the best mean of the model with LR is LR "
-        "alone (training.linear_start), with one value whatever the settings: take LR, or another model"
-    )
-
-
 def _read_test_evaluations(path: Path) -> list[TestEvaluation]:
     """The recorded evaluations on the test rows; losing count of them would make a search look better than it is."""
     if not path.exists():
@@ -355,11 +324,7 @@ def _read_test_evaluations(path: Path) -> list[TestEvaluation]:
 
 
 def _optuna() -> Any:
-    """The module optuna, with its logging off.
-
-    Errors:
-        ConfigError: it is not installed.
-    """
+    """The module optuna, with its logging off."""
     try:
         import optuna
     except ImportError:

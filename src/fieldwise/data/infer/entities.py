@@ -173,23 +173,14 @@ _LONG_CODE = r"^[0-9a-fA-F-]{8,}$"
 
 @dataclass(frozen=True, kw_only=True)
 class Entities:
-    """The columns of ids, and which columns are functions of them.
+    """The columns of ids, and which columns are functions of them."""
 
-    Args:
-        ids: the column of each side that has one.
-        within: by key, the agreement of every column within its values; of all keys that were looked at.
-        determined: by key, the columns that are functions of it.
-        functions: these without the key, and without those that only group or rescale its numbers.
-        reasons: by side, why.
-        doubts: by column, what the user must check.
-    """
-
-    ids: dict[Who, str] = field(default_factory=dict)
-    within: dict[str, dict[str, Agreement]] = field(default_factory=dict)
-    determined: dict[str, set[str]] = field(default_factory=dict)
-    functions: dict[str, set[str]] = field(default_factory=dict)
+    ids: dict[Who, str] = field(default_factory=dict)  # of each side that has one
+    within: dict[str, dict[str, Agreement]] = field(default_factory=dict)  # by key, of every column within its values
+    determined: dict[str, set[str]] = field(default_factory=dict)  # by key, the columns that are functions of it
+    functions: dict[str, set[str]] = field(default_factory=dict)  # less the key and groups or scales of its numbers
     reasons: dict[Who, str] = field(default_factory=dict)
-    doubts: dict[str, str] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)  # by column, what the user must check
 
     def settled(self) -> set[str]:
         """The ids and the columns that they determine."""
@@ -298,7 +289,6 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
         if kind.is_float() and not bool((present.drop_nans() % 1 == 0).all()):
             continue
         distinct, rank, role = present.n_unique(), id_rank(name), role_of(name)[0]
-        rank = rank if role != "context" or rank else 0
         least = 3 if rank >= 2 else max(10, 0.25 * frame.height**0.5)
         some = present.cast(pl.String).head(1000) if is_text else None
         low, high = present.min(), present.max()

@@ -27,21 +27,15 @@ _STAMPS = ((9e8, 2.2e9, "seconds"), (9e11, 2.2e12, "milliseconds"), (9e14, 2.2e1
 
 @dataclass(frozen=True, kw_only=True)
 class GuessedTime:
-    """The column that orders rows, if any.
-
-    Args:
-        column: its name.
-        format: format of its text, if this decides between day-month and month-day.
-        note: the reason for the choice.
-        doubt: what the user must specify.
-        others: further columns that look like times of events, each with the reason why it was not used.
-    """
+    """The column that orders rows, if any."""
 
     column: str | None = None
-    format: str | None = None
-    note: str = ""
-    doubt: str = ""
-    others: dict[str, str] = field(default_factory=dict)
+    format: str | None = None  # of its text, if this decides between day-month and month-day
+    note: str = ""  # the reason for the choice
+    doubt: str = ""  # what the user must specify
+    others: dict[str, str] = field(
+        default_factory=dict
+    )  # more that look like times of events, with why they are not used
 
 
 def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
@@ -163,13 +157,9 @@ Guess = tuple[Field | None, str, str]
 
 
 class FieldGuesser:
-    """Infers the fields of a table, given its ids and its label.
+    """Infers the fields of a table, given its ids and its label's targets, which are null where a row is dropped.
 
-    Args:
-        frame: the table.
-        found: its ids, and the columns that are functions of others.
-        target: the label's targets, null where a row is dropped; None if there is no label.
-        sampled: the share of the whole table's rows that `frame` has, if it is a random sample of them.
+    `sampled` is the share of the whole table's rows that `frame` has, if it is a random sample of them.
 
     >>> tags = pl.Series("tags", ["a|b", "b", "b|a", "a"])
     >>> FieldGuesser(tags.to_frame(), Entities()).guess(tags, "item")[0].kind
@@ -204,10 +194,8 @@ class FieldGuesser:
             return Bag(name, role=role), f"its cells are lists, {distinct} values in total", ""
         present = as_text(column).drop_nulls()
         distinct = present.n_unique()
-        if not distinct:
-            return None, "every cell is empty", ""
-        if distinct == 1:
-            return None, "it is constant", ""
+        if distinct < 2:
+            return None, "it is constant" if distinct else "every cell is empty", ""
         if kind == pl.Duration:
             return _binned(name, role, len(column)), "durations, in seconds, cut into bins", ""
         if kind.is_temporal():
@@ -270,51 +258,51 @@ class FieldGuesser:
         What counts: values that stand out among their neighbours, gaps, rounding, signs, functions of the numbers, and
         whether categories or bins predict the label better on held-out rows. The name is one vote.
         """
-        votes: list[tuple[float, str]] = []
-        if called:
-            named = 3.0 if id_rank(column.name) else 2.0
-            votes.append((named if called == "code" else -1.5, f"its name tells a {called}"))
-        if not MOMENTARY.isdisjoint(words_of(column.name)[-1:]) and column.n_unique() <= _LONGEST_CYCLE:
-            votes.append((3.0, "its name tells a part of a cycle"))
-        key = self.found.key_of(column.name)
-        once = number
+        key, once = self.found.key_of(column.name), number
         if key is not None:  # the rows that show each of its values once
             once = column.filter(self.frame.get_column(key).is_first_distinct()).drop_nulls().cast(pl.Int64)
         if len(once) > _MOST_TESTED:
             once = once.sample(_MOST_TESTED, seed=0)
         values, counts = np.unique(once.to_numpy(), return_counts=True)
-        step = int(np.gcd.reduce(np.diff(values))) if len(values) > 1 else 1
+        many, ratio = len(values), collision_ratio(once.to_numpy())
+        step = int(np.gcd.reduce(np.diff(values))) if many > 1 else 1
         span = int(values[-1] - values[0]) // max(1, step) + 1
-        if values[0] < 0:
-            votes.append((-2.5, "some are below 0"))
-        ratio = collision_ratio(once.to_numpy())
-        if ratio > 3:
-            votes.append((2.5, "some values are used much more than their neighbours, with gaps between them"))
-        elif ratio > 1.6:
-            votes.append((1.0, "some values are used more than their neighbours"))
-        elif 0 < ratio < 1.35 and len(values) >= 6 and ratio != 1:
-            votes.append((-1.5, "neighbouring numbers are about as frequent"))
-        if is_round(values):
-            votes.append((-1.5, "many are round"))
-        if len(values) <= _FEW and span > 3 * len(values):
-            votes.append((1.5, "few values with gaps"))
-        elif span <= 1.25 * len(values) and values[0] in (0, 1) and int(np.argmax(counts)) <= len(values) // 2:
-            votes.append((-1.0, "they begin near 0 without gaps"))
-        if len(once) < 1.6 * len(values) and ratio <= 1.6 and _is_bent(values):
-            votes.append((-1.0, "they crowd around a middle or one end"))
+        gaps = many <= _FEW and span > 3 * many
+        begins = span <= 1.25 * many and values[0] in (0, 1) and int(np.argmax(counts)) <= many // 2
+        cycle = not MOMENTARY.isdisjoint(words_of(column.name)[-1:]) and column.n_unique() <= _LONGEST_CYCLE
         functions = len(self.found.functions.get(column.name, set()).difference(self.found.ids.values()))
-        if functions and (key is None or len(values) < 0.8 * len(once)):
-            votes.append((1.5, f"{functions} columns are functions of it"))
-        if key is None and self._target is not None and len(values) > _FEW:
+        lead = 0.0  # of bins before categories
+        if key is None and self._target is not None and many > _FEW:
             both = column.is_not_null() & self._target.is_not_null()
             numbers, target = (cells.filter(both).cast(pl.Float64).to_numpy() for cells in (column, self._target))
             lead = bins_lead(numbers, target)
-            if abs(lead) > 3:
-                votes.append(
-                    (-1.0 if lead > 0 else 1.5, f"{'bins' if lead > 0 else 'categories'} predict the label better")
-                )
-        score = sum(vote for vote, _ in votes)
-        said = [why for vote, why in sorted(votes, key=lambda vote: -abs(vote[0])) if vote * score > 0]
+        votes: list[tuple[bool, float, str]] = [
+            (called == "code", 3.0 if id_rank(column.name) else 2.0, "its name tells a code"),
+            (called == "quantity", -1.5, "its name tells a quantity"),
+            (cycle, 3.0, "its name tells a part of a cycle"),
+            (values[0] < 0, -2.5, "some are below 0"),
+            (ratio > 3, 2.5, "some values are used much more than their neighbours, with gaps between them"),
+            (1.6 < ratio <= 3, 1.0, "some values are used more than their neighbours"),
+            (0 < ratio < 1.35 and many >= 6 and ratio != 1, -1.5, "neighbouring numbers are about as frequent"),
+            (is_round(values), -1.5, "many are round"),
+            (gaps, 1.5, "few values with gaps"),
+            (begins and not gaps, -1.0, "they begin near 0 without gaps"),
+            (
+                len(once) < 1.6 * many and ratio <= 1.6 and _is_bent(values),
+                -1.0,
+                "they crowd around a middle or one end",
+            ),
+            (
+                functions > 0 and (key is None or many < 0.8 * len(once)),
+                1.5,
+                f"{functions} columns are functions of it",
+            ),
+            (lead > 3, -1.0, "bins predict the label better"),
+            (lead < -3, 1.5, "categories predict the label better"),
+        ]
+        cast = [(vote, why) for holds, vote, why in votes if holds]
+        score = sum(vote for vote, _ in cast)
+        said = [why for vote, why in sorted(cast, key=lambda vote: -abs(vote[0])) if vote * score > 0]
         return score, "; ".join(said[:2])
 
     def _from_text(self, present: pl.Series, role: Role, distinct: int) -> Guess:

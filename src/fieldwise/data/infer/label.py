@@ -48,21 +48,13 @@ _ROW_OF_STARS = r"^\s*(?:[★⭐*]+☆*|☆+)\s*$"
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCandidate:
-    """A column that may be the label, with its rule.
-
-    Args:
-        label: the label.
-        rate: the share of positives among the rows kept; None for a regression.
-        reason: why it may be the label, and why this rule.
-        doubt: what the user must check, if anything.
-        score: how likely it is among those of its table.
-    """
+    """A column that may be the label, with its rule."""
 
     label: Label
-    rate: float | None = None
-    reason: str
-    doubt: str = ""
-    score: float = 0.0
+    rate: float | None = None  # the share of positives; None for a regression
+    reason: str  # why it may be the label, and why this rule
+    doubt: str = ""  # what the user must check, if anything
+    score: float = 0.0  # how likely it is among those of its table
 
 
 def word_meaning(text: str) -> bool | None:
@@ -83,9 +75,6 @@ def word_meaning(text: str) -> bool | None:
 
 def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandidate:
     """The label inferred from a column, with its rule.
-
-    Errors:
-        SchemaError: a row has no label, the column cannot be a label, or its positive values cannot be inferred.
 
     >>> guess_label(pl.Series("bought", ["no", "yes", "yes"])).label.positive_values
     ('yes',)
@@ -129,22 +118,19 @@ def _holds_no_label(column: pl.Series) -> bool:
 
 
 def choose_label(
-    frame: pl.DataFrame, label: str | None, positive: Sequence[str], settled: Collection[str], hints: Collection[str]
+    frame: pl.DataFrame, label: str | None, positive: Sequence[str], settled: Collection[str]
 ) -> list[LabelCandidate]:
     """The candidates for the label, the one taken first, with a doubt unless its name tells; none if no column can be.
 
     `label` and its `positive` values are given if they are known. A name of a label (or of an outcome) counts most,
     then words of outcome, then two values or a scale of ratings. Columns that are `settled` are no label, unless a name
-    tells one and no other can be. Beside those of `hints` another column is empty exactly for one value, as what
-    follows an outcome is.
-
-    Errors:
-        SchemaError: the given column is not in the table, or cannot be a label.
+    tells one and no other can be.
     """
     if label is not None:
         if label not in frame.columns:
             raise SchemaError(f"the label's column {label!r} must be in the table: {nearest(label, frame.columns)}")
         return [guess_label(frame.get_column(label), positive)]
+    gaps = [c.name for c in frame.iter_columns() if 0 < c.null_count() < frame.height]
     found: list[LabelCandidate] = []
     for place, column in enumerate(frame.iter_columns()):
         name = column.name
@@ -155,7 +141,11 @@ def choose_label(
             continue
         with contextlib.suppress(SchemaError, DataError):
             one = guess_label(column)
-            score = named + _score(column, one) + 2 * (name in hints) - 3.5 * (name in settled)
+            score = named + _score(column, one) - 3.5 * (name in settled)
+            # Beside the values of an outcome, what follows it is empty exactly for some of them.
+            if gaps and 2 <= column.n_unique() <= _MOST_RATINGS:
+                shares = frame.group_by(name).agg(pl.col(gaps).null_count() / pl.len()).drop(name)
+                score += 2 * any(set(share.round(3)) == {0.0, 1.0} for share in shares.iter_columns())
             score += 0.5 if place == frame.width - 1 else 0.25 if not place else 0.0
             if named or (one.label.task == "binary" and not _is_a_count(column)):
                 found.append(replace(one, score=score))

@@ -197,7 +197,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     times = [*([early.column] if early.column else []), *early.others]
     found = find_entities(frame, [*never, *([label] if label else [])], times)
     settled = {*never, *times, *found.settled()}
-    labels = choose_label(frame, label, positive, settled, _told_by_gaps(frame))
+    labels = choose_label(frame, label, positive, settled)
     labels = labels or label_by_place(frame, settled, len(found.ids) == 2)
     bare = label is None and any(_NUMBER.fullmatch(name) for name in frame.columns)
     if bare or (not labels and (frame.height < LEAST_ROWS or len(found.ids) < 2)):
@@ -279,19 +279,6 @@ def _leave_out_displays(
         raise SchemaError(
             f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
         )
-
-
-def _told_by_gaps(frame: pl.DataFrame) -> set[str]:
-    """Columns of few values beside which another one is empty exactly for some of the values."""
-    empty = [c for c in frame.columns if 0 < frame.get_column(c).null_count() < frame.height]
-    found = set()
-    for column in frame.iter_columns() if empty else ():
-        if column.dtype.is_nested() or column.null_count() or not 2 <= column.n_unique() <= _FEW_VALUES:
-            continue
-        shares = frame.group_by(column.name).agg(pl.col(empty).null_count() / pl.len()).drop(column.name)
-        if any(set(one.round(3)) == {0.0, 1.0} for one in shares.iter_columns()):
-            found.add(column.name)
-    return found
 
 
 def _targets(frame: pl.DataFrame, label: Label) -> pl.Series:
