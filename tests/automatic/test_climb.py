@@ -3,7 +3,7 @@
 import math
 
 from fieldwise import load_recipe
-from fieldwise.automatic.climb import Climb
+from fieldwise.automatic.trials import Climb
 from fieldwise.runs.recipe import with_values
 
 

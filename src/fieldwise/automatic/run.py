@@ -437,9 +437,19 @@ def run_auto(data: Any, settings: AutoSettings, note: Callable[[str], None]) -> 
             return result
         result = dataclasses.replace(result, folder=out)
         _write_folder(result, task, out)
-        timely = clock.left >= prepared_in + REPORT_SECONDS
-        report = None if result.interrupted else _report(out, settings.device, timely, note)
-        return dataclasses.replace(result, report=report, seconds=clock.spent)
+        bundle, page = out / "bundle", out / "report.html"
+        if clock.left < prepared_in + REPORT_SECONDS and not result.interrupted:
+            note(f"there is no time left for the report: `fieldwise report {bundle} --out {page}` writes it")
+        elif not result.interrupted:
+            try:
+                from fieldwise.report import ReportSettings, report
+
+                text = report([bundle], ReportSettings(rows=REPORT_ROWS, device=settings.device), data_dir=Path())
+                write_atomically(page, text.encode())
+                result = dataclasses.replace(result, report=page)
+            except FieldwiseError as e:  # the result is already written
+                note(f"there is no report: {e}")
+        return dataclasses.replace(result, seconds=clock.spent)
 
 
 def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoResult:
@@ -473,23 +483,6 @@ def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoRe
         seconds=clock.spent,
         interrupted=tried.interrupted,
     )
-
-
-def _report(out: Path, device: str, timely: bool, note: Callable[[str], None]) -> Path | None:
-    """Write the report about the chosen model if there is time, else print the command that does; returns its path."""
-    page, later = out / "report.html", f"`fieldwise report {out / 'bundle'} --out {out / 'report.html'}` writes it"
-    if not timely:
-        note(f"there is no time left for the report: {later}")
-        return None
-    try:
-        from fieldwise.report import ReportSettings, report
-
-        text = report([out / "bundle"], ReportSettings(rows=REPORT_ROWS, device=device), data_dir=Path())
-        write_atomically(page, text.encode())
-    except FieldwiseError as e:  # the result is already written
-        note(f"there is no report: {e}")
-        return None
-    return page
 
 
 @contextlib.contextmanager

@@ -142,7 +142,8 @@ def training_rules(
 ) -> dict[str, Rule]:
     """Rules for training settings, by the width of each embedding table (1: first-order weights) and what is given."""
     rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
-    by_model = data_defaults(model) or DEFAULTS
+    own: DataDefaults | None = vars(type(model)).get("data_defaults")
+    by_model = own or DEFAULTS
     monitor: Rule = ("logloss" if binary else "rmse", f"a {facts.task} label")
     if fixed.get("optimizer") == LBFGS:
         return {"monitor": monitor}
@@ -176,7 +177,7 @@ def training_rules(
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
         rate = by_model.slow if facts.rows < by_model.few else by_model.rate
-        of = model_name(model) if data_defaults(model) else "a model"
+        of = model_name(model) if own else "a model"
         rules["learning_rate"] = (rate, f"Adam's, for {of}{f', {rows}' if by_model.few else ''}")
     if OPTIMIZERS[optimizer].rows_only:
         rules["l2_rows"] = ("touched", f"{optimizer} updates only the rows of a batch")
@@ -188,11 +189,6 @@ def training_rules(
         "l2_rows": ("touched", large),
         "average": (0.0, f"none for {large}"),
     }
-
-
-def data_defaults(model: ModelSettings) -> DataDefaults | None:
-    """What the model's class says about defaults; None if it says nothing."""
-    return vars(type(model)).get("data_defaults")
 
 
 @dataclass(frozen=True)
@@ -238,7 +234,8 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     'batch size 128: 9,731 rows'
     """
     rules: dict[str, Rule] = {}
-    if (chosen := data_defaults(model)) is not None:
+    chosen: DataDefaults | None = vars(type(model)).get("data_defaults")  # what the class itself says
+    if chosen is not None:
         name = model_name(model)
         if hasattr(model, "embedding_std"):
             rules["embedding_std"] = (chosen.std, f"for {name}")

@@ -33,9 +33,7 @@ class GuessedTime:
     format: str | None = None  # of its text, if this decides between day-month and month-day
     note: str = ""  # the reason for the choice
     doubt: str = ""  # what the user must specify
-    others: dict[str, str] = field(
-        default_factory=dict
-    )  # more that look like times of events, with why they are not used
+    others: dict[str, str] = field(default_factory=dict)  # more that look like times, with why they are not used
 
 
 def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
@@ -271,6 +269,8 @@ class FieldGuesser:
         begins = span <= 1.25 * many and values[0] in (0, 1) and int(np.argmax(counts)) <= many // 2
         cycle = not MOMENTARY.isdisjoint(words_of(column.name)[-1:]) and column.n_unique() <= _LONGEST_CYCLE
         functions = len(self.found.functions.get(column.name, set()).difference(self.found.ids.values()))
+        own = key is None or many < 0.8 * len(once)
+        crowd = len(once) < 1.6 * many and ratio <= 1.6 and _is_bent(values)
         lead = 0.0  # of bins before categories
         if key is None and self._target is not None and many > _FEW:
             both = column.is_not_null() & self._target.is_not_null()
@@ -287,16 +287,8 @@ class FieldGuesser:
             (is_round(values), -1.5, "many are round"),
             (gaps, 1.5, "few values with gaps"),
             (begins and not gaps, -1.0, "they begin near 0 without gaps"),
-            (
-                len(once) < 1.6 * many and ratio <= 1.6 and _is_bent(values),
-                -1.0,
-                "they crowd around a middle or one end",
-            ),
-            (
-                functions > 0 and (key is None or many < 0.8 * len(once)),
-                1.5,
-                f"{functions} columns are functions of it",
-            ),
+            (crowd, -1.0, "they crowd around a middle or one end"),
+            (bool(functions) and own, 1.5, f"{functions} columns are functions of it"),
             (lead > 3, -1.0, "bins predict the label better"),
             (lead < -3, 1.5, "categories predict the label better"),
         ]
