@@ -34,7 +34,7 @@ from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.evaluation import logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
-from fieldwise.evaluation.calibration import before_and_after, calibration_error
+from fieldwise.evaluation.calibration import NORMAL_975, before_and_after, calibration_error
 from fieldwise.evaluation.metrics import shown_name
 from fieldwise.evaluation.ranking import delong
 from fieldwise.evaluation.slices import Interval
@@ -49,7 +49,6 @@ from fieldwise.storage.files import check_folder, keep_elsewhere, write_atomical
 from fieldwise.storage.folders import whole_folder
 
 BASES = (CONSTANT, TITLES["lr"], TREES)
-Z = 1.959963984540054
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,7 +311,7 @@ def build_leaderboard(
         # DeLong's interval, clipped to 0 and 1; the AUC of equal scores is .5 for any rows.
         test = delong(y, scores[k], np.zeros(len(y)) if base is None else scores[base])
         value, least, most = (test.first, 0.0, 1.0) if base is None else (test.difference, -np.inf, np.inf)
-        reach = Z * test.standard_error
+        reach = NORMAL_975 * test.standard_error
         return {"auc": Interval(value=value, low=max(least, value - reach), high=min(most, value + reach)), **own}
 
     lines = [
