@@ -47,11 +47,7 @@ ROWS_A_VALUE = 4.0  # minimum training rows per row of the embedding table for i
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Facts about the training rows; validation and test rows are not used.
-
-    >>> Facts(layout=Layout.of_sizes([3, 4]), rows=100, task="binary", mean=0.25).pairs
-    1
-    """
+    """Facts about the training rows; validation and test rows are not used."""
 
     layout: Layout
     rows: int
@@ -80,12 +76,6 @@ class Facts:
             and train.ids.size + train.bag_ids.size <= MOST_CELLS
             and not any(f.kind == "bag" and f.pooling == "max" for f in train.layout.fields),
         )
-
-    @property
-    def pairs(self) -> int:
-        """Number of pairs of fields, at least 1."""
-        fields = self.layout.num_fields
-        return max(1, fields * (fields - 1) // 2)
 
 
 def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
@@ -154,7 +144,8 @@ def training_rules(
     steps = math.ceil(facts.rows / batch)
     evaluations = min(4, max(1, steps // STEPS_PER_EVALUATION)) if facts.rows >= MANY_ROWS else 1
     evaluations = fixed.get("evaluations_per_epoch", evaluations)
-    prior = by_model.prior / facts.pairs if by_model.of_pairs else by_model.prior
+    fields = facts.layout.num_fields
+    prior = by_model.prior / (max(1, fields * (fields - 1) // 2) if by_model.of_pairs else 1)
     strength = {name: (1 / facts.effects if width == 1 else prior) / facts.rows for name, width in tables.items()}
     l2 = {name: float(f"{found:.4g}") for name, found in strength.items()}
     rules: dict[str, Rule] = {

@@ -320,8 +320,18 @@ class FieldGuesser:
         many = distinct > _LOW_CARDINALITY
         if many and looks_like_dates(words):
             return None, "its text is dates, which must be converted first (to an age, a weekday)", ""
-        if many and (found_numbers := _numbers_in_text(words, role)) is not None:
-            return found_numbers
+        bad = words.filter(words.str.strip_chars().cast(pl.Float64, strict=False).is_null())
+        code = kind_of_name(name) == "code" or words.str.contains(r"^0\d").any()  # leading zeros: a code, no number
+        if many and not code and len(bad) <= _MOST_BAD * len(words):
+            made = _binned(name, role, len(words))
+            if not len(bad):
+                return made, "text with only numbers", ""
+            shown = ", ".join(map(repr, bad.unique(maintain_order=True).head(3)))
+            doubt = (
+                f"{len(bad):,} of {len(words):,} cells of column {name!r} are no numbers ({shown}): correct them or "
+                'leave them empty before training, or write kind = "categorical"'
+            )
+            return made, f"text with numbers in all but {len(bad):,} cells", doubt
         if unique:
             return None, unique, ""
         if many and words.str.contains(_UNIT).all():
@@ -352,24 +362,6 @@ def _is_bent(values: np.ndarray) -> bool:
     """Whether different numbers are far from evenly spread over their range, as amounts are and ids are not."""
     place = (values - values[0]) / max(1, int(values[-1] - values[0]))
     return float(np.abs(place - np.linspace(0, 1, len(values))).max()) > 0.12
-
-
-def _numbers_in_text(words: pl.Series, role: Role) -> Guess | None:
-    """The numeric field of text of which all but a few cells are numbers."""
-    number = words.str.strip_chars().cast(pl.Float64, strict=False)
-    padded = words.str.contains(r"^0\d").any()  # leading zeros mean a code, not a number
-    bad = words.filter(number.is_null())
-    if padded or len(bad) > _MOST_BAD * len(words) or kind_of_name(words.name) == "code":
-        return None
-    field = _binned(words.name, role, len(words))
-    if not len(bad):
-        return field, "text with only numbers", ""
-    shown = ", ".join(map(repr, bad.unique(maintain_order=True).head(3)))
-    doubt = (
-        f"{len(bad):,} of {len(words):,} cells of column {words.name!r} are no numbers ({shown}): correct them or "
-        'leave them empty before training, or write kind = "categorical"'
-    )
-    return field, f"text with numbers in all but {len(bad):,} cells", doubt
 
 
 def _binned(name: str, role: Role, rows: int) -> Numeric:
