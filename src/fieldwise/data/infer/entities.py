@@ -30,12 +30,7 @@ class Agreement:
 
     same: float
     chance: float
-
-    @property
-    def determined(self) -> bool:
-        """Whether the column is a function of the key, up to one row in a hundred."""
-        differ = 1 - self.same
-        return self.chance < _CONSTANT and differ <= _ERRORS and differ <= _LIFT * (1 - self.chance)
+    determined: bool  # whether the column is a function of the key, up to one row in a hundred
 
 
 def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[str, Agreement]:
@@ -66,7 +61,9 @@ def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[st
             continue
         counts = np.unique(cells[present], return_counts=True)[1].astype(np.float64)
         chance = float((counts**2).sum() / counts.sum() ** 2)
-        found[column.name] = Agreement(same=float((cells[1:] == cells[:-1])[both].mean()), chance=chance)
+        same = float((cells[1:] == cells[:-1])[both].mean())
+        determined = chance < _CONSTANT and 1 - same <= min(_ERRORS, _LIFT * (1 - chance))
+        found[column.name] = Agreement(same=same, chance=chance, determined=determined)
     return found
 
 

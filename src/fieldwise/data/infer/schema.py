@@ -70,7 +70,6 @@ def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings, only_positi
     return ""
 
 
-_EVENT = "event"
 _MOST_ROWS = 200_000  # of a table in memory; more tell no more of a column
 _RIVAL = "column {!r} may be the label instead of {!r}: give the right one as label"
 _LEAK = "it tells the label, so it is known only after it"
@@ -320,7 +319,7 @@ def _known_after(frame: pl.DataFrame, label: str, y: pl.Series | None, notes: Ma
 
 def _of_events(frame: pl.DataFrame) -> LabelCandidate:
     """The label of a log of positives: a column that it lacks."""
-    name = _EVENT
+    name = "event"
     while name in frame.columns:
         name += "_"
     return LabelCandidate(
