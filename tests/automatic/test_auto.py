@@ -136,39 +136,49 @@ def test_the_leaderboard_is_a_frame_and_the_result_reads_well(made):
     assert "200 test rows were evaluated once" in " ".join(text.split())
 
 
+def candidate(title, y, z):
+    """A trained network with these scores of the validation rows."""
+    loss = float(np.logaddexp(0, np.where(y > 0, -z, z)).mean())
+    return Trial(raw=None, title=title, valid=z, value=loss, trained=object())
+
+
+def tried_on(y, *networks):
+    """Trials of networks by title and scores, after the constant."""
+    tried = trials.Trials.__new__(trials.Trials)
+    tried.task = SimpleNamespace(metric="logloss", prepared=SimpleNamespace(valid=SimpleNamespace(main=y)))
+    constant = dataclasses.replace(candidate("constant", y, y * 0.0), trained=None)
+    tried.trials = [constant, *(candidate(title, y, z) for title, z in networks)]
+    return tried
+
+
 def test_the_simplest_is_chosen_unless_another_is_significantly_better():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 400)
-    problem = SimpleNamespace(metric="logloss", prepared=SimpleNamespace(valid=SimpleNamespace(main=y)))
-
-    def candidate(title, z):
-        loss = float(np.logaddexp(0, np.where(y > 0, -z, z)).mean())
-        return Trial(raw=None, title=title, valid=z, value=loss, trained=object())
-
     simple = rng.normal(0, 1, 400) + (2 * y - 1)
-
-    def moved(right):
-        return simple + 0.05 * np.where(rng.permutation(400) < 4 * right, 1, -1) * (2 * y - 1)
 
     def errors(z):
         """How many standard errors of the paired difference are gained."""
         gain = np.logaddexp(0, np.where(y > 0, -simple, simple)) - np.logaddexp(0, np.where(y > 0, -z, z))
         return gain.mean() / (gain.std(ddof=1) / 20)
 
-    others = [moved(right) for right in range(50, 61)]
-    gained = [errors(z) for z in others]
+    moves = [0.05 * np.where(rng.permutation(400) < 4 * right, 1, -1) * (2 * y - 1) for right in range(50, 61)]
+    gained = [errors(simple + move) for move in moves]
     assert any(0.5 < e < 0.95 for e in gained)
     assert any(1.05 < e < 3 for e in gained)
-    tried = trials.Trials.__new__(trials.Trials)
-    tried.task = problem
-    for other, e in zip(others, gained, strict=True):
-        chosen = "AFM" if e > 1 else "LR"
-        tried.trials = [Trial(raw=None, title="constant", valid=y * 0.0, value=0.7), candidate("LR", simple)]
-        tried.trials.append(candidate("AFM", other))
+    for move, e in zip(moves, gained, strict=True):
+        tried = tried_on(y, ("LR", simple), ("AFM", simple + move))
         assert tried.networks[0].title == ("AFM" if e > 0 else "LR")
-        assert tried.chosen.title == chosen
+        assert tried.chosen.title == ("AFM" if e > 1 else "LR")
         tried.trials.insert(1, tried.trials.pop())  # AFM was trained first
-        assert tried.chosen.title == chosen
+        assert tried.chosen.title == ("AFM" if e > 1 else "LR")
+
+
+def test_a_network_that_has_learned_is_chosen_before_a_simpler_one_that_has_not():
+    y = np.tile([0.0, 1.0], 200)
+    noise = np.tile([1.0, 1.0, -1.0, -1.0], 100)  # none of the label's
+    tried = tried_on(y, ("LR", noise + 0.26 * (2 * y - 1)), ("FM", 0.04 * (2 * y - 1)))
+    assert [tried.learned(one) for one in tried.trials[1:]] == [False, True]
+    assert tried.chosen.title == "FM"
 
 
 @pytest.mark.usefixtures("few_models")
@@ -254,24 +264,6 @@ def test_a_choice_that_is_no_better_than_the_constant_is_said(log, monkeypatch, 
     ended = "the time for LR ended its training: more minutes may improve it"
     assert (ended in result.sentences()) == hurried
     assert not result.to_plain()["learned"]
-
-
-def test_a_network_that_has_learned_is_chosen_before_a_simpler_one_that_has_not():
-    y = np.tile([0.0, 1.0], 200)
-    noise = np.tile([1.0, 1.0, -1.0, -1.0], 100)  # none of the label's
-    tried = trials.Trials.__new__(trials.Trials)
-    tried.task = SimpleNamespace(metric="logloss", prepared=SimpleNamespace(valid=SimpleNamespace(main=y)))
-
-    def candidate(title, z):
-        loss = float(np.logaddexp(0, np.where(y > 0, -z, z)).mean())
-        return Trial(raw=None, title=title, valid=z, value=loss, trained=object())
-
-    constant, lr = candidate("constant", y * 0), candidate("LR", noise + 0.26 * (2 * y - 1))
-    fm = candidate("FM", 0.04 * (2 * y - 1))
-    tried.trials = [dataclasses.replace(constant, trained=None), lr, fm]
-    assert tried.learned(fm)
-    assert not tried.learned(lr)
-    assert tried.chosen.title == "FM"
 
 
 @pytest.mark.usefixtures("few_models")

@@ -3,7 +3,8 @@
 import math
 
 from fieldwise import load_recipe
-from fieldwise.automatic.climb import Climb
+from fieldwise.automatic.trials import Climb
+from fieldwise.runs.recipe import with_values
 
 
 def value_of(recipe):
@@ -19,7 +20,7 @@ def climbed(recipe, trials, seed=0):
         if proposed is None:
             break
         values.append(proposed)
-        new = value_of(climb.recipe(proposed))
+        new = value_of(with_values(climb.best, proposed))
         climb.tell(proposed, better=new < best)
         best = min(best, new)
     return climb, best, values
@@ -41,7 +42,7 @@ def test_proposals_differ_from_the_best_by_one_step_and_never_repeat():
     assert len({repr(values) for values in seen}) == 8
     for values in seen:
         assert len(values) == 1
-        climb.recipe(values)  # is a recipe
+        with_values(climb.best, values)  # is a recipe
     assert next(iter(seen[0])) == "training.learning_rate"
 
 
@@ -64,4 +65,4 @@ def test_every_model_can_be_searched(subtests):
             recipe = load_recipe(f"simulated/{model}")
             climb = Climb(recipe, seed=0)
             for _ in range(4):
-                assert climb.recipe(climb.propose()) != recipe
+                assert with_values(climb.best, climb.propose()) != recipe

@@ -17,6 +17,7 @@ import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,21 @@ import numpy as np
 import polars as pl
 
 from fieldwise.automatic.settings import AutoSettings
-from fieldwise.automatic.task import AutoTask, Finding, build_task, read_source
+from fieldwise.automatic.task import AutoTask, Finding, build_task
 from fieldwise.automatic.trials import ALL_ROWS, CONSTANT, TITLES, TREES, Clock, Trial, Trials, try_models
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Part
-from fieldwise.data.read.tables import write_table
+from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.evaluation import logloss_from_logits, rmse, sigmoid
 from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
-from fieldwise.evaluation.calibration import before_and_after, calibration_error
+from fieldwise.evaluation.calibration import NORMAL_975, before_and_after, calibration_error
 from fieldwise.evaluation.metrics import shown_name
 from fieldwise.evaluation.ranking import delong
 from fieldwise.evaluation.slices import Interval
+from fieldwise.runs.data import load_frame
+from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.leaderboard import replicates_for
 from fieldwise.runs.pipeline import evaluate_on_test
 from fieldwise.runs.recipe import IN_MEMORY, Recipe, recipe_toml
@@ -46,34 +49,21 @@ from fieldwise.storage.files import check_folder, keep_elsewhere, write_atomical
 from fieldwise.storage.folders import whole_folder
 
 BASES = (CONSTANT, TITLES["lr"], TREES)
-Z = 1.959963984540054
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One trial on the test rows.
+    """One trial on the test rows."""
 
-    Args:
-        model: title of the trial.
-        chosen: whether this trial is the bundle.
-        all_rows: whether it was trained on training and validation rows, unlike the others.
-        valid: logloss or RMSE on the validation rows, by which the choice was made.
-        metrics: test metrics by name: `auc` and `logloss`, or `rmse`.
-        calibration_error: expected calibration error; None for a regression label.
-        against: for each baseline and metric, the trial's value minus the baseline's, paired by row.
-        calibrated: whether its probabilities have a Platt scaling fitted on validation rows.
-        epochs, seconds, stopped, parameters, changes: of the `Trial`.
-    """
-
-    model: str
-    chosen: bool
-    all_rows: bool
-    valid: float
-    metrics: Mapping[str, Interval]
-    calibration_error: float | None
-    against: Mapping[str, Mapping[str, Interval]]
-    calibrated: bool
-    epochs: int
+    model: str  # title of the trial
+    chosen: bool  # whether this trial is the bundle
+    all_rows: bool  # whether it was trained on training and validation rows, unlike the others
+    valid: float  # logloss or RMSE on the validation rows, by which the choice was made
+    metrics: Mapping[str, Interval]  # `auc` and `logloss`, or `rmse`
+    calibration_error: float | None  # expected calibration error; None for a regression label
+    against: Mapping[str, Mapping[str, Interval]]  # for each baseline and metric, the difference, paired by row
+    calibrated: bool  # whether its probabilities have a Platt scaling fitted on validation rows
+    epochs: int  # this and the rest as of the `Trial`
     seconds: float
     stopped: str
     parameters: int
@@ -188,11 +178,8 @@ class AutoResult:
             )
         after = f"the {self.test_rows:,} test rows were evaluated once, after this choice"
         said = [f"{line.model} {why}; {after}"]
-        said += [
-            f"{line.model} against {_named(base)}: {_judged(line.against[base], self.metric)}"
-            for base in BASES
-            if base in line.against
-        ]
+        bases = [base for base in BASES if base in line.against]
+        said += [f"{line.model} against {_named(b)}: {_judged(line.against[b], self.metric)}" for b in bases]
         if self.chosen is not line:
             said.append(
                 f"the bundle is {line.model} trained again on training and validation rows for as many epochs: "
@@ -202,7 +189,7 @@ class AutoResult:
             )
         trees, guess = self.line(TREES), self.line(CONSTANT)
         if line.model not in self.learned and guess is not None:
-            better = trees is not None and trees.model in self.learned
+            better = TREES in self.learned
             remedy = "use more rows or other columns, or check whether the data changes over time"
             if self.late or line.stopped == "time" or better:
                 remedy = "give more minutes"
@@ -223,10 +210,14 @@ class AutoResult:
                 "training.epochs in the recipe"
             )
         if line.changes:
-            changes = ", ".join(f"{path} = {value}" for path, value in line.changes.items())
-            said.append(f"the search changed {changes}")
+            said.append(f"the search changed {', '.join(f'{path} = {value}' for path, value in line.changes.items())}")
         if line.calibrated:
-            said.append(f"its probabilities are calibrated by Platt scaling on validation rows{_gain(self.best)}")
+            figures = self.best.about["calibration"]["figures"]["test rows"][self.schema.label.name]
+            before, after = (figures[when]["logloss"] for when in ("before", "after"))
+            said.append(
+                "its probabilities are calibrated by Platt scaling on validation rows: test logloss "
+                f"{before:.4f} without it, {after:.4f} with it, as in the leaderboard"
+            )
         said += [f"{title} was left out: {why}" for title, why in self.skipped.items()]
         if self.late:
             said.append(f"CHECK {', '.join(self.late)}: left out for time, give more minutes to have them too")
@@ -312,10 +303,16 @@ def build_leaderboard(
 
     def compared(k: int, base: int | None) -> dict[str, Interval]:
         """The metrics of a trial, or its differences from a baseline."""
-        own = {} if not with_auc else {"auc": _auc(y, scores[k], None if base is None else scores[base])}
         less, drawn = (0.0, 0.0) if base is None else (values[base], resamples[:, base])
         found = estimate([values[k] - less], resamples[:, k] - drawn)
-        return {**own, metric: Interval(value=found.value, low=found.low, high=found.high)}
+        own: dict[str, Interval] = {metric: Interval(value=found.value, low=found.low, high=found.high)}
+        if not with_auc:
+            return own
+        # DeLong's interval, clipped to 0 and 1; the AUC of equal scores is .5 for any rows.
+        test = delong(y, scores[k], np.zeros(len(y)) if base is None else scores[base])
+        value, least, most = (test.first, 0.0, 1.0) if base is None else (test.difference, -np.inf, np.inf)
+        reach = NORMAL_975 * test.standard_error
+        return {"auc": Interval(value=value, low=max(least, value - reach), high=min(most, value + reach)), **own}
 
     lines = [
         Line(
@@ -337,23 +334,6 @@ def build_leaderboard(
         for k, one in enumerate(trials)
     ]
     return tuple(sorted(lines, key=lambda line: line.metrics[metric].value))
-
-
-def _auc(y: np.ndarray, score: np.ndarray, base: np.ndarray | None) -> Interval:
-    """AUC with its DeLong interval, clipped to 0 and 1; or its difference from a baseline's."""
-    found = delong(y, score, np.zeros(len(y)) if base is None else base)  # the AUC of equal scores is .5 for any rows
-    value, least, most = (found.first, 0.0, 1.0) if base is None else (found.difference, -np.inf, np.inf)
-    reach = Z * found.standard_error
-    return Interval(value=value, low=max(least, value - reach), high=min(most, value + reach))
-
-
-def _gain(best: Bundle) -> str:
-    """The test logloss before and after calibration as words; empty if the bundle does not keep these figures."""
-    figures = best.about.get("calibration", {}).get("figures", {}).get("test rows", {}).get(best.schema.label.name)
-    if figures is None:
-        return ""
-    before, after = (figures[when]["logloss"] for when in ("before", "after"))
-    return f": test logloss {before:.4f} without it, {after:.4f} with it, as in the leaderboard"
 
 
 def _named(base: str) -> str:
@@ -432,16 +412,21 @@ def auto(
         positive=tuple(positive),
         overwrite=overwrite,
     )
-    return run_auto(data, settings, (lambda _: None) if quiet else _say)
+    return run_auto(data, settings, (lambda _: None) if quiet else partial(print, file=sys.stderr, flush=True))
 
 
 def run_auto(data: Any, settings: AutoSettings, note: Callable[[str], None]) -> AutoResult:
     """The result of `auto`, with its settings as one object; `data` may also be a recipe's data settings."""
     clock, out = Clock(settings.minutes * 60, began=settings.began), settings.out
     with contextlib.nullcontext() if out is None else _claimed(out, overwrite=settings.overwrite):
-        frame, source = read_source(data)
-        if source.path == IN_MEMORY and out is not None:
-            source = dataclasses.replace(source, path=str(out.resolve() / TABLE))
+        if isinstance(data, (str, Path)):
+            data = DataSettings(path=str(data))
+        if isinstance(data, DataSettings):
+            path = None if data.path is None else str(Path(data.path).resolve())
+            frame, source = load_frame(data, Path()), dataclasses.replace(data, path=path)
+        else:
+            path = IN_MEMORY if out is None else str(out.resolve() / TABLE)
+            frame, source = as_table(data), DataSettings(path=path)
         note(f"{frame.height:,} rows, {frame.width} columns")
         task = build_task(frame, source, settings, note)
         prepared_in, reserve = clock.spent, min(RESERVE * clock.seconds, MOST_RESERVE)
@@ -451,21 +436,42 @@ def run_auto(data: Any, settings: AutoSettings, note: Callable[[str], None]) -> 
             return result
         result = dataclasses.replace(result, folder=out)
         _write_folder(result, task, out)
-        timely = clock.left >= prepared_in + REPORT_SECONDS
-        report = None if result.interrupted else _report(out, settings.device, timely, note)
-        return dataclasses.replace(result, report=report, seconds=clock.spent)
+        bundle, page = out / "bundle", out / "report.html"
+        if clock.left < prepared_in + REPORT_SECONDS and not result.interrupted:
+            note(f"there is no time left for the report: `fieldwise report {bundle} --out {page}` writes it")
+        elif not result.interrupted:
+            try:
+                from fieldwise.report import ReportSettings, report
+
+                text = report([bundle], ReportSettings(rows=REPORT_ROWS, device=settings.device), data_dir=Path())
+                write_atomically(page, text.encode())
+                result = dataclasses.replace(result, report=page)
+            except FieldwiseError as e:  # the result is already written
+                note(f"there is no report: {e}")
+        return dataclasses.replace(result, seconds=clock.spent)
 
 
 def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoResult:
     """The result with its leaderboard: the only evaluation on test rows, after all choices."""
-    chosen = tried.on_all or tried.chosen
+    chosen, label = tried.on_all or tried.chosen, task.schema.label
     trials = [*tried.trials, *([tried.on_all] if tried.on_all is not None else [])]
-    test, binary = task.prepared.test, task.schema.label.task == "binary"
+    valid, test = task.prepared.valid, task.prepared.test
+    best = evaluate_on_test(chosen.network, task.prepared, spent=chosen.seconds).bundle
+    if (calibration := chosen.calibration) is not None:
+        # The figures on validation rows are those before a training on these rows too.
+        parts = {"validation rows": (tried.chosen, valid), "test rows": (chosen, test)}
+        figures = {
+            rows: {label.name: before_and_after(part.main, one.raw(part), calibration)}
+            for rows, (one, part) in parts.items()
+        }
+        facts = {"method": "platt", "fitted_on": "validation rows", "rows": len(valid.table), "figures": figures}
+        about = {**best.about, "calibration": facts}
+        best = dataclasses.replace(best, calibration={label.name: calibration}, about=about)
     return AutoResult(
-        best=_bundle(task, chosen, tried.chosen),
+        best=best,
         schema=task.schema,
         recipe=chosen.network.recipe,
-        lines=build_leaderboard(trials, chosen, test, binary=binary, seed=seed),
+        lines=build_leaderboard(trials, chosen, test, binary=label.task == "binary", seed=seed),
         test_rows=len(test.table),
         findings=task.findings,
         notes=task.notes,
@@ -478,48 +484,9 @@ def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoRe
     )
 
 
-def _bundle(task: AutoTask, chosen: Trial, first: Trial) -> Bundle:
-    """The bundle of a trial; the calibration's figures on validation rows are those of `first`, before a refit."""
-    bundle = evaluate_on_test(chosen.network, task.prepared, spent=chosen.seconds).bundle
-    if chosen.calibration is None:
-        return bundle
-    name = task.schema.label.name
-    parts = {"validation rows": (first, task.prepared.valid), "test rows": (chosen, task.prepared.test)}
-    figures = {
-        rows: {name: before_and_after(part.main, one.raw(part), chosen.calibration)}
-        for rows, (one, part) in parts.items()
-    }
-    rows = len(task.prepared.valid.table)
-    facts = {"method": "platt", "fitted_on": "validation rows", "rows": rows, "figures": figures}
-    about = {**bundle.about, "calibration": facts}
-    return dataclasses.replace(bundle, calibration={name: chosen.calibration}, about=about)
-
-
-def _report(out: Path, device: str, timely: bool, note: Callable[[str], None]) -> Path | None:
-    """Write the report about the chosen model if there is time, else print the command that does; returns its path."""
-    page, later = out / "report.html", f"`fieldwise report {out / 'bundle'} --out {out / 'report.html'}` writes it"
-    if not timely:
-        note(f"there is no time left for the report: {later}")
-        return None
-    try:
-        from fieldwise.report import ReportSettings, report
-
-        text = report([out / "bundle"], ReportSettings(rows=REPORT_ROWS, device=device), data_dir=Path())
-        write_atomically(page, text.encode())
-    except FieldwiseError as e:  # the result is already written
-        note(f"there is no report: {e}")
-        return None
-    return page
-
-
 @contextlib.contextmanager
 def _claimed(out: Path, *, overwrite: bool) -> Iterator[None]:
-    """Lock a folder for one run; it must not exist, be empty, or hold an earlier result to replace.
-
-    Errors:
-        ConfigError: it holds a result and `overwrite` is not set, or it holds other files, or another run writes to it.
-        DataError: it cannot be written to.
-    """
+    """Lock a folder for one run; it must not exist, be empty, or hold an earlier result to replace."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"out is a folder, but {out} is a file: choose another name")
     if out.is_dir() and any(out.iterdir()):
@@ -540,54 +507,34 @@ def _claimed(out: Path, *, overwrite: bool) -> Iterator[None]:
 
 
 def _write_folder(result: AutoResult, task: AutoTask, out: Path) -> None:
-    """Write all files but the report, replacing the folder's content.
+    """Write all files but the report, replacing the folder's content, or to another place if that fails."""
+    schema, line = result.schema.to_toml(), result.chosen
+    if task.inferred is not None:
+        left = {found.column: f"omitted: {found.sentence}" for found in task.findings if found.left_out}
+        notes = {**task.inferred.notes, **left}
+        schema = dataclasses.replace(task.inferred, schema=result.schema, notes=notes).to_toml()
+    recipe = {**result.recipe.to_dict(), "schema": "schema.toml"}
+    own = Path(recipe["data"]["path"]).name == TABLE
+    if own:
+        recipe["data"]["path"] = TABLE
+    said = f"# {line.model}: the best of `fieldwise auto` on validation rows. Train it again: fieldwise train THIS_FILE"
+    if line.stopped in ("time", "interrupted"):
+        said += f"\n# Its training ended early ({line.stopped}): training it again takes longer and may differ."
 
-    Errors:
-        DataError: the folder cannot be written; the message says where the result was saved instead.
-    """
+    def write(folder: Path) -> None:
+        if own:
+            write_table(task.frame, folder / TABLE)
+        write_atomically(folder / "schema.toml", schema.encode())
+        write_atomically(folder / "recipe.toml", f"{said}\n\n{recipe_toml(recipe)}".encode())
+        result.best.save(folder / "bundle")
+        write_atomically(folder / "leaderboard.md", result.to_markdown().encode())
+        write_atomically(folder / BOARD, (json.dumps(result.to_plain(), indent=1, default=str) + "\n").encode())
+
     try:
         with whole_folder(out) as new:
-            _write(result, task, new)
+            write(new)
     except (FieldwiseError, OSError) as e:
-        kept = keep_elsewhere(lambda folder: _write(result, task, folder))
+        kept = keep_elsewhere(write)
         if kept is None:
             raise
         raise DataError(f"{e}. The result is not lost: it is in {kept}, move it from there") from e
-
-
-def _write(result: AutoResult, task: AutoTask, folder: Path) -> None:
-    if Path(task.settings["data"]["path"]).name == TABLE:
-        write_table(task.frame, folder / TABLE)
-    write_atomically(folder / "schema.toml", _schema(result, task).encode())
-    write_atomically(folder / "recipe.toml", _recipe(result).encode())
-    result.best.save(folder / "bundle")
-    write_atomically(folder / "leaderboard.md", result.to_markdown().encode())
-    write_atomically(folder / BOARD, (json.dumps(result.to_plain(), indent=1, default=str) + "\n").encode())
-
-
-def _schema(result: AutoResult, task: AutoTask) -> str:
-    if task.inferred is None:
-        return result.schema.to_toml()
-    left = {found.column: f"omitted: {found.sentence}" for found in task.findings if found.left_out}
-    notes = {**task.inferred.notes, **left}
-    return dataclasses.replace(task.inferred, schema=result.schema, notes=notes).to_toml()
-
-
-def _recipe(result: AutoResult) -> str:
-    line = result.chosen
-    plain = {**result.recipe.to_dict(), "schema": "schema.toml"}
-    path = Path(plain["data"]["path"])
-    if path.name == TABLE:
-        plain["data"]["path"] = TABLE
-    said = [
-        f"# {line.model}: the best of `fieldwise auto` on validation rows. Train it again: fieldwise train THIS_FILE"
-    ]
-    if line.stopped in ("time", "interrupted"):
-        said.append(f"# Its training ended early ({line.stopped}): training it again takes longer and may differ.")
-    if str(path) == IN_MEMORY:
-        said.append("# The table was given in memory: put the path of a file in its place.")
-    return "\n".join(said) + "\n\n" + recipe_toml(plain)
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)

@@ -19,12 +19,11 @@ from fieldwise.data.prepare.prepared import Prepared, check_columns
 from fieldwise.data.prepare.row_fingerprints import repeat_sentences
 from fieldwise.data.prepare.settings import ColumnSplit, TargetEncoding
 from fieldwise.data.prepare.splits import split_table
-from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.evaluation import auc
-from fieldwise.runs.data import load_frame, prepare_recipe
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.recipe import IN_MEMORY, Recipe
+from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Field, Label, Schema
 from fieldwise.schema.fields import unshared
 
@@ -41,22 +40,15 @@ Kind = Literal["constant", "id-like", "label-like", "suspicious"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A finding of the audit about one column.
-
-    Args:
-        column: name of the column.
-        kind: `constant`, `id-like` (nearly every row has a different value), `label-like` (predicts the label nearly
-            perfectly by itself) or `suspicious` (predicts it very well, which may be legitimate).
-        sentence: the finding as a sentence.
-        left_out: whether the fields of the column were removed from the schema.
-        value: AUC or R squared on training rows; None if it was not measured.
-    """
+    """A finding of the audit about one column."""
 
     column: str
-    kind: Kind
+    kind: (
+        Kind  # id-like: nearly every row has a different value; label-like, suspicious: it predicts the label by itself
+    )
     sentence: str
-    left_out: bool
-    value: float | None = None
+    left_out: bool  # whether the fields of the column were removed from the schema
+    value: float | None = None  # AUC or R squared on training rows; None if it was not measured
 
 
 def audit(
@@ -66,11 +58,8 @@ def audit(
 
     To measure how well a column predicts the label, its values are replaced by their out-of-fold target encoding, and
     the AUC of the result is computed (R squared for a regression label). A numeric column is cut into quantile bins
-    first, and its own order is evaluated too. At most 100,000 sampled rows are used. Columns in
-    `keep` remain fields whatever is found.
-
-    Errors:
-        ConfigError: no field reads a column in `keep`.
+    first, and its own order is evaluated too. At most 100,000 sampled rows are used. Columns in `keep` remain fields
+    whatever is found.
 
     >>> from fieldwise import Categorical
     >>> frame = pl.DataFrame({"film": ["a", "b"] * 50, "country": ["fi"] * 100, "paid": [0, 1] * 50})
@@ -93,11 +82,7 @@ def audit(
 
 
 def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
-    """The schema without the fields of the columns left out; fields that shared their embeddings get their own.
-
-    Errors:
-        SchemaError: no field is left.
-    """
+    """The schema without the fields of the columns left out; fields that shared their embeddings get their own."""
     gone = {found.column: found for found in findings if found.left_out}
     fields = [f for f in schema.fields if f.column not in gone]
     if not fields:
@@ -109,7 +94,8 @@ def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
 
 
 def _examine(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept: bool, seed: int) -> Finding | None:
-    text = _as_text(column, field)
+    lists = as_list(column, field.separator) if field.cell == "list" else None
+    text = as_text(column) if lists is None else lists.list.join("\x1f").replace("", None)
     present, distinct = len(text) - text.null_count(), text.drop_nulls().n_unique()
     name, what = column.name, f"column {column.name!r}"
 
@@ -133,8 +119,13 @@ def _examine(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept:
         )
     if field.cell == "category" and present >= FEWEST_ROWS and distinct >= ID_LIKE * present:
         return found("id-like", f"{what} is an id: {distinct:,} different values in {present:,} training rows")
-    if numeric and present >= FEWEST_ROWS and _counts_rows(column):
-        return found("id-like", f"{what} is a row number, from {column.min()!r} to {column.max()!r}")
+    if numeric and present >= FEWEST_ROWS:
+        number = as_number(column, name).drop_nulls()
+        low, high = float(number.min()), float(number.max())  # type: ignore[arg-type]
+        # A random split leaves about four of five row numbers in the training rows.
+        counts = high - low + 1 <= 2 * len(number) and bool((number % 1 == 0).all())
+        if counts and number.n_unique() == len(number) and number.is_sorted():
+            return found("id-like", f"{what} is a row number, from {column.min()!r} to {column.max()!r}")
     if value is not None and value >= SUSPICIOUS:
         sentence = (
             f"{what} alone predicts the label very well ({measure} {value:.4f} on training rows): it is kept, but if "
@@ -142,21 +133,6 @@ def _examine(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept:
         )
         return found("suspicious", sentence, value, out=False)
     return None
-
-
-def _as_text(column: pl.Series, field: Field) -> pl.Series:
-    if field.cell == "list":
-        return as_list(column, field.separator).list.join("\x1f").replace("", None)
-    return as_text(column)
-
-
-def _counts_rows(column: pl.Series) -> bool:
-    """Whether a column holds ascending, distinct integers with few gaps, as a row number does."""
-    number = as_number(column, column.name).drop_nulls()
-    whole = bool((number % 1 == 0).all())
-    low, high = float(number.min()), float(number.max())  # type: ignore[arg-type]
-    # A random split leaves about four of five row numbers in the training rows.
-    return whole and number.n_unique() == len(number) and high - low + 1 <= 2 * len(number) and number.is_sorted()
 
 
 def _tells(
@@ -168,12 +144,17 @@ def _tells(
         return None
     if not binary and (len(y) < FEWEST_ROWS or float(y.std()) == 0):
         return None
-    if not numeric:
-        return _judged(y, _out_of_fold(text, y, seed), binary)
-    number = as_number(column, column.name)
-    bins = (number.rank("average") * BINS / max(len(number) - number.null_count(), 1)).ceil()
-    values = [_judged(y, _out_of_fold(as_text(bins), y, seed), binary)]
-    if number.null_count() == 0:
+    number = as_number(column, column.name) if numeric else None
+    if number is not None:
+        bins = (number.rank("average") * BINS / max(len(number) - number.null_count(), 1)).ceil()
+        text = as_text(bins)
+    frame = pl.DataFrame({"cell": text.fill_null("\x00")})  # a missing cell counts as a value of its own
+    settings = TargetEncoding(columns=("cell",), folds=FOLDS)
+    frames: Mapping[str, pl.DataFrame] = add_target_encoding({"train": frame}, {"train": y}, settings, seed=seed)
+    predicted = frames["train"].get_column("cell_mean_label").fill_null(float(y.mean())).to_numpy()
+    errors = np.square(predicted - y).sum() / np.square(y - y.mean()).sum()
+    values = [auc(y, predicted) if binary else 1 - float(errors)]
+    if number is not None and number.null_count() == 0:
         z = number.to_numpy()
         if binary:
             in_order = auc(y, z)
@@ -183,46 +164,21 @@ def _tells(
     return max(values)
 
 
-def _out_of_fold(text: pl.Series, y: np.ndarray, seed: int) -> np.ndarray:
-    """Out-of-fold target encoding of a column, [N]; a missing cell counts as a value of its own."""
-    frame = pl.DataFrame({"cell": text.fill_null("\x00")})
-    settings = TargetEncoding(columns=("cell",), folds=FOLDS)
-    frames: Mapping[str, pl.DataFrame] = add_target_encoding({"train": frame}, {"train": y}, settings, seed=seed)
-    return frames["train"].get_column("cell_mean_label").fill_null(float(y.mean())).to_numpy()
-
-
-def _judged(y: np.ndarray, predicted: np.ndarray, binary: bool) -> float:
-    if binary:
-        return auc(y, predicted)
-    return 1 - float(np.square(predicted - y).sum() / np.square(y - y.mean()).sum())
-
-
 FEW_TEST_ROWS = 200
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AutoTask:
-    """A table with its schema, its split, and its encoded rows.
-
-    Args:
-        frame: the whole table.
-        schema: the schema of the columns that models read.
-        notes: for each column that is not a field, the reason.
-        findings: findings of the audit.
-        prepared: the encoded rows.
-        settings: a recipe's settings of data, schema, split and seed, as plain values.
-        device: where networks are trained.
-        inferred: the inferred schema; None if a schema was given.
-    """
+    """A table with its schema, its split, and its encoded rows."""
 
     frame: pl.DataFrame
-    schema: Schema
-    notes: dict[str, str]
+    schema: Schema  # of the columns that models read
+    notes: dict[str, str]  # for each column that is not a field, the reason
     findings: tuple[Finding, ...]
     prepared: Prepared
-    settings: dict[str, Any]
-    device: str
-    inferred: Inference | None
+    settings: dict[str, Any]  # a recipe's settings of data, schema, split and seed, as plain values
+    device: str  # where networks are trained
+    inferred: Inference | None  # None if a schema was given
 
     @property
     def metric(self) -> str:
@@ -234,32 +190,24 @@ class AutoTask:
         return Recipe.from_dict({**self.settings, "model": model}, name).on(self.device)
 
 
-def read_source(data: Any) -> tuple[pl.DataFrame, DataSettings]:
-    """The table, and the data settings by which a recipe reads it.
-
-    Errors:
-        DataError: the same as for `as_table`.
-    """
-    if isinstance(data, (str, Path)):
-        data = DataSettings(path=str(data))
-    if isinstance(data, DataSettings):
-        frame = load_frame(data, Path())
-        place = None if data.path is None else str(Path(data.path).resolve())
-        return frame, dataclasses.replace(data, path=place)
-    return as_table(data), DataSettings(path=IN_MEMORY)
-
-
 def build_task(
     frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note: Callable[[str], None]
 ) -> AutoTask:
-    """The learning task of a table: infers the schema, splits the rows, audits the training rows, and encodes all.
-
-    Errors:
-        SchemaError, DataError: the table does not fit the schema, or the audit leaves no column to learn from.
-        ConfigError: no field reads a column to keep.
-    """
+    """The learning task of a table: infers the schema, splits the rows, audits the training rows, and encodes all."""
     seed = settings.seed
-    schema, inferred = _schema(frame, settings, note)
+    schema, inferred = settings.schema, None
+    if schema is None:
+        names_parts = [settings.split.column] if isinstance(settings.split, ColumnSplit) else []
+        inferred = infer_schema(frame.drop(names_parts, strict=False), label=settings.label, positive=settings.positive)
+        schema = inferred.schema
+        note(f"label: column {schema.label.column!r}, {_after_colon(inferred.notes[schema.label.column])}")
+        for column, doubt in inferred.doubts.items():
+            note(f"CHECK column {column!r}: {doubt}")
+    if schema.more_labels:
+        names = ", ".join(repr(other.name) for other in schema.more_labels)
+        note(f"only the main label is learned: {schema.label.name!r}, not {names}")
+        schema = dataclasses.replace(schema, more_labels=())
+    check_columns(frame.columns, schema)
     split, why = (settings.split, "as requested") if settings.split is not None else suggest_split(frame, schema)
     rows = read_label(frame, schema.label)
     parts = split_table(rows.frame, split, schema, seed=seed, y=rows.main)
@@ -287,26 +235,6 @@ def build_task(
         device=settings.device,
         inferred=inferred,
     )
-
-
-def _schema(
-    frame: pl.DataFrame, settings: AutoSettings, note: Callable[[str], None]
-) -> tuple[Schema, Inference | None]:
-    """The schema with its main label only, and the inference result if no schema was given."""
-    schema, inferred = settings.schema, None
-    if schema is None:
-        names_parts = [settings.split.column] if isinstance(settings.split, ColumnSplit) else []
-        inferred = infer_schema(frame.drop(names_parts, strict=False), label=settings.label, positive=settings.positive)
-        schema = inferred.schema
-        note(f"label: column {schema.label.column!r}, {_after_colon(inferred.notes[schema.label.column])}")
-        for column, doubt in inferred.doubts.items():
-            note(f"CHECK column {column!r}: {doubt}")
-    if schema.more_labels:
-        names = ", ".join(repr(other.name) for other in schema.more_labels)
-        note(f"only the main label is learned: {schema.label.name!r}, not {names}")
-        schema = dataclasses.replace(schema, more_labels=())
-    check_columns(frame.columns, schema)
-    return schema, inferred
 
 
 def _say(

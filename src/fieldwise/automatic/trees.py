@@ -9,7 +9,6 @@ import torch
 
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.prepare.prepared import Part
-from fieldwise.data.table import EncodedTable
 from fieldwise.errors import MissingExtraError
 from fieldwise.schema import Schema
 
@@ -22,21 +21,13 @@ MOST_BAG_VALUES = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Trees:
-    """A fitted LightGBM model.
+    """A fitted LightGBM model."""
 
-    Args:
-        booster: the model; its raw scores are logits, or numbers for a regression label.
-        trees: number of trees kept.
-        leaves: number of leaves of these trees.
-        seconds: duration of the fit.
-        stopped: `patience`, `epochs` (the maximum number of trees) or `time`.
-    """
-
-    booster: "lightgbm.Booster"
-    trees: int
-    leaves: int
+    booster: "lightgbm.Booster"  # its raw scores are logits, or numbers for a regression label
+    trees: int  # kept
+    leaves: int  # of these trees
     seconds: float
-    stopped: Literal["patience", "epochs", "time"]
+    stopped: Literal["patience", "epochs", "time"]  # epochs: the maximum number of trees
 
     def score(self, part: Part, schema: Schema) -> np.ndarray:
         """Logits of a part's rows, or for a regression label predicted numbers within its range [N]."""
@@ -67,7 +58,10 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
         if place.kind == "bag":
             position = next(bags)
             if place.name not in skipped:
-                columns += list(_bag(table, position, local, place.rows).T)
+                bag = table.bag(position)
+                cell = bag.segments * place.rows + torch.from_numpy(local)[bag.ids]
+                counts = torch.bincount(cell, minlength=len(table) * place.rows).view(len(table), place.rows)
+                columns += list(counts.double().numpy().T)
             continue
         codes = local[table.ids[:, next(single)]]
         if field.cell == "number":
@@ -84,11 +78,7 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
 
 
 def fit_trees(train: Part, valid: Part, schema: Schema, *, seed: int, seconds: float = float("inf")) -> Trees:
-    """A LightGBM model with default settings, stopped after 50 trees without a better validation loss or after a time.
-
-    Errors:
-        MissingExtraError: LightGBM is not installed.
-    """
+    """LightGBM with default settings, stopped after 50 trees without a better validation loss or after a time."""
     try:
         import lightgbm as lgb
     except ImportError:
@@ -128,10 +118,3 @@ def fit_trees(train: Part, valid: Part, schema: Schema, *, seed: int, seconds: f
         seconds=time.perf_counter() - began,
         stopped="time" if late else "patience" if len(by_tree) < MOST_TREES else "epochs",
     )
-
-
-def _bag(table: EncodedTable, position: int, local: np.ndarray, rows: int) -> np.ndarray:
-    """Count of each value of a bag in each row, [N, rows]."""
-    bag = table.bag(position)
-    place = bag.segments * rows + torch.from_numpy(local)[bag.ids]
-    return torch.bincount(place, minlength=len(table) * rows).view(len(table), rows).double().numpy()

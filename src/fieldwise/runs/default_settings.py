@@ -1,14 +1,14 @@
 """Defaults chosen from the training rows for settings that were not given, each with its reason.
 
-`resolve` fills in missing settings of a model and its training by the rules of `training_rules` and `model_rules`;
-given settings are not changed. docs/defaults.md explains each rule, with measurements and rejected alternatives. L2
-strengths are `c / rows`: with the mean loss over rows they are Gaussian priors of variance `1 / c` on each weight,
-independent of the table's size (`c` = 1 is the strength of scikit-learn's `LogisticRegression(C=1)`).
+`resolve` fills in missing settings of a model and its training by rules; given settings are not changed.
+docs/defaults.md explains each rule, with measurements and rejected alternatives. L2 strengths are `c / rows`: with the
+mean loss over rows they are Gaussian priors of variance `1 / c` on each weight, independent of the table's size (`c` =
+1 is the strength of scikit-learn's `LogisticRegression(C=1)`).
 """
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,7 +40,6 @@ LEAST_VARIANCE, MOST_VARIANCE = 0.1, 3.0  # variances of first-order weights
 VARIANCES = 31  # candidates between them, evenly spaced in the logarithm
 EFFECT_ROWS = 200_000  # maximum number of rows read for the variance, evenly spaced
 
-
 DEFAULTS = DataDefaults()  # of the training of a model without its own
 NO_STEPS = {"monitor", "refit", "device", "checkpoint_minutes"}  # settings that mean the same for an exact solution
 ROWS_A_VALUE = 4.0  # minimum training rows per row of the embedding table for it
@@ -48,31 +47,16 @@ ROWS_A_VALUE = 4.0  # minimum training rows per row of the embedding table for i
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Facts about the training rows; validation and test rows are not used.
-
-    Args:
-        layout: the encoded fields.
-        rows: number of training rows.
-        task: task of the main label.
-        mean: mean of the main label's targets: the positive rate for a binary label.
-        labels: number of labels.
-        deviations: the standard deviation of each label's targets, the main one's first.
-        effects: the variance of first-order weights (`effect_variance`); 1 for a regression.
-        exact: whether a regression on the rows can be solved exactly: one label, no bag with pooling `max`, at most
-            16,777,216 cells, and no warm start.
-
-    >>> Facts(layout=Layout.of_sizes([3, 4]), rows=100, task="binary", mean=0.25).pairs
-    1
-    """
+    """Facts about the training rows; validation and test rows are not used."""
 
     layout: Layout
     rows: int
-    task: Task = "binary"
-    mean: float = 0.5
+    task: Task = "binary"  # of the main label
+    mean: float = 0.5  # of the main label's targets: the positive rate for a binary label
     labels: int = 1
-    deviations: tuple[float, ...] = (1.0,)
-    effects: float = 1.0
-    exact: bool = False
+    deviations: tuple[float, ...] = (1.0,)  # of each label's targets, the main one's first
+    effects: float = 1.0  # the variance of first-order weights (`effect_variance`); 1 for a regression
+    exact: bool = False  # whether a regression can be solved: one label, no bag of `max`, no warm start, `MOST_CELLS`
 
     @classmethod
     def of(cls, train: EncodedTable, labels: Sequence[Label], *, warm: bool = False) -> "Facts":
@@ -93,12 +77,6 @@ class Facts:
             and not any(f.kind == "bag" and f.pooling == "max" for f in train.layout.fields),
         )
 
-    @property
-    def pairs(self) -> int:
-        """Number of pairs of fields, at least 1."""
-        fields = self.layout.num_fields
-        return max(1, fields * (fields - 1) // 2)
-
 
 def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
     """The maximum-likelihood variance of a Gaussian prior on first-order weights.
@@ -109,13 +87,8 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
     Values are treated independently, so correlated fields count twice; one step underestimates large weights, so a
     variance of 2 is found as about 1.2.
 
-    Args:
-        train: encoded training rows, with weights relative to their mean; at most 200,000 of them are read, evenly
-            spaced.
-        y: the binary targets [N] of all rows.
-
-    Returns:
-        A variance between 0.1 and 3; 1.0, scikit-learn's default, if all targets are equal.
+    At most 200,000 of the encoded rows, evenly spaced, with their binary targets y [N], are read. The variance is
+    between 0.1 and 3; 1.0, scikit-learn's default, if all targets are equal.
     """
     rows = np.arange(0, len(train), -(-len(train) // EFFECT_ROWS))
     weight = np.asarray(train.weight[rows], np.float64) if train.weight is not None else np.ones(len(rows))
@@ -126,37 +99,28 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
         return 1.0
     residual, certain = weight * (target - rate), weight * rate * (1 - rate)
     score, information = (np.zeros(train.layout.num_rows) for _ in range(2))
-    for ids, x, at in _occurrences(train, rows):
+    row_ids, values = train.ids[rows], train.values[rows]  # one pass over a table that may be on disk
+    bags = [f for f in train.layout.fields if f.kind == "bag"]
+    singles = [f for f in train.layout.fields if f.kind != "bag"]
+    numbers = iter(range(train.values.shape[1]))
+    for place, field in enumerate([*singles, *bags]):
+        if field.kind == "bag":
+            bag = train.bags.take(torch.from_numpy(rows * len(bags) + place - len(singles)))
+            ids, at = bag.ids.numpy(), bag.segments.numpy()
+            x = (1 / bag.lengths.numpy().clip(1))[at] if field.pooling == "mean" else np.ones(len(at))
+        else:
+            ids, at = row_ids[:, place], np.arange(len(rows))
+            x = values[:, next(numbers)].astype(np.float64) if field.kind == "value" else np.ones(len(rows))
         score += np.bincount(ids, x * residual[at], minlength=len(score))
         information += np.bincount(ids, x * x * certain[at], minlength=len(score))
     seen = information > 0
-    return _most_likely(score[seen], information[seen])
-
-
-def _occurrences(train: EncodedTable, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each field the embedding rows, their factors, and the index in `rows` of each."""
-    places = np.arange(len(rows))
-    row_ids, values = train.ids[rows], train.values[rows]  # one pass over a table that may be on disk
-    singles = [f for f in train.layout.fields if f.kind != "bag"]
-    numbers = iter(range(train.values.shape[1]))
-    for s, field in enumerate(singles):
-        x = values[:, next(numbers)] if field.kind == "value" else np.ones(len(rows))
-        yield row_ids[:, s], x.astype(np.float64), places
-    bags = [f for f in train.layout.fields if f.kind == "bag"]
-    for g, field in enumerate(bags):
-        bag = train.bags.take(torch.from_numpy(rows * len(bags) + g))
-        at = bag.segments.numpy()
-        share = (1 / bag.lengths.numpy().clip(1))[at] if field.pooling == "mean" else np.ones(len(at))
-        yield bag.ids.numpy(), share, at
-
-
-def _most_likely(score: np.ndarray, information: np.ndarray) -> float:
-    def likelihood(variance: float) -> float:
+    score, information = score[seen], information[seen]
+    variances = np.geomspace(LEAST_VARIANCE, MOST_VARIANCE, VARIANCES)
+    likelihoods = []
+    for variance in variances:
         spread = information + information**2 * variance
-        return float(-np.sum(np.log(spread) + score**2 / spread))
-
-    candidates = np.geomspace(LEAST_VARIANCE, MOST_VARIANCE, VARIANCES)
-    return float(max(candidates, key=likelihood))
+        likelihoods.append(-np.sum(np.log(spread) + score**2 / spread))
+    return float(variances[np.argmax(likelihoods)])
 
 
 Rule = tuple[Any, str]
@@ -166,29 +130,27 @@ Rule = tuple[Any, str]
 def training_rules(
     model: ModelSettings, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any]
 ) -> dict[str, Rule]:
-    """Rules for training settings.
-
-    Args:
-        model: its settings.
-        facts: facts about the training rows.
-        tables: the width of each embedding table by parameter name; width 1 for first-order weights.
-        fixed: the training settings that are given, on which others depend.
-    """
+    """Rules for training settings, by the width of each embedding table (1: first-order weights) and what is given."""
     rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
-    own = data_defaults(model)
+    own: DataDefaults | None = vars(type(model)).get("data_defaults")
     by_model = own or DEFAULTS
     monitor: Rule = ("logloss" if binary else "rmse", f"a {facts.task} label")
     if fixed.get("optimizer") == LBFGS:
         return {"monitor": monitor}
     if by_model.solved_exactly and facts.exact and fixed.keys() <= NO_STEPS:
         return {"optimizer": (LBFGS, f"solved exactly, {rows}"), "monitor": monitor}
-    batch = fixed.get("batch_size", batch_size(facts.rows))
+    usual = 1 << (max(1, facts.rows // STEPS_AN_EPOCH).bit_length() - 1)  # a power of 2 with at least 50 steps
+    batch = fixed.get("batch_size", min(LARGEST_BATCH, max(SMALLEST_BATCH, usual)))
     steps = math.ceil(facts.rows / batch)
     evaluations = min(4, max(1, steps // STEPS_PER_EVALUATION)) if facts.rows >= MANY_ROWS else 1
     evaluations = fixed.get("evaluations_per_epoch", evaluations)
+    fields = facts.layout.num_fields
+    prior = by_model.prior / (max(1, fields * (fields - 1) // 2) if by_model.of_pairs else 1)
+    strength = {name: (1 / facts.effects if width == 1 else prior) / facts.rows for name, width in tables.items()}
+    l2 = {name: float(f"{found:.4g}") for name, found in strength.items()}
     rules: dict[str, Rule] = {
         "batch_size": (batch, rows),
-        "l2": (_strengths(by_model, facts, tables), f"Gaussian priors, divided by {rows}"),
+        "l2": (l2, f"Gaussian priors, divided by {rows}"),
         "start_at_base_rate": (True, f"{facts.mean:.1%} positive" if binary else f"the mean label is {facts.mean:.4g}"),
         "monitor": monitor,
         "epochs": (100, "early stopping ends the run"),
@@ -205,7 +167,9 @@ def training_rules(
         rules["linear_start"] = (True, "starts from LR, and ends as their best mean")
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
-        rules["learning_rate"] = _rate(by_model, facts, model_name(model) if own else "a model")
+        rate = by_model.slow if facts.rows < by_model.few else by_model.rate
+        of = model_name(model) if own else "a model"
+        rules["learning_rate"] = (rate, f"Adam's, for {of}{f', {rows}' if by_model.few else ''}")
     if OPTIMIZERS[optimizer].rows_only:
         rules["l2_rows"] = ("touched", f"{optimizer} updates only the rows of a batch")
     if facts.layout.num_rows < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
@@ -218,59 +182,9 @@ def training_rules(
     }
 
 
-def data_defaults(model: ModelSettings) -> DataDefaults | None:
-    """What the model's class says about defaults; None if it says nothing."""
-    return vars(type(model)).get("data_defaults")
-
-
-def model_rules(model: ModelSettings, facts: Facts) -> dict[str, Rule]:
-    """Rules for a model's settings; none for a model without `data_defaults`."""
-    chosen = data_defaults(model)
-    if chosen is None:
-        return {}
-    name, found = model_name(model), dict[str, Rule]()
-    if hasattr(model, "embedding_std"):
-        found["embedding_std"] = (chosen.std, f"for {name}")
-    found |= {setting: (value, f"of {name} by default") for setting, value in chosen.settings.items()}
-    if chosen.normalizes:
-        share = facts.rows / facts.layout.num_rows
-        found["batch_norm"] = (share >= ROWS_A_VALUE, f"{share:.3g} rows per value")
-    return found
-
-
-def batch_size(rows: int) -> int:
-    """The largest power of 2 with at least 50 steps per epoch, between 32 and 2,048.
-
-    >>> [batch_size(rows) for rows in (100, 9_731, 10_000_000)]
-    [32, 128, 2048]
-    """
-    wanted = max(1, rows // STEPS_AN_EPOCH)
-    return min(LARGEST_BATCH, max(SMALLEST_BATCH, 1 << (wanted.bit_length() - 1)))
-
-
-def _rate(plan: DataDefaults, facts: Facts, model: str) -> Rule:
-    few = facts.rows < plan.few
-    rows = f", {facts.rows:,} rows" if plan.few else ""
-    return (plan.slow if few else plan.rate, f"Adam's, for {model}{rows}")
-
-
-def _strengths(plan: DataDefaults, facts: Facts, tables: Mapping[str, int]) -> dict[str, float]:
-    prior = plan.prior / facts.pairs if plan.of_pairs else plan.prior
-    return {
-        name: float(f"{(1 / facts.effects if width == 1 else prior) / facts.rows:.4g}")
-        for name, width in tables.items()
-    }
-
-
 @dataclass(frozen=True)
 class Chosen:
-    """A setting chosen from the data.
-
-    Args:
-        setting: its path in a recipe, such as `training.batch_size`.
-        value: the value, as a plain value.
-        reason: the rule's reason, with the number that it used: `9,731 rows`.
-    """
+    """A setting chosen from the data: its path in a recipe, its plain value, and the rule's reason: `9,731 rows`."""
 
     setting: str
     value: Any
@@ -310,8 +224,22 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     >>> str(found.chosen[1])
     'batch size 128: 9,731 rows'
     """
-    resolved, by_model = _fill(model, model_rules(model, facts), "model")
-    tables = _embeddings(resolved, facts)
+    rules: dict[str, Rule] = {}
+    chosen: DataDefaults | None = vars(type(model)).get("data_defaults")  # what the class itself says
+    if chosen is not None:
+        name = model_name(model)
+        if hasattr(model, "embedding_std"):
+            rules["embedding_std"] = (chosen.std, f"for {name}")
+        rules |= {setting: (value, f"of {name} by default") for setting, value in chosen.settings.items()}
+        if chosen.normalizes:
+            share = facts.rows / facts.layout.num_rows
+            rules["batch_norm"] = (share >= ROWS_A_VALUE, f"{share:.3g} rows per value")
+    resolved, by_model = _fill(model, rules, "model")
+    with torch.device("meta"):  # without allocating memory
+        network = build_network(resolved, facts.layout, 0, labels=facts.labels)
+    names = {name for name, _ in network.named_parameters()}  # a table that two modules share has one name
+    modules = {f"{path}.weight": m for path, m in network.named_modules() if isinstance(m, FieldEmbedding)}
+    tables = {name: m.weight.shape[1] for name, m in modules.items() if name in names}
     fixed = {name: getattr(training, name) for name in given(training)}
     trained, by_training = _fill(training, training_rules(model, facts, tables, fixed), "training")
     return Resolved(resolved, trained, (*by_model, *by_training))
@@ -320,10 +248,7 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
 def scaled_labels(schema: Schema, facts: Facts, before: Mapping[str, Label]) -> tuple[Schema, tuple[Chosen, ...]]:
     """The schema with a scale for each regression label that needs one and has none.
 
-    Args:
-        schema: the schema.
-        facts: facts about the training rows.
-        before: the labels of the warm start's bundle, by name, whose scales are kept.
+    The labels `before`, by name, are those of the warm start's bundle, whose scales are kept.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.schema import Categorical
@@ -385,16 +310,6 @@ def _fill(settings: Any, rules: Mapping[str, Rule], where: str) -> tuple[Any, li
     values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.init}
     filled = parse(type(settings), values | {name: value for name, (value, _) in chosen.items()}, where)
     return filled, [Chosen(f"{where}.{name}", to_plain(value), reason) for name, (value, reason) in chosen.items()]
-
-
-def _embeddings(model: ModelSettings, facts: Facts) -> dict[str, int]:
-    """The width of every embedding table of the model, by parameter name, without allocating memory."""
-    with torch.device("meta"):
-        network = build_network(model, facts.layout, 0, labels=facts.labels)
-    modules = network.named_modules()
-    tables = {f"{path}.weight": m.weight.shape[1] for path, m in modules if isinstance(m, FieldEmbedding)}
-    names = {name for name, _ in network.named_parameters()}  # a table that two modules share has one name
-    return {name: width for name, width in tables.items() if name in names}
 
 
 def _shown(value: Any) -> str:

@@ -29,73 +29,45 @@ DRAWS = 50_000_000  # target number of rows in all replicates together
 
 def replicates_for(rows: int) -> int:
     """The number of bootstrap replicates of a part with this many rows: fewer for larger parts."""
-    least, most = REPLICATES
-    return max(least, min(most, DRAWS // max(rows, 1)))
+    return int(np.clip(DRAWS // max(rows, 1), *REPLICATES))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The difference of a recipe and the baseline.
-
-    Args:
-        estimate: the recipe's mean minus the baseline's, paired by row and by seed, with its interval and p.
-        delong_p: for AUC: DeLong's test of the means over seeds, without the variance over seeds; None if a class has
-            a single row.
-    """
+    """The recipe's mean minus the baseline's, paired by row and by seed, with its interval and p."""
 
     estimate: Estimate
+    # For AUC: DeLong's test of the means over seeds, without the variance over seeds; None if a class has a single row.
     delong_p: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One recipe's runs.
-
-    Args:
-        metrics: the mean over seeds of each metric on the test rows.
-        by_seed: the metrics per seed.
-        against: differences from the baseline, by metric; None for the baseline itself.
-        parameters: number of parameters.
-        epochs: mean number of epochs.
-        seconds: mean duration of a run.
-        seconds_per_epoch: mean over runs of the median epoch; None if no run had a whole epoch.
-        runs: the runs' folders.
-    """
+    """One recipe's runs."""
 
     recipe: str
     seeds: tuple[int, ...]
-    metrics: Mapping[str, Estimate]
+    metrics: Mapping[str, Estimate]  # the mean over seeds of each metric on the test rows
     by_seed: Mapping[str, tuple[float, ...]]
-    against: Mapping[str, Difference] | None
+    against: Mapping[str, Difference] | None  # differences from the baseline; None for the baseline itself
     parameters: int
-    epochs: float
-    seconds: float
-    seconds_per_epoch: float | None
-    runs: tuple[str, ...]
+    epochs: float  # mean
+    seconds: float  # mean
+    seconds_per_epoch: float | None  # mean over runs of the median epoch; None if no run had a whole epoch
+    runs: tuple[str, ...]  # their folders
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """A leaderboard of recipes with the same test rows, best first.
+    """A leaderboard of recipes with the same test rows, best first."""
 
-    Args:
-        benchmark: the recipes' benchmark; may be empty.
-        protocol: the recipes' protocol; may be empty.
-        rows: number of test rows.
-        task: `binary` or `regression`.
-        metric: the metric to sort by.
-        base: the baseline.
-        replicates: number of bootstrap replicates.
-        lines: one per recipe.
-    """
-
-    benchmark: str
-    protocol: str
-    rows: int
-    task: str
-    metric: MetricName
-    base: str
-    replicates: int
+    benchmark: str  # may be empty
+    protocol: str  # may be empty
+    rows: int  # of the test part
+    task: str  # `binary` or `regression`
+    metric: MetricName  # to sort by
+    base: str  # the baseline
+    replicates: int  # of the bootstrap
     lines: tuple[Line, ...]
 
     @property
@@ -149,43 +121,25 @@ class Board:
 
 @dataclass(frozen=True, kw_only=True)
 class RankingLine:
-    """The ranking metrics of one recipe, or of popularity.
-
-    Args:
-        recipe: its name, or `popularity`.
-        metrics: the mean over users and seeds, by name.
-        by_seed: the means over users, in the order of the seeds.
-        against: differences from the baseline, by metric; None for the baseline itself.
-    """
+    """The ranking metrics of one recipe, or of popularity."""
 
     recipe: str
-    metrics: Mapping[str, Estimate]
-    by_seed: Mapping[str, tuple[float, ...]]
-    against: Mapping[str, Estimate] | None
+    metrics: Mapping[str, Estimate]  # the mean over users and seeds, by name
+    by_seed: Mapping[str, tuple[float, ...]]  # the means over users, in the order of the seeds
+    against: Mapping[str, Estimate] | None  # differences from the baseline; None for the baseline itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankingBoard:
-    """A leaderboard of recipes and popularity on the same ranking task, by NDCG, best first.
+    """A leaderboard of recipes and popularity on the same ranking task, by NDCG, best first."""
 
-    Args:
-        k: the cutoff.
-        sentence: description of the task.
-        users: number of users.
-        items: number of items of the catalogue.
-        candidates: number of sampled items per user besides the liked ones; None: all items.
-        base: the baseline.
-        replicates: number of bootstrap replicates over users.
-        lines: the lines, best first.
-    """
-
-    k: int
-    sentence: str
+    k: int  # the cutoff
+    sentence: str  # description of the task
     users: int
-    items: int
-    candidates: int | None
-    base: str
-    replicates: int
+    items: int  # of the catalogue
+    candidates: int | None  # sampled items per user besides the liked ones; None: all items
+    base: str  # the baseline
+    replicates: int  # of the bootstrap over users
     lines: tuple[RankingLine, ...]
 
     def to_plain(self) -> dict[str, Any]:
@@ -211,12 +165,8 @@ def leaderboards(
 ) -> list[Board]:
     """A leaderboard for each benchmark, protocol and set of test rows; different ones are never mixed.
 
-    Args:
-        runs: runs by recipe name, one per seed.
-        base: the baseline; the first of each table if omitted or not in it.
-        metric: the metric to sort by; the task's default (`auc`, `rmse`) if omitted.
-        replicates: number of bootstrap replicates.
-        seed: seed of the bootstrap.
+    The runs are by recipe name, one per seed. The baseline is the first of each table if `base` is omitted or not in
+    it, `metric` (to sort by) is the task's default if omitted, `replicates` and `seed` are the bootstrap's.
 
     Errors:
         ConfigError: an unknown base or metric. DataError: damaged runs; runs of one recipe with different rows;
@@ -225,36 +175,26 @@ def leaderboards(
     check_base_and_metric(runs, {r["task"] for records in runs.values() for r in records}, base, metric)
     tables: dict[tuple[str, ...], dict[str, Sequence[RunRecord]]] = {}
     for name, records in runs.items():
-        tables.setdefault(_table_of(name, records), {})[name] = records
+        kinds = set()
+        for record in records:
+            facts = [str(record[fact]) for fact in ("benchmark", "protocol", "task", "test_digest")]
+            kinds.add((*facts, hashlib.sha256(record.test_rows[0].tobytes()).hexdigest()))
+        if len(kinds) != 1:
+            raise DataError(
+                f"the seeds of a recipe must share their test rows, but those of {name} differ: set data_seed"
+            )
+        tables.setdefault(kinds.pop(), {})[name] = records
     return [_board(table, base, metric, replicates, seed) for table in tables.values()]
 
 
 def check_base_and_metric(names: Collection[str], tasks: Collection[str], base: str | None, metric: str | None) -> None:
-    """Check, before any work, that some table can have the baseline and the metric.
-
-    Errors:
-        ConfigError: the base is not a recipe's name, or no task has the metric.
-    """
+    """Check, before any work, that some table can have the baseline and the metric."""
     if base is not None and base not in names:
         raise ConfigError(f"the baseline must be one of the recipes compared, found {base!r}: {nearest(base, names)}")
     known = [m for task in sorted(tasks) for m in compared(task)]
     if metric is not None and metric not in known:
         words = " or ".join(sorted(tasks))
         raise ConfigError(f"metric must be one of {', '.join(known)} for a {words} label, found {metric!r}")
-
-
-def _table_of(name: str, records: Sequence[RunRecord]) -> tuple[str, ...]:
-    """Benchmark, protocol, task and test rows of a recipe's runs."""
-    places = {
-        (
-            *(str(record[fact]) for fact in ("benchmark", "protocol", "task", "test_digest")),
-            hashlib.sha256(record.test_rows[0].tobytes()).hexdigest(),
-        )
-        for record in records
-    }
-    if len(places) != 1:
-        raise DataError(f"the seeds of a recipe must share their test rows, but those of {name} differ: set data_seed")
-    return places.pop()
 
 
 def _measured(record: RunRecord, metric: MetricName) -> float:
@@ -339,30 +279,29 @@ def ranking_boards(
     tables: dict[frozenset[str], dict[str, Sequence[Ranked]]] = {}
     for name, rankings in runs.items():
         tables.setdefault(frozenset(str(one.about["digest"]) for one in rankings), {})[name] = rankings
-    return [_ranking_board(table, k, base, replicates, seed) for table in tables.values()]
-
-
-def _ranking_board(
-    runs: Mapping[str, Sequence[Ranked]], k: int, base: str | None, replicates: int, seed: int
-) -> RankingBoard:
-    base = base if base is not None and base in runs else next(iter(runs))
-    first = runs[base][0]
-    places = {name: [one.place for one in of] for name, of in runs.items()} | {POPULARITY: [first.popular]}
-    by_user = {name: [top_k_metrics(one, first.user, first.users, k) for one in of] for name, of in places.items()}
-    # Popularity has no seeds: it is the same for each of the baseline's.
-    values = {name: {m: np.array([one[m].mean() for one in of]) for m in TOP_K} for name, of in by_user.items()}
-    means = np.array([np.mean([one[m] for one in of], axis=0) for of in by_user.values() for m in TOP_K])
-    drawn = resampled_means(means, replicates=replicates, seed=seed).reshape(replicates, len(places), len(TOP_K))
-    draws = {name: dict(zip(TOP_K, drawn[:, n].T, strict=True)) for n, name in enumerate(places)}
-    lines = [RankingLine(**_line(values, draws, name, base)) for name in places]
-    lines.sort(key=lambda line: line.metrics[MAIN].value, reverse=True)
-    return RankingBoard(
-        k=k,
-        sentence=str(first.about["sentence"]),
-        users=first.users,
-        items=int(first.about["items"]),
-        candidates=first.about["settings"].get("candidates"),
-        base=base,
-        replicates=replicates,
-        lines=tuple(lines),
-    )
+    boards = []
+    for table in tables.values():
+        own = base if base is not None and base in table else next(iter(table))
+        first = table[own][0]
+        places = {name: [one.place for one in of] for name, of in table.items()} | {POPULARITY: [first.popular]}
+        by_user = {name: [top_k_metrics(one, first.user, first.users, k) for one in of] for name, of in places.items()}
+        # Popularity has no seeds: it is the same for each of the baseline's.
+        values = {name: {m: np.array([one[m].mean() for one in of]) for m in TOP_K} for name, of in by_user.items()}
+        means = np.array([np.mean([one[m] for one in of], axis=0) for of in by_user.values() for m in TOP_K])
+        drawn = resampled_means(means, replicates=replicates, seed=seed).reshape(replicates, len(places), len(TOP_K))
+        draws = {name: dict(zip(TOP_K, drawn[:, n].T, strict=True)) for n, name in enumerate(places)}
+        lines = [RankingLine(**_line(values, draws, name, own)) for name in places]
+        lines.sort(key=lambda line: line.metrics[MAIN].value, reverse=True)
+        boards.append(
+            RankingBoard(
+                k=k,
+                sentence=str(first.about["sentence"]),
+                users=first.users,
+                items=int(first.about["items"]),
+                candidates=first.about["settings"].get("candidates"),
+                base=own,
+                replicates=replicates,
+                lines=tuple(lines),
+            )
+        )
+    return boards

@@ -30,12 +30,7 @@ class Agreement:
 
     same: float
     chance: float
-
-    @property
-    def determined(self) -> bool:
-        """Whether the column is a function of the key, up to one row in a hundred."""
-        differ = 1 - self.same
-        return self.chance < _CONSTANT and differ <= _ERRORS and differ <= _LIFT * (1 - self.chance)
+    determined: bool  # whether the column is a function of the key, up to one row in a hundred
 
 
 def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[str, Agreement]:
@@ -54,23 +49,22 @@ def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[st
     pair = codes[rows][1:] == codes[rows][:-1]
     if pair.sum() < max(_LEAST_PAIRS, _REPEATED * len(rows)):
         return {}
-    some = frame.select(columns)[rows]
-    return {c: found for c in columns if (found := _agreement(some.get_column(c), pair)) is not None}
-
-
-def _agreement(column: pl.Series, pair: np.ndarray) -> Agreement | None:
-    if isinstance(column.dtype, (pl.List, pl.Array)):
-        kind = pl.List(pl.String)
-        column = column.cast(kind, strict=False).list.join("\x1f") if not column.dtype.inner.is_nested() else column
-    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
-        return None
-    present, cells = column.is_not_null().to_numpy(), column.hash(seed=0).to_numpy()
-    both = pair & present[1:] & present[:-1]
-    if both.sum() < _LEAST_PAIRS:
-        return None
-    counts = np.unique(cells[present], return_counts=True)[1].astype(np.float64)
-    chance = float((counts**2).sum() / counts.sum() ** 2)
-    return Agreement(same=float((cells[1:] == cells[:-1])[both].mean()), chance=chance)
+    found = {}
+    for column in frame.select(columns)[rows].iter_columns():
+        if isinstance(column.dtype, (pl.List, pl.Array)) and not column.dtype.inner.is_nested():
+            column = column.cast(pl.List(pl.String), strict=False).list.join("\x1f")
+        if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
+            continue
+        present, cells = column.is_not_null().to_numpy(), column.hash(seed=0).to_numpy()
+        both = pair & present[1:] & present[:-1]
+        if both.sum() < _LEAST_PAIRS:
+            continue
+        counts = np.unique(cells[present], return_counts=True)[1].astype(np.float64)
+        chance = float((counts**2).sum() / counts.sum() ** 2)
+        same = float((cells[1:] == cells[:-1])[both].mean())
+        determined = chance < _CONSTANT and 1 - same <= min(_ERRORS, _LIFT * (1 - chance))
+        found[column.name] = Agreement(same=same, chance=chance, determined=determined)
+    return found
 
 
 def is_binning(frame: pl.DataFrame, key: str, column: str) -> bool:
@@ -132,12 +126,6 @@ def is_round(numbers: np.ndarray) -> bool:
     return bool(last.max() > 0.4 or last[0] + last[5] > 0.6)
 
 
-def tail(counts: np.ndarray) -> float:
-    """How unequally values are used: the mean of squared counts by the square of their mean; 1 if all are alike."""
-    mean = float(counts.mean())
-    return max(0.0, float((counts.astype(np.float64) ** 2).mean()) - mean) / mean**2
-
-
 def bins_lead(numbers: np.ndarray, target: np.ndarray) -> float:
     """How much better quantile bins predict a target on held-out rows than categories do, in standard errors.
 
@@ -155,18 +143,16 @@ def bins_lead(numbers: np.ndarray, target: np.ndarray) -> float:
     edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _BINS + 1)[1:-1]))
     bins = np.searchsorted(edges, numbers)
     half = len(rows) // 2
-    errors = [(target[half:] - _held_out(group, target, half)) ** 2 for group in (codes, bins)]
+    errors = []
+    for group in (codes, bins):
+        groups, first = int(group.max()) + 1, group[:half]
+        count = np.bincount(first, minlength=groups)
+        total = np.bincount(first, weights=target[:half], minlength=groups)
+        mean = (total + _SHRINKAGE * float(target[:half].mean())) / (count + _SHRINKAGE)
+        errors.append((target[half:] - mean[group[half:]]) ** 2)
     lead = errors[0] - errors[1]
     spread = float(lead.std())
     return float(lead.mean()) / spread * len(lead) ** 0.5 if spread > 0 else 0.0
-
-
-def _held_out(codes: np.ndarray, target: np.ndarray, half: int) -> np.ndarray:
-    groups = int(codes.max()) + 1
-    count = np.bincount(codes[:half], minlength=groups)
-    total = np.bincount(codes[:half], weights=target[:half], minlength=groups)
-    mean = (total + _SHRINKAGE * float(target[:half].mean())) / (count + _SHRINKAGE)
-    return np.asarray(mean[codes[half:]])
 
 
 _MOST_KEYS = 24
@@ -184,23 +170,14 @@ _LONG_CODE = r"^[0-9a-fA-F-]{8,}$"
 
 @dataclass(frozen=True, kw_only=True)
 class Entities:
-    """The columns of ids, and which columns are functions of them.
+    """The columns of ids, and which columns are functions of them."""
 
-    Args:
-        ids: the column of each side that has one.
-        within: by key, the agreement of every column within its values; of all keys that were looked at.
-        determined: by key, the columns that are functions of it.
-        functions: these without the key, and without those that only group or rescale its numbers.
-        reasons: by side, why.
-        doubts: by column, what the user must check.
-    """
-
-    ids: dict[Who, str] = field(default_factory=dict)
-    within: dict[str, dict[str, Agreement]] = field(default_factory=dict)
-    determined: dict[str, set[str]] = field(default_factory=dict)
-    functions: dict[str, set[str]] = field(default_factory=dict)
+    ids: dict[Who, str] = field(default_factory=dict)  # of each side that has one
+    within: dict[str, dict[str, Agreement]] = field(default_factory=dict)  # by key, of every column within its values
+    determined: dict[str, set[str]] = field(default_factory=dict)  # by key, the columns that are functions of it
+    functions: dict[str, set[str]] = field(default_factory=dict)  # less the key and groups or scales of its numbers
     reasons: dict[Who, str] = field(default_factory=dict)
-    doubts: dict[str, str] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)  # by column, what the user must check
 
     def settled(self) -> set[str]:
         """The ids and the columns that they determine."""
@@ -237,34 +214,18 @@ class Entities:
 
 @dataclass(kw_only=True, eq=False)
 class _Key:
-    """A column that may be an id, and what speaks for it.
+    """A column that may be an id, and what speaks for it."""
 
-    Args:
-        cells: the column.
-        place: its place in the table.
-        distinct: how many values it has.
-        rank: how much its name looks like an id, see `id_rank`.
-        role: the side that its name tells.
-        functions: the columns that it determines, without those that only group or rescale its numbers.
-        aliases: the keys that it is one to one with and a better id than.
-        narrow: how close in time a value's rows are.
-        score: all of this together.
-    """
-
+    column: str
     cells: pl.Series
-    place: int
-    distinct: int
-    rank: int
-    role: Role
-    functions: set[str] = field(default_factory=set)
-    aliases: list[str] = field(default_factory=list)
-    narrow: float = 1.0
-    score: float = 0.0
-
-    @property
-    def column(self) -> str:
-        """Its name."""
-        return self.cells.name
+    place: int  # in the table
+    distinct: int  # how many values it has
+    rank: int  # how much its name looks like an id, see `id_rank`
+    role: Role  # the side that its name tells
+    functions: set[str] = field(default_factory=set)  # as in `Entities`
+    aliases: list[str] = field(default_factory=list)  # the keys that it is one to one with and a better id than
+    narrow: float = 1.0  # how close in time a value's rows are
+    score: float = 0.0  # all of this together
 
 
 def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]) -> Entities:
@@ -287,11 +248,7 @@ def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]
     for key in keys:
         key.functions = {c for c in determined[key.column] - {key.column} if not is_binning(frame, key.column, c)}
     functions = {key.column: key.functions for key in keys}
-    place = _places(frame, next((c for c in times if c not in set().union(*determined.values())), None))
-    keys = _without_aliases(keys)
-    for key in keys:
-        key.narrow = _narrowness(key.cells, place)
-    keys = _without_coarser(keys)
+    keys = _best_of_alike(frame, keys, next((c for c in times if c not in set().union(*determined.values())), None))
     for key in keys:
         key.score = _score(key)
     keys.sort(key=lambda key: -key.score)
@@ -329,7 +286,6 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
         if kind.is_float() and not bool((present.drop_nans() % 1 == 0).all()):
             continue
         distinct, rank, role = present.n_unique(), id_rank(name), role_of(name)[0]
-        rank = rank if role != "context" or rank else 0
         least = 3 if rank >= 2 else max(10, 0.25 * frame.height**0.5)
         some = present.cast(pl.String).head(1000) if is_text else None
         low, high = present.min(), present.max()
@@ -342,33 +298,12 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
             continue
         if kind.is_numeric() and rank < 2 and not huge and (present.min() or 0) < 0:  # type: ignore[operator]
             continue
-        found.append(_Key(cells=column, place=place, distinct=distinct, rank=rank, role=role))
+        found.append(_Key(column=name, cells=column, place=place, distinct=distinct, rank=rank, role=role))
     return sorted(found, key=lambda key: (-(key.rank >= 2), -key.distinct))[:_MOST_KEYS]
 
 
-def _places(frame: pl.DataFrame, time: str | None) -> np.ndarray:
-    """The place of each row in time, or in the table, from 0 to 1."""
-    if time is None:
-        return np.arange(frame.height) / max(1, frame.height)
-    order = frame.get_column(time)
-    order = parse_timestamps(order).values if order.dtype == pl.String else order
-    return order.rank("average").fill_null(0).to_numpy() / max(1, frame.height)
-
-
-def _narrowness(column: pl.Series, place: np.ndarray) -> float:
-    """How close in time a value's rows are: the mean distance of two in a row, relative to rows in random order."""
-    codes = column.hash(seed=0).to_numpy()
-
-    def distance(order: np.ndarray) -> float:
-        by = np.lexsort((order, codes))
-        pair = codes[by][1:] == codes[by][:-1]
-        return float(np.diff(order[by])[pair].mean()) if pair.any() else 1.0
-
-    return distance(place) / max(1e-9, distance(np.random.default_rng(0).permutation(place)))
-
-
-def _without_aliases(keys: Sequence[_Key]) -> list[_Key]:
-    """The keys, of those that are one to one the better id alone."""
+def _best_of_alike(frame: pl.DataFrame, keys: Sequence[_Key], time: str | None) -> list[_Key]:
+    """The keys, of those that are one to one the better id alone, and without what a finer one determines."""
 
     def quality(key: _Key) -> tuple[float, ...]:
         text = key.cells.dtype == pl.String  # an id without a name of one stands before its title, an amount after it
@@ -382,19 +317,28 @@ def _without_aliases(keys: Sequence[_Key]) -> list[_Key]:
         if both and one.column not in out and other.column not in out:
             out.add(other.column)
             one.aliases.append(other.column)
-    return [key for key in keys if key.column not in out]
-
-
-def _without_coarser(keys: Sequence[_Key]) -> list[_Key]:
-    """Keys that no finer one determines (as an item its brand), and that are no visit of another one's values."""
-    out: set[str] = set()
-    for fine, coarse in permutations(keys, 2):
+    keys = [key for key in keys if key.column not in out]
+    # The place of each row in time, or in the table, from 0 to 1.
+    place = np.arange(frame.height) / max(1, frame.height)
+    if time is not None:
+        order = frame.get_column(time)
+        order = parse_timestamps(order).values if order.dtype == pl.String else order
+        place = order.rank("average").fill_null(0).to_numpy() / max(1, frame.height)
+    shuffled = np.random.default_rng(0).permutation(place)
+    for key in keys:  # the mean distance of two rows in a row of a value, relative to rows in random order
+        codes, distances = key.cells.hash(seed=0).to_numpy(), []
+        for places in (place, shuffled):
+            by = np.lexsort((places, codes))
+            pair = codes[by][1:] == codes[by][:-1]
+            distances.append(float(np.diff(places[by])[pair].mean()) if pair.any() else 1.0)
+        key.narrow = distances[0] / max(1e-9, distances[1])
+    for fine, coarse in permutations(keys, 2):  # as an item determines its brand
         if coarse.column not in fine.functions:
             continue
         own = fine.functions - coarse.functions - {coarse.column}
         named = (coarse.rank >= 2) - (fine.rank >= 2)
         many = coarse.distinct > max(_VISITS * fine.distinct, 50)
-        is_visit = not own and many and fine.narrow < _BRIEF * coarse.narrow
+        is_visit = not own and many and fine.narrow < _BRIEF * coarse.narrow  # of another one's values
         is_group = coarse.role == "item" and coarse.rank == 2 and bool(own)  # as the show of episodes
         out.add(fine.column if is_visit or (named > 0 and not is_group) else coarse.column)
     return [key for key in keys if key.column not in out]
@@ -422,7 +366,10 @@ def _score(key: _Key) -> float:
         score += 1.0 if ratio > 3 else 0.5 if ratio > 1.5 else -1.5 if ratio < 1.3 and not own and key.rank < 2 else 0.0
         return score - 0.7 * is_round(numbers)
     score += 0.7 * (_share(some.unique(maintain_order=True).head(200).cast(pl.String), _CODE) > 0.8)
-    return score + 0.3 * (tail(some.unique_counts().to_numpy()) > 1.5)
+    counts = some.unique_counts().to_numpy().astype(np.float64)
+    # How unequally values are used: the mean of squared counts by the square of their mean; 1 if all are alike.
+    tail = max(0.0, float((counts**2).mean()) - float(counts.mean())) / float(counts.mean()) ** 2
+    return score + 0.3 * (tail > 1.5)
 
 
 def _sides(frame: pl.DataFrame, keys: Sequence[_Key]) -> dict[Who, _Key]:

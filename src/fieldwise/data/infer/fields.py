@@ -8,7 +8,7 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_list, as_text, number_formats
 from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, is_round
-from fieldwise.data.prepare.ordering import ParsedTimestamps, parse_timestamps
+from fieldwise.data.prepare.ordering import parse_timestamps
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence
 from fieldwise.schema.names import HISTORIES, MOMENTARY, TIMES, id_rank, kind_of_name, name_matches, words_of
@@ -22,30 +22,18 @@ birth birthday birthdate dob born release released publish published publication
 registered registration founded built issued opened launch launched due deadline updated modified
 """
 _NOT_EVENTS = frozenset(_PAST.split())  # times of a person's or an item's life, not of the event
-_CALENDAR = (
-    r"(?i)\b(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|week|woche|semaine|semana|"
-    r"kw|q[1-4]|day|month|am|pm)"
-)
 _STAMPS = ((9e8, 2.2e9, "seconds"), (9e11, 2.2e12, "milliseconds"), (9e14, 2.2e15, "microseconds"))  # 1998 to 2039
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuessedTime:
-    """The column that orders rows, if any.
-
-    Args:
-        column: its name.
-        format: format of its text, if this decides between day-month and month-day.
-        note: the reason for the choice.
-        doubt: what the user must specify.
-        others: further columns that look like times of events, each with the reason why it was not used.
-    """
+    """The column that orders rows, if any."""
 
     column: str | None = None
-    format: str | None = None
-    note: str = ""
-    doubt: str = ""
-    others: dict[str, str] = field(default_factory=dict)
+    format: str | None = None  # of its text, if this decides between day-month and month-day
+    note: str = ""  # the reason for the choice
+    doubt: str = ""  # what the user must specify
+    others: dict[str, str] = field(default_factory=dict)  # more that look like times, with why they are not used
 
 
 def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
@@ -59,7 +47,12 @@ def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
     columns = [c for c in frame.columns if c not in skip]
     named = [c for c in columns if name_matches(c, TIMES)]
     others = [c for c in columns if c not in named and _NOT_EVENTS.isdisjoint(words_of(c))]
-    past = [c for c in columns if c not in (*named, *others) and _grows(frame.get_column(c))]
+    past = []
+    for column in (frame.get_column(c) for c in columns if c not in named and c not in others):
+        times = parse_timestamps(column).values if column.dtype == pl.String and looks_like_dates(column) else column
+        # Times of a log's events grow with the rows, those of persons and items do not.
+        if times.dtype != pl.String and not times.null_count() and len(times) >= _ENOUGH and times.is_sorted():
+            past.append(column.name)
     found, left = GuessedTime(), {}
     for name in (*named, *others, *past):
         guess, fault = _time(frame.get_column(name), named=name in named)
@@ -80,22 +73,6 @@ def looks_like_dates(words: pl.Series) -> bool:
     return found.other is not None or found.values.null_count() == 0
 
 
-def looks_like_a_calendar(column: pl.Series) -> bool:
-    """Whether cells name days, weeks or months beside numbers, though no format reads them, such as `Week 3, Tue`."""
-    if column.dtype != pl.String:
-        return False
-    some = column.drop_nulls().unique(maintain_order=True).head(_PROBE)
-    named = some.str.contains(_CALENDAR) & some.str.contains(r"\d")
-    return len(some) > 10 and float(named.mean() or 0) > 0.9  # type: ignore[arg-type]
-
-
-def _grows(column: pl.Series) -> bool:
-    """Whether times grow with the rows, as those of a log's events do, and those of persons and items do not."""
-    if column.dtype == pl.String and looks_like_dates(column):
-        column = parse_timestamps(column).values
-    return column.dtype != pl.String and not column.null_count() and len(column) >= _ENOUGH and column.is_sorted()
-
-
 def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
     """The column as a time, or the reason why a column that looks like a time cannot order rows."""
     name, kind = column.name, column.dtype
@@ -109,8 +86,12 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
         why = "orders the rows"
     elif kind.is_integer() and _calendar_numbers(column):
         why = "orders the rows: its numbers are dates, year first"
-    elif kind.is_integer() and (unit := _stamps(column, bool(by_name))):
-        why = f"orders the rows: its numbers are {unit} since 1970"
+    elif kind.is_integer():
+        low, high = column.min(), column.max()
+        if isinstance(low, int) and isinstance(high, int) and low != high:
+            several = bool(by_name) or column.n_unique() >= _NEARLY_UNIQUE * len(column)
+            units = (unit for least, most, unit in _STAMPS if several and least <= low and high <= most)
+            why = next((f"orders the rows: its numbers are {unit} since 1970" for unit in units), "")
     if not why:
         return None, ""
     empty = column.null_count() if moments is None or moments.other else moments.values.null_count()
@@ -122,23 +103,18 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
     if column.n_unique() < 3:
         return None, "a time by its contents, but with fewer than 3 different values"
     note = f"time: {why}{by_name}; not a field, since future times do not occur in training rows"
-    form = None if moments is None else moments.format
-    return GuessedTime(column=name, format=form, note=note, doubt=_doubt(name, column, moments)), ""
-
-
-def _doubt(name: str, column: pl.Series, moments: ParsedTimestamps | None) -> str:
+    doubt = ""
     if moments is not None and moments.mixed:
-        return (
+        doubt = (
             f"the times of column {name!r} are not comparable: {moments.mixed}; write the offset into every cell, or "
             "convert all to one time zone and omit it"
         )
-    if moments is None or moments.other is None:
-        return ""
-    first, second = moments.other
-    return (
-        f"day and month of the time column {name!r} are ambiguous ({column.drop_nulls()[0]!r}): write "
-        f'time_format = "{first}" or time_format = "{second}" below time'
-    )
+    elif moments is not None and moments.other is not None:
+        doubt = (
+            f"day and month of the time column {name!r} are ambiguous ({column.drop_nulls()[0]!r}): write "
+            f'time_format = "{moments.other[0]}" or time_format = "{moments.other[1]}" below time'
+        )
+    return GuessedTime(column=name, format=None if moments is None else moments.format, note=note, doubt=doubt), ""
 
 
 def _calendar_numbers(column: pl.Series) -> bool:
@@ -152,14 +128,6 @@ def _calendar_numbers(column: pl.Series) -> bool:
     years = text.str.head(4).cast(pl.Int64)
     pattern = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:[01]\d|2[0-3])?(?:[0-5]\d){0,2}$"
     return bool(text.str.contains(pattern).all()) and int(years.max()) - int(years.min()) <= 30  # type: ignore[arg-type]
-
-
-def _stamps(column: pl.Series, named: bool) -> str:
-    low, high = column.min(), column.max()
-    if not isinstance(low, int) or not isinstance(high, int) or low == high:
-        return ""
-    several = named or column.n_unique() >= _NEARLY_UNIQUE * len(column)
-    return next((unit for least, most, unit in _STAMPS if several and least <= low and high <= most), "")
 
 
 _SEPARATORS = ("|", ";", ",", "/")
@@ -187,13 +155,9 @@ Guess = tuple[Field | None, str, str]
 
 
 class FieldGuesser:
-    """Infers the fields of a table, given its ids and its label.
+    """Infers the fields of a table, given its ids and its label's targets, which are null where a row is dropped.
 
-    Args:
-        frame: the table.
-        found: its ids, and the columns that are functions of others.
-        target: the label's targets, null where a row is dropped; None if there is no label.
-        sampled: the share of the whole table's rows that `frame` has, if it is a random sample of them.
+    `sampled` is the share of the whole table's rows that `frame` has, if it is a random sample of them.
 
     >>> tags = pl.Series("tags", ["a|b", "b", "b|a", "a"])
     >>> FieldGuesser(tags.to_frame(), Entities()).guess(tags, "item")[0].kind
@@ -208,16 +172,28 @@ class FieldGuesser:
     def guess(self, column: pl.Series, role: Role) -> Guess:
         """The field inferred from a column of the table."""
         name, kind = column.name, column.dtype
-        if kind in (pl.List, pl.Array):
-            return _from_lists(column, role)
-        if kind.is_nested() or kind in (pl.Object, pl.Binary):
+        lists = kind in (pl.List, pl.Array)
+        inner = kind.inner if lists else kind  # type: ignore[attr-defined]
+        if inner.is_nested() or inner in (pl.Object, pl.Binary):
             return None, f"no field reads its type {kind}", ""
+        if lists and inner.is_float():
+            length = vector_length(column)
+            if length is not None and length > MOST_POSITIONS:
+                most = f"at most {MOST_POSITIONS} can become fields: {_FEWER}"
+                return _omitted(name, f"a vector of {length:,} numbers; {most}")
+            why = "its cells are lists of fractional numbers, which are neither categories nor of equal length"
+            return None, why, ""
+        if lists and not column.list.len().fill_null(0).sum():
+            return None, "every cell is empty", ""
+        if lists and _is_history(name):
+            return Sequence(name, role="user"), "its cells are lists, and its name suggests a history", ""
+        if lists:
+            distinct = as_list(column, "|").explode().n_unique()
+            return Bag(name, role=role), f"its cells are lists, {distinct} values in total", ""
         present = as_text(column).drop_nulls()
         distinct = present.n_unique()
-        if not distinct:
-            return None, "every cell is empty", ""
-        if distinct == 1:
-            return None, "it is constant", ""
+        if distinct < 2:
+            return None, "it is constant" if distinct else "every cell is empty", ""
         if kind == pl.Duration:
             return _binned(name, role, len(column)), "durations, in seconds, cut into bins", ""
         if kind.is_temporal():
@@ -247,9 +223,13 @@ class FieldGuesser:
         assert isinstance(low, int)
         assert isinstance(high, int)
         numbering = high - low < 1.05 * distinct and distinct > _MANY_ROWS
-        unique = self._unique(distinct, rows)
-        if unique and (called == "code" or (distinct == rows and (numbering or _never_collide(number.to_numpy())))):
-            return None, unique, ""
+        if unique := self._unique(distinct, rows):
+            # All are different though amounts would coincide, or would crowd: they number something.
+            coincide = rows**2 / (2 * max(1, high - low)) > _MANY_ROWS
+            values = np.sort(number.to_numpy())
+            numbers = numbering or ((coincide or not _is_bent(values)) and not is_round(values))
+            if called == "code" or (distinct == rows and numbers):
+                return None, unique, ""
         grows = distinct > _MANY_ROWS and number.is_sorted() and not _is_bent(number.to_numpy())
         if grows and self.found.key_of(name) is None:
             why = "a running number: it only grows with the rows, so future ones do not occur in training rows"
@@ -276,51 +256,45 @@ class FieldGuesser:
         What counts: values that stand out among their neighbours, gaps, rounding, signs, functions of the numbers, and
         whether categories or bins predict the label better on held-out rows. The name is one vote.
         """
-        votes: list[tuple[float, str]] = []
-        if called:
-            named = 3.0 if id_rank(column.name) else 2.0
-            votes.append((named if called == "code" else -1.5, f"its name tells a {called}"))
-        if not MOMENTARY.isdisjoint(words_of(column.name)[-1:]) and column.n_unique() <= _LONGEST_CYCLE:
-            votes.append((3.0, "its name tells a part of a cycle"))
-        key = self.found.key_of(column.name)
-        once = number
+        key, once = self.found.key_of(column.name), number
         if key is not None:  # the rows that show each of its values once
             once = column.filter(self.frame.get_column(key).is_first_distinct()).drop_nulls().cast(pl.Int64)
         if len(once) > _MOST_TESTED:
             once = once.sample(_MOST_TESTED, seed=0)
         values, counts = np.unique(once.to_numpy(), return_counts=True)
-        step = int(np.gcd.reduce(np.diff(values))) if len(values) > 1 else 1
+        many, ratio = len(values), collision_ratio(once.to_numpy())
+        step = int(np.gcd.reduce(np.diff(values))) if many > 1 else 1
         span = int(values[-1] - values[0]) // max(1, step) + 1
-        if values[0] < 0:
-            votes.append((-2.5, "some are below 0"))
-        ratio = collision_ratio(once.to_numpy())
-        if ratio > 3:
-            votes.append((2.5, "some values are used much more than their neighbours, with gaps between them"))
-        elif ratio > 1.6:
-            votes.append((1.0, "some values are used more than their neighbours"))
-        elif 0 < ratio < 1.35 and len(values) >= 6 and ratio != 1:
-            votes.append((-1.5, "neighbouring numbers are about as frequent"))
-        if is_round(values):
-            votes.append((-1.5, "many are round"))
-        if len(values) <= _FEW and span > 3 * len(values):
-            votes.append((1.5, "few values with gaps"))
-        elif span <= 1.25 * len(values) and values[0] in (0, 1) and int(np.argmax(counts)) <= len(values) // 2:
-            votes.append((-1.0, "they begin near 0 without gaps"))
-        if len(once) < 1.6 * len(values) and ratio <= 1.6 and _is_bent(values):
-            votes.append((-1.0, "they crowd around a middle or one end"))
+        gaps = many <= _FEW and span > 3 * many
+        begins = span <= 1.25 * many and values[0] in (0, 1) and int(np.argmax(counts)) <= many // 2
+        cycle = not MOMENTARY.isdisjoint(words_of(column.name)[-1:]) and column.n_unique() <= _LONGEST_CYCLE
         functions = len(self.found.functions.get(column.name, set()).difference(self.found.ids.values()))
-        if functions and (key is None or len(values) < 0.8 * len(once)):
-            votes.append((1.5, f"{functions} columns are functions of it"))
-        if key is None and self._target is not None and len(values) > _FEW:
+        own = key is None or many < 0.8 * len(once)
+        crowd = len(once) < 1.6 * many and ratio <= 1.6 and _is_bent(values)
+        lead = 0.0  # of bins before categories
+        if key is None and self._target is not None and many > _FEW:
             both = column.is_not_null() & self._target.is_not_null()
             numbers, target = (cells.filter(both).cast(pl.Float64).to_numpy() for cells in (column, self._target))
             lead = bins_lead(numbers, target)
-            if abs(lead) > 3:
-                votes.append(
-                    (-1.0 if lead > 0 else 1.5, f"{'bins' if lead > 0 else 'categories'} predict the label better")
-                )
-        score = sum(vote for vote, _ in votes)
-        said = [why for vote, why in sorted(votes, key=lambda vote: -abs(vote[0])) if vote * score > 0]
+        votes: list[tuple[bool, float, str]] = [
+            (called == "code", 3.0 if id_rank(column.name) else 2.0, "its name tells a code"),
+            (called == "quantity", -1.5, "its name tells a quantity"),
+            (cycle, 3.0, "its name tells a part of a cycle"),
+            (values[0] < 0, -2.5, "some are below 0"),
+            (ratio > 3, 2.5, "some values are used much more than their neighbours, with gaps between them"),
+            (1.6 < ratio <= 3, 1.0, "some values are used more than their neighbours"),
+            (0 < ratio < 1.35 and many >= 6 and ratio != 1, -1.5, "neighbouring numbers are about as frequent"),
+            (is_round(values), -1.5, "many are round"),
+            (gaps, 1.5, "few values with gaps"),
+            (begins and not gaps, -1.0, "they begin near 0 without gaps"),
+            (crowd, -1.0, "they crowd around a middle or one end"),
+            (bool(functions) and own, 1.5, f"{functions} columns are functions of it"),
+            (lead > 3, -1.0, "bins predict the label better"),
+            (lead < -3, 1.5, "categories predict the label better"),
+        ]
+        cast = [(vote, why) for holds, vote, why in votes if holds]
+        score = sum(vote for vote, _ in cast)
+        said = [why for vote, why in sorted(cast, key=lambda vote: -abs(vote[0])) if vote * score > 0]
         return score, "; ".join(said[:2])
 
     def _from_text(self, present: pl.Series, role: Role, distinct: int) -> Guess:
@@ -346,8 +320,18 @@ class FieldGuesser:
         many = distinct > _LOW_CARDINALITY
         if many and looks_like_dates(words):
             return None, "its text is dates, which must be converted first (to an age, a weekday)", ""
-        if many and (found_numbers := _numbers_in_text(words, role)) is not None:
-            return found_numbers
+        bad = words.filter(words.str.strip_chars().cast(pl.Float64, strict=False).is_null())
+        code = kind_of_name(name) == "code" or words.str.contains(r"^0\d").any()  # leading zeros: a code, no number
+        if many and not code and len(bad) <= _MOST_BAD * len(words):
+            made = _binned(name, role, len(words))
+            if not len(bad):
+                return made, "text with only numbers", ""
+            shown = ", ".join(map(repr, bad.unique(maintain_order=True).head(3)))
+            doubt = (
+                f"{len(bad):,} of {len(words):,} cells of column {name!r} are no numbers ({shown}): correct them or "
+                'leave them empty before training, or write kind = "categorical"'
+            )
+            return made, f"text with numbers in all but {len(bad):,} cells", doubt
         if unique:
             return None, unique, ""
         if many and words.str.contains(_UNIT).all():
@@ -374,53 +358,10 @@ def _omitted(name: str, check: str) -> Guess:
     return None, check, f"column {name!r} is omitted: {check}"
 
 
-def _never_collide(numbers: np.ndarray) -> bool:
-    """Whether all are different though amounts would coincide, or would crowd: they number something."""
-    values = np.sort(numbers)
-    coincide = len(values) ** 2 / (2 * max(1, int(values[-1] - values[0]))) > _MANY_ROWS
-    return (coincide or not _is_bent(values)) and not is_round(values)
-
-
 def _is_bent(values: np.ndarray) -> bool:
     """Whether different numbers are far from evenly spread over their range, as amounts are and ids are not."""
     place = (values - values[0]) / max(1, int(values[-1] - values[0]))
     return float(np.abs(place - np.linspace(0, 1, len(values))).max()) > 0.12
-
-
-def _from_lists(column: pl.Series, role: Role) -> Guess:
-    name, inner = column.name, column.dtype.inner  # type: ignore[attr-defined]
-    if inner.is_nested() or inner in (pl.Object, pl.Binary):
-        return None, f"no field reads its type {column.dtype}", ""
-    if inner.is_float():
-        length = vector_length(column)
-        if length is not None and length > MOST_POSITIONS:
-            most = f"at most {MOST_POSITIONS} can become fields: {_FEWER}"
-            return _omitted(name, f"a vector of {length:,} numbers; {most}")
-        return None, "its cells are lists of fractional numbers, which are neither categories nor of equal length", ""
-    if not column.list.len().fill_null(0).sum():
-        return None, "every cell is empty", ""
-    if _is_history(name):
-        return Sequence(name, role="user"), "its cells are lists, and its name suggests a history", ""
-    distinct = as_list(column, "|").explode().n_unique()
-    return Bag(name, role=role), f"its cells are lists, {distinct} values in total", ""
-
-
-def _numbers_in_text(words: pl.Series, role: Role) -> Guess | None:
-    """The numeric field of text of which all but a few cells are numbers."""
-    number = words.str.strip_chars().cast(pl.Float64, strict=False)
-    padded = words.str.contains(r"^0\d").any()  # leading zeros mean a code, not a number
-    bad = words.filter(number.is_null())
-    if padded or len(bad) > _MOST_BAD * len(words) or kind_of_name(words.name) == "code":
-        return None
-    field = _binned(words.name, role, len(words))
-    if not len(bad):
-        return field, "text with only numbers", ""
-    shown = ", ".join(map(repr, bad.unique(maintain_order=True).head(3)))
-    doubt = (
-        f"{len(bad):,} of {len(words):,} cells of column {words.name!r} are no numbers ({shown}): correct them or "
-        'leave them empty before training, or write kind = "categorical"'
-    )
-    return field, f"text with numbers in all but {len(bad):,} cells", doubt
 
 
 def _binned(name: str, role: Role, rows: int) -> Numeric:

@@ -1,5 +1,6 @@
 """Inferring the label and its rule from names, words of known meaning, and values."""
 
+import contextlib
 import json
 import re
 import shlex
@@ -21,6 +22,7 @@ _SCALES = (5, 10, 100)  # the tops of ratings; above three fifths of the top is 
 _LIKE = 3 / 5
 CLOSE = 1.5  # the score by which a candidate for the label may trail the best one, to be named beside it
 _MOST_RATINGS = 11  # different values of a column that is read as a scale, unless its top is 100
+_TRUE_OR_FALSE = "label: binary, as it is true or false"
 LEAST_ROWS = 20  # a column of fewer rows is no label by its values alone
 _POSITIVE = """
 true t yes y 1 on ok click clicked like liked love loved positive pos good buy bought purchase purchased ordered order
@@ -46,23 +48,13 @@ _ROW_OF_STARS = r"^\s*(?:[★⭐*]+☆*|☆+)\s*$"
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCandidate:
-    """A column that may be the label, with its rule.
-
-    Args:
-        label: the label.
-        rate: the share of positives among the rows kept; None for a regression.
-        dropped: the share of rows that the rule drops.
-        reason: why it may be the label, and why this rule.
-        doubt: what the user must check, if anything.
-        score: how likely it is among those of its table.
-    """
+    """A column that may be the label, with its rule."""
 
     label: Label
-    rate: float | None = None
-    dropped: float = 0.0
-    reason: str
-    doubt: str = ""
-    score: float = 0.0
+    rate: float | None = None  # the share of positives; None for a regression
+    reason: str  # why it may be the label, and why this rule
+    doubt: str = ""  # what the user must check, if anything
+    score: float = 0.0  # how likely it is among those of its table
 
 
 def word_meaning(text: str) -> bool | None:
@@ -84,9 +76,6 @@ def word_meaning(text: str) -> bool | None:
 def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandidate:
     """The label inferred from a column, with its rule.
 
-    Errors:
-        SchemaError: a row has no label, the column cannot be a label, or its positive values cannot be inferred.
-
     >>> guess_label(pl.Series("bought", ["no", "yes", "yes"])).label.positive_values
     ('yes',)
     """
@@ -97,94 +86,87 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
             f"every row needs a label: column {name!r} has none in {column.null_count()} of {len(column)} rows, the "
             f"first is row {row} (counting from 0); remove or fill them"
         )
-    kind = column.dtype
-    if kind.is_nested() or kind.is_temporal() or kind in (pl.Binary, pl.Object):
-        raise SchemaError(f"a label must hold numbers, text or booleans: column {name!r} is of type {kind}")
-    return _with_shares(_rule(column, positive), column)
-
-
-def _rule(column: pl.Series, positive: Sequence[str]) -> LabelCandidate:
+    if _holds_no_label(column):
+        raise SchemaError(f"a label must hold numbers, text or booleans: column {name!r} is of type {column.dtype}")
     text = as_text(column)
     if positive:
-        return _as_told(text, positive)
-    if column.dtype == pl.Boolean:
-        _check_two(column.name, text)
-        return LabelCandidate(label=Label(column.name), reason="label: binary, as it is true or false")
-    number = column if column.dtype.is_numeric() else text.str.strip_chars().cast(pl.Float64, strict=False)
-    return _of_texts(text) if number.null_count() else _of_numbers(number)
+        absent = [value for value in positive if not text.is_in([value]).any()]
+        if absent:
+            raise SchemaError(
+                f"a positive value must occur in the label's column {name!r}: "
+                f"{nearest(absent[0], text.drop_nulls().unique().sort().head(100).to_list())}"
+            )
+        if text.is_in(list(positive)).all():
+            raise SchemaError(f"a label needs two classes: all values of column {name!r} are given as positive")
+        found = LabelCandidate(label=Label(name, positive_values=tuple(positive)), reason="label: binary, as given")
+    elif column.dtype == pl.Boolean:
+        _check_two(name, text)
+        found = LabelCandidate(label=Label(name), reason=_TRUE_OR_FALSE)
+    else:
+        number = column if column.dtype.is_numeric() else text.str.strip_chars().cast(pl.Float64, strict=False)
+        found = _of_texts(text) if number.null_count() else _of_numbers(number)
+    if found.label.task == "regression":
+        return found
+    try:
+        return replace(found, rate=float(read_label(column.to_frame(), found.label).main.mean()))
+    except DataError as e:
+        raise SchemaError(str(e)) from None
 
 
-def label_candidates(
-    frame: pl.DataFrame, settled: Collection[str] = (), hints: Collection[str] = ()
-) -> list[LabelCandidate]:
-    """The columns that may be the label, the likeliest first.
-
-    A name of a label (or of an outcome) counts most, then words of outcome, then two values or a scale of ratings.
-    Columns that are `settled` are no label, unless a name tells one and no other can be. Beside those of `hints`
-    another column is empty exactly for one value, as what follows an outcome is.
-
-    >>> rows = pl.DataFrame({"a": [1, 2] * 10, "seen": ["no", "yes"] * 10, "click": [0, 1] * 10})
-    >>> [found.label.column for found in label_candidates(rows)]
-    ['click', 'seen', 'a']
-    """
-    ranked: list[tuple[float, LabelCandidate]] = []
-    for place, name in enumerate(frame.columns):
-        column = frame.get_column(name)
-        named = 4.0 if is_label_name(name) else 3.0 if is_label_name(name, LIKELY_LABELS) else 0.0
-        if (name in settled and named < 4) or column.null_count() or not (named or _few_values(column)):
-            continue
-        try:
-            found = guess_label(column)
-        except (SchemaError, DataError):
-            continue
-        score = named + _score(column, found) + 2 * (name in hints) - 3.5 * (name in settled)
-        score += 0.5 if place == frame.width - 1 else 0.25 if not place else 0.0
-        if named or (found.label.task == "binary" and not _is_a_count(column)):
-            ranked.append((score, found))
-    ranked.sort(key=lambda pair: -pair[0])
-    return [replace(found, score=score) for score, found in ranked]
+def _holds_no_label(column: pl.Series) -> bool:
+    return column.dtype.is_nested() or column.dtype.is_temporal() or column.dtype in (pl.Binary, pl.Object)
 
 
 def choose_label(
-    frame: pl.DataFrame, label: str | None, positive: Sequence[str], settled: Collection[str], hints: Collection[str]
+    frame: pl.DataFrame, label: str | None, positive: Sequence[str], settled: Collection[str]
 ) -> list[LabelCandidate]:
     """The candidates for the label, the one taken first, with a doubt unless its name tells; none if no column can be.
 
-    `label` and its `positive` values are given if they are known; for the others see `label_candidates`.
-
-    Errors:
-        SchemaError: the given column is not in the table, or cannot be a label.
+    `label` and its `positive` values are given if they are known. A name of a label (or of an outcome) counts most,
+    then words of outcome, then two values or a scale of ratings. Columns that are `settled` are no label, unless a name
+    tells one and no other can be.
     """
     if label is not None:
         if label not in frame.columns:
             raise SchemaError(f"the label's column {label!r} must be in the table: {nearest(label, frame.columns)}")
         return [guess_label(frame.get_column(label), positive)]
-    found = label_candidates(frame, settled, hints)
+    gaps = [c.name for c in frame.iter_columns() if 0 < c.null_count() < frame.height]
+    found: list[LabelCandidate] = []
+    for place, column in enumerate(frame.iter_columns()):
+        name = column.name
+        named = 4.0 if is_label_name(name) else 3.0 if is_label_name(name, LIKELY_LABELS) else 0.0
+        if (name in settled and named < 4) or column.null_count() or _holds_no_label(column):
+            continue
+        if not named and (len(column) < LEAST_ROWS or not 2 <= column.n_unique() <= _MOST_RATINGS):
+            continue
+        with contextlib.suppress(SchemaError, DataError):
+            one = guess_label(column)
+            score = named + _score(column, one) - 3.5 * (name in settled)
+            # Beside the values of an outcome, what follows it is empty exactly for some of them.
+            if gaps and 2 <= column.n_unique() <= _MOST_RATINGS:
+                shares = frame.group_by(name).agg(pl.col(gaps).null_count() / pl.len()).drop(name)
+                score += 2 * any(set(share.round(3)) == {0.0, 1.0} for share in shares.iter_columns())
+            score += 0.5 if place == frame.width - 1 else 0.25 if not place else 0.0
+            if named or (one.label.task == "binary" and not _is_a_count(column)):
+                found.append(replace(one, score=score))
+    found.sort(key=lambda one: -one.score)
     if not found or not is_label_name(found[0].label.column, (*LABELS, *LIKELY_LABELS)):
         for name in frame.columns:
             if is_label_name(name) and name not in settled:
                 return [guess_label(frame.get_column(name), positive)]  # or the reason why it cannot be one
     if not found:
         return []
-    first, close = found[0], [one.label.column for one in found[1:] if one.score > found[0].score - CLOSE]
+    first, name = found[0], found[0].label.column
     if positive:
-        first = guess_label(frame.get_column(first.label.column), positive)
-    named = [one.label.column for one in found[1:] if is_label_name(one.label.column)]
-    rivals = named if is_label_name(first.label.column) else close
-    if rivals or not is_label_name(first.label.column, (*LABELS, *LIKELY_LABELS)):
-        column = first.label.column
+        first = guess_label(frame.get_column(name), positive)
+    close = [one.label.column for one in found[1:] if one.score > found[0].score - CLOSE]
+    rivals = [c.label.column for c in found[1:] if is_label_name(c.label.column)] if is_label_name(name) else close
+    if rivals or not is_label_name(name, (*LABELS, *LIKELY_LABELS)):
         shown = f"; others that may be it: {', '.join(map(repr, rivals[:_SHOWN]))}" if rivals else ""
-        why = f"the label was chosen by its {'name and ' if is_label_name(column) else ''}values, column {column!r}"
+        why = f"the label was chosen by its {'name and ' if is_label_name(name) else ''}values, column {name!r}"
         doubt = f"{why}{shown}; give another one as label"
         first = replace(first, doubt=f"{doubt}; {first.doubt}" if first.doubt else doubt)
     return [first, *found[1:]]
-
-
-def _few_values(column: pl.Series) -> bool:
-    kind = column.dtype
-    if kind.is_nested() or kind.is_temporal() or kind in (pl.Binary, pl.Object) or len(column) < LEAST_ROWS:
-        return False
-    return 2 <= column.n_unique() <= _MOST_RATINGS
 
 
 def _is_a_count(column: pl.Series) -> bool:
@@ -230,17 +212,6 @@ def _score(column: pl.Series, found: LabelCandidate) -> float:
     return 0.0 if found.doubt else 1.0
 
 
-def _with_shares(found: LabelCandidate, column: pl.Series) -> LabelCandidate:
-    """With the share of positives and of dropped rows."""
-    if found.label.task == "regression":
-        return found
-    try:
-        rows = read_label(column.to_frame(), found.label)
-    except DataError as e:
-        raise SchemaError(str(e)) from None
-    return replace(found, rate=float(rows.main.mean()), dropped=rows.dropped / len(column))
-
-
 def _check_two(name: str, values: pl.Series) -> None:
     if values.n_unique() < 2:
         only = f"{values[0]:g}" if values.dtype.is_float() else repr(values[0])
@@ -249,18 +220,6 @@ def _check_two(name: str, values: pl.Series) -> None:
             "learned; give rows of both classes, another label, or, if every row is a positive event, a table without "
             "this column"
         )
-
-
-def _as_told(text: pl.Series, positive: Sequence[str]) -> LabelCandidate:
-    absent = [value for value in positive if not text.is_in([value]).any()]
-    if absent:
-        raise SchemaError(
-            f"a positive value must occur in the label's column {text.name!r}: "
-            f"{nearest(absent[0], text.drop_nulls().unique().sort().head(100).to_list())}"
-        )
-    if text.is_in(list(positive)).all():
-        raise SchemaError(f"a label needs two classes: all values of column {text.name!r} are given as positive")
-    return LabelCandidate(label=Label(text.name, positive_values=tuple(positive)), reason="label: binary, as given")
 
 
 def _of_numbers(column: pl.Series) -> LabelCandidate:
@@ -283,23 +242,26 @@ def _of_numbers(column: pl.Series) -> LabelCandidate:
     top = values[-1]
     whole = bool((values * 2 % 1 == 0).all()) and 0 <= values[0] <= top * _LIKE
     if whole and top in _SCALES and (len(values) <= _MOST_RATINGS or top == 100):
-        return _of_ratings(number, top)
+        middle = top * _LIKE
+        note = (
+            f"label: ratings up to {top:g}; above {middle:g} is positive ({_share(number > middle):.0%} of the rows); "
+            "task = 'regression' predicts the rating itself"
+        )
+        if (number == middle).any():
+            note = f"{note}; {_middle_note(number > middle, number == middle, f'{middle:g}')}"
+        return LabelCandidate(label=Label(name, positive_above=_short(middle)), reason=note)
     if (values % 1 == 0).all() and values[0] >= 0 and top < 2 * _MOST_RATINGS and len(values) <= _MOST_RATINGS:
-        return _of_levels(number, values)
+        low, middle = values[0], 0 if values[0] == 0 and len(values) <= 4 else (values[0] + top) // 2
+        rate = f"{_share(number > middle):.0%}"
+        return LabelCandidate(
+            label=Label(name, positive_above=middle),
+            reason=f"label: binary, numbers above {middle:g} assumed positive ({rate} of the rows)",
+            doubt=f"it is unknown which of the {len(values)} numbers {low:g} to {top:g} of column {name!r} are "
+            f"positive: those above {middle:g} were assumed ({rate} of the rows); correct positive_above, or write "
+            "task = 'regression' and no rule to predict the number",
+        )
     note = f"label: regression, since it holds {len(values)} different numbers; give positive_above for a binary task"
     return LabelCandidate(label=Label(name, task="regression"), reason=note)
-
-
-def _of_ratings(number: pl.Series, top: float) -> LabelCandidate:
-    """Ratings up to 5, 10 or 100: above three fifths of the top is positive, and no row is dropped."""
-    middle = top * _LIKE
-    note = (
-        f"label: ratings up to {top:g}; above {middle:g} is positive ({_share(number > middle):.0%} of the rows); "
-        "task = 'regression' predicts the rating itself"
-    )
-    if (number == middle).any():
-        note = f"{note}; {_middle_note(number > middle, number == middle, f'{middle:g}')}"
-    return LabelCandidate(label=Label(number.name, positive_above=_short(middle)), reason=note)
 
 
 def _middle_note(above: pl.Series, middle: pl.Series, shown: str) -> str:
@@ -311,20 +273,6 @@ def _middle_note(above: pl.Series, middle: pl.Series, shown: str) -> str:
     )
 
 
-def _of_levels(number: pl.Series, values: pl.Series) -> LabelCandidate:
-    """A few whole numbers that are no known scale: above 0, or above the middle; to be checked."""
-    low, high = values[0], values[-1]
-    middle = 0 if low == 0 and len(values) <= 4 else (low + high) // 2
-    rate = f"{_share(number > middle):.0%}"
-    return LabelCandidate(
-        label=Label(number.name, positive_above=middle),
-        reason=f"label: binary, numbers above {middle:g} assumed positive ({rate} of the rows)",
-        doubt=f"it is unknown which of the {len(values)} numbers {low:g} to {high:g} of column {number.name!r} are "
-        f"positive: those above {middle:g} were assumed ({rate} of the rows); correct positive_above, or write "
-        "task = 'regression' and no rule to predict the number",
-    )
-
-
 def _of_texts(text: pl.Series) -> LabelCandidate:
     _check_two(text.name, text)
     values = [str(v) for v in text.alias("cell").value_counts().sort(["count", "cell"]).get_column("cell")]
@@ -333,7 +281,7 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
     if len(values) <= _MOST_RATINGS and (written or text.str.contains(_ROW_OF_STARS).all()):
         return _of_stars(text, values)
     if {value.lower() for value in values} == {"true", "false"}:
-        return LabelCandidate(label=Label(text.name), reason="label: binary, as it is true or false")
+        return LabelCandidate(label=Label(text.name), reason=_TRUE_OR_FALSE)
     forms = number_formats(text)
     if len(forms) and not ("1,234.5" in forms and "1.234,5" in forms):
         found = _of_numbers(as_number(text, "label", form=forms[0]))

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.infer.entities import Entities, find_entities
-from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time, looks_like_a_calendar
+from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time
 from fieldwise.data.infer.label import CLOSE, LEAST_ROWS, LabelCandidate, choose_label, guess_label, label_by_place
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
 from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
@@ -70,7 +70,6 @@ def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings, only_positi
     return ""
 
 
-_EVENT = "event"
 _MOST_ROWS = 200_000  # of a table in memory; more tell no more of a column
 _RIVAL = "column {!r} may be the label instead of {!r}: give the right one as label"
 _LEAK = "it tells the label, so it is known only after it"
@@ -88,8 +87,12 @@ _FEW_VALUES = 11
 _ENOUGH_OF_A_CLASS = 20
 _EXACT = 0.999  # share of rows
 _MANY = 50
-_PROBE = 1000
+_PROBE, _CELLS = 1000, 200
 _NAMES = 0.95  # a column with at least this many values per id is a name of it
+_CALENDAR = (
+    r"(?i)\b(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|week|woche|semaine|semana|"
+    r"kw|q[1-4]|day|month|am|pm)"
+)
 _PARTS = frozenset(("train", "training", "valid", "validation", "val", "dev", "test", "testing", "eval", "holdout"))
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:_duplicated_\d+)?")
 _SIDES: tuple[Who, ...] = ("user", "item")
@@ -193,7 +196,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     times = [*([early.column] if early.column else []), *early.others]
     found = find_entities(frame, [*never, *([label] if label else [])], times)
     settled = {*never, *times, *found.settled()}
-    labels = choose_label(frame, label, positive, settled, _told_by_gaps(frame))
+    labels = choose_label(frame, label, positive, settled)
     labels = labels or label_by_place(frame, settled, len(found.ids) == 2)
     bare = label is None and any(_NUMBER.fullmatch(name) for name in frame.columns)
     if bare or (not labels and (frame.height < LEAST_ROWS or len(found.ids) < 2)):
@@ -247,31 +250,34 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
 def _leave_out_displays(
     frame: pl.DataFrame, fields: dict[str, Field], notes: dict[str, str], reasons: Mapping[str, str], found: Entities
 ) -> None:
-    """Remove fields that only rename another one, and complete the notes."""
+    """Remove fields that only rename an id or an earlier field of many values, and complete the notes."""
+    kept: list[str] = []  # columns of categories
     for column, f in list(fields.items()):
-        display = _display(frame, f, list(fields.values()), found)
-        if display:
+        values = frame.get_column(column).n_unique() if f.cell == "category" else 0
+        key, why = found.key_of(column), ""
+        if values and key is not None and key in found.determined.get(column, ()):
+            keys = frame.get_column(key).n_unique()
+            if keys > _MANY and values >= _NAMES * keys:
+                side = next(side for side, column in found.ids.items() if column == key)
+                why = (
+                    f"a display name of the {side}, nearly one to one ({values:,} values for {keys:,} of {key!r}), "
+                    "which already has a field"
+                )
+        for other in kept if values > _MANY and not why else ():
+            same = frame.get_column(other).n_unique() == values
+            if same and frame.select(other, column).n_unique() == values:
+                why = f"it is one to one with {other!r}"
+                break
+        if why:
             del fields[column]
-            notes[column] = f"omitted: {display}"
-        else:
-            notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
+            notes[column] = f"omitted: {why}"
+            continue
+        notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
+        kept += [column] * (f.cell == "category")
     if not fields:
         raise SchemaError(
             f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
         )
-
-
-def _told_by_gaps(frame: pl.DataFrame) -> set[str]:
-    """Columns of few values beside which another one is empty exactly for some of the values."""
-    empty = [c for c in frame.columns if 0 < frame.get_column(c).null_count() < frame.height]
-    found = set()
-    for column in frame.iter_columns() if empty else ():
-        if column.dtype.is_nested() or column.null_count() or not 2 <= column.n_unique() <= _FEW_VALUES:
-            continue
-        shares = frame.group_by(column.name).agg(pl.col(empty).null_count() / pl.len()).drop(column.name)
-        if any(set(one.round(3)) == {0.0, 1.0} for one in shares.iter_columns()):
-            found.add(column.name)
-    return found
 
 
 def _targets(frame: pl.DataFrame, label: Label) -> pl.Series:
@@ -313,7 +319,7 @@ def _known_after(frame: pl.DataFrame, label: str, y: pl.Series | None, notes: Ma
 
 def _of_events(frame: pl.DataFrame) -> LabelCandidate:
     """The label of a log of positives: a column that it lacks."""
-    name = _EVENT
+    name = "event"
     while name in frame.columns:
         name += "_"
     return LabelCandidate(
@@ -327,7 +333,15 @@ def _of_events(frame: pl.DataFrame) -> LabelCandidate:
 
 def _never(frame: pl.DataFrame) -> dict[str, str]:
     """Columns that are no fields, labels or times, with the reason."""
-    found = {name: why for name, why in {**_NEVER, **_libfm_values(frame)}.items() if name in frame.columns}
+    found = {name: why for name, why in _NEVER.items() if name in frame.columns}
+    if frame.schema == {"label": pl.Float64, "ids": pl.List(pl.Int64), "values": pl.List(pl.Float64)}:  # `read_libfm`
+        other = (frame.get_column("values").list.eval(pl.element() != 1).list.any()).fill_null(False)
+        if other.any():
+            raise SchemaError(
+                f"libFM values other than 1 cannot be read as a bag, whose values have no weights: line "
+                f"{int(other.arg_max() or 0) + 1} holds one; convert the file to a table with a column per number"
+            )
+        found["values"] = "every libFM value is 1, so only the ids matter"
     for column in frame.select(pl.col(pl.String)).iter_columns():
         if column.name not in found and column.head(_PROBE).n_unique() <= len(_PARTS):
             words = {
@@ -382,44 +396,16 @@ def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str]) -
         elif name in time.others or not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(name)):
             why = time.others.get(name, "another time, by its name")
             notes[name] = f"omitted: {why}; future times do not occur in training rows"
-        elif time.column is None and looks_like_a_calendar(frame.get_column(name)):
-            doubts[name] = (
-                f"the cells of column {name!r} look like times that cannot be read, such as "
-                f"{frame.get_column(name).drop_nulls()[0]!r}: write a column of dates or numbers as time to order rows"
-            )
+        elif time.column is None and frame.schema[name] == pl.String:
+            present = frame.get_column(name).drop_nulls()
+            some = present.unique(maintain_order=True).head(_CELLS)
+            named = some.str.contains(_CALENDAR) & some.str.contains(r"\d")  # such as `Week 3, Tue`
+            if len(some) > 10 and float(named.mean() or 0) > 0.9:  # type: ignore[arg-type]
+                doubts[name] = (
+                    f"the cells of column {name!r} look like times that cannot be read, such as {present[0]!r}: write "
+                    "a column of dates or numbers as time to order rows"
+                )
     return doubts
-
-
-def _display(frame: pl.DataFrame, f: Field, fields: list[Field], found: Entities) -> str:
-    """The reason why a categorical field only renames an id or an earlier field of many values, or an empty text."""
-    values = frame.get_column(f.column).n_unique() if f.cell == "category" else 0
-    key = found.key_of(f.column)
-    if values and key is not None and key in found.determined.get(f.column, ()):
-        keys = frame.get_column(key).n_unique()
-        if keys > _MANY and values >= _NAMES * keys:
-            side = next(side for side, column in found.ids.items() if column == key)
-            return (
-                f"a display name of the {side}, nearly one to one ({values:,} values for {keys:,} of {key!r}), which "
-                "already has a field"
-            )
-    for other in fields[: fields.index(f)] if values > _MANY else []:
-        same = other.cell == "category" and frame.get_column(other.column).n_unique() == values
-        if same and frame.select(other.column, f.column).n_unique() == values:
-            return f"it is one to one with {other.column!r}"
-    return ""
-
-
-def _libfm_values(frame: pl.DataFrame) -> dict[str, str]:
-    """The column of values in the result of `read_libfm`, with the reason why it is not a field."""
-    if frame.schema != {"label": pl.Float64, "ids": pl.List(pl.Int64), "values": pl.List(pl.Float64)}:
-        return {}
-    other = (frame.get_column("values").list.eval(pl.element() != 1).list.any()).fill_null(False)
-    if other.any():
-        raise SchemaError(
-            f"libFM values other than 1 cannot be read as a bag, whose values have no weights: line "
-            f"{int(other.arg_max() or 0) + 1} holds one; convert the file to a table with a column per number"
-        )
-    return {"values": "every libFM value is 1, so only the ids matter"}
 
 
 def _plain(name: str) -> str:
