@@ -32,7 +32,6 @@ from forked import Command
 
 from fieldwise.cli import run
 from fieldwise.cli.app import app
-from fieldwise.cli.options import RecipeOptions
 from fieldwise.runs.recipe import SECTIONS, Recipe, load_recipe, recipe_names
 from fieldwise.schema import Schema
 from fieldwise.training.fit import Training
@@ -317,7 +316,7 @@ def check_recipes(params: Mapping[str, Any]) -> None:
     names = params.get("recipes") or [params.get("recipe") or "none.toml"]
     for name in names:
         if not name.endswith(".toml"):
-            RecipeOptions(recipe=name, settings=params.get("settings")).load()
+            load_recipe(name, params.get("settings") or ())
 
 
 def check_make(words: list[str], place: str) -> None:

@@ -99,14 +99,14 @@ def parquet(options: dict[str, Any]) -> Timed:
     """`fieldwise predict`: a bundle and a Parquet file of raw values to a Parquet file of keys and scores."""
     folder, precision = Path(options["folder"]), options.get("precision", "float32")
     bundle, data, out = folder / "bundle", folder / "raw.parquet", folder / options["out"]
-    wanted = predict.PredictOptions(bundle=bundle, data=data, out=out, reading=Reading(), precision=precision)
+    wanted = {"bundle": bundle, "data": data, "out": out, "reading": Reading(), "precision": precision}
 
     def turn() -> dict[str, float]:
         out.unlink(missing_ok=True)
         torch.set_num_threads(options["threads"])
         began = time.perf_counter()
         with use_ops(options.get("ops", "auto")):
-            predict.run(wanted)
+            predict.run(**wanted)
         seconds = time.perf_counter() - began
         if pl.scan_parquet(out).select(pl.len()).collect().item() != options["rows"]:
             raise ValueError("not every row was scored")

@@ -1,13 +1,4 @@
-"""The exceptions that fieldwise raises.
-
-    FieldwiseError
-    ├── SchemaError      the schema is invalid or does not fit the table
-    ├── DataError        a file or a table breaks a rule
-    ├── ConfigError      a setting, recipe key or option is wrong
-    ├── BundleError      a saved model is damaged, too new, or scores differently
-    ├── TrainingError    training cannot continue (the loss is not finite)
-    ├── LostProcessError  another process of a training has failed, ended or does not answer
-    └── MissingExtraError  a feature needs a package that is not installed
+"""The exceptions that fieldwise raises: FieldwiseError, and the others directly below it.
 
 Every message is one sentence: the rule, what was found and where, what to do. The command line prints it
 without a traceback and exits with code 2.
@@ -35,7 +26,7 @@ class BundleError(FieldwiseError):
 
 
 class TrainingError(FieldwiseError):
-    """Training cannot continue."""
+    """Training cannot continue (the loss is not finite)."""
 
 
 class LostProcessError(FieldwiseError):

@@ -112,12 +112,13 @@ def test_duplicate_columns_in_the_table_to_score(fieldwise, bundle, tmp_path):
 def test_what_stands_beside_a_wrong_path_is_named(subtests, fieldwise, tmp_path):
     (tmp_path / "recipes").mkdir()
     for file in ("events.toml", "recipes/events.toml", "recipes/schema.toml"):
-        (tmp_path / file).touch()
+        (tmp_path / file).write_text("fields = []\n" * file.endswith("schema.toml"))
     for arguments, part in [
         (("train", "events.tml"), "did you mean 'events.toml'?"),
         (("train", "evnts.toml"), "evnts.toml does not: did you mean 'events.toml'?"),
         (("train", "events.csv"), "`fieldwise init events.csv` writes a recipe for it"),
         (("describe", "logs/events.parquet"), "`fieldwise init logs/events.parquet` writes a recipe for it"),
+        (("train", "recipes/schema.toml"), "a recipe is needed, found the schema recipes/schema.toml: name the recipe"),
         (("init", "recipes"), "recipes holds TOML files, recipes or schemas, and no table"),
     ]:
         with subtests.test(arguments=arguments):

@@ -52,7 +52,7 @@ def test_directions_of_cheap_and_dear(fieldwise, done, bundle, log, table):
 
 
 def test_uniform_attention_is_a_sentence(capsys):
-    _print_attention(np.full((2, 1, 6, 6), 0.1677), list("abcdef"), 10)
+    _print_attention(np.full((2, 1, 6, 6), 0.1677), list("abcdef"))
     text = capsys.readouterr().out
     assert text.strip().startswith("attention is uniform: all weights are within 10 % of the equal ones, 0.1667")
 

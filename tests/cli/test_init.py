@@ -35,6 +35,7 @@ def test_from_a_csv_to_a_bundle(fieldwise, done, clicks, tmp_path):
     text = (tmp_path / "clicks.toml").read_text()
     assert "\n[training]" not in text
     assert 'path = "clicks.csv"' in text
+    refused(fieldwise("init", "nope.csv"), "the file nope.csv does not exist")  # whose schema would be schema.toml
     done("describe", "clicks.toml", *QUICK[:-1])
     done("train", "clicks.toml", "--out", "b", *QUICK)
     assert Bundle.load(tmp_path / "b").schema.label == Label("click")

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,7 @@ def test_commands_about_data_lead_to_commands_on_them(fieldwise, done):
 
 
 def test_the_command_is_what_starts_this_installation(tmp_path, monkeypatch):
-    own = next(iter(show._script_folders()))
+    own = Path(sysconfig.get_path("scripts"))
     monkeypatch.setattr("shutil.which", lambda name: str(own / "fieldwise") if name == "fieldwise" else None)
     assert command_name() == ["fieldwise"]
     monkeypatch.setattr("shutil.which", lambda name: f"/elsewhere/{name}")  # another one's

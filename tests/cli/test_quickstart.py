@@ -14,13 +14,13 @@ from fieldwise.cli.show import command
 SMALL = ("data.rows=600", "data.users=20", "data.items=60", "training.epochs=1", "training.batch_size=256")
 BEFORE = f"""
 from fieldwise.cli import quickstart
-quickstart.DEMOS["small"] = quickstart.DEMOS["small"]._replace(settings={SMALL!r})
+quickstart.DEMOS["small"] = quickstart.DEMOS["small"][0], {SMALL!r}
 """
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setitem(quickstart.DEMOS, "small", quickstart.DEMOS["small"]._replace(settings=SMALL))
+    monkeypatch.setitem(quickstart.DEMOS, "small", (quickstart.DEMOS["small"][0], SMALL))
 
 
 def test_one_command_serves_what_it_printed():

@@ -32,7 +32,7 @@ def test_a_search_that_goes_on_after_its_test_evaluation_says_so(fieldwise, tune
     for _ in range(2):
         code, out, err = fieldwise(*ask, "--trials", 6)
         assert (code, err) == (0, "")
-        went_on = "after 1 trials; the search then went on to 6 trials, and they are still the best." in out
+        went_on = "after 1 trial; the search then went on to 6 trials, and they are still the best." in out
         assert went_on or "2 settings have been evaluated on them by now" in out
     (record,) = Path("runs/tune").glob("*.test.json")
     told = fieldwise("tune", tuned, "--seeds", 1, "--trials", 2)[2]

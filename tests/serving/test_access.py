@@ -71,4 +71,4 @@ def test_names_on_loopback(folder):
 
 def test_an_option_that_was_removed_names_what_takes_its_place(capsys):
     assert run(["serve", "nothing", "--head-timeout", "3"]) == 2
-    assert "--head-timeout was removed; leave it out: a proxy limits the time of heads" in capsys.readouterr().err
+    assert "--head-timeout was removed: a proxy limits the time of heads" in capsys.readouterr().err

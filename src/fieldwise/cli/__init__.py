@@ -5,6 +5,7 @@ Results go to standard output; progress, warnings and errors go to standard erro
 
 import contextlib
 import os
+import re
 import sys
 import time
 import warnings
@@ -24,12 +25,8 @@ MACHINE_FAULT = 1
 USER_FAULT = 2  # also when the disk or memory is full: the user can free some or ask for less
 LOST = 3  # another of the processes that run a command together has failed, and has said why
 INTERRUPTED = 130
-PACKAGES = {  # packages whose name differs from their module's
-    "sklearn": "scikit-learn",
-    "tomli_w": "tomli-w",
-    "ray": "'fieldwise[ray]'",
-}
-REMOVED = {  # commands and options that are gone, of all commands or of the one named, with what to use instead
+PACKAGES = {"sklearn": "scikit-learn", "tomli_w": "tomli-w", "ray": "'fieldwise[ray]'"}  # by modules of other names
+_REMOVED = {  # commands and options that are gone, of all commands or of those named, with what to use instead
     "demo": "`fieldwise quickstart --data simulated` trains the six models",
     "recipes": "`fieldwise describe` without a recipe lists them",
     "calibrate": "`fieldwise evaluate BUNDLE --calibrate METHOD` fits a calibration and saves it",
@@ -40,7 +37,7 @@ REMOVED = {  # commands and options that are gone, of all commands or of the one
     "cache": "`fieldwise prepare` without a recipe lists the cache, and with --clear empties it",
     "--protocol": "--set protocol=NAME selects a protocol",
     "train --seed": "--set seed=N sets it",
-    **dict.fromkeys(("train --device", "compare --device", "tune --device"), "--set training.device=NAME sets it"),
+    "train --device, compare --device, tune --device": "--set training.device=NAME sets it",
     "compare --base": "the first recipe is the baseline",
     "explain --top": "--json has all pairs and weights",
     "serve --max-connections-per-address": "a proxy limits an address's connections (deploy/nginx.conf: limit_conn)",
@@ -64,27 +61,17 @@ REMOVED = {  # commands and options that are gone, of all commands or of the one
     "compare --again": "--overwrite replaces the runs of the store",
     "init --force": "--overwrite replaces an existing recipe and schema",
     "tune --final-seeds": "--seeds is their number",
-    **dict.fromkeys(("recommend --n", "recommend -n"), "--k is the number of items for each user"),
+    "recommend --n, recommend -n": "--k is the number of items for each user",
     "compare --plot": "`fieldwise report` draws the runs, and a leaderboard in a notebook has `.plot()`",
     "quickstart --open": "the command prints the page's address",
     "doctor --quick": "`pip list` shows versions without importing the packages",
-    **dict.fromkeys(
-        ("compare --user", "evaluate --user", "report --user", "recommend --user-id"), "set user = COLUMN in the schema"
-    ),
-    **dict.fromkeys(
-        ("compare --item", "evaluate --item", "report --item", "recommend --item-id"), "set item = COLUMN in the schema"
-    ),
-    **dict.fromkeys(
-        ("explain --seed", "report --seed"), "the same rows are drawn every time, and in Python `seed` draws others"
-    ),
+    "compare --user, evaluate --user, report --user, recommend --user-id": "set user = COLUMN in the schema",
+    "compare --item, evaluate --item, report --item, recommend --item-id": "set item = COLUMN in the schema",
+    "explain --seed, report --seed": "the same rows are drawn every time, and in Python `seed` draws others",
 }
-NO_MEMORY = (  # PyTorch's messages when an allocation fails
-    "can't allocate memory",
-    "not enough memory",
-    "out of memory",  # of a GPU
-    "Storage size calculation overflowed",
-    "Overflow when unpacking long",
-)
+REMOVED = {name: instead for names, instead in _REMOVED.items() for name in names.split(", ")}
+# PyTorch's messages when an allocation fails; the third is of a GPU.
+NO_MEMORY = "can't allocate memory|not enough memory|out of memory|calculation overflowed|Overflow when unpacking long"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -124,12 +111,7 @@ def execute(arguments: Sequence[str]) -> int | None:
 
 
 def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
-    """Do some work and return the exit code that it ends with; a user error is printed as one sentence.
-
-    Args:
-        work: returns its exit code; None for success.
-        arguments: of the command line, for errors about them.
-    """
+    """Do some work and return the exit code that it ends with (None: 0); a user error is printed as one sentence."""
     try:
         code = work()
     except LostProcessError as e:
@@ -169,7 +151,7 @@ def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
 
 def is_out_of_memory(e: Exception) -> bool:
     """Whether memory is exhausted, which PyTorch says by errors of other kinds."""
-    said_by_pytorch = isinstance(e, (RuntimeError, TypeError)) and any(words in str(e) for words in NO_MEMORY)
+    said_by_pytorch = isinstance(e, (RuntimeError, TypeError)) and re.search(NO_MEMORY, str(e)) is not None
     return said_by_pytorch or isinstance(e, MemoryError)
 
 
@@ -181,14 +163,10 @@ def _usage(e: Any, arguments: Sequence[str]) -> str:
     found = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
     command = e.ctx.command_path if getattr(e, "ctx", None) else "fieldwise"
     sentence = e.format_message().rstrip(".")
-    within = command.removeprefix("fieldwise").lstrip()
-    if name := str(getattr(e, "option_name", "")):
-        if instead := REMOVED.get(name) or REMOVED.get(f"{within} {name}"):
-            return f"{name} was removed; leave it out: {instead}"
-    elif sentence.startswith("No such command"):
-        name = sentence.split("'")[1]
-        if instead := REMOVED.get(f"{within} {name}".lstrip()):
-            return f"`{command} {name}` was removed: {instead}"
+    option = str(getattr(e, "option_name", ""))
+    name = sentence.split("'")[1] if sentence.startswith("No such command") else option
+    if instead := REMOVED.get(option) or REMOVED.get(f"{command} {name}".removeprefix("fieldwise").lstrip()):
+        return f"{option or f'`{command} {name}`'} was removed: {instead}"
     return f"{sentence}{found}; see `{command} --help`"
 
 

@@ -8,12 +8,14 @@ whose type is a dataclass stands for the options that are the dataclass's fields
 import dataclasses
 import inspect
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer import Option
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from fieldwise.cli import (
@@ -28,14 +30,12 @@ from fieldwise.cli import (
     predict,
     prepare,
     quickstart,
-    recommend,
     serve,
     store,
     train,
 )
-from fieldwise.cli.processes import check_started
 from fieldwise.cli.show import IMPORTS
-from fieldwise.errors import FieldwiseError
+from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.version import __version__
 
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
@@ -59,28 +59,26 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Operations": {
         "prepare": prepare.run,
         "predict": predict.run,
-        "recommend": recommend.run,
+        "recommend": predict.run_recommend,
         "export": predict.run_export,
         "index": index.run,
         "serve": serve.run,
     },
 }
 Verbose = Annotated[
-    int,
-    typer.Option("--verbose", "-v", count=True, show_default=False, help="Show what the package logs; -vv shows more."),
+    int, Option("--verbose", "-v", count=True, show_default=False, help="Show what the package logs; -vv shows more.")
 ]
+SHARING = ("train", "compare", "tune")  # commands whose processes share the work
 VALUES = {int: "N", float: "X", Path: "PATH"}  # words for values in help; other values have the option's name
-PANELS = {
-    "Output": ("json", "quiet", "verbose", "progress", "tracker"),
-    "Machine": ("device", "precision", "processes", "workers", "engine"),
-}
-PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+PANEL_OF = dict.fromkeys(("json", "quiet", "verbose", "progress", "tracker"), "Output")
+PANEL_OF |= dict.fromkeys(("device", "precision", "processes", "workers", "engine"), "Machine")
 ARGUMENTS = (  # by option, an argument's name in errors of the package, and what the command line calls it
     ("read", r"(?<!--read )\b(?=(separator|encoding|columns)=)", "--read "),
     ("positive", "ones as positive", "ones with --positive"),
     ("settings", "^override ", "--set "),
     ("ranking", "omit the ranking", "omit --ranking"),
     ("keep_seen", "keep_seen=True", "--keep-seen"),
+    ("overwrite", "overwrite to replace it, or another out$", "--overwrite to replace it, or another --out"),
     ("slices", "a slice must", "--slice must"),
     ("logit", "^logit is for", "--logit is for"),
     ("column", "another column$", "another --column"),
@@ -90,26 +88,15 @@ UNLISTED = ("install_completion", "show_completion")  # options that work and ta
 
 
 def as_command(run: Callable[..., None]) -> Callable[..., None]:
-    """A function for Typer with one parameter per option, which calls `run` with the options.
-
-    Args:
-        run: a function with annotated parameters.
-
-    >>> @dataclasses.dataclass(frozen=True, kw_only=True)
-    ... class Manner:
-    ...     times: int = 1
-    >>> def greet(*, name: str, manner: Manner) -> None:
-    ...     '''Greet a person.'''
-    ...     print(manner.times * f"Hello {name}!")
-    >>> command = as_command(greet)
-    >>> list(inspect.signature(command).parameters)
-    ['name', 'times', 'verbose']
-    >>> command(name="Ada", times=2)
-    Hello Ada!Hello Ada!
-    """
+    """A function for Typer with one parameter per option, which calls `run` with the options."""
 
     def command(**given: Any) -> None:
-        _set_logging(given.get("verbose", 0), quiet=given.get("quiet", False))
+        # What the package logs goes to standard error: warnings, with -v more, with -q errors alone.
+        logger, handler = logging.getLogger("fieldwise"), logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        logger.handlers[:] = [handler]
+        level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(given.get("verbose", 0), 2)]
+        logger.setLevel(logging.ERROR if given.get("quiet") else level)
         try:
             _called(run, given)
         except FieldwiseError as e:
@@ -126,19 +113,10 @@ def as_command(run: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _set_logging(verbose: int, *, quiet: bool) -> None:
-    """Show what the package logs on standard error: warnings, with -v more, with -q errors alone."""
-    logger, handler = logging.getLogger("fieldwise"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    logger.handlers[:] = [handler]
-    logger.setLevel(logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
-
-
 class _Plain:
     """What has a help with options under headings, without the types of Python."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters, as the help shows them."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in params:
             if isinstance(one, TyperArgument):
@@ -167,6 +145,9 @@ def _parameters(owner: Callable[..., object]) -> Iterator[inspect.Parameter]:
         if dataclasses.is_dataclass(hints[name]):
             yield from _parameters(hints[name])
         else:
+            kind, option, *_ = *get_args(hints[name]), None, None
+            if kind is bool and option and option.default is ...:  # a flag, without the `--no-` form of Typer
+                option.param_decls = (f"--{name.replace('_', '-')}",)
             yield one.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -202,15 +183,19 @@ def _show_version(wanted: bool) -> None:
 def _root(
     context: typer.Context,
     modules: Annotated[
-        list[str] | None,
-        typer.Option("--import", metavar="MODULE[:CLASS]", help="Import own models first; may be repeated."),
+        list[str] | None, Option("--import", metavar="MODULE[:CLASS]", help="Import own models first; may be repeated.")
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     del version
-    check_started(context.invoked_subcommand)
+    size, called = os.environ.get("WORLD_SIZE", "1"), context.invoked_subcommand
+    if "TORCHELASTIC_RUN_ID" in os.environ and size != "1" and called not in SHARING:  # each would do all of it
+        raise ConfigError(
+            f"torchrun is for {', '.join(SHARING)}, whose processes share the work, found {size} processes of "
+            f"`fieldwise {called}`: run it once, without torchrun"
+        )
     IMPORTS[:] = modules or []
     if IMPORTS:
         from fieldwise.models.own import import_model

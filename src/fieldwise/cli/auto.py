@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from fieldwise.automatic.settings import AutoSettings
 from fieldwise.cli.options import AsJson, BundleDevice, Label, Overwrite, Positive, Quiet, Reading, Seed, check_device
 from fieldwise.cli.show import console, print_json, print_table, say, suggest
-from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from fieldwise.automatic.run import AutoResult
@@ -20,23 +20,16 @@ class AutoOptions:
     """Options of `fieldwise auto`."""
 
     context: typer.Context  # holds the start time of the command
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="Rows with labels: CSV, TSV, Parquet, Arrow or libFM.")]
+    table: Annotated[Path, Argument(metavar="TABLE", help="Rows with labels: CSV, TSV, Parquet, Arrow or libFM.")]
     label: Label = None
     positive: Positive = None
-    minutes: Annotated[float, typer.Option(min=0.01, help="Time budget of the whole run, from start to end.")] = (
-        AutoSettings.minutes
-    )
-    out: Annotated[Path | None, typer.Option(help="Folder for all results. Default: runs/auto-TABLE.")] = None
+    minutes: Annotated[float, Option(min=0.01, help="Time budget of the whole run.")] = AutoSettings.minutes
+    out: Annotated[Path | None, Option(help="Folder for all results. Default: runs/auto-TABLE.")] = None
     overwrite: Overwrite = False
-    schema: Annotated[Path | None, typer.Option(help="Your own schema (TOML). Default: inferred from the table.")] = (
-        None
-    )
-    split_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="A column with each row's part: train, valid or test.")
-    ] = None
+    schema: Annotated[Path | None, Option(help="Your own schema (TOML). Default: inferred from the table.")] = None
+    split_column: Annotated[str | None, Option(metavar="COLUMN", help="A column with train, valid or test.")] = None
     keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Keep this column as a field whatever the audit finds. May be repeated."),
+        list[str] | None, Option(metavar="COLUMN", help="Keep this column whatever the audit finds. May be repeated.")
     ] = None
     seed: Seed = AutoSettings.seed
     reading: Reading
@@ -50,15 +43,13 @@ def run(options: AutoOptions) -> None:
 
     It audits the columns, trains, tunes, evaluates and saves. Ctrl-C ends it early.
     """
-    from fieldwise.automatic.run import BOARD, run_auto
+    from fieldwise.automatic.run import run_auto
     from fieldwise.data.prepare.settings import ColumnSplit
     from fieldwise.runs.data_settings import DataSettings
     from fieldwise.schema import Schema
 
     check_device(options.device)
     out = options.out or Path("runs") / f"auto-{options.table.name.partition('.')[0] or 'table'}"
-    if (out / BOARD).is_file() and not options.overwrite:
-        raise ConfigError(f"{out} holds the result of an earlier run: give --overwrite to replace it, or another --out")
     settings = AutoSettings(
         label=options.label,
         positive=options.positive or (),
@@ -81,7 +72,14 @@ def run(options: AutoOptions) -> None:
     else:
         _show(result)
     if not options.quiet:
-        _suggest(result, options)
+        folder, how = result.folder or Path(), options.reading.options()
+        bundle, rows = folder / "bundle", ["--data", options.table, *how]
+        suggest("predict (--data may hold new rows)", "predict", bundle, *rows, "--out", folder / "predictions.csv")
+        recommends = {"user", "item"} <= {field.role for field in result.schema.fields}
+        log = ["--log", options.table, *how] if recommends else []
+        suggest("start a server with a web page", "serve", bundle, *log)
+        suggest("see what the scores depend on", "explain", bundle, *rows)
+        suggest("train the same model again, or change it", "train", folder / "recipe.toml")
     if result.interrupted:
         raise KeyboardInterrupt
 
@@ -100,15 +98,3 @@ def _show(result: "AutoResult") -> None:
     assert result.folder is not None, "the command always writes"
     names = "schema.toml, recipe.toml, leaderboard.json and .md, bundle" + (", report.html" if result.report else "")
     out.print(f"\n{result.seconds:.0f} s. In {result.folder}: {names}")
-
-
-def _suggest(result: "AutoResult", options: AutoOptions) -> None:
-    """Print useful next commands."""
-    folder, table, how = result.folder or Path(), options.table, options.reading.options()
-    bundle, scores = folder / "bundle", folder / "predictions.csv"
-    suggest("predict (--data may hold new rows)", "predict", bundle, "--data", table, *how, "--out", scores)
-    roles = {field.role for field in result.schema.fields}
-    log = ["--log", table, *how] if {"user", "item"} <= roles else []
-    suggest("start a server with a web page", "serve", bundle, *log)
-    suggest("see what the scores depend on", "explain", bundle, "--data", table, *how)
-    suggest("train the same model again, or change it", "train", folder / "recipe.toml")

@@ -22,9 +22,6 @@ from fieldwise.version import __version__
 CORE = ("torch", "polars", "numpy", "scikit-learn", "safetensors", "tomli-w", "typer", "rich")
 MODULES = {"scikit-learn": "sklearn", "mlflow-skinny": "mlflow", "mkdocs-material": "material"}  # named otherwise
 TESTED_TORCH = "2.13."
-COMPILERS = ("c++", "g++", "clang++")
-
-
 EXTRAS = {  # their purposes and packages
     "pandas": ("pandas frames and pyarrow tables", "pandas pyarrow"),
     "large": ("tables larger than memory, .zst files", "pyarrow"),
@@ -56,39 +53,43 @@ def run(*, json: AsJson = False) -> None:
     if json:
         print_json(facts)
         return
-    out = console()
-    out.print(f"fieldwise {facts['fieldwise']}, Python {facts['python']}, {facts['platform']}")
-    out.print("packages: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["packages"].items()))
     rows = []
     for name, extra in facts["extras"].items():
         found = ", ".join(f"{package} {v}" for package, v in extra["packages"].items() if v is not None)
         rows.append([name, extra["for"], "yes" if extra["works"] else "no", found or extra["install"]])
-    print_table(["extra", "for", "works", "packages"], rows)
-    out.print(
+    lines = [
         f"{facts['cores']} cores, {facts['threads'] or 'unknown'} threads, "
-        f"vector instructions {facts['cpu_capability'] or 'unknown'}, {facts['free_disk_gib']:.1f} GiB free on disk"
-    )
-    for device in facts["devices"] or ():
-        out.print(f"device {device}")
-    out.print(f"C++ compiler: {facts['compiler'] or 'none'} (for training.compile, export --to aoti, and builds)")
-    for name, backend in (facts["ops"] or {}).items():
-        out.print(f"operation {name}: {backend}")
-    if facts["bfloat16"] is not None:
-        out.print(f"bfloat16: {facts['bfloat16']}")
+        f"vector instructions {facts['cpu_capability'] or 'unknown'}, {facts['free_disk_gib']:.1f} GiB free on disk",
+        *(f"device {device}" for device in facts["devices"] or ()),
+        f"C++ compiler: {facts['compiler'] or 'none'} (for training.compile, export --to aoti, and builds)",
+        *(f"operation {name}: {backend}" for name, backend in (facts["ops"] or {}).items()),
+    ]
+    lines += [] if facts["bfloat16"] is None else [f"bfloat16: {facts['bfloat16']}"]
     if facts["data_sets"] is not None:
-        out.print(f"data sets in {facts['data_dir']}: {', '.join(facts['data_sets']) or 'none'}")
-    for problem in facts["attention"]:
-        out.print(f"- {problem}")
-    if not facts["attention"]:
-        out.print("no problems found")
+        lines.append(f"data sets in {facts['data_dir']}: {', '.join(facts['data_sets']) or 'none'}")
+    lines += [f"- {problem}" for problem in facts["attention"]] or ["no problems found"]
+    out = console()
+    out.print(f"fieldwise {facts['fieldwise']}, Python {facts['python']}, {facts['platform']}")
+    out.print("packages: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["packages"].items()))
+    print_table(["extra", "for", "works", "packages"], rows)
+    for line in lines:
+        out.print(line)
 
 
 def examine() -> dict[str, Any]:
     """The facts as plain values; None for what is unknown because a package is missing."""
-    folder = data_folder()
-    attention: list[str] = []
+    folder, attention, extras = data_folder(), list[str](), dict[str, Any]()
     packages = {name: _version(name, attention) for name in CORE}
-    extras = {name: _extra(name, *extra, attention) for name, extra in EXTRAS.items()}
+    for name, (purpose, names) in EXTRAS.items():
+        problems: list[str] = []
+        versions = {package: _version(package, problems) for package in names.split()}
+        absent = [package for package, version in versions.items() if version is None]
+        install = f"pip install 'fieldwise[{name}]'"
+        extras[name] = {"for": purpose, "works": not absent, "packages": versions, "install": install}
+        if len(absent) == len(versions):
+            attention += [problem for problem in problems if "cannot be imported" in problem]
+        elif absent:
+            attention.append(f"the extra {name} ({purpose}) lacks {', '.join(absent)}: {install}")
     data_sets = None  # a package that reads them is missing, which is reported already
     with contextlib.suppress(ImportError):
         from fieldwise.data.read.public_sets import PUBLIC_SETS
@@ -102,6 +103,11 @@ def examine() -> dict[str, Any]:
             f"other programs keep the {cores} cores busy (load {load:.1f}): training is slow, OMP_NUM_THREADS=1 may be "
             "faster"
         )
+    wanted, compiler = [os.environ.get("CXX", ""), "c++", "g++", "clang++"], None
+    if path := next((found for name in wanted if name and (found := shutil.which(name))), None):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+            compiler = next(iter(said.splitlines()), path)
     return {
         "fieldwise": __version__,
         "python": platform.python_version(),
@@ -110,25 +116,12 @@ def examine() -> dict[str, Any]:
         "extras": extras,
         "cores": os.cpu_count(),
         **_torch_facts(packages["torch"], attention),
-        "compiler": _compiler(),
+        "compiler": compiler,
         "free_disk_gib": shutil.disk_usage(Path.cwd()).free / 2**30,
         "data_dir": str(folder),
         "data_sets": data_sets,
         "attention": attention,
     }
-
-
-def _extra(name: str, purpose: str, packages: str, attention: list[str]) -> dict[str, Any]:
-    """An extra's purpose, its packages' versions, and whether all can be imported."""
-    problems: list[str] = []
-    versions = {package: _version(package, problems) for package in packages.split()}
-    absent = [package for package, version in versions.items() if version is None]
-    install = f"pip install 'fieldwise[{name}]'"
-    if len(absent) == len(versions):
-        attention.extend(problem for problem in problems if "cannot be imported" in problem)
-    elif absent:
-        attention.append(f"the extra {name} ({purpose}) lacks {', '.join(absent)}: {install}")
-    return {"for": purpose, "works": not absent, "packages": versions, "install": install}
 
 
 def _version(package: str, attention: list[str]) -> str | None:
@@ -148,19 +141,6 @@ def _version(package: str, attention: list[str]) -> str | None:
     return None
 
 
-def _compiler() -> str | None:
-    """The first line of a C++ compiler's --version; None if there is no compiler."""
-    wanted = [os.environ.get("CXX", ""), *COMPILERS]
-    path = next((found for name in wanted if name and (found := shutil.which(name))), None)
-    if path is None:
-        return None
-    try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return next(iter(said.splitlines()), path)
-
-
 def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
     """Threads, vector instructions, devices, and the backend of each operation on each kind of device."""
     if version is None:
@@ -176,18 +156,19 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         attention.append(f"operations run on the plain PyTorch backend, many times slower; {NATIVE.why}")
     elif not NATIVE.threaded:
         attention.append("native operations run on one thread: PyTorch's OpenMP library was not found")
-    devices, kinds = [f"cpu: {_processor()}"], []
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    devices = [f"cpu: {next(named, platform.processor() or platform.machine())}"]
     for k in range(torch.cuda.device_count()):
         facts = torch.cuda.get_device_properties(k)
         cuda = torch.version.cuda or torch.version.hip
         devices.append(f"cuda:{k}: {facts.name}, {facts.total_memory / 2**30:.0f} GiB, CUDA {cuda} of PyTorch")
-    if torch.cuda.is_available():
-        kinds.append("cuda")
     if torch.backends.mps.is_available():
-        kinds.append("mps")
         devices.append("mps: Apple's GPU")
     ops = backends_here(torch.device("cpu"))
-    for kind in kinds:
+    for kind in sorted({device.partition(":")[0] for device in devices} - {"cpu"}):
         there = backends_here(torch.device(kind))
         ops = {name: f"{backend}; on {kind} {there[name]}" for name, backend in ops.items()}
     return {
@@ -197,12 +178,3 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
         "ops": ops,
         "bfloat16": slow_bfloat16() or "supported by this CPU",
     }
-
-
-def _processor() -> str:
-    """The processor's name, or its architecture if the system does not report more."""
-    lines: list[str] = []
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())

@@ -5,33 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
+from typer import Option
 
-from fieldwise.cli.options import AsJson, BundleDevice, BundleFolder, Reading, load_bundle, rows_of_bundle
-from fieldwise.cli.ranking import RankingOptions, show_rankings
-from fieldwise.cli.show import (
-    calibration_words,
-    command,
-    console,
-    drawn_rows,
-    log_words,
-    print_json,
-    print_table,
-    say,
-    show_metrics,
-    suggest,
-    suggest_report,
-)
+from fieldwise.cli import options as opt
+from fieldwise.cli import show
+from fieldwise.cli.ranking import RANKING_K, RankingOptions, show_rankings
 from fieldwise.cli.train import check_out
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.scoring import PRERANK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fieldwise.evaluation.calibration import Method
-    from fieldwise.serving.evaluate import CascadeReport
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.evaluation.calibration import Calibration, Method
 
 NONE = "none"
 REST = (
@@ -44,48 +30,22 @@ K, CONTEXTS = 20, 200  # with --prerank: items returned, and contexts
 class EvaluateOptions:
     """Options of `fieldwise evaluate`."""
 
-    bundle: BundleFolder
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="A table with labels. Default: the recipe's test rows; with --calibrate, its validation rows."
-        ),
-    ] = None
-    reading: Reading
+    bundle: opt.BundleFolder
+    data: Annotated[Path | None, Option(help="A table with labels. Default: the recipe's own rows.")] = None
+    reading: opt.Reading
     ranking: RankingOptions
     calibrate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METHOD",
-            help="Fit a calibration on validation rows and save it in the bundle: platt or isotonic; none removes it.",
-        ),
+        str | None, Option(metavar="METHOD", help="Fit and save a calibration: platt or isotonic; none removes it.")
     ] = None
-    out: Annotated[
-        Path | None, typer.Option(help="With --calibrate: folder for the calibrated bundle. Default: the same folder.")
-    ] = None
+    out: Annotated[Path | None, Option(help="With --calibrate: folder of the new bundle. Default: the same.")] = None
     prerank: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="TOWER",
-            help="Measure two stages: BUNDLE ranks the items (--candidates, 200) that this IntTower has chosen, in the "
-            "contexts of --data, and returns --k (20).",
-        ),
+        Path | None, Option(metavar="TOWER", help="Measure two stages: this IntTower chooses --candidates for BUNDLE.")
     ] = None
-    index: Annotated[Path | None, typer.Option(help="With --prerank: folder of the index that TOWER made.")] = None
-    nprobe: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="With --prerank: approximate search, with this many item-head clusters probed per user head. Default: "
-            "score all items.",
-        ),
-    ] = None
-    rows: Annotated[
-        int | None,
-        typer.Option(min=1, help="With --prerank: maximum number of contexts, sampled at random. Default: 200."),
-    ] = None
-    json: AsJson = False
-    device: BundleDevice = "cpu"
+    index: Annotated[Path | None, Option(help="With --prerank: folder of the index that TOWER made.")] = None
+    nprobe: Annotated[int | None, Option(min=1, help="With --prerank: head clusters to probe. Default: all.")] = None
+    rows: Annotated[int | None, Option(min=1, help="With --prerank: contexts at most, sampled. Default: 200.")] = None
+    json: opt.AsJson = False
+    device: opt.BundleDevice = "cpu"
 
     def check(self) -> None:
         """Check that the options belong together; else raise a ConfigError."""
@@ -140,67 +100,103 @@ def _evaluate(options: EvaluateOptions) -> None:
         raise ConfigError(
             "--ranking excludes items that users liked in training rows, which --data does not have: omit one"
         )
-    model, where, ranked, seen = load_bundle(bundle, options.device), str(data), [], None
+    model, where, ranked, seen = opt.load_bundle(bundle, options.device), str(data), [], None
     if data is not None:
         frame = reading.table(data)
     else:
-        prepared, (frame,) = rows_of_bundle(model, bundle, ["test"], "give --data FILE")
+        prepared, (frame,) = opt.rows_of_bundle(model, bundle, ["test"], "give --data FILE")
         where = "the recipe's test rows"
     with reading.lines(data):
         check_table(frame, model.schema)
         rows = read_labels(frame, model.schema.labels)
-    if rows.dropped:
-        say(f"{rows.dropped:,} rows dropped by the label's rule")
+    _say_dropped(rows.dropped)
     if model.calibration:
-        say(f"measured with the bundle's calibration ({calibration_words(model)})")
+        several = len(model.schema.labels) > 1
+        kinds = (f"{name}: {one.kind}" if several else one.kind for name, one in model.calibration.items())
+        show.say(f"measured with the bundle's calibration ({', '.join(kinds)})")
     metrics = model.metrics(rows, one_class=True)
     if data is not None:
         seen = rows_trained(model, rows.frame)
     elif wanted is not None:
         task = RankingTask(prepared, model.schema, wanted)
-        ranked = ranking_boards({bundle.name: [rank_items(model, task)]}, k=ranking.cutoff)
+        ranked = ranking_boards({bundle.name: [rank_items(model, task)]}, k=ranking.k or RANKING_K)
     if options.json:
         found: dict[str, object] = {"bundle": str(bundle), "data": where, "metrics": metrics}
         if data is not None:
             found["share_trained"] = None if seen is None else seen.share
         if ranked:
             found["ranking"] = ranked[0].to_plain()
-        print_json(found)
+        show.print_json(found)
     else:
-        show_metrics({where: metrics})
+        show.show_metrics({where: metrics})
         show_rankings(ranked, "[95 % interval] for other users")
     if seen is not None and seen.found:
         instead = "evaluate on rows that were not passed to `fit`"
         if "recipe" in model.about:
-            instead = f"to evaluate on its test rows: {command('evaluate', bundle)}"
-        say(f"WARNING: {trained_words(rows.frame.height, seen)}; {instead}")
+            instead = f"to evaluate on its test rows: {show.command('evaluate', bundle)}"
+        show.say(f"WARNING: {trained_words(rows.frame.height, seen)}; {instead}")
     if not options.json and data is None:
-        suggest_report(model, bundle)
+        show.suggest_report(model, bundle)
     elif not options.json:
-        suggest("explain the scores of these rows", "explain", bundle, "--data", data, *reading.options())
+        show.suggest("explain the scores of these rows", "explain", bundle, "--data", data, *reading.options())
+
+
+def _say_dropped(rows: int) -> None:
+    if rows:
+        show.say(f"{show.counted(rows, 'row')} dropped by the label's rule")
 
 
 def _calibrate(options: EvaluateOptions, method: str) -> None:
     """Fit a calibration on validation rows and save it in the bundle, or remove it."""
     from fieldwise.bundle.files import bundle_digest
-    from fieldwise.data.prepare.labels import read_labels
-    from fieldwise.evaluation.calibration import METHODS, Calibration, before_and_after, fit_calibration
+    from fieldwise.evaluation.calibration import METHODS
 
-    data, target, known = options.data, options.out or options.bundle, (*METHODS, NONE)
+    target, known = options.out or options.bundle, (*METHODS, NONE)
     if method not in known:
         raise ConfigError(f"--calibrate must be one of {', '.join(known)}, found {method!r}: {nearest(method, known)}")
-    options.reading.check_used("--data", data)
+    options.reading.check_used("--data", options.data)
     replaces = bundle_digest(options.bundle) if options.out is None else None
     check_out(target)
-    bundle = load_bundle(options.bundle, options.device)
+    bundle = opt.load_bundle(options.bundle, options.device)
     about = {name: value for name, value in bundle.about.items() if name != "calibration"}
     if method == NONE:
         dataclasses.replace(bundle, about=about, calibration={}).save(target, replaces=replaces)
-        say(f"{target} has no calibration: its probabilities are the sigmoid of its scores")
+        show.say(f"{target} has no calibration: its probabilities are the sigmoid of its scores")
         if options.json:
-            print_json({"bundle": str(target), "method": NONE})
+            show.print_json({"bundle": str(target), "method": NONE})
         return
-    labels = bundle.schema.labels
+    facts, maps = _fit_calibration(options, bundle, cast("Method", method))
+    dataclasses.replace(bundle, about={**about, "calibration": facts}, calibration=maps).save(target, replaces=replaces)
+    if options.json:
+        show.print_json({"bundle": str(target), **facts})
+        return
+    worse = []
+    for where, labels in facts["figures"].items():
+        fitted = where == facts["fitted_on"]
+        for name, metrics in labels.items():
+            of, after = f"{name}, {where}" if len(labels) > 1 else where, metrics["after"]
+            rows = ([name, f"{old:.4f}", f"{after[name]:.4f}"] for name, old in metrics["before"].items())
+            show.print_table([of + " (fitted on these)" * fitted, "before", "after"], rows)
+            if not fitted and after["logloss"] > metrics["before"]["logloss"]:
+                worse.append(name)
+    if worse:
+        show.say(f"with the calibration, the logloss of {', '.join(worse)} is higher on rows that it was not fitted on")
+    show.console().print(f"{target} now predicts with this calibration ({method}); {REST}")
+    if options.data is None:
+        show.suggest_report(bundle, target)
+    else:
+        given = "--data", options.data, "--out", "predictions.csv", *options.reading.options()
+        show.suggest("calibrated probabilities", "predict", target, *given)
+
+
+def _fit_calibration(
+    options: EvaluateOptions, bundle: "Bundle", method: "Method"
+) -> "tuple[dict[str, Any], dict[str, Calibration]]":
+    """A calibration of each binary label, fitted on the first of the parts, and the figures of all of them."""
+    from fieldwise.data.prepare.labels import read_labels
+    from fieldwise.evaluation.calibration import before_and_after, fit_calibration
+
+    data, labels = options.data, bundle.schema.labels
     if all(label.task != "binary" for label in labels):
         raise ConfigError(
             f"a calibration corrects probabilities, but {options.bundle} predicts a number: nothing to calibrate"
@@ -211,49 +207,23 @@ def _calibrate(options: EvaluateOptions, method: str) -> None:
             raise DataError(f"a calibration needs rows, but {data} has none")
     else:
         instead = "give --data FILE with rows that it was not trained on"
-        _, (valid, test) = rows_of_bundle(bundle, options.bundle, ["valid", "test"], instead)
+        _, (valid, test) = opt.rows_of_bundle(bundle, options.bundle, ["valid", "test"], instead)
         frames = {"validation rows": valid, "test rows": test}
-    fitted_on, *_ = frames  # the others are measured only
+    fitted_on, *_ = frames
     maps: dict[str, Calibration] = {}
     figures: dict[str, dict[str, Any]] = {where: {} for where in frames}
     for where, frame in frames.items():
         rows = read_labels(frame, labels)
-        if rows.dropped:
-            say(f"{rows.dropped:,} rows dropped by the label's rule")
+        _say_dropped(rows.dropped)
         scores = bundle.score(rows.frame).reshape(len(rows.frame), -1)
         for k, name in ((k, label.name) for k, label in enumerate(labels) if label.task == "binary"):
             y, score = rows.y[:, k], scores[:, k]
             try:
-                maps[name] = maps.get(name) or fit_calibration(y, score, cast("Method", method))
+                maps[name] = maps.get(name) or fit_calibration(y, score, method)
             except DataError as e:
                 raise DataError(f"label {name!r}, {where}: {e}") from None
             figures[where][name] = before_and_after(y, score, maps[name])
-    facts = {"method": method, "fitted_on": fitted_on, "rows": frames[fitted_on].height, "figures": figures}
-    dataclasses.replace(bundle, about={**about, "calibration": facts}, calibration=maps).save(target, replaces=replaces)
-    if options.json:
-        print_json({"bundle": str(target), **facts})
-        return
-    _show_calibration(figures, fitted_on)
-    console().print(f"{target} now predicts with this calibration ({method}); {REST}")
-    if data is None:
-        suggest_report(bundle, target)
-    else:
-        given = "--data", data, "--out", "predictions.csv", *options.reading.options()
-        suggest("calibrated probabilities", "predict", target, *given)
-
-
-def _show_calibration(figures: "Mapping[str, Mapping[str, Any]]", fitted_on: str) -> None:
-    """Print each label's metrics before and after, and name the parts where the calibration makes one worse."""
-    worse = []
-    for where, labels in figures.items():
-        for name, metrics in labels.items():
-            of = (f"{name}, {where}" if len(labels) > 1 else where) + " (fitted on these)" * (where == fitted_on)
-            pairs = ((name, before, metrics["after"][name]) for name, before in metrics["before"].items())
-            print_table([of, "before", "after"], ([name, f"{old:.4f}", f"{new:.4f}"] for name, old, new in pairs))
-            if where != fitted_on and metrics["after"]["logloss"] > metrics["before"]["logloss"]:
-                worse.append(name)
-    if worse:
-        say(f"with the calibration, the logloss of {', '.join(worse)} is higher on rows that it was not fitted on")
+    return {"method": method, "fitted_on": fitted_on, "rows": frames[fitted_on].height, "figures": figures}, maps
 
 
 def _measure_cascade(options: EvaluateOptions, prerank: Path) -> None:
@@ -267,25 +237,20 @@ def _measure_cascade(options: EvaluateOptions, prerank: Path) -> None:
         raise ConfigError(f"--candidates must be the number of items passed on, found {sizes.candidates!r}")
     assert options.index is not None, "checked before"
     assert options.data is not None, "checked before"
-    tower, ranker = load_bundle(prerank, options.device), load_bundle(options.bundle, options.device)
+    tower, ranker = opt.load_bundle(prerank, options.device), opt.load_bundle(options.bundle, options.device)
     cascade = Ranker(ranker, open_index(options.index), prerank=tower, nprobe=options.nprobe)
-    contexts = drawn_rows(options.reading.table(options.data), options.rows or CONTEXTS, "rows sampled as contexts")
+    contexts = show.drawn_rows(
+        options.reading.table(options.data), options.rows or CONTEXTS, "rows sampled as contexts"
+    )
     report = evaluate_cascade(cascade, contexts, k=sizes.k or K, prerank=int(sizes.candidates or PRERANK))
     if options.json:
-        print_json(dataclasses.asdict(report))
+        show.print_json(dataclasses.asdict(report))
         return
-    _show_cascade(report, approximate=options.nprobe is not None)
-    given = ["--prerank", prerank, "--index", options.index, *log_words(tower)]
-    given += [] if options.nprobe is None else ["--nprobe", options.nprobe]
-    suggest("start a server with a web page that uses both bundles", "serve", options.bundle, *given, needs="uvicorn")
-
-
-def _show_cascade(report: "CascadeReport", *, approximate: bool) -> None:
-    k, size = report.k, report.prerank
-    console().print(
-        f"{report.contexts:,} contexts, {report.items:,} items, {min(size, report.items):,} pre-ranked, {k} returned; "
-        "compared with ranking all items:"
+    k, size, approximate = report.k, report.prerank, options.nprobe is not None
+    shown = (
+        f"{show.counted(report.contexts, 'context')}, {report.items:,} items, {min(size, report.items):,} pre-ranked"
     )
+    show.console().print(f"{shown}, {k} returned; compared with ranking all items:")
     figures = {f"recall@{k}": report.recall, f"NDCG@{k}": report.ndcg, "best item found": report.best_found}
     rows = [[name, f"{value:.4f}"] for name, value in figures.items()]
     if approximate:
@@ -294,9 +259,14 @@ def _show_cascade(report: "CascadeReport", *, approximate: bool) -> None:
     if report.hit_rate is not None:
         rows.append([f"hit rate@{k} of the items in {report.targets:,} rows", f"{report.hit_rate:.4f}"])
         rows.append(["the same, ranking all items", f"{report.hit_rate_all:.4f}"])
-    print_table(["metric", "value"], rows)
+    show.print_table(["metric", "value"], rows)
     rows = [[f"{size:,}", f"{share:.4f}"] for size, share in report.recall_by_prerank.items()]
-    print_table(["pre-ranked", f"share of the best {k} kept"], rows, title="\nrecall of pre-ranking")
+    show.print_table(["pre-ranked", f"share of the best {k} kept"], rows, title="\nrecall of pre-ranking")
     stages = {"ranking all items" if name == "everything" else name: v for name, v in report.milliseconds.items()}
     rows = [[name, *(f"{value:.2f}" for value in values)] for name, values in stages.items()]
-    print_table(["stage", "p50", "p95", "p99"], rows, title="\nmilliseconds per request")
+    show.print_table(["stage", "p50", "p95", "p99"], rows, title="\nmilliseconds per request")
+    given = ["--prerank", prerank, "--index", options.index, *show.log_words(tower)]
+    given += ["--nprobe", options.nprobe] if approximate else []
+    show.suggest(
+        "start a server with a web page that uses both bundles", "serve", options.bundle, *given, needs="uvicorn"
+    )

@@ -4,20 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
+from typer import Argument, Option
 
-from fieldwise.cli.options import (
-    AsJson,
-    BundleDevice,
-    BundleFolder,
-    Quiet,
-    Reading,
-    cache_for,
-    check_device,
-    data_folder,
-    load_bundle,
-)
-from fieldwise.cli.show import console, drawn_rows, print_json, print_table, say, suggest, suggest_report
+from fieldwise.cli import options as opt
+from fieldwise.cli import show
 from fieldwise.cli.train import save_or_keep
 from fieldwise.errors import ConfigError, DataError
 
@@ -27,7 +17,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fieldwise.bundle.bundle import Bundle
-    from fieldwise.explain.explanation import Explanation
     from fieldwise.explain.faithfulness import Curves
     from fieldwise.explain.subject import Method, Subject
     from fieldwise.schema.label import Task
@@ -44,26 +33,17 @@ WORDS = {
 class ExplainOptions:
     """Options of `fieldwise explain`."""
 
-    bundle: BundleFolder
-    data: Annotated[Path, typer.Option(help="Rows to explain: CSV, TSV, Parquet, Arrow or libFM.")]
-    row: Annotated[int | None, typer.Option(min=0, help="Explain only this row, counted from 0.")] = None
-    rows: Annotated[int, typer.Option(min=1, help="Without --row: maximum number of rows, sampled at random.")] = 1000
-    background: Annotated[
-        Path | None, typer.Option(help="Background rows to compare with. Default: the sample rows in the bundle.")
-    ] = None
-    method: Annotated[
-        str | None,
-        typer.Option(help="terms, integrated_gradients or occlusion. Default: the most exact one that the model has."),
-    ] = None
-    label: Annotated[
-        str | None, typer.Option(help="The label to explain in a multi-task bundle. Default: the main label.")
-    ] = None
-    faithfulness: Annotated[
-        bool, typer.Option("--faithfulness", help="Evaluate the explanations with deletion and insertion curves.")
-    ] = False
-    reading: Reading
-    json: AsJson = False
-    device: BundleDevice = "cpu"
+    bundle: opt.BundleFolder
+    data: Annotated[Path, Option(help="Rows to explain: CSV, TSV, Parquet, Arrow or libFM.")]
+    row: Annotated[int | None, Option(min=0, help="Explain only this row, counted from 0.")] = None
+    rows: Annotated[int, Option(min=1, help="Without --row: maximum number of rows, sampled at random.")] = 1000
+    background: Annotated[Path | None, Option(help="Rows to compare with. Default: the bundle's sample rows.")] = None
+    method: Annotated[str | None, Option(help="terms, integrated_gradients or occlusion. Default: most exact.")] = None
+    label: Annotated[str | None, Option(help="The label of a multi-task bundle. Default: the main label.")] = None
+    faithfulness: Annotated[bool, Option(help="Evaluate the explanations by deletion and insertion curves.")] = False
+    reading: opt.Reading
+    json: opt.AsJson = False
+    device: opt.BundleDevice = "cpu"
 
 
 def run(options: ExplainOptions) -> None:
@@ -77,7 +57,7 @@ def run(options: ExplainOptions) -> None:
     from fieldwise.explain.explanation import explain_subject, planted_pairs_found, summary
     from fieldwise.explain.faithfulness import faithfulness
 
-    bundle = load_bundle(options.bundle, options.device)
+    bundle = opt.load_bundle(options.bundle, options.device)
     usual = None if options.background is None else options.reading.table(options.background)
     subject = _subject(bundle, usual, options)
     found = explain_subject(subject, cast("Method", options.method) if options.method else subject.usual_method)
@@ -85,13 +65,13 @@ def run(options: ExplainOptions) -> None:
         "bundle": str(options.bundle),
         "data": str(options.data),
         "background": "its sample rows" if options.background is None else str(options.background),
+        "effects": effects(bundle, usual, label=options.label),
     }
-    directions = {"effects": effects(bundle, usual, label=options.label)}
     curves: Sequence[Curves] = ()
     if options.row is not None:
-        plain |= {"row": options.row, **found.row(0), **directions}
+        plain |= {"row": options.row, **found.row(0)}
     else:
-        plain |= {**directions, **summary(found)}
+        plain |= summary(found)
         recipe = bundle.about.get("recipe", {})
         settings = recipe.get("settings", {}) if isinstance(recipe, dict) else {}
         if settings.get("data", {}).get("name") == "simulated":  # its pairs that matter are known
@@ -102,32 +82,26 @@ def run(options: ExplainOptions) -> None:
             lists = [{name: getattr(one, name).tolist() for name in ("deletion", "insertion")} for one in curves]
             plain["faithfulness"] = [vars(one) | own for one, own in zip(curves, lists, strict=True)]
     if options.json:
-        print_json(plain, allow_nan=False)
+        show.print_json(plain, allow_nan=False)
     elif options.row is not None:
-        _print_row(plain, found, TOP)
-        suggest_report(bundle, options.bundle)
+        _print_row(plain, subject)
+        show.suggest_report(bundle, options.bundle)
     else:
-        _print_set(plain, curves, TOP, subject.settings.task)
+        _print_set(plain, curves, subject.settings.task)
         given = ("--data", options.data, "--row", 0, *options.reading.options())
-        suggest("explain one row", "explain", options.bundle, *given)
+        show.suggest("explain one row", "explain", options.bundle, *given)
 
 
 def run_report(
     *,
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="Bundles of `train`, or kept runs of `compare`; the first is the baseline."),
-    ],
-    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    runs: Annotated[list[Path], Argument(metavar="RUN", help="Bundles or runs of `compare`, the baseline first.")],
+    out: Annotated[Path, Option(help="The HTML file to write.")] = Path("report.html"),
     slices: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--slice", metavar="FIELD", help="Evaluate by the values of this field or column. May be repeated."
-        ),
+        list[str] | None, Option("--slice", metavar="FIELD", help="Evaluate by this field's values. May be repeated.")
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Maximum number of test rows to explain, sampled at random.")] = 500,
-    quiet: Quiet = False,
-    device: BundleDevice = "cpu",
+    rows: Annotated[int, Option(min=1, help="Maximum number of test rows to explain, sampled at random.")] = 500,
+    quiet: opt.Quiet = False,
+    device: opt.BundleDevice = "cpu",
 ) -> None:
     """Write an offline HTML page about trained runs.
 
@@ -140,18 +114,17 @@ def run_report(
     if out.is_dir():
         raise ConfigError(f"--out must be a file, but {out} is a folder: give {out / 'report.html'}")
     check_file(out)
-    check_device(device)
+    opt.check_device(device)
     settings = ReportSettings(slices=tuple(slices or ()), rows=rows, device=device)
-    cache = cache_for(quiet)
-    page = report(runs, settings, data_dir=data_folder(), cache=cache).encode()
+    page = report(runs, settings, data_dir=opt.data_folder(), cache=opt.cache_for(quiet)).encode()
     _, unsaved = save_or_keep(lambda folder: write_atomically(folder / out.name, page), out.parent, "The report")
     if unsaved is not None:
         raise unsaved
     if not quiet:
-        say(f"report written to {out} ({len(page) / 1024:,.0f} KiB)")
+        show.say(f"report written to {out} ({len(page) / 1024:,.0f} KiB)")
         bundles = [run for run in runs if (run / MANIFEST).is_file()]
         if bundles:
-            suggest("start a web page to edit rows and see their scores", "serve", bundles[0], needs="uvicorn")
+            show.suggest("start a web page to edit rows and see their scores", "serve", bundles[0], needs="uvicorn")
 
 
 def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOptions) -> "Subject":
@@ -171,7 +144,7 @@ def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOpt
         raise DataError(f"--row counts from 0, and {data} has {frame.height} rows: found {row}")
     if not frame.height:
         raise DataError(f"an explanation needs rows, but {data} has none")
-    chosen = drawn_rows(frame, options.rows, "rows sampled") if row is None else frame[row : row + 1]
+    chosen = show.drawn_rows(frame, options.rows, "rows sampled") if row is None else frame[row : row + 1]
     try:
         return Subject.of(bundle, chosen, background=usual, label=options.label)
     except DataError:
@@ -179,12 +152,12 @@ def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOpt
         raise
 
 
-def _print_row(plain: dict[str, Any], found: "Explanation", top: int) -> None:
-    """Print the explanation of one row: `plain` holds its figures, `top` is the number of pairs and weights shown."""
-    out, task = console(), found.subject.settings.task
+def _print_row(plain: dict[str, Any], subject: "Subject") -> None:
+    """Print the explanation of one row, whose figures `plain` holds."""
+    out, task = show.console(), subject.settings.task
     score, prediction, base, gap = (plain[k] for k in ("score", "prediction", "base", "gap"))
     given = sum(f["contribution"] for f in plain["fields"])
-    calibrated = "calibrated " if found.subject.calibration else ""
+    calibrated = "calibrated " if subject.calibration else ""
     probability = f"{calibrated}probability {prediction:.4f}, " if task == "binary" else ""
     out.print(f"{plain['label']}: {plain['sentence']}\n", soft_wrap=True)
     out.print(
@@ -194,53 +167,49 @@ def _print_row(plain: dict[str, Any], found: "Explanation", top: int) -> None:
     extra = [term for term in ("first_order", "attended") if term in plain["fields"][0]]
     rows = [[f["field"], f["value"], *(f"{f[k]:+.4f}" for k in ("contribution", *extra))] for f in plain["fields"]]
     heads = ["field", "value", "contribution", *(e.replace("_", " ") for e in extra)]
-    print_table(heads, rows, title="\nfields, strongest first")
-    _print_effects(plain["effects"], top, task)
+    show.print_table(heads, rows, title="\nfields, strongest first")
+    _print_effects(plain["effects"], task)
     if plain.get("pairs"):
         parts = [part for part in ("attention", "interaction") if part in plain["pairs"][0]]
-        rows = [
-            [
-                *(" × ".join(p[k]) for k in ("fields", "values")),
-                f"{p['contribution']:+.4f}",
-                *(f"{p[k]:.4f}" for k in parts),
-            ]
-            for p in plain["pairs"][:top]
-        ]
+        rows = []
+        for p in plain["pairs"][:TOP]:
+            names = [" × ".join(p["fields"]), " × ".join(p["values"])]
+            rows.append([*names, f"{p['contribution']:+.4f}", *(f"{p[k]:.4f}" for k in parts)])
         title = f"\npairs, the first {len(rows)} of {len(plain['pairs'])}"
-        print_table(["pair", "values", "contribution", *parts], rows, title=title)
+        show.print_table(["pair", "values", "contribution", *parts], rows, title=title)
     if "attention" in plain:
-        _print_attention(plain["attention"], found.subject.fields, top)
+        _print_attention(plain["attention"], subject.fields)
     if "levels" in plain:
         rows = []
         for level in plain["levels"]:
-            best = sorted(level["heads"], key=lambda head: -abs(head["product"]))[:top]
+            best = sorted(level["heads"], key=lambda head: -abs(head["product"]))[:TOP]
             met = ", ".join(f"{h['user_head']}-{h['item_head']} {h['product']:+.4f}" for h in best)
             rows.append([str(level["level"]), f"{level['contribution']:+.4f}", met])
         title = "\nlevels: each user head with the item head that it matches best"
-        print_table(["level", "score", "matches"], rows, title=title)
+        show.print_table(["level", "score", "matches"], rows, title=title)
         rows = [
             [side, gate["field"], gate["value"], f"{gate['gate']:.4f}", f"{gate['effect']:+.4f}"]
             for side in ("user", "item")
             for gate in sorted(plain[f"{side}_gates"], key=lambda g: -g["gate"])
         ]
         title = "\ngates: each field's weight in its tower, and its effect on the score"
-        print_table(["side", "field", "value", "gate", "effect"], rows, title=title)
+        show.print_table(["side", "field", "value", "gate", "effect"], rows, title=title)
 
 
-def _print_effects(effects: "Sequence[dict[str, Any]]", top: int, task: "Task") -> None:
+def _print_effects(effects: "Sequence[dict[str, Any]]", task: "Task") -> None:
     """Print the mean prediction by value of the fields with the widest ranges."""
     from fieldwise.explain.explanation import prediction_text
 
     rows = []
-    for one in effects[:top]:
+    for one in effects[:TOP]:
         pairs = zip(one["values"], one["predictions"], strict=True)
         rows.append([one["field"], ", ".join(f"{value}: {prediction_text(p, task)}" for value, p in pairs)])
     if rows:
         title = "\ndirections, the mean prediction of the sample rows with each value"
-        print_table(["field", "value: prediction"], rows, title=title)
+        show.print_table(["field", "value: prediction"], rows, title=title)
 
 
-def _print_attention(weights: object, fields: "Sequence[str]", top: int) -> None:
+def _print_attention(weights: object, fields: "Sequence[str]") -> None:
     """Print the strongest weights [L, H, F, F] between two fields."""
     import numpy as np
 
@@ -248,40 +217,39 @@ def _print_attention(weights: object, fields: "Sequence[str]", top: int) -> None
 
     weights_LHFF = np.asarray(weights)
     if uniform := uniform_text(weights_LHFF, 1 / len(fields)):
-        console().print(f"\n{uniform}")
+        show.console().print(f"\n{uniform}")
         return
     between, rows = np.where(np.eye(len(fields), dtype=bool), -1.0, weights_LHFF), []
-    for place in np.argsort(-between, axis=None)[: min(top, int((between >= 0).sum()))]:
+    for place in np.argsort(-between, axis=None)[: min(TOP, int((between >= 0).sum()))]:
         layer, head, i, j = np.unravel_index(place, between.shape)
         rows.append([str(layer + 1), str(head + 1), fields[i], fields[j], f"{between[layer, head, i, j]:.4f}"])
-    title = f"\nattention, the {top} strongest between two fields"
-    print_table(["layer", "head", "query field", "key field", "weight"], rows, title=title)
+    title = f"\nattention, the {TOP} strongest between two fields"
+    show.print_table(["layer", "head", "query field", "key field", "weight"], rows, title=title)
 
 
-def _print_set(plain: dict[str, Any], curves: "Sequence[Curves]", top: int, task: "Task") -> None:
+def _print_set(plain: dict[str, Any], curves: "Sequence[Curves]", task: "Task") -> None:
     """Print the mean explanation of a set of rows, and its faithfulness curves if there are any."""
     from fieldwise.explain.explanation import summary_tables
 
-    console().print(
-        f"{plain['label']}: {plain['rows']:,} rows, mean score {plain['mean_score']:+.4f}, contributions by "
-        f"{WORDS[plain['method']]}, largest gap {plain['largest_gap']:.4f}"
-    )
-    for name, table in summary_tables(plain, top).items():
-        print_table(table.columns, table.rows, title=f"\n{table.title[0].lower()}{table.title[1:]}")
+    method, gap, rows = WORDS[plain["method"]], plain["largest_gap"], show.counted(plain["rows"], "row")
+    means = f"mean score {plain['mean_score']:+.4f}, contributions by {method}, largest gap {gap:.4f}"
+    show.console().print(f"{plain['label']}: {rows}, {means}")
+    for name, table in summary_tables(plain, TOP).items():
+        show.print_table(table.columns, table.rows, title=f"\n{table.title[0].lower()}{table.title[1:]}")
         if name == "fields":
-            _print_effects(plain["effects"], top, task)
+            _print_effects(plain["effects"], task)
     if "planted_pairs" in plain:
         planted = plain["planted_pairs"]
-        console().print(f"\nplanted pairs among the first {planted['of']}: {planted['found']} of {planted['of']}")
+        show.console().print(f"\nplanted pairs among the first {planted['of']}: {planted['found']} of {planted['of']}")
     if "attention" in plain:
-        _print_attention(plain["attention"]["mean"], plain["attention"]["fields"], top)
-    rows = []
+        _print_attention(plain["attention"]["mean"], plain["attention"]["fields"])
+    orders = []
     for c in sorted(curves, key=lambda c: -c.deletion_area):
-        cells = []
+        cells = [c.order.replace("_", " ")]
         for area, gain in ((c.deletion_area, c.deletion_gain), (c.insertion_area, c.insertion_gain)):
             cells += [f"{area:.3f}", f"{gain[0]:+.3f} [{gain[1]:+.3f}, {gain[2]:+.3f}]" if any(gain) else ""]
-        rows.append([c.order.replace("_", " "), *cells])
+        orders.append(cells)
     title = "faithfulness: areas of deletion and insertion curves (higher is better), and their gain over random order"
-    heads = ["order", "deletion", "above random", "insertion", "above random"]
-    if rows:
-        print_table(heads, rows, title=f"\n{title}")
+    if orders:
+        heads = ["order", "deletion", "above random", "insertion", "above random"]
+        show.print_table(heads, orders, title=f"\n{title}")

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from fieldwise.cli.options import Label, Overwrite, Positive, Reading
-from fieldwise.cli.show import command, say, suggest
+from fieldwise.cli.show import command, counted, say, suggest
 from fieldwise.config import to_plain
-from fieldwise.errors import ConfigError
+from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.schema import Categorical, Schema
+from fieldwise.storage.files import check_folder, write_atomically
 
 if TYPE_CHECKING:
     from fieldwise.data.infer.label import LabelCandidate
@@ -37,15 +41,11 @@ name = "autoint+"  # or lr, fm, afm, deepfm, ...: docs/models/README.md; --set m
 class InitOptions:
     """Options of `fieldwise init`."""
 
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")]
+    table: Annotated[Path, Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")]
     label: Label = None
     positive: Positive = None
-    schema: Annotated[
-        Path | None, typer.Option(help="An existing schema to use, or the file to write. Default: schema.toml.")
-    ] = None
-    out: Annotated[Path, typer.Option(help="Folder for the recipe and the schema; - prints the schema instead.")] = (
-        Path()
-    )
+    schema: Annotated[Path | None, Option(help="A schema to use, or the file to write. Default: schema.toml.")] = None
+    out: Annotated[Path, Option(help="Folder for the recipe and the schema; - prints the schema instead.")] = Path()
     overwrite: Overwrite = False
     reading: Reading
 
@@ -61,13 +61,16 @@ def run(options: InitOptions) -> None:
     from fieldwise.data.infer.schema import suggest_split
     from fieldwise.data.read.chunked_table import sample_table
     from fieldwise.data.read.lines import renumbering_rows
-    from fieldwise.schema import Schema
-    from fieldwise.storage.files import check_folder, write_atomically
 
+    file, text = find_files(options.table)[0], options.reading.text
+    if not file.exists():
+        raise DataError(f"the file {file} does not exist; check the path")
     recipe_file, schema_file, given = _places(options)
     check_folder(options.out)
-    separator = _separator(options)
-    sample, guess = sample_table(options.table, options.reading.text), None
+    separator = None  # that is detected in the text, if it is another than a comma
+    if not (text.separator or kind_of(file) != "delimited text" or suffix_of(file)[0] in (".tsv", ".tab")):
+        separator = None if (found := text.separator_of(file)) == "," else found
+    sample, guess = sample_table(options.table, text), None
     with options.reading.lines(options.table):
         if given:
             schema = Schema.from_toml(schema_file)
@@ -102,17 +105,6 @@ def run(options: InitOptions) -> None:
         for line in _findings(guess, sample, why, options):
             say(line)
     say(f"next: {read}{command('train', recipe_file)}")
-
-
-def _separator(options: InitOptions) -> str | None:
-    """The delimiter that is detected in the table's text file, or in its first, if it is another than a comma."""
-    from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
-
-    file, text = find_files(options.table)[0], options.reading.text
-    if text.separator or kind_of(file) != "delimited text" or suffix_of(file)[0] in (".tsv", ".tab"):
-        return None
-    found = text.separator_of(file)
-    return None if found == "," else found
 
 
 def _say_sample(sample: "Sample") -> None:
@@ -157,10 +149,18 @@ def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
             guess = infer_schema(sample, label=chosen, positive=options.positive or ())
     for side in _SIDES:
         taken = (guess.schema.label.column, guess.schema.time, guess.schema.user, guess.schema.item)
-        if getattr(guess.schema, side) is None:
-            names = [name for name in sample.frame.columns if name not in taken]
-            chosen = _asked(f"{side} ids ({_NONE} for none)", [_NONE, *names], _NONE)
-            guess = guess if chosen == _NONE else _with_id(guess, side, chosen)
+        if getattr(guess.schema, side) is not None:
+            continue
+        names = [name for name in sample.frame.columns if name not in taken]
+        if (column := _asked(f"{side} ids ({_NONE} for none)", [_NONE, *names], _NONE)) != _NONE:
+            found = guess.schema.fields
+            own = next((f for f in found if f.column == column and f.cell == "category"), Categorical(column))
+            fields = (replace(own, role=side), *(f for f in found if f.column != column))
+            schema = replace(guess.schema, fields=fields)
+            schema = replace(schema, user=column) if side == "user" else replace(schema, item=column)
+            doubts = {name: doubt for name, doubt in guess.doubts.items() if name != column}
+            notes = guess.notes | {column: f"categorical: the {side} id, as you said"}
+            guess = replace(guess, schema=schema, notes=notes, doubts=doubts)
     return guess
 
 
@@ -175,20 +175,6 @@ def _asked(what: str, names: list[str], default: str) -> str:
     return chosen
 
 
-def _with_id(guess: "Inference", side: Literal["user", "item"], column: str) -> "Inference":
-    """The inference with a column as the ids of users or items."""
-    from fieldwise.schema import Categorical
-
-    fields = tuple(f for f in guess.schema.fields if f.column != column)
-    own = next((f for f in guess.schema.fields if f.column == column and f.cell == "category"), Categorical(column))
-    fields = (replace(own, role=side), *fields)
-    schema = replace(guess.schema, fields=fields)
-    schema = replace(schema, user=column) if side == "user" else replace(schema, item=column)
-    doubts = {name: doubt for name, doubt in guess.doubts.items() if name != column}
-    notes = guess.notes | {column: f"categorical: the {side} id, as you said"}
-    return replace(guess, schema=schema, notes=notes, doubts=doubts)
-
-
 def _described(candidate: "LabelCandidate") -> str:
     return f"{candidate.label.column}, {candidate.reason.removeprefix('label: ')}"
 
@@ -200,7 +186,7 @@ def _findings(guess: "Inference", sample: "Sample", split: str, options: InitOpt
     yield f"label: {_described(label)}{'' if said else f' ({label.rate:.1%} of the rows)'}"
     ids = {side: getattr(guess.schema, side) for side in _SIDES}
     for side, column in ids.items():
-        count = "" if column is None else f", {sample.frame.get_column(column).n_unique():,} values"
+        count = "" if column is None else f", {counted(sample.frame.get_column(column).n_unique(), 'value')}"
         yield f"{side}: {column or 'none found'}{count}"
     yield f"time: {guess.schema.time or 'none found'}"
     yield f"split: {split}"
@@ -218,13 +204,7 @@ def _findings(guess: "Inference", sample: "Sample", split: str, options: InitOpt
 
 
 def _places(options: InitOptions) -> tuple[Path, Path, bool]:
-    """The files of recipe and schema, and whether the schema exists and is to be used as it is.
-
-    Errors:
-        ConfigError: a file would be overwritten.
-    """
-    from fieldwise.data.read.file_listing import kind_of, suffix_of
-
+    """The files of recipe and schema, and whether the schema exists and is to be used as it is; none is overwritten."""
     stem, table = options.table.name, options.table
     if kind_of(table) is not None:
         stem = (Path(table.stem) if suffix_of(table)[1] else table).stem

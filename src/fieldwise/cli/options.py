@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, CallbackParam, Option
 
 from fieldwise.cli.show import reading_words, say
 from fieldwise.config import nearest
+from fieldwise.data.reports import NO_REPORTS, Reports, ShownReports
 from fieldwise.errors import ConfigError
+from fieldwise.storage.cache import OFF, Cache, default_cache
+from fieldwise.training.settings import DEVICE as DEVICE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,22 +24,18 @@ if TYPE_CHECKING:
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.data.read.delimited import TextFormat
-    from fieldwise.data.reports import Reports
-    from fieldwise.runs.recipe import Recipe
     from fieldwise.runs.records import RunContext
-    from fieldwise.storage.cache import Cache
     from fieldwise.training.callbacks import Callback
 
 DEVICE = "training.device"  # the setting of a recipe
-MAX_SEED = 2**32 - 1  # NumPy and PyTorch both take seeds up to this
 
 
-def one_of(option: str, *known: str) -> Callable[[str], str]:
+def one_of(*known: str) -> Callable[[CallbackParam, str], str]:
     """The callback of an option that takes some values alone; others are a ConfigError, before any work."""
 
-    def check(value: str) -> str:
+    def check(param: CallbackParam, value: str) -> str:
         if value not in known:
-            raise ConfigError(f"{option} must be {' or '.join(known)}, found {value!r}")
+            raise ConfigError(f"{param.opts[0]} must be {' or '.join(known)}, found {value!r}")
         return value
 
     return check
@@ -44,102 +43,44 @@ def one_of(option: str, *known: str) -> Callable[[str], str]:
 
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a setting, e.g. training.epochs=3, training.learning_rate=0.01, training.device=cuda, or "
-        "protocol=time for another way that the recipe has to split rows and make features. May be repeated.",
-    ),
+    Option("--set", metavar="KEY=VALUE", help="A setting, e.g. training.epochs=3 or protocol=time. May be repeated."),
 ]
-BundleFolder = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
-Label = Annotated[str | None, typer.Option(help="The label's column. Default: guessed by name.")]
-Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Random seed.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+BundleFolder = Annotated[Path, Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
+Label = Annotated[str | None, Option(help="The label's column. Default: guessed by name.")]
+Seed = Annotated[int, Option(min=0, max=2**32 - 1, help="Random seed.")]
+AsJson = Annotated[bool, Option(help="Print one JSON object on standard output.")]
 Shown = Annotated[
-    str,
-    typer.Option(
-        "--progress",
-        metavar="HOW",
-        callback=one_of("--progress", "text", "json"),
-        help="`text`, or `json`: one line every few seconds on standard error, for machines that watch.",
-    ),
+    str, Option(metavar="HOW", callback=one_of("text", "json"), help="`json`: a line every few seconds, for machines.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote there.")]
+Overwrite = Annotated[bool, Option(help="Replace what an earlier run wrote there.")]
 Tracker = Annotated[
-    str | None,
-    typer.Option(
-        "--tracker",
-        metavar="NAME",
-        help="Also write losses and metrics to `tensorboard` (in the folder tensorboard), `mlflow` or `wandb`, where "
-        "its environment variables say (extras of these names).",
-    ),
+    str | None, Option(metavar="NAME", help="Also log to `tensorboard`, `mlflow` or `wandb` (extras of these names).")
 ]
-Raw = Annotated[
-    bool, typer.Option("--raw", help="Write keys to text as they are, also those that a spreadsheet would run.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Raw = Annotated[bool, Option(help="Write keys to text as they are, also those that a spreadsheet would run.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
 Positive = Annotated[
-    list[str] | None,
-    typer.Option(help="A positive value of the label. Default: recognised words such as yes. May be repeated."),
+    list[str] | None, Option(help="A positive value of the label. Default: known words such as yes. May be repeated.")
 ]
 
 
 def _device_name(device: str) -> str:
     """Check that a word can be a device's name; whether there is one is known once PyTorch is loaded."""
-    from fieldwise.training.settings import DEVICE
-
-    if not DEVICE.fullmatch(device):
+    if not DEVICE_NAME.fullmatch(device):
         raise ConfigError(f"--device must be auto, cpu, cuda, cuda:N or mps, found {device!r}")
     return device
 
 
 BundleDevice = Annotated[
-    str,
-    typer.Option(
-        "--device",
-        callback=_device_name,
-        help="Where the network computes: cpu, cuda, cuda:N (a GPU by its number), mps, or auto (a GPU if there is "
-        "one).",
-    ),
+    str, Option(callback=_device_name, help="Where it computes: cpu, cuda, cuda:N, mps, or auto (a GPU if any).")
 ]
-RECIPE = "A recipe's name (`fieldwise describe` lists them) or a TOML file."
+RecipeName = Annotated[
+    str, Argument(metavar="RECIPE", show_default=False, help="A name (`fieldwise describe` lists them) or a TOML file.")
+]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecipeOptions:
-    """A recipe, and what changes it."""
-
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help=RECIPE)]
-    settings: Settings = None
-
-    def check(self) -> None:
-        """Check the recipe, but for its model's settings, without PyTorch."""
-        from fieldwise.runs.recipe import check_recipe
-
-        check_recipe(self.recipe, self.settings or ())
-
-    def load(self) -> "Recipe":
-        """The recipe. PyTorch is loaded only if all else is valid."""
-        from fieldwise.runs.recipe import load_recipe
-
-        return load_recipe(self.recipe, self.settings or ())
-
-    @property
-    def words(self) -> list[str]:
-        """The options that were given, as typed on the command line."""
-        return [word for setting in self.settings or () for word in ("--set", setting)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptionalRecipe(RecipeOptions):
-    """A recipe, and what changes it; commands without one list what there is."""
-
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", show_default=False, help=RECIPE)] = ""
-
-    def check_unused(self) -> None:
-        """Check that there are no settings, where no recipe is read; else raise a ConfigError."""
-        if self.settings:
-            raise ConfigError("--set changes a recipe, which is not given: name one, or omit --set")
+def setting_words(settings: "Sequence[str] | None") -> list[str]:
+    """Settings as typed on the command line."""
+    return [word for setting in settings or () for word in ("--set", setting)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,12 +89,7 @@ class Reading:
 
     read: Annotated[
         list[str] | None,
-        typer.Option(
-            "--read",
-            metavar="KEY=VALUE",
-            help="How to read a text file: 'separator=;' (default: detected), encoding=latin-1 (default: utf-8), or "
-            "columns=user,item,click, the names for a file without a header. May be repeated.",
-        ),
+        Option(metavar="KEY=VALUE", help="For text: 'separator=;', encoding=latin-1, columns=a,b,c. May be repeated."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -209,19 +145,15 @@ class Reading:
         return reading_words(**self.arguments)
 
 
-def cache_for(quiet: bool = False) -> "Cache | None":
+def cache_for(quiet: bool = False) -> Cache | None:
     """The cache of prepared data, which reports on standard error what it reads; None if FIELDWISE_CACHE is `off`."""
-    from fieldwise.storage.cache import OFF, default_cache
-
     if os.environ.get("FIELDWISE_CACHE") == OFF:
         return None
     return default_cache() if quiet else default_cache(say)
 
 
-def reports_for(shown: str, *, quiet: bool = False) -> "AbstractContextManager[Reports]":
+def reports_for(shown: str, *, quiet: bool = False) -> AbstractContextManager[Reports]:
     """A context whose reports on long work are shown as `--progress` says."""
-    from fieldwise.data.reports import NO_REPORTS, ShownReports
-
     return nullcontext(NO_REPORTS) if quiet and shown == "text" else ShownReports(as_json=shown == "json")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from fieldwise.cli import INTERRUPTED, LOST, is_out_of_memory
 from fieldwise.cli.options import one_of
@@ -23,7 +24,6 @@ from fieldwise.storage.machine import available_cores
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-SHARING = ("train", "compare", "tune")  # commands whose processes share the work
 PER_CORE = 4  # more processes would take the machine's memory and gain nothing
 PASSED = ("FIELDWISE_", "NCCL_", "GLOO_", "TORCH_", "XDG_CACHE_HOME")  # variables that the processes on Ray get
 # Process 0 alone prints; all have 10 minutes to save after a signal, which raises KeyboardInterrupt in the launcher.
@@ -31,30 +31,13 @@ LAUNCH = "--standalone --local-addr=localhost --local-ranks-filter=0 --shutdown-
 
 EngineName = Annotated[
     str,
-    typer.Option(
-        "--engine",
-        metavar="ENGINE",
-        callback=one_of("--engine", "local", "ray"),
-        help="Where the work is done: `local`, on this machine, or `ray`, on the Ray cluster in RAY_ADDRESS "
-        "(HOST:PORT, or auto for the one on this machine) whose machines share the files (extra `ray`). Without "
-        "RAY_ADDRESS a cluster is started on this machine.",
-    ),
+    Option(callback=one_of("local", "ray"), help="`local`, or `ray`: the cluster in RAY_ADDRESS, else one made here."),
 ]
 
 
 def engine_for(name: str) -> contextlib.AbstractContextManager[Engine | None]:
     """A context with the engine of that name, as `ray_cluster` gives it; None for the local one."""
     return contextlib.nullcontext() if name == "local" else ray_cluster(say)
-
-
-def check_started(command: str | None) -> None:
-    """Check that `torchrun` has started several processes only of a command whose work they share, not do N times."""
-    size = os.environ.get("WORLD_SIZE", "1")
-    if "TORCHELASTIC_RUN_ID" in os.environ and size != "1" and command not in SHARING:
-        raise ConfigError(
-            f"torchrun is for {', '.join(SHARING)}, whose processes share the work, found {size} processes of "
-            f"`fieldwise {command}`: run it once, without torchrun"
-        )
 
 
 def check_count(option: str, count: int) -> None:
@@ -70,11 +53,8 @@ def check_count(option: str, count: int) -> None:
 def launch_processes(processes: int | None) -> bool:
     """Run this command in as many processes as `--processes` says, unless it is not given or this is one of them.
 
-    A signal that interrupts this process ends all by SIGTERM. Returns whether they have run, all of them with success.
-
-    Errors:
-        ConfigError: another number of processes was started, or too many are asked for.
-        typer.Exit: one of them failed, and its sentence is printed.
+    A signal that interrupts this process ends all by SIGTERM. Returns whether they have run, all of them with success;
+    where one failed, its sentence is printed and typer.Exit raised.
     """
     environment = DistributedEnvironment.read()
     if environment is not None and processes not in (None, environment.world_size):

@@ -1,11 +1,12 @@
 """`fieldwise quickstart`: train models on one log, compare them, recommend ten films, serve."""
 
 import dataclasses
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated
 
-import typer
+from typer import Option
 
 from fieldwise.cli.options import Quiet, Seed, data_folder
 from fieldwise.cli.show import console, print_table, row_counts, say, suggest
@@ -13,32 +14,18 @@ from fieldwise.cli.train import check_out, save_or_keep
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import polars as pl
-
-    from fieldwise.runs.pipeline import TrainingResult
-
 SERVER = ("uvicorn", "fastapi", "prometheus_client")
 MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")
 
 
-class Demo(NamedTuple):
-    """Recipes on one data set, and settings that keep their training short."""
-
-    recipes: tuple[str, ...]
-    settings: tuple[str, ...] = ()
-
-
-DEMOS = {
-    "small": Demo(
+DEMOS: dict[str, tuple[Sequence[str], Sequence[str]]] = {  # recipes, and settings that keep their training short
+    "small": (
         ("simulated/lr", "simulated/fm", "simulated/autoint"),
         ("data.rows=20_000", "data.users=200", "data.items=200", "training.epochs=10"),
     ),
-    "simulated": Demo(tuple(f"simulated/{model}" for model in MODELS)),
-    "movielens-1m": Demo(
-        (*(f"movielens-1m/{model}-ids" for model in MODELS[:-1]), "movielens-1m/inttower"),
+    "simulated": ([f"simulated/{model}" for model in MODELS], ()),
+    "movielens-1m": (
+        [*(f"movielens-1m/{model}-ids" for model in MODELS[:-1]), "movielens-1m/inttower"],
         ("training.epochs=2", "training.batch_size=4096"),
     ),
 }
@@ -47,15 +34,11 @@ DEMOS = {
 def run(
     *,
     data: Annotated[
-        str,
-        typer.Option(
-            help="small: three models on a simulated film log; simulated: six on one of 120,000 rows; "
-            "movielens-1m: six on its rows, if they were fetched."
-        ),
+        str, Option(help="Simulated films: small (3 models) or simulated (6); or movielens-1m (6), once fetched.")
     ] = "small",
-    out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("runs/quickstart"),
-    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: any free port.")] = 8000,
+    out: Annotated[Path, Option(help="Folder for the bundles.")] = Path("runs/quickstart"),
+    serve: Annotated[bool, Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
+    port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0: any free port.")] = 8000,
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
@@ -88,69 +71,48 @@ def _train(data: str, out: Path, seed: int, *, quiet: bool) -> list[object]:
     Errors:
         KeyboardInterrupt: Ctrl-C; the models trained so far are saved and shown.
     """
+    from fieldwise.data.encode.columns import as_text
     from fieldwise.data.read.tables import write_table
     from fieldwise.runs.data import load_frame, prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
     from fieldwise.runs.recipe import load_recipe
+    from fieldwise.schema.ids import id_column
+    from fieldwise.scoring.recommend import Catalogue, recommend
     from fieldwise.training.progress import progress_for
 
-    recipes = [dataclasses.replace(load_recipe(n, DEMOS[data].settings), seed=seed) for n in DEMOS[data].recipes]
+    recipes = [dataclasses.replace(load_recipe(name, DEMOS[data][1]), seed=seed) for name in DEMOS[data][0]]
     folders = {recipe.name: out / recipe.name.split("/")[1] for recipe in recipes}
     for folder in folders.values():
         check_out(folder)
-    first, runs, interrupted = recipes[0], [], False
+    first, runs, rows = recipes[0], [], []
     frame = load_frame(first.data, data_folder(first.data.name))
     prepared = prepare_recipe(first, Path(), frame)
     say(f"{first.data.name}: {row_counts(prepared.counts)}")
     for recipe in recipes:
         same = (recipe.schema, recipe.split, recipe.rows_seed) == (first.schema, first.split, first.rows_seed)
-        rows = prepared if same else prepare_recipe(recipe, Path(), frame)
-        done = train_recipe(recipe, rows, [progress_for(recipe.name, quiet=quiet)])
+        own = prepared if same else prepare_recipe(recipe, Path(), frame)
+        done = train_recipe(recipe, own, [progress_for(recipe.name, quiet=quiet)])
         _, unsaved = save_or_keep(done.bundle.save, folders[recipe.name], "The trained bundle")
         if unsaved is not None:
             raise unsaved
         runs.append(done)
+        epoch = done.history.seconds_per_epoch
+        cells = [f"{done.test['auc']:.4f}", f"{done.test['logloss']:.4f}", f"{done.parameters:,}"]
+        cells += ["-" if epoch is None else f"{epoch:.1f}", f"{done.history.epochs}", f"{done.seconds:.0f}"]
+        rows.append([recipe.name, *cells])
         if interrupted := done.history.stopped == "interrupted":
             say("interrupted: this model and those before it are saved, the others are skipped")
             break
-    _print_leaderboard(runs)
-    best = max(runs, key=lambda run: run.valid["auc"])
-    _recommend(best, prepared.train.frame, frame)
+    if (limit := done.best_possible) is not None:
+        rows.append(["best possible (true probability)", f"{limit['auc']:.4f}", f"{limit['logloss']:.4f}", *[""] * 4])
+    print_table(["model", "test AUC", "logloss", "parameters", "s/epoch", "epochs", "seconds"], rows, right=True)
+    best, known = max(runs, key=lambda run: run.valid["auc"]), prepared.train.frame
+    user = as_text(known.get_column(id_column("user", [best.bundle.schema], known.columns))).mode().sort()[0]
+    top, name = recommend(best.bundle, frame, Catalogue(title="title"), user).drop("source"), best.recipe.name
+    console().print(f"\nten films for user {user} by {name} (best on validation rows), without films already seen:")
+    print_table(top.columns, ([f"{x:.3f}" if isinstance(x, float) else str(x) for x in row] for row in top.iter_rows()))
     console().print(f"bundles: {out}/")
     if interrupted:
         raise KeyboardInterrupt
     write_table(frame, out / "log.parquet")
-    return ["serve", folders[best.recipe.name], "--log", out / "log.parquet"]
-
-
-def _print_leaderboard(runs: "Sequence[TrainingResult]") -> None:
-    """Print test metrics of the runs, and of the true probabilities if they are known."""
-    rows = [
-        [
-            run.recipe.name,
-            *(f"{run.test[metric]:.4f}" for metric in ("auc", "logloss")),
-            f"{run.parameters:,}",
-            "-" if run.history.seconds_per_epoch is None else f"{run.history.seconds_per_epoch:.1f}",
-            f"{run.history.epochs}",
-            f"{run.seconds:.0f}",
-        ]
-        for run in runs
-    ]
-    if (best := runs[-1].best_possible) is not None:
-        rows.append(["best possible (true probability)", f"{best['auc']:.4f}", f"{best['logloss']:.4f}", *[""] * 4])
-    print_table(["model", "test AUC", "logloss", "parameters", "s/epoch", "epochs", "seconds"], rows, right=True)
-
-
-def _recommend(best: "TrainingResult", known: "pl.DataFrame", frame: "pl.DataFrame") -> None:
-    """Print ten films for the user with the most known rows."""
-    from fieldwise.data.encode.columns import as_text
-    from fieldwise.schema.ids import id_column
-    from fieldwise.scoring.recommend import Catalogue, recommend
-
-    column = id_column("user", [best.bundle.schema], known.columns)
-    user = str(as_text(known.get_column(column)).mode().sort()[0])
-    top = recommend(best.bundle, frame, Catalogue(title="title"), user).drop("source")
-    name = best.recipe.name
-    console().print(f"\nten films for user {user} by {name} (best on validation rows), without films already seen:")
-    rows = ([f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row] for row in top.iter_rows())
-    print_table(top.columns, rows)
+    return ["serve", folders[name], "--log", out / "log.parquet"]

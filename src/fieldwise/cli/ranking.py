@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from fieldwise.cli.show import console, print_table
 from fieldwise.errors import ConfigError
@@ -24,59 +24,29 @@ POPULAR = (
 )
 
 
+RANKING_K = 10
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankingOptions:
     """Options of the ranking metrics in `compare` and `evaluate`."""
 
-    ranking: Annotated[
-        bool,
-        typer.Option(
-            "--ranking", help="Also rank items for the users of the test rows: hit rate, NDCG and recall at K."
-        ),
-    ] = False
-    k: Annotated[int | None, typer.Option("--k", min=1, help="With --ranking: K, the cutoff. Default: 10.")] = None
+    ranking: Annotated[bool, Option(help="Also rank items for the users of the test rows: HR, NDCG, recall.")] = False
+    k: Annotated[int | None, Option(min=1, help="With --ranking: K, the cutoff. Default: 10.")] = None
     candidates: Annotated[
-        str | None,
-        typer.Option(
-            metavar="all|N", help="With --ranking: rank `all` items, or the liked items among N sampled per user."
-        ),
+        str | None, Option(metavar="all|N", help="With --ranking: rank `all` items, or N sampled and the liked ones.")
     ] = None
-    users: Annotated[
-        int | None,
-        typer.Option(
-            "--users", min=1, help="With --ranking: maximum number of users, sampled at random. Default: 1000."
-        ),
-    ] = None
-    keep_seen: Annotated[
-        bool,
-        typer.Option(
-            "--keep-seen",
-            help="With --ranking: do not exclude items that a user liked in training and validation rows.",
-        ),
-    ] = False
-
-    @property
-    def cutoff(self) -> int:
-        """K."""
-        return self.k or 10
+    users: Annotated[int | None, Option(min=1, help="With --ranking: users at most, sampled. Default: 1000.")] = None
+    keep_seen: Annotated[bool, Option(help="With --ranking: do not exclude items liked before the test.")] = False
 
     @property
     def given(self) -> list[str]:
         """The options that were given, but for --ranking."""
-        there = {
-            "--k": self.k is not None,
-            "--candidates": self.candidates is not None,
-            "--users": self.users is not None,
-            "--keep-seen": self.keep_seen,
-        }
-        return [name for name in there if there[name]]
+        values = {"--k": self.k, "--candidates": self.candidates, "--users": self.users, "--keep-seen": self.keep_seen}
+        return [name for name, value in values.items() if value]
 
     def settings(self) -> "RankingSettings | None":
-        """The ranking settings, or None without --ranking.
-
-        Errors:
-            ConfigError: an option without --ranking, or candidates that are neither `all` nor a number.
-        """
+        """The ranking settings, or None without --ranking."""
         if not self.ranking:
             if given := self.given:
                 raise ConfigError(

@@ -77,6 +77,16 @@ def drawn_rows(frame: "pl.DataFrame", rows: int, what: str) -> "pl.DataFrame":
     return frame[np.sort(np.random.default_rng(0).choice(frame.height, rows, replace=False))]
 
 
+def counted(number: float, one: str, several: str | None = None) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "epoch"), counted(0.25, "epoch"), counted(1200, "entry", "entries")
+    ('1 epoch', '0.25 epochs', '1,200 entries')
+    """
+    shown = f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
+    return f"{shown} {one if number == 1 else several or f'{one}s'}"
+
+
 def say(sentence: str) -> None:
     """Print one line to standard error."""
     print(visible(sentence), file=sys.stderr, flush=True)
@@ -120,12 +130,6 @@ def show_metrics(columns: Mapping[str, Mapping[str, float]], remarks_on: Iterabl
             console().print(sentence)
 
 
-def calibration_words(bundle: "Bundle") -> str:
-    """The kind of a bundle's calibration, with the label's name if it has several labels."""
-    several = len(bundle.schema.labels) > 1
-    return ", ".join(f"{name}: {one.kind}" if several else one.kind for name, one in bundle.calibration.items())
-
-
 def row_counts(counts: Mapping[str, int]) -> str:
     """The counts of `prepare` as a sentence.
 
@@ -139,15 +143,17 @@ def row_counts(counts: Mapping[str, int]) -> str:
 
 def command_name() -> list[str]:
     """The words that start fieldwise: its name if the shell finds this installation, else this Python with `-m`."""
+    schemes = sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")
+    scripts = [Path(sysconfig.get_path("scripts", scheme)).resolve() for scheme in schemes]
     found = shutil.which("fieldwise")
-    if found is not None and Path(found).resolve().parent in _script_folders():
+    if found is not None and Path(found).resolve().parent in scripts:
         return ["fieldwise"]
-    python = Path(sys.executable)
+    python, shown = Path(sys.executable), sys.executable
     if shutil.which(python.name) == str(python):
-        return [python.name, "-m", "fieldwise"]
-    if python.is_relative_to(Path.cwd()):
-        return [str(python.relative_to(Path.cwd())), "-m", "fieldwise"]
-    return [str(python), "-m", "fieldwise"]
+        shown = python.name
+    elif python.is_relative_to(Path.cwd()):
+        shown = str(python.relative_to(Path.cwd()))
+    return [shown, "-m", "fieldwise"]
 
 
 def command(*parts: object) -> str:
@@ -178,12 +184,6 @@ def suggest_report(bundle: "Bundle", folder: Path) -> bool:
         return False
     suggest("an HTML report with intervals, curves, calibration and slices", "report", folder)
     return True
-
-
-def _script_folders() -> set[Path]:
-    """Folders of this Python's scripts, including the user's."""
-    schemes = [sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")]
-    return {Path(sysconfig.get_path("scripts", scheme)).resolve() for scheme in schemes}
 
 
 def command_again() -> list[str]:

@@ -31,8 +31,15 @@ def as_interrupts() -> Iterator[list[int]]:
         if received:
             return
         received.append(number)
-        if number == getattr(signal, "SIGHUP", None):
-            _write_nowhere()
+        if number == getattr(
+            signal, "SIGHUP", None
+        ):  # what is still written goes nowhere: an error would end the saving
+            with contextlib.suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                for stream in (sys.stdout, sys.stderr):
+                    if stream.isatty():
+                        os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
@@ -79,13 +86,3 @@ def die_by(number: int) -> None:
             stream.flush()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-
-
-def _write_nowhere() -> None:
-    """Send what is still written to a terminal that is gone nowhere: an error there would end the saving."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
-            if stream.isatty():
-                os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)

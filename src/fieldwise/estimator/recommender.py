@@ -5,8 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from copy import copy
-from dataclasses import KW_ONLY, dataclass, fields, make_dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -34,7 +33,7 @@ from fieldwise.data.prepare.row_fingerprints import repeat_sentences
 from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings, RandomSplit
 from fieldwise.data.prepare.splits import hold_out
 from fieldwise.data.read.tables import TableLike, as_table
-from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.errors import BundleError, ConfigError, DataError, first_line
 from fieldwise.evaluation import auc, sigmoid
 from fieldwise.evaluation.binary import weight_column
 from fieldwise.evaluation.calibration import reliability
@@ -60,108 +59,56 @@ from fieldwise.training.settings import TrainingSettings
 def is_array(X: Any) -> bool:
     """Whether X is an array or a list of rows without names, rather than a table."""
     if isinstance(X, list | tuple) or issparse(X):
-        return not (X and isinstance(X[0], Mapping)) if isinstance(X, list) else True
+        return not (isinstance(X, list) and X and isinstance(X[0], Mapping))
     return hasattr(X, "__array__") and type(X).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow")
 
 
 def array_columns(count: int) -> list[str]:
-    """The column names of an array.
-
-    >>> array_columns(2)
-    ['x0', 'x1']
-    """
+    """The column names of an array: x0, x1 and so on."""
     return [f"x{k}" for k in range(count)]
 
 
 def estimator_table(X: Any) -> pl.DataFrame:
-    """A table from anything that `as_table` accepts, or from an array [N, K] with columns x0, x1 and so on.
-
-    Errors:
-        DataError: as for `as_table`; an array that is sparse, complex, empty or not two-dimensional.
-
-    >>> estimator_table(np.zeros((2, 3))).columns
-    ['x0', 'x1', 'x2']
-    """
+    """A table from anything that `as_table` accepts, or from an array [N, K]; a DataError if it is none."""
     if not is_array(X):
         return as_table(X)
     try:
         array = check_array(X, dtype=None, ensure_all_finite=False)
     except (TypeError, ValueError) as e:
         raise DataError(f"X must be a table, or rows of equal length: {' '.join(str(e).split())}") from None
-    return pl.DataFrame([_series(name, array[:, k]) for k, name in enumerate(array_columns(array.shape[1]))])
-
-
-def _series(name: str, values: np.ndarray) -> pl.Series:
-    if values.dtype.kind in "biuf":
-        return pl.Series(name, np.ascontiguousarray(values))
-    try:
-        return pl.Series(name, values.tolist())
-    except (TypeError, pl.exceptions.PolarsError) as e:
-        raise DataError(
-            f"a column must hold values of one kind, argument must be a string or a real number: column {name!r} does "
-            f"not ({str(e).splitlines()[0]}); convert it"
-        ) from None
-
-
-def infer_from(X: Any, frame: pl.DataFrame, y: pl.Series | None) -> Inference:
-    """The inferred schema of a table or an array, with labels in one of its columns or given separately.
-
-    An array of numbers has a numeric field per column; for anything else see `infer_schema`.
-
-    Args:
-        X: the table or array as given.
-        frame: the result of `estimator_table`.
-        y: separate labels, under a name that no column has.
-
-    Errors:
-        SchemaError: the schema cannot be inferred. DataError: an array without labels, or more than two classes.
-    """
-    if y is None:
-        if is_array(X):
-            raise DataError("an array has no label: Recommender requires y to be passed, but the target y is None")
-        found = infer_schema(frame)
-    elif is_array(X) and all(kind.is_numeric() or kind == pl.Boolean for kind in frame.dtypes):
-        _check_two_classes(y)
-        guess = guess_label(y)
-        notes = dict.fromkeys(frame.columns, "numeric: a column of an array of numbers") | {y.name: guess.reason}
-        schema = Schema(fields=tuple(Numeric(name) for name in frame.columns), label=guess.label)
-        return Inference(schema=schema, notes=notes, doubts={y.name: guess.doubt} if guess.doubt else {})
-    else:
-        found = infer_schema(frame.with_columns(y), label=y.name)
-    if found.schema.label.task != "binary":
-        column = frame.get_column(found.schema.label.column) if y is None else y
-        _check_two_classes(column)
-    return found
-
-
-def _check_two_classes(y: pl.Series) -> None:
-    values = as_text(y).n_unique()
-    if values != 2:
-        kind = type_of_target(y.drop_nulls().to_numpy()) if values > 2 else "one class"
-        raise DataError(
-            f"Only binary classification is supported without a schema, found {kind} labels of {values} "
-            f"value{'s' if values > 1 else ''} in {y.name!r}: give a Schema whose label defines the positive values, "
-            "or has task = 'regression'"
-        )
+    columns = []
+    for name, values in zip(array_columns(array.shape[1]), array.T, strict=True):
+        try:
+            cells = np.ascontiguousarray(values) if values.dtype.kind in "biuf" else values.tolist()
+            columns.append(pl.Series(name, cells))
+        except (TypeError, pl.exceptions.PolarsError) as e:
+            raise DataError(
+                f"a column must hold values of one kind, argument must be a string or a real number: column {name!r} "
+                f"does not ({first_line(e)}); convert it"
+            ) from None
+    return pl.DataFrame(columns)
 
 
 def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows:
-    """A table's rows with targets, from the label's column or from raw labels `y`.
-
-    Args:
-        X: the table.
-        y: one label's values [N]; with several labels a table of N rows with their columns.
-        schema: the schema.
-        weight: row weights [N], or None.
+    """A table's rows with targets, from the label's column or from raw labels `y`, and with row weights.
 
     Errors:
-        DataError: not one label or finite weight per row, labels of several types, labels outside the label's rule, or
-            a table that does not fit the schema; rows are counted from 0 in X.
+        DataError: labels, weights or the table do not fit each other or the schema; rows are counted from 0 in X.
     """
     frame = estimator_table(X)
     check_table(frame, schema)
     if y is not None and schema.more_labels:
-        frame = frame.with_columns(_columns(y, schema, frame.height))
+        names = list(dict.fromkeys(label.column for label in schema.labels))
+        rule = f"with several labels y must be a table with their columns {', '.join(names)}"
+        try:
+            table = as_table(y)
+        except DataError as e:
+            raise DataError(f"{rule}, or be omitted if X has them: {e}") from None
+        if absent := [name for name in names if name not in table.columns]:
+            raise DataError(f"{rule}, found no {absent[0]!r} among {', '.join(table.columns)}")
+        if table.height != frame.height:
+            raise DataError(f"{rule}, one row for each of the table's {frame.height} rows, found {table.height} rows")
+        frame = frame.with_columns(table.select(names))
     elif y is not None:
         frame = frame.with_columns(label_column(y, schema.label.column, frame.height))
     try:
@@ -171,30 +118,15 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
     return read_labels(frame, schema.labels, weight=weights)
 
 
-def _columns(y: Any, schema: Schema, rows: int) -> list[pl.Series]:
-    names = list(dict.fromkeys(label.column for label in schema.labels))
-    rule = f"with several labels y must be a table with their columns {', '.join(names)}"
-    try:
-        table = as_table(y)
-    except DataError as e:
-        raise DataError(f"{rule}, or be omitted if X has them: {e}") from None
-    absent = [name for name in names if name not in table.columns]
-    if absent:
-        raise DataError(f"{rule}, found no {absent[0]!r} among {', '.join(table.columns)}")
-    if table.height != rows:
-        raise DataError(f"{rule}, one row for each of the table's {rows} rows, found {table.height} rows")
-    return [table.get_column(name) for name in names]
-
-
 def label_column(y: Any, name: str, rows: int) -> pl.Series:
-    """One label's values as a column for a table with `rows` rows."""
+    """One label's values as a column for a table of `rows` rows."""
     try:
         values = np.asarray(y)
         if values.shape != (rows,):
             raise DataError(f"y must hold one label for each of the table's {rows} rows, found shape {values.shape}")
         return pl.Series(name, values.tolist() if values.dtype.kind in "OU" else values)
     except (TypeError, pl.exceptions.PolarsError) as e:
-        raise DataError(f"y must hold labels of one kind: {str(e).splitlines()[0]}; convert them") from e
+        raise DataError(f"y must hold labels of one kind: {first_line(e)}; convert them") from e
 
 
 Plot = Literal["training", "roc", "calibration"]
@@ -227,26 +159,16 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     test rows out of `fit`, and pass them to `evaluate` or `score`.
 
     Args:
-        schema: the schema of the columns. If omitted, `fit` infers it from the table's names and contents
-            (`fieldwise.infer_schema`; every column of a numeric array is a numeric field), for a binary label; check
-            the result in `schema_`.
-        model: settings of a model, any of `fieldwise.models.MODELS` or of your own (a dataclass with `build(layout)`),
-            or a class: a `torch.nn.Module` of your own whose constructor takes the layout; or a name, such as `fm`, for
-            a model's default settings; AutoInt+ if omitted, as in `fieldwise init`.
-        training: settings of the training run. Settings that are not given, here or in `model`, are chosen from the
-            rows (`fieldwise.runs.default_settings`); see `bundle_.settings` and `bundle_.about["defaults"]`.
+        schema: the schema of the columns; `fit` infers it if omitted, for a binary label (`fieldwise.infer_schema`).
+        model: settings of a model (a dataclass with `build(layout)`), its name, or your `torch.nn.Module` class.
+        training: settings of the training run; those not given are chosen from the rows, see `bundle_.settings`.
         valid_share: share of the rows that `fit` holds out, within (0, 1); ignored if `fit` gets `valid`.
-        valid_by: `random` samples them (a binary label keeps its rate), `time` takes the latest by the schema's time
-            column, since most recommenders score future rows.
-        negatives: for implicit logs, settings for sampling negatives for training and validation rows (its `parts`).
-        warm_start: folder of a bundle whose weights initialise the network, as far as they fit by name
-            (`fieldwise.bundle.warm_start`); see `bundle_.about["warm_start"]`. The bundle must not have been trained on
-            rows that this model is evaluated on. Fresh weights if omitted or False. (In scikit-learn's own estimators
-            this name means continuing from the last fit.)
+        valid_by: `random` samples them (a binary label keeps its rate), `time` takes the latest by the schema's time.
+        negatives: settings for sampling negatives for training and validation rows of an implicit log.
+        warm_start: folder of a bundle with initial weights (`fieldwise.bundle.warm_start`); fresh ones if False.
         checkpoint: an empty or new folder for checkpoints, from which the same `fit` resumes after a kill.
         seed: seed of validation rows, negatives, initial weights, row order and dropout.
-        device: where `fit` trains and the fitted network computes, such as `cuda` or `auto`; `training.device` if
-            omitted.
+        device: where `fit` trains and the fitted network computes, as `cuda`; `training.device` if omitted.
         verbose: show progress, in a notebook cell or on standard error, and the schema if it is inferred.
 
     Attributes:
@@ -289,9 +211,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return params
 
     def set_params(self, **params: Any) -> "Recommender":
-        """Change parameters or nested settings; if one is wrong, nothing is changed.
-
-        Whole parameters come first, then nested settings, all of a dataclass together.
+        """Change parameters, then nested settings, all of a dataclass together; if one is wrong, nothing is changed.
 
         Errors:
             ConfigError: an unknown name (the nearest is named), a value of the wrong type or out of range.
@@ -334,33 +254,33 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: a table; it needs the label's column only if `y` is omitted.
-            y: raw labels [N], to which the schema's rule is applied as to the label's column. Give 0 and 1 (and no
-                rule) if scikit-learn's own scorers compare them with predictions. With several labels a table with
-                their columns.
+            y: raw labels [N], or a table of several; 0 and 1 (and no rule) if scikit-learn's own scorers see them.
             sample_weight: row weights of X, at least 0, [N], for the mean loss (as if the row were repeated) and the
-                metrics of held-out rows. Vocabularies, scalers and auxiliary losses (IntTower's contrastive loss) do
-                not use them. Equal if omitted.
-            valid: a table with the label's column for early stopping, instead of rows held out of X; its rows have
-                equal weights.
-            callbacks: called at the start, after every step and evaluation, and at the end (`fieldwise.Callback`,
-                `fieldwise.training.callbacks`).
+                metrics of held-out rows; vocabularies, scalers and auxiliary losses do not use them.
+            valid: a table with the label's column for early stopping, instead of rows held out of X; of equal weights.
+            callbacks: called at the start, after every step and evaluation, and at the end (`fieldwise.Callback`).
 
         Errors:
             SchemaError, DataError, ConfigError: the table, the schema and the settings do not fit together.
             TrainingError: the loss is not finite.
         """
-        _check_params(self.get_params(deep=False))
+        self._check_params()
         schema = self._inferred(X, y) if self.schema is None else self.schema
+        by_time = self.valid_by == "time"
+        if by_time and schema.time is None:
+            raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
         rows = labelled(X, y, schema, sample_weight)
         if self.schema is None and rows.dropped:
-            warnings.warn(
-                f"{rows.dropped:,} rows dropped by the inferred label rule (schema_.label): give a schema to change it",
-                stacklevel=2,
-            )
+            rule = "the inferred label rule (schema_.label): give a schema to change it"
+            warnings.warn(f"{rows.dropped:,} rows dropped by {rule}", stacklevel=2)
         check_columns(rows.frame.columns, schema)
-        parts = (
-            self._hold_out(rows, schema) if valid is None else {"train": rows, "valid": labelled(valid, None, schema)}
-        )
+        if valid is None:
+            y = rows.main if schema.label.task == "binary" else None
+            time, form = (schema.time, schema.time_format) if by_time else (None, None)
+            stay, held = hold_out(rows.frame, self.valid_share, seed=self.seed, y=y, time=time, time_format=form)
+            parts = {"train": rows.take(stay), "valid": rows.take(held)}
+        else:
+            parts = {"train": rows, "valid": labelled(valid, None, schema)}
         add = PreparationSettings(negatives=self.negatives)
         preparation = Preparation(schema=schema, split=RandomSplit(), seed=self.seed, add=add)
         complete, found = preparation.derived(parts)
@@ -409,19 +329,19 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
     def _about(self, trained: TrainingResult, parts: Mapping[str, Part], counts: Mapping[str, int]) -> dict[str, Any]:
         """What the bundle keeps about its training, as plain values."""
-        saved = {name: getattr(self, name) for name in SAVED}
-        saved |= {"training": trained.recipe.training, "warm_start": trained.recipe.warm_start}
+        own = {"training": trained.recipe.training, "warm_start": trained.recipe.warm_start}
+        saved = {name: getattr(self, name) for name in SAVED} | own
+        train, valid, refit = parts["train"].frame, parts["valid"].frame, trained.refit is not None
         about = {
-            "estimator": to_plain(_Saved(**saved)),
-            "defaults": to_plain(trained.chosen),
+            "estimator": {name: value for name, value in saved.items() if value is not None},
+            "defaults": trained.chosen,
             "result": trained.history.to_plain(),
             "counts": counts,
-            TRAINED_ROWS: trained_rows(
-                trained.recipe.schema, parts["train"].frame, parts["valid"].frame, refit=bool(trained.refit)
-            ),
+            TRAINED_ROWS: trained_rows(trained.recipe.schema, train, valid, refit=refit),
+            "refit": trained.refit_facts,
+            "warm_start": trained.warm_start,
         }
-        more = {"refit": trained.refit_facts, "warm_start": trained.warm_start}
-        return about | {name: to_plain(facts) for name, facts in more.items() if facts is not None}
+        return {name: to_plain(facts) for name, facts in about.items() if facts is not None}
 
     def _say(self, sentence: str) -> None:
         if self.verbose:
@@ -459,12 +379,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         """All metrics of the label's task over the rows of X, without those that the label's rule drops.
 
         With several labels, the main one's by name and the others' as `NAME.metric`. Warns if the label's rule dropped
-        rows, or if rows of X were used in training.
-
-        Args:
-            X: a table; it needs the label's column only if `y` is omitted, and the group's for group AUC.
-            y: raw labels, as in `fit`.
-            sample_weight: row weights, at least 0, [N]; equal if omitted.
+        rows, or if rows of X were used in training. The arguments are as in `fit`; group AUC needs the group's column.
         """
         bundle = self._fitted()
         rows = labelled(self._table(X), y, bundle.schema, sample_weight)
@@ -497,15 +412,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         label: str | None = None,
         seed: int = 0,
     ) -> Explanation:
-        """Explain the scores of rows: see `fieldwise.explain.explain`.
-
-        Args:
-            X: a table with the fields' columns.
-            background: a table of background rows to compare with; some validation rows if omitted.
-            method: `terms`, `integrated_gradients` or `occlusion`; the most exact one for the model if omitted.
-            label: the label to explain; the main one if omitted.
-            seed: seed for sampling background rows.
-        """
+        """Explain the scores of the rows of X, compared with validation rows: see `fieldwise.explain.explain`."""
         return explain(self._fitted(), self._table(X), background=background, method=method, label=label, seed=seed)
 
     def recommend(
@@ -573,16 +480,14 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             device: where its network computes.
 
         Errors:
-            BundleError: no bundle there, or one that is from a newer version, damaged, scores differently than when it
-                was saved, or has an unknown model.
-            ConfigError: there is no such device.
+            BundleError, ConfigError: as for `Bundle.load`.
         """
         bundle = Bundle.load(Path(folder), model=model, device=device)
         about = bundle.about
         recipe = about.get("recipe", {}).get("settings", {})
         saved = about.get("estimator", {name: recipe[name] for name in SAVED if name in recipe})
-        params = vars(parse(_Saved, saved, f"the bundle {folder}: its estimator", BundleError))
-        loaded = cls(bundle.schema, bundle.settings, **params)
+        loaded = parse(cls, saved, f"the bundle {folder}: its estimator", BundleError)
+        loaded.schema, loaded.model = bundle.schema, bundle.settings
         loaded._set_fitted(bundle)
         if "result" in about:
             loaded.history_ = History.from_plain(about["result"], "the bundle's result")
@@ -639,59 +544,57 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             self.classes_ = classes if bundle.schema.more_labels else classes[0]
 
     def _inferred(self, X: Any, y: Any) -> Schema:
-        frame = estimator_table(X)
-        name = getattr(y, "name", None)
-        name = name if isinstance(name, str) and name and name not in frame.columns else "y"
-        column = None if y is None else label_column(y, name, frame.height)
-        found = infer_from(X, frame, column)
+        """The inferred schema, for a binary label; an array of numbers has a numeric field per column."""
+        frame, array = estimator_table(X), is_array(X)
+        if y is None and array:
+            raise DataError("an array has no label: Recommender requires y to be passed, but the target y is None")
+        numbers = array and all(kind.is_numeric() or kind == pl.Boolean for kind in frame.dtypes)
+        if y is None:
+            found = infer_schema(frame)
+            column = frame.get_column(found.schema.label.column)
+        else:
+            name = getattr(y, "name", None)
+            named = isinstance(name, str) and name and name not in frame.columns
+            column = label_column(y, str(name) if named else "y", frame.height)
+            if not numbers:
+                found = infer_schema(frame.with_columns(column), label=column.name)
+        if (numbers or found.schema.label.task != "binary") and (values := as_text(column).n_unique()) != 2:
+            kind = type_of_target(column.drop_nulls().to_numpy()) if values > 2 else "one class"
+            raise DataError(
+                f"Only binary classification is supported without a schema, found {kind} labels of {values} "
+                f"value{'s' if values > 1 else ''} in {column.name!r}: give a Schema whose label defines the positive "
+                "values, or has task = 'regression'"
+            )
+        if numbers:
+            guess = guess_label(column)
+            notes = dict.fromkeys(frame.columns, "numeric: a column of an array of numbers")
+            found = Inference(
+                schema=Schema(fields=tuple(Numeric(name) for name in frame.columns), label=guess.label),
+                notes=notes | {column.name: guess.reason},
+                doubts={column.name: guess.doubt} if guess.doubt else {},
+            )
         for doubt in found.doubts.values():
             warnings.warn(f"the schema was inferred, and {doubt}", stacklevel=3)
         self._say(found.to_toml())
-        _check_params({**self.get_params(deep=False), "schema": found.schema})
         self.inference_ = found
         return found.schema
 
-    def _hold_out(self, rows: LabelledRows, schema: Schema) -> dict[str, LabelledRows]:
-        y = rows.main if schema.label.task == "binary" else None
-        time = schema.time if self.valid_by == "time" else None
-        form = None if time is None else schema.time_format
-        stay, held = hold_out(rows.frame, self.valid_share, seed=self.seed, y=y, time=time, time_format=form)
-        return {"train": rows.take(stay), "valid": rows.take(held)}
-
-
-def _check_params(params: Mapping[str, Any]) -> None:
-    """Check the parameters in `fit`, since by scikit-learn's conventions constructors do not.
-
-    Errors:
-        ConfigError: a parameter of the wrong kind or out of range.
-    """
-    schema, share, by, seed = params["schema"], params["valid_share"], params["valid_by"], params["seed"]
-    if not isinstance(schema, Schema | None):
-        raise ConfigError(f"schema must be a fieldwise Schema, or None to infer one, found {schema!r}")
-    if not isinstance(params["training"], TrainingSettings):
-        raise ConfigError(f"training must be TrainingSettings, found {params['training']!r}")
-    as_settings(params["model"])  # raises if it is not a model
-    if not 0 < share < 1:
-        raise ConfigError(f"valid_share must lie between 0 and 1, both excluded, found {share!r}")
-    if by not in ("random", "time"):
-        raise ConfigError(f"valid_by must be 'random' or 'time', found {by!r}")
-    if by == "time" and schema is not None and schema.time is None:
-        raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
-    if params["warm_start"] is not False and not isinstance(params["warm_start"], str | Path | None):
-        raise ConfigError(f"warm_start must be the folder of a bundle, found {params['warm_start']!r}")
-    if not isinstance(params["checkpoint"], str | Path | None) or params["checkpoint"] == "":
-        raise ConfigError(f"checkpoint must be a folder, found {params['checkpoint']!r}")
-    if not isinstance(params["device"], str | None):
-        raise ConfigError(f"device must be a name such as 'cpu' or 'cuda', found {params['device']!r}")
-    open_device(params["device"] or params["training"].device)
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise ConfigError(f"seed must be a whole number, found {seed!r}")
-    check_seed(seed)
-
-
-_HINTS = {"warm_start": str | None}
-_Saved: Any = make_dataclass(
-    "_Saved",
-    [(f.name, _HINTS.get(f.name, f.type), copy(f)) for f in fields(Recommender) if f.name in SAVED],
-    kw_only=True,
-)
+    def _check_params(self) -> None:
+        """Check the parameters in `fit`, since by scikit-learn's conventions constructors do not."""
+        warm, kept = self.warm_start, self.checkpoint
+        rules = {
+            "schema": (isinstance(self.schema, Schema | None), "be a fieldwise Schema, or None to infer one"),
+            "training": (isinstance(self.training, TrainingSettings), "be TrainingSettings"),
+            "valid_share": (0 < self.valid_share < 1, "lie between 0 and 1, both excluded"),
+            "valid_by": (self.valid_by in ("random", "time"), "be 'random' or 'time'"),
+            "warm_start": (warm is False or isinstance(warm, str | Path | None), "be the folder of a bundle"),
+            "checkpoint": (isinstance(kept, str | Path | None) and kept != "", "be a folder"),
+            "device": (isinstance(self.device, str | None), "be a name such as 'cpu' or 'cuda'"),
+            "seed": (isinstance(self.seed, int) and not isinstance(self.seed, bool), "be a whole number"),
+        }
+        for name, (holds, rule) in rules.items():
+            if not holds:
+                raise ConfigError(f"{name} must {rule}, found {getattr(self, name)!r}")
+        as_settings(self.model)  # raises if it is not a model
+        open_device(self.device or self.training.device)
+        check_seed(self.seed)

@@ -379,6 +379,8 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise ConfigError(f"recipe {name} ({file.name}) must be valid TOML in UTF-8: {e}") from None
     except OSError as e:
         raise ConfigError(f"recipe {name}: {file.name} cannot be read: {e.strerror or e}") from None
+    if "fields" in settings:
+        raise ConfigError(f"a recipe is needed, found the schema {file}: name the recipe that refers to it")
     if isinstance(settings.get("schema"), str):
         settings["schema"] = Schema.from_toml(file.parent / settings["schema"]).to_dict()
     _anchor(settings, file.parent)
