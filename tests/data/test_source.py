@@ -330,13 +330,8 @@ def test_what_is_no_table_of_files_is_said(tmp_path):
 
 def after_reading(monkeypatch, change):
     """Have files changed when all of their rows have been read."""
-    real = chunked_table.TableFiles._chunks
-
-    def changing(*args):
-        yield from real(*args)
-        change()
-
-    monkeypatch.setattr(chunked_table.TableFiles, "_chunks", changing)
+    check = chunked_table.check_unchanged
+    monkeypatch.setattr(chunked_table, "check_unchanged", lambda states: (change(), check(states)))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "libfm"])

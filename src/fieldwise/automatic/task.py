@@ -25,8 +25,7 @@ from fieldwise.evaluation import auc
 from fieldwise.runs.data import load_frame, prepare_recipe
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import IN_MEMORY, Recipe
-from fieldwise.schema import Field, Label, Schema
-from fieldwise.schema.fields import unshared
+from fieldwise.schema import Field, Label, ListField, Schema
 
 LABEL_LIKE = 0.99  # a column whose own AUC (regression: R squared) is at least this is label-like
 SUSPICIOUS = 0.95
@@ -104,7 +103,8 @@ def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
         why = "; ".join(found.sentence for found in gone.values())
         raise SchemaError(f"no column is left to learn from: {why}")
     names = {f.name for f in fields}
-    alone = [unshared(f) if f.shares not in names else f for f in fields]
+    shared = [isinstance(f, ListField) and f.shares not in names for f in fields]  # with a field that is gone
+    alone = [dataclasses.replace(f, shares=None) if gone else f for f, gone in zip(fields, shared, strict=True)]
     return dataclasses.replace(schema, fields=tuple(alone))
 
 

@@ -37,8 +37,7 @@ from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, FieldLayout, Layout
-from fieldwise.schema import Field, Schema
-from fieldwise.schema.fields import ListField
+from fieldwise.schema import Field, ListField, Schema
 from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
 

@@ -33,7 +33,7 @@ from fieldwise.data.read.arrow_files import (
     map_rows,
 )
 from fieldwise.data.read.delimited import TextFormat, TextTypes
-from fieldwise.data.read.file_listing import KINDS, check_unchanged, file_state, find_files, kind_of
+from fieldwise.data.read.file_listing import KINDS, TEXT, check_unchanged, file_state, find_files, kind_of, suffix_of
 from fieldwise.data.read.libfm import LibfmFields, libfm_chunks
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import DataError, MissingExtraError
@@ -134,6 +134,11 @@ class TableFiles:
 
     def __init__(self, files: Sequence[Path], text: TextFormat) -> None:
         self._files, self.text = files, text
+        for path in files:
+            if text.columns is not None and suffix_of(path)[0] not in TEXT:
+                raise DataError(
+                    f"columns are for delimited text without a header, but {path} has its own column names: omit them"
+                )
         self.states = {path: file_state(path) for path in files if path.is_file()}
         self.types = TextTypes() if kind_of(files[0]) == "delimited text" else None
 
@@ -142,46 +147,41 @@ class TableFiles:
 
         Of Parquet and Arrow files only `columns` are read. A file that has changed meanwhile is an error.
         """
+        files, text, kind = self._files, self.text, kind_of(self._files[0])
         try:
-            yield from self._chunks(bounds, columns)
+            if kind == "delimited text":
+                wanted: list[str] = []
+                if text.done:
+                    wanted = next(replace(text, done={}).chunks(files[0], bounds.piece_bytes)).columns
+                for path in files:
+                    for k, piece in enumerate(text.chunks(path, bounds.piece_bytes)):
+                        wanted = wanted or piece.columns
+                        if not k:
+                            check_columns(path, piece.columns, files[0], wanted)
+                        yield path, piece.select(wanted)
+            elif kind == "libFM":
+
+                def rows() -> Iterator[tuple[Path, pl.DataFrame]]:
+                    return ((path, piece) for path in files for piece in libfm_chunks(path, bounds.piece_bytes))
+
+                fields, held = LibfmFields(), None if bounds.bounded else list(rows())
+                for _, piece in held or rows():
+                    fields.add(piece)
+                yield from ((path, fields.table(piece)) for path, piece in held or rows())
+            elif kind is None:
+                raise DataError(
+                    f"a table file must be one of {KINDS}, found the name {files[0].name!r}; convert or rename it"
+                )
+            else:
+                schema = common_schema({path: binary_schema(path) for path in files})
+                schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
+                for path in files:
+                    for piece in binary_chunks(path, bounds, schema.names()):
+                        yield path, piece if piece.schema == schema else piece.cast(schema)
         except pl.exceptions.PolarsError:
             check_unchanged(self.states)  # the likely cause
             raise
         check_unchanged(self.states)
-
-    def _chunks(self, bounds: Bounds, columns: Sequence[str] | None) -> Iterator[tuple[Path, pl.DataFrame]]:
-        files, text = self._files, self.text
-        for path in files:
-            text.check_applies(path)
-        kind = kind_of(files[0])
-        if kind == "delimited text":
-            wanted: list[str] = []
-            if text.done:
-                wanted = next(replace(text, done={}).chunks(files[0], bounds.piece_bytes)).columns
-            for path in files:
-                for k, piece in enumerate(text.chunks(path, bounds.piece_bytes)):
-                    wanted = wanted or piece.columns
-                    if not k:
-                        check_columns(path, piece.columns, files[0], wanted)
-                    yield path, piece.select(wanted)
-        elif kind == "libFM":
-            fields, held = LibfmFields(), None if bounds.bounded else list(self._libfm_chunks(bounds))
-            for _, piece in held or self._libfm_chunks(bounds):
-                fields.add(piece)
-            yield from ((path, fields.table(piece)) for path, piece in held or self._libfm_chunks(bounds))
-        elif kind is None:
-            raise DataError(
-                f"a table file must be one of {KINDS}, found the name {files[0].name!r}; convert or rename it"
-            )
-        else:
-            schema = common_schema({path: binary_schema(path) for path in files})
-            schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
-            for path in files:
-                for piece in binary_chunks(path, bounds, schema.names()):
-                    yield path, piece if piece.schema == schema else piece.cast(schema)
-
-    def _libfm_chunks(self, bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
-        return ((path, piece) for path in self._files for piece in libfm_chunks(path, bounds.piece_bytes))
 
     def whole_chunks(self, bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
         """The same for the first reading: every chunk is to be added to `types`, which warn of a header at the end."""
@@ -236,7 +236,14 @@ def open_files(
             bounds.check(piece, path)
             lengths.add(piece)
             rows.add(as_lists(piece))
-        return rows.with_positions(lengths.common)
+        found = rows.finish()
+        made = position_columns(found.frame.schema, lengths.common).values()
+        if not made or folder is None or not found.files:
+            return MappedRows(frame=found.frame.with_columns(made), files=found.files)
+        writer = RowsWriter(folder / "positions", gather=0)  # a chunk for every chunk of the table
+        for file in found.files:
+            writer.add(map_rows([file.path]).select(made))
+        return MappedRows(frame=found.frame.hstack(map_rows(writer.finish())))
     done = rows.resume(source) if bounds.bounded and _BOOT.is_file() else None
     reports.add(rows.read)
     for path, piece in source.whole_chunks(bounds):
@@ -321,17 +328,6 @@ class _Rows:
         if self._writer is not None and (paths := self._writer.finish()):
             return MappedRows.of(paths)
         return MappedRows(frame=pl.concat(self._held, rechunk=False) if self._held else self._empty)
-
-    def with_positions(self, lengths: Mapping[str, int]) -> MappedRows:
-        """The finished table with the positions of its vectors, which are mapped if it is."""
-        found = self.finish()
-        made = position_columns(found.frame.schema, lengths).values()
-        if not made or self._folder is None or not found.files:
-            return MappedRows(frame=found.frame.with_columns(made), files=found.files)
-        writer = RowsWriter(self._folder / "positions", gather=0)  # a chunk for every chunk of the table
-        for file in found.files:
-            writer.add(map_rows([file.path]).select(made))
-        return MappedRows(frame=found.frame.hstack(map_rows(writer.finish())))
 
 
 SHARE = 6  # of the available memory; rows are copied and encoded besides
@@ -473,7 +469,6 @@ class SlicedTable:
         self._rows: pl.DataFrame | None = None
         self._counted: int | None = None
         self._lengths: dict[str, int] = {}
-        text.check_applies(self.files[0])
         kind = kind_of(self.files[0])
         binary = kind in ("Parquet", "Arrow IPC")
         if not binary and sum(estimated_bytes(file) for file in self.files) <= _WHOLE:
@@ -482,8 +477,13 @@ class SlicedTable:
             return
         self._source = TableFiles(self.files, text)
         if binary:
-            schema = common_schema({file: binary_schema(file) for file in self.files})
-            self._lengths = self._probed(schema)
+            schema, lengths = common_schema({file: binary_schema(file) for file in self.files}), VectorLengths()
+            if any(kind.is_nested() for kind in schema.values()):
+                for _, piece in self._source.chunks(_bounds(_PROBE)):
+                    lengths.add(piece.head(_PROBE))
+                    if piece.height:
+                        break
+            self._lengths = lengths.common  # as the first rows have them
             self.empty = as_lists(schema.to_frame().with_columns(position_columns(schema, self._lengths).values()))
         elif kind == "libFM":
             self.empty = next(iter(self._source.chunks(_bounds(1))))[1].clear()
@@ -513,30 +513,17 @@ class SlicedTable:
         for path, piece in self._source.chunks(_bounds(rows), needed):
             if self._source.types is not None:
                 piece = self._source.types.typed(piece.select(needed))
-            vectors = {vector: self._check_length(piece.get_column(vector), path) for vector in set(made.values())}
+            vectors = {vector: self._lengths[vector] for vector in made.values()}
+            for vector, most in vectors.items():
+                column = piece.get_column(vector)
+                if vector_length(column) != most and column.null_count() < len(column):
+                    raise DataError(
+                        f"vectors must have one length: column {vector!r} begins with {most} numbers a cell, and "
+                        f"{path} has cells with another number; correct them"
+                    )
             found = position_columns(piece.schema, vectors)
             piece = as_lists(piece.with_columns(found[name] for name in made))
             yield from piece.select(columns).iter_slices(rows)
-
-    def _probed(self, schema: pl.Schema) -> dict[str, int]:
-        """The lengths of vectors, found from the first rows."""
-        lengths = VectorLengths()
-        if any(kind.is_nested() for kind in schema.values()):
-            for _, piece in self._source.chunks(_bounds(_PROBE)):
-                lengths.add(piece.head(_PROBE))
-                if piece.height:
-                    break
-        return lengths.common
-
-    def _check_length(self, column: pl.Series, path: Path) -> int:
-        """The number of positions of a vector, which all of its cells must have."""
-        most = self._lengths[column.name]
-        if vector_length(column) != most and column.null_count() < len(column):
-            raise DataError(
-                f"vectors must have one length: column {column.name!r} begins with {most} numbers a cell, and {path} "
-                "has cells with another number; correct them"
-            )
-        return most
 
 
 def _bounds(rows: int) -> Bounds:

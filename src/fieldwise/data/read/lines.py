@@ -4,7 +4,6 @@ import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +27,17 @@ def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Abs
     def line(row: int) -> str | None:
         for file in [] if path is None else find_files(path):
             if kind_of(file) == "delimited text":
-                for start in islice(_row_lines(file, text), text.columns is None, None):
-                    if row == 0:
-                        return f"line {start} of {file}"
-                    row -= 1
+                lines = (line.decode("utf-8-sig", "replace") for line in text.source(file).lines())
+                records = csv.reader(lines, delimiter=text.separator_of(file))
+                start, width, left = 1, 0, row + (text.columns is None)  # with the header
+                for record in records:
+                    width = width or len(record)
+                    if record or width == 1:  # blank lines at the start and end are no rows, but in a single column
+                        if left == 0:
+                            return f"line {start} of {file}"
+                        left -= 1
+                    start = records.line_num + 1  # quoted line ends are counted, so that an editor finds the place
+                row = left
             elif path is not None and is_many(path):
                 rows = count_rows(file)
                 if row < rows:
@@ -53,21 +59,6 @@ def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> AbstractContext
 def counting_from(first: int) -> AbstractContextManager[None]:
     """A context in which errors about a row of a slice name its row in the whole table."""
     return _changed(lambda row: f"row {first + row} (counting from 0)")
-
-
-def _row_lines(path: Path, text: TextFormat) -> Iterator[int]:
-    """The line, counted from 1, at which the header and each row of a text file begin.
-
-    Quoted line ends are counted, so that an editor finds the place.
-    """
-    lines = (line.decode("utf-8-sig", "replace") for line in text.source(path).lines())
-    records = csv.reader(lines, delimiter=text.separator_of(path))
-    start, width = 1, 0
-    for record in records:
-        width = width or len(record)
-        if record or width == 1:  # blank lines at the start and end are no rows, but in a single column
-            yield start
-        start = records.line_num + 1
 
 
 @contextmanager
