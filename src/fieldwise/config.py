@@ -221,7 +221,8 @@ def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[Fie
         return None
     if len(options) == 1:
         return _convert(value, options[0], path, error)
-    classes = {str(a.kind): a for a in options if dataclasses.is_dataclass(a)}
+    dataclass_options: list[Any] = [a for a in options if dataclasses.is_dataclass(a)]
+    classes = {str(a.kind): a for a in dataclass_options}
     if classes and isinstance(value, Mapping):
         kind = value.get("kind")
         if not isinstance(kind, str) or kind not in classes:

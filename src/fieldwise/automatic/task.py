@@ -103,8 +103,9 @@ def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
         why = "; ".join(found.sentence for found in gone.values())
         raise SchemaError(f"no column is left to learn from: {why}")
     names = {f.name for f in fields}
-    shared = [isinstance(f, ListField) and f.shares not in names for f in fields]  # with a field that is gone
-    alone = [dataclasses.replace(f, shares=None) if gone else f for f, gone in zip(fields, shared, strict=True)]
+    alone = [
+        dataclasses.replace(f, shares=None) if isinstance(f, ListField) and f.shares not in names else f for f in fields
+    ]
     return dataclasses.replace(schema, fields=tuple(alone))
 
 

@@ -78,29 +78,32 @@ class MappedRows:
 
 
 class RowsWriter:
-    """Writes a table piece by piece to Arrow files in a folder, for `map_rows`.
+    """Writes a table piece by piece to Arrow files in a folder, for `map_rows`, or holds its pieces in memory.
 
     Small pieces are gathered. Every file is written to a temporary name, then renamed.
 
     Args:
-        folder: the folder, which is created; the caller removes it.
+        folder: the folder, which is created; the caller removes it. None: nothing is written.
         gather: bytes of rows per file, at least; one longer piece is one file.
 
     After writing:
         paths: the files so far, in order.
         rows: the number of rows added.
+        empty: the table without its rows, once a piece was added.
     """
 
-    def __init__(self, folder: Path, *, gather: int = GATHERED) -> None:
+    def __init__(self, folder: Path | None, *, gather: int = GATHERED) -> None:
         self.paths: list[Path] = []
-        self.rows = 0
+        self.rows, self.empty = 0, pl.DataFrame()
         self._folder, self._gather = folder, gather
         self._held: list[pl.DataFrame] = []
         self._size = 0
 
     def add(self, frame: pl.DataFrame) -> None:
         """Write the next rows; every piece must have the same columns and types."""
-        for name, dtype in frame.schema.items() if not self.rows else ():
+        if not self.rows and (frame.height or not self.empty.width):
+            self.empty = frame.clear()
+        for name, dtype in frame.schema.items() if self._folder is not None and not self.rows else ():
             nested = dtype.is_nested() and any(kind in str(dtype) for kind in ("Int128", "Object"))
             if nested or dtype in (pl.Int128, pl.UInt128, pl.Object):
                 raise DataError(
@@ -112,7 +115,7 @@ class RowsWriter:
         self._held.append(frame)
         self.rows += frame.height
         self._size += int(frame.estimated_size())
-        if self._size >= self._gather:
+        if self._size >= self._gather and self._folder is not None:
             self._write()
 
     def take(self, file: RowFile) -> bool:
@@ -121,7 +124,8 @@ class RowsWriter:
         Its rows may be mapped. Windows moves no file that is.
         """
         self.finish()
-        path = self._next()
+        assert self._folder is not None, "files are taken to a folder"
+        path = self._folder / f"rows-{len(self.paths):06d}.arrow"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             os.replace(file.path, path)
@@ -138,15 +142,19 @@ class RowsWriter:
 
     def finish(self) -> list[Path]:
         """Write what has been gathered; returns all files, in order."""
-        if self._held:
+        if self._held and self._folder is not None:
             self._write()
         return self.paths
 
-    def _next(self) -> Path:
-        return self._folder / f"rows-{len(self.paths):06d}.arrow"
+    def table(self) -> MappedRows:
+        """The table of all rows."""
+        if self.finish():
+            return MappedRows.of(self.paths)
+        return MappedRows(frame=pl.concat(self._held) if self._held else self.empty)
 
     def _write(self) -> None:
-        path = self._next()
+        assert self._folder is not None
+        path = self._folder / f"rows-{len(self.paths):06d}.arrow"
         frame = self._held[0].rechunk() if len(self._held) == 1 else pl.concat(self._held, rechunk=True)
         try:
             with new_file(path, flush=False) as file:
@@ -172,16 +180,10 @@ def join_rows(pieces: Iterable[pl.DataFrame], folder: Path | None = None) -> pl.
 
     If the memory budget has a folder they are written and mapped: to `folder`, if given.
     """
-    folder = folder or scratch.new_path()
-    if folder is None:
-        return pl.concat(pieces)
-    writer = RowsWriter(folder)
-    empty = None
+    writer = RowsWriter(folder or scratch.new_path())
     for piece in pieces:
         writer.add(piece)
-        empty = piece.clear() if empty is None else empty
-    paths = writer.finish()
-    return map_rows(paths) if paths or empty is None else empty
+    return writer.table().frame
 
 
 def take_rows(
@@ -217,7 +219,7 @@ def take_rows(
                 told(file.rows)
         for piece in pieces(rows[written:]):
             writer.add(piece)
-        return map_rows(writer.finish())
+        return writer.table().frame
     if not scratch.several(len(rows)) and folder is None:
         told(len(rows))
         return frame[rows]

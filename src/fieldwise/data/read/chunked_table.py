@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -190,6 +189,7 @@ class TableFiles:
             self.types.warn_of_header(self._files[0])
 
 
+PROGRESS = "progress.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _FILES = 8  # of the memory; a file's rows are in memory twice while it is written
 
@@ -226,9 +226,14 @@ def open_files(
 
     The rows of text that a killed process has written to the folder are not read again.
     """
-    source = TableFiles(files, text)
+    source, place = TableFiles(files, text), None
     reports.begin("reading rows")
-    rows, types = _Rows(folder, bounds), source.types
+    if bounds.bounded:
+        arrow_library()
+        assert folder is not None, "what is written needs a place"
+        place = folder / "rows"
+    gather = max(bounds.piece_bytes, int(min(GATHERED, bounds.memory / _FILES)))
+    rows, types = RowsWriter(place, gather=gather), source.types
     if types is None:
         lengths = VectorLengths()
         for path, piece in source.chunks(bounds):
@@ -236,98 +241,60 @@ def open_files(
             bounds.check(piece, path)
             lengths.add(piece)
             rows.add(as_lists(piece))
-        found = rows.finish()
+        found = rows.table()
         made = position_columns(found.frame.schema, lengths.common).values()
         if not made or folder is None or not found.files:
             return MappedRows(frame=found.frame.with_columns(made), files=found.files)
         writer = RowsWriter(folder / "positions", gather=0)  # a chunk for every chunk of the table
         for file in found.files:
             writer.add(map_rows([file.path]).select(made))
-        return MappedRows(frame=found.frame.hstack(map_rows(writer.finish())))
-    done = rows.resume(source) if bounds.bounded and _BOOT.is_file() else None
-    reports.add(rows.read)
+        return MappedRows(frame=found.frame.hstack(writer.table().frame))
+    facts = repr((_BOOT.read_text("ascii"), source.states, text, bounds)) if place and _BOOT.is_file() else ""
+    done = _resume(place, facts, rows, source) if place is not None else Counter()
+    reports.add(read := rows.rows)
+    differ = False
     for path, piece in source.whole_chunks(bounds):
         reports.add(piece.height)
         bounds.check(piece, path)
-        rows.add(types.add(piece, path))
-        if done is not None:
-            done[path] += 1
-            rows.keep(done, source)
-    if rows.differ:  # a later value has changed a type
-        reports.begin("reading rows again", rows.read)
-        if folder is not None:
-            shutil.rmtree(folder / "rows", ignore_errors=True)
-        rows, source.text = _Rows(folder, bounds), text
+        typed = types.add(piece, path)
+        read += piece.height
+        if differ or (rows.rows and piece.height and typed.schema != rows.empty.schema):
+            differ, rows = True, RowsWriter(place, gather=gather)  # a later value has changed a type
+            continue
+        rows.add(typed)
+        done[path] += 1
+        if place is not None and facts and rows.is_flushed:
+            plain: dict[str, object] = {"facts": facts, "paths": list(map(str, rows.paths)), "types": types.to_plain()}
+            plain |= {"done": [(str(path), count) for path, count in done.items()]}
+            write_atomically(place / PROGRESS, json.dumps(plain).encode())
+    if differ:
+        reports.begin("reading rows again", read)
+        source.text = text
+        if place is not None:
+            shutil.rmtree(place, ignore_errors=True)
         for _, piece in source.chunks(bounds):
             reports.add(piece.height)
             rows.add(types.typed(piece))
-    return rows.finish()
+    return rows.table()
 
 
-class _Rows:
-    """Rows that are held in memory, or within bounds written to a folder; `differ`: pieces have different types."""
+def _resume(place: Path, facts: str, rows: RowsWriter, source: TableFiles) -> Counter[Path]:
+    """Go on where a killed reading of the same text stopped; not if the system did, too: nothing is flushed.
 
-    def __init__(self, folder: Path | None, bounds: Bounds) -> None:
-        self._folder, self._bounds, self._writer, self.read = folder, bounds, None, 0
-        self._held: list[pl.DataFrame] = []
-        self._empty: pl.DataFrame | None = None
-        self._schema, self.differ = pl.Schema(), False
-        if bounds.bounded:
-            arrow_library()
-            assert folder is not None, "what is written needs a place"
-            gather = max(bounds.piece_bytes, min(GATHERED, int(bounds.memory // _FILES)))
-            self._writer = RowsWriter(folder / "rows", gather=gather)
-
-    def add(self, piece: pl.DataFrame) -> None:
-        if self._empty is None:
-            self._empty = piece.clear()
-        self.read += piece.height
-        if not piece.height:
-            return
-        self._schema = self._schema or piece.schema
-        self.differ = self.differ or piece.schema != self._schema
-        if self.differ:  # all will be read again
-            self._held = []
-        elif self._writer is not None:
-            self._writer.add(piece)
-        else:
-            self._held.append(piece)
-
-    def resume(self, source: TableFiles) -> Counter[Path]:
-        """Go on where a killed reading of the same text stopped; not if the system did, too: nothing is flushed.
-
-        Returns how many chunks of each file of text are done, whose rows stand in written files.
-        """
-        assert self._writer is not None
-        assert source.types is not None
-        assert self._folder is not None
-        self._progress = self._folder / "rows" / "progress.json"
-        self._facts = repr((_BOOT.read_text("ascii"), source.states, source.text, self._bounds))
-        with suppress(OSError, ValueError, LookupError):
-            found = json.loads(self._progress.read_text("utf-8"))
-            paths = [Path(path) for path in found["paths"]]
-            if found["facts"] == self._facts and all(map(Path.is_file, paths)):
-                written = map_rows(paths)
-                self._writer.paths, self.read = paths, written.height
-                self._empty, self._schema = written.clear(), written.schema
-                source.types.restore(found["types"])
-                source.text = replace(source.text, done={Path(path): count for path, count in found["done"]})
-                return Counter(source.text.done)
-        shutil.rmtree(self._folder / "rows", ignore_errors=True)
-        return Counter()
-
-    def keep(self, done: Mapping[Path, int], source: TableFiles) -> None:
-        """State how many chunks of each file are done, if all of their rows are in written files."""
-        if self._writer is not None and source.types is not None and self._writer.is_flushed and not self.differ:
-            plain: dict[str, Any] = {"facts": self._facts, "paths": list(map(str, self._writer.paths))}
-            plain |= {"done": [(str(path), count) for path, count in done.items()], "types": source.types.to_plain()}
-            write_atomically(self._progress, json.dumps(plain).encode())
-
-    def finish(self) -> MappedRows:
-        assert self._empty is not None
-        if self._writer is not None and (paths := self._writer.finish()):
-            return MappedRows.of(paths)
-        return MappedRows(frame=pl.concat(self._held, rechunk=False) if self._held else self._empty)
+    Returns how many chunks of each file of text are done, whose rows stand in written files.
+    """
+    assert source.types is not None
+    with suppress(OSError, ValueError, LookupError):
+        found = json.loads((place / PROGRESS).read_text("utf-8"))
+        paths = [Path(path) for path in found["paths"]]
+        if facts and found["facts"] == facts and all(map(Path.is_file, paths)):
+            written = map_rows(paths)
+            rows.paths, rows.rows, rows.empty = paths, written.height, written.clear()
+            source.types.restore(found["types"])
+            source.text = replace(source.text, done={Path(path): count for path, count in found["done"]})
+            return Counter(source.text.done)
+    shutil.rmtree(place, ignore_errors=True)
+    return Counter()
 
 
 SHARE = 6  # of the available memory; rows are copied and encoded besides
@@ -369,79 +336,35 @@ class Sample:
     @property
     def told(self) -> str:
         """How many rows of how many, for a sentence; empty if all rows are kept."""
-        return (
-            "" if self.kept is None else f"{self.frame.height:,} of {self.rows:,} rows, drawn at random from all files"
-        )
-
-
-class RowSampler:
-    """A uniform random sample of the rows that come piece by piece; it does not depend on the pieces.
-
-    Args:
-        most: number of rows to keep.
-        seed: seed of the choice.
-    """
-
-    def __init__(self, most: int, seed: int) -> None:
-        self.rows = 0
-        self._most, self._seed = most, seed
-        self._limit = np.uint64(2**64 - 1)  # rows with greater keys are not among the chosen ones
-        self._frames: list[pl.DataFrame] = []
-        self._numbers: list[np.ndarray] = []
-
-    def add(self, piece: pl.DataFrame) -> None:
-        """The next rows of the table."""
-        numbers = np.arange(self.rows, self.rows + piece.height, dtype=np.uint64)
-        self.rows += piece.height
-        chosen = self._keys(numbers) <= self._limit
-        # A copy, so that the rest of the piece is not kept alive.
-        self._frames.append(piece.filter(chosen))
-        self._numbers.append(numbers[chosen])
-        if sum(map(len, self._numbers)) > 2 * self._most + 1000:
-            self._shrink()
-
-    def finish(self) -> tuple[pl.DataFrame, np.ndarray]:
-        """The chosen rows in the table's order, and their numbers."""
-        self._shrink()
-        return self._frames[0], self._numbers[0].astype(np.int64)
-
-    def _shrink(self) -> None:
-        numbers = np.concatenate(self._numbers)
-        keys = self._keys(numbers)
-        if len(keys) > self._most:
-            self._limit = np.partition(keys, self._most - 1)[self._most - 1]
-        chosen = keys <= self._limit
-        self._frames = [pl.concat(self._frames).filter(chosen).rechunk()]
-        self._numbers = [numbers[chosen]]
-
-    def _keys(self, numbers: np.ndarray) -> np.ndarray:
-        """A random key of each row, by its number (SplitMix64, a permutation: no two rows have the same)."""
-        offset = np.uint64((self._seed * 0xD1342543DE82EF95 + 0x9E3779B97F4A7C15) % 2**64)
-        x = (numbers + offset) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return np.asarray(x ^ (x >> np.uint64(31)))
+        drawn = f"{self.frame.height:,} of {self.rows:,} rows, drawn at random from all files"
+        return "" if self.kept is None else drawn
 
 
 def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
     """All rows of a table of up to about 1 GiB, else a random sample of 200,000 rows, with a few pieces in memory.
 
-    Types of text are those that all values decide, not only the sample's.
+    A larger one is read twice: its rows are counted, then those with the numbers that were drawn are kept. Types
+    of text are those that all values decide, not only the sample's.
     """
     files, text = find_files(Path(data)), text or TextFormat()
     if sum(map(estimated_bytes, files)) <= WHOLE:
         frame = open_table(data, text)
         return Sample(frame=frame, rows=frame.height)
-    sampler = RowSampler(MOST_ROWS, seed=0)
-    source = TableFiles(files, text)
-    for path, piece in source.whole_chunks(Bounds(memory=sys.maxsize)):
-        sampler.add(piece)
-        if source.types is not None:
+    source, bounds, rows = TableFiles(files, text), Bounds(memory=sys.maxsize), 0
+    if source.types is None:
+        rows = sum(map(count_rows, files))
+    else:
+        for path, piece in source.whole_chunks(bounds):
             source.types.add(piece, path)
-    frame, kept = sampler.finish()
-    frame = frame if source.types is None else source.types.typed(frame)
-    whole = len(kept) == sampler.rows
-    return Sample(frame=with_positions(frame), rows=sampler.rows, kept=None if whole else kept)
+            rows += piece.height
+    kept = np.sort(np.random.default_rng(0).choice(rows, min(rows, MOST_ROWS), replace=False))
+    chosen, first = [], 0
+    for _, piece in source.chunks(bounds):
+        low, high = np.searchsorted(kept, (first, first + piece.height))
+        chosen.append(piece[kept[low:high] - first])
+        first += piece.height
+    frame = pl.concat(chosen) if source.types is None else source.types.typed(pl.concat(chosen))
+    return Sample(frame=with_positions(frame), rows=rows, kept=None if len(kept) == rows else kept)
 
 
 _WHOLE = 1 << 28  # bytes of text that are read at once

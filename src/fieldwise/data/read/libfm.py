@@ -37,9 +37,19 @@ def read_libfm(source: ByteSource) -> pl.DataFrame:
         raise DataError(f"{path} is empty: libFM text has one line `label id:value ...` per row")
     fine = lines.str.contains(_LINE).fill_null(False)
     if not fine.all():
-        _explain(source, lines, int((~fine).arg_max() or 0))
-    tokens = lines.str.strip_chars_end(" ").str.replace_all(" +", " ").str.split(" ")
-    frame = pl.DataFrame({"label": tokens.list.first(), "pairs": tokens.list.slice(1)})
+        row = int((~fine).arg_max() or 0)
+        line, tokens = row + source.first_line, (lines[row] or "").split(" ")
+        if not (lines[row] or "").strip():
+            raise DataError(
+                f"{path} line {line} is blank: libFM text has `label id:value ...` on every line; remove it"
+            )
+        head = pl.Series(tokens[:1]).str.contains(rf"^{_NUMBER}$").item()
+        rest = pl.Series([token for token in tokens[1:] if token], dtype=pl.String)
+        bad = rest.filter(~rest.str.contains(rf"^\d+:{_NUMBER}$"))
+        what, token = ("go on with id:value", bad[0]) if head and len(bad) else ("begin with a number", tokens[0])
+        raise DataError(f"a libFM line must {what}: {path} line {line} holds {token!r}; correct it")
+    cells = lines.str.strip_chars_end(" ").str.replace_all(" +", " ").str.split(" ")
+    frame = pl.DataFrame({"label": cells.list.first(), "pairs": cells.list.slice(1)})
     pairs = pl.element().str.split_exact(":", 1)
     try:
         return frame.select(
@@ -116,15 +126,3 @@ class LibfmFields:
         return frame.select(
             "label", *(pl.col(name).list.get(k).alias(f"f{k + 1}_{name[:-1]}") for name in lists for k in places)
         )
-
-
-def _explain(source: ByteSource, lines: pl.Series, row: int) -> None:
-    path, line = source.path, row + source.first_line
-    tokens = (lines[row] or "").split(" ")
-    if not (lines[row] or "").strip():
-        raise DataError(f"{path} line {line} is blank: libFM text has `label id:value ...` on every line; remove it")
-    head = pl.Series([tokens[0]]).str.contains(rf"^{_NUMBER}$").item()
-    rest = pl.Series([t for t in tokens[1:] if t], dtype=pl.String)
-    bad = rest.filter(~rest.str.contains(rf"^\d+:{_NUMBER}$"))
-    what, token = ("begin with a number", tokens[0]) if not head or not len(bad) else ("go on with id:value", bad[0])
-    raise DataError(f"a libFM line must {what}: {path} line {line} holds {token!r}; correct it")
