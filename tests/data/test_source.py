@@ -22,9 +22,15 @@ from polars.testing import assert_frame_equal
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.read import chunked_table
 from fieldwise.data.read.arrow_files import Bounds, RowsWriter, binary_chunks, map_rows
-from fieldwise.data.read.chunked_table import SlicedTable, open_files, open_table, sample_table, whole_table
+from fieldwise.data.read.chunked_table import (
+    SlicedTable,
+    naming_lines,
+    open_files,
+    open_table,
+    sample_table,
+    whole_table,
+)
 from fieldwise.data.read.delimited import ByteSource, TextFormat, TextTypes, read_delimited
-from fieldwise.data.read.lines import naming_lines
 from fieldwise.data.read.tables import as_table
 from fieldwise.data.reports import Reports
 from fieldwise.errors import DataError, MissingExtraError, SchemaError

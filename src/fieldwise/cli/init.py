@@ -59,8 +59,7 @@ def run(options: InitOptions) -> None:
         _print_schema(options)
         return
     from fieldwise.data.infer.schema import suggest_split
-    from fieldwise.data.read.chunked_table import sample_table
-    from fieldwise.data.read.lines import renumbering_rows
+    from fieldwise.data.read.chunked_table import renumbering_rows, sample_table
     from fieldwise.schema import Schema
     from fieldwise.storage.files import check_folder, write_atomically
 

@@ -59,17 +59,8 @@ def id_column(
 def id_columns(columns: Collection[str], schema: Schema) -> dict[str, str | None]:
     """The columns of `user` and `item` ids by `id_column`; None if neither the schema nor the rule gives one.
 
-    Args:
-        columns: columns of the table.
-        schema: its schema.
-
     Errors:
         ConfigError: the table lacks the schema's column.
-
-    >>> from fieldwise import Categorical, Label
-    >>> fields = Categorical("reader", role="user"), Categorical("book", role="item")
-    >>> id_columns(["reader", "book", "liked"], Schema(fields=fields, label=Label("liked")))
-    {'user': 'reader', 'item': 'book'}
     """
     return {"user": _found("user", [schema], columns, None, ""), "item": _found("item", [schema], columns, None, "")}
 
@@ -83,9 +74,8 @@ def id_field(role: Who, schema: Schema) -> str | None:
     'who'
     """
     fields = {f.column: f.name for f in schema.with_role(role) if f.cell == "category"}
-    said = getattr(schema, role)
-    column = said if said is not None else _found(role, [schema], fields, None, "")
-    return None if column is None else fields.get(column)
+    said: str | None = getattr(schema, role)
+    return fields.get(said or _found(role, [schema], fields, None, "") or "")
 
 
 def named_id(role: Who, schema: Schema) -> str | None:

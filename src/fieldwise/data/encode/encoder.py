@@ -32,7 +32,7 @@ from fieldwise.data.encode.fitted_fields import (
     plain_entry,
     read_entry,
 )
-from fieldwise.data.read.lines import counting_from
+from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError

@@ -1,15 +1,17 @@
 """Tables of files: read in chunks, as a whole (in memory or mapped), in slices, or as a random sample of rows.
 
-Lists of equal length (vectors) get a column per position, `embedding[0]` and so on.
+Row numbers in errors are translated to files and line numbers of the text that a table came from. Lists of equal length
+(vectors) get a column per position, `embedding[0]` and so on.
 """
 
+import csv
 import json
 import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,10 +34,19 @@ from fieldwise.data.read.arrow_files import (
     map_rows,
 )
 from fieldwise.data.read.delimited import TextFormat, TextTypes
-from fieldwise.data.read.file_listing import KINDS, TEXT, check_unchanged, file_state, find_files, kind_of, suffix_of
+from fieldwise.data.read.file_listing import (
+    KINDS,
+    TEXT,
+    check_unchanged,
+    file_state,
+    find_files,
+    is_many,
+    kind_of,
+    suffix_of,
+)
 from fieldwise.data.read.libfm import LibfmFields, libfm_chunks
 from fieldwise.data.reports import NO_REPORTS, Reports
-from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.errors import DataError, MissingExtraError, SchemaError
 from fieldwise.storage.files import write_atomically
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.machine import available_memory
@@ -197,7 +208,7 @@ _FILES = 8  # of the memory; a file's rows are in memory twice while it is writt
 def open_table(
     data: str | Path, text: TextFormat | None = None, *, memory: int | None = None, folder: Path | None = None
 ) -> pl.DataFrame:
-    r"""The table of a file, a folder or a pattern: the same as `as_table`, also where it is larger than memory.
+    """The table of a file, a folder or a pattern: the same as `as_table`, also where it is larger than memory.
 
     Rows stand in the order of the files' names. A table that takes more than `memory` bytes is written chunk by chunk
     to Arrow files in `folder`, which the caller removes, and mapped: a few chunks of it are in memory at a time.
@@ -206,13 +217,6 @@ def open_table(
         DataError: as `as_table`; no file, files of different kinds, columns or types; a file that changes while it is
             read; a full disk.
         MissingExtraError: the table does not fit in `memory`, and pyarrow is not installed.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     for name in ("b.csv", "a.csv"):
-    ...         _ = (Path(place) / name).write_text(f"file,n\n{name[0]},1\n")
-    ...     open_table(place).rows()
-    [('a', 1), ('b', 1)]
     """
     files, text = find_files(Path(data)), text or TextFormat()
     small = memory is None or sum(map(estimated_bytes, files)) <= memory
@@ -451,3 +455,63 @@ class SlicedTable:
 
 def _bounds(rows: int) -> Bounds:
     return Bounds(memory=sys.maxsize, piece_rows=rows)
+
+
+_ROW = re.compile(r"row (\d+) \(counting from 0\)")
+
+
+def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> AbstractContextManager[None]:
+    """A context in which errors about a row of a text file's table name the line where the row begins.
+
+    Rows of a single Parquet or other binary file stay rows, rows of several are named with their file. None: a table
+    that is no user's file.
+    """
+    text, path = text or TextFormat(), None if data is None else Path(data)
+
+    def line(row: int) -> str | None:
+        for file in [] if path is None else find_files(path):
+            if kind_of(file) == "delimited text":
+                lines = (line.decode("utf-8-sig", "replace") for line in text.source(file).lines())
+                records = csv.reader(lines, delimiter=text.separator_of(file))
+                start, width, left = 1, 0, row + (text.columns is None)  # with the header
+                for record in records:
+                    width = width or len(record)
+                    if record or width == 1:  # blank lines at the start and end are no rows, but in a single column
+                        if left == 0:
+                            return f"line {start} of {file}"
+                        left -= 1
+                    start = records.line_num + 1  # quoted line ends are counted, so that an editor finds the place
+                row = left
+            elif path is not None and is_many(path):
+                rows = count_rows(file)
+                if row < rows:
+                    return f"row {row} (counting from 0) of {file}"
+                row -= rows
+        return None
+
+    return _changed(line)
+
+
+def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> AbstractContextManager[None]:
+    """A context in which errors about a row of a filtered table name its row in the whole table.
+
+    `kept` are the rows' numbers in the whole table, None if all are kept.
+    """
+    return _changed(lambda row: None if kept is None else f"row {kept[row]} (counting from 0)")
+
+
+def counting_from(first: int) -> AbstractContextManager[None]:
+    """A context in which errors about a row of a slice name its row in the whole table."""
+    return _changed(lambda row: f"row {first + row} (counting from 0)")
+
+
+@contextmanager
+def _changed(place: Callable[[int], str | None]) -> Iterator[None]:
+    try:
+        yield
+    except (DataError, SchemaError) as e:
+        found = _ROW.search(str(e))
+        told = None if found is None or type(e) not in (DataError, SchemaError) else place(int(found[1]))
+        if told is None:
+            raise
+        raise type(e)(_ROW.sub(lambda _: told, str(e), count=1)) from None

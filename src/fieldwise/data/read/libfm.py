@@ -17,20 +17,13 @@ _LINE = rf"^{_NUMBER}(?: +\d+:{_NUMBER})* *$"
 
 
 def read_libfm(source: ByteSource) -> pl.DataFrame:
-    r"""Read libFM text, plain or packed, with LF or CRLF line ends.
+    """Read libFM text, plain or packed, with LF or CRLF line ends.
 
     Returns:
         One row per line: `label` (Float64), `ids` (List of Int64), `values` (List of Float64), in the line's order.
 
     Errors:
         DataError: no line at all, or a malformed one; file and line are named.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "rows.libfm"
-    ...     _ = file.write_text("1 0:1 7:0.5\n-1 2:1\n")
-    ...     read_libfm(ByteSource(path=file)).rows()
-    [(1.0, [0, 7], [1.0, 0.5]), (-1.0, [2], [1.0])]
     """
     path, lines = source.path, read_lines(source)
     if not len(lines):

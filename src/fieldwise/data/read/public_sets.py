@@ -209,39 +209,27 @@ _AVAZU = (
 _AVAZU_SAMPLE = tuple(name for name in _AVAZU if name not in ("id", "click", "device_ip"))
 
 
-def load_avazu(path: Path, *, header: bool = True) -> pl.DataFrame:
+def load_avazu(path: Path) -> pl.DataFrame:
     """Avazu Click-Through Rate Prediction (Kaggle, 2014), in the file's order, which is chronological.
 
     Returns:
         click (Int64, 0 or 1), every other column as text (`hour` as YYMMDDHH), and hour_of_day (`00` to `23`) and
         weekday (`1` Monday to `7` Sunday), derived from `hour`, as text.
     """
-    frame = _binary(_delimited(path, ",", _AVAZU, header=header), "click", path, 1 + header)
+    frame = _binary(_delimited(path, ",", _AVAZU, header=True), "click", path, 2)
     hour = frame.get_column("hour")
     day = ("20" + hour.str.head(6)).str.to_date("%Y%m%d", strict=False)
-    wrong = ~hour.str.contains(r"^\d{8}$").fill_null(False) | day.is_null()
-    _check(wrong, hour, "hour is YYMMDDHH", path, 1 + header)
+    _check(~hour.str.contains(r"^\d{8}$").fill_null(False) | day.is_null(), hour, "hour is YYMMDDHH", path, 2)
     times = {"hour_of_day": hour.str.tail(2), "weekday": day.dt.weekday().cast(pl.String)}
     return frame.select("click", pl.exclude("click")).with_columns(**times)
 
 
-def load_avazu_sample(first: Path, second: Path, third: Path) -> pl.DataFrame:
-    """A sample of Avazu: `random_15k/` (X_test_xsmall.csv and y_test_xsmall.csv), or `first_hour/`.
-
-    Returns:
-        As `load_avazu`, `first_hour` with its `split` (`train`, `dev`, `test`). `random_15k` has no id, device_ip,
-        hour and weekday, only hour_of_day.
-    """
-    hour = first.name.startswith("train")
-    if first.parent != second.parent:  # a file of each of the two folders
-        absent = second.with_name("X_test_xsmall.csv") if hour else first.with_name("y_test_xsmall.csv")
-        raise DataError(f"avazu-sample must be whole in one folder: {absent} is absent; put it there")
-    if hour:
-        return _by_split(lambda path: load_avazu(path, header=path == first), train=first, dev=third, test=second)
-    x, y = _delimited(first, ",", _AVAZU_SAMPLE, header=True), _delimited(second, ",", ("click",), header=True)
+def load_avazu_sample(features: Path, clicks: Path) -> pl.DataFrame:
+    """A random sample of Avazu: as `load_avazu`, without id, device_ip, hour and weekday."""
+    x, y = _delimited(features, ",", _AVAZU_SAMPLE, header=True), _delimited(clicks, ",", ("click",), header=True)
     if x.height != y.height:
-        raise DataError(f"{first} and {second} must have equally many rows, found {x.height} and {y.height} rows")
-    return pl.concat([_binary(y, "click", second, 2), x.rename({"hour": "hour_of_day"})], how="horizontal")
+        raise DataError(f"{features} and {clicks} must have equally many rows, found {x.height} and {y.height} rows")
+    return pl.concat([_binary(y, "click", clicks, 2), x.rename({"hour": "hour_of_day"})], how="horizontal")
 
 
 # Where each field's ids begin among the 5,382 features.
@@ -508,11 +496,7 @@ _SETS = (
         title="Avazu Click-Through Rate Prediction, 15,000 random rows",
         rows=15_000,
         load=load_avazu_sample,
-        needs=(
-            ("random_15k/X_test_xsmall.csv", "first_hour/train.csv"),
-            ("random_15k/y_test_xsmall.csv", "first_hour/test.csv"),
-            ("random_15k/y_test_xsmall.csv", "first_hour/dev.csv"),
-        ),
+        needs=(("random_15k/X_test_xsmall.csv",), ("random_15k/y_test_xsmall.csv",)),
         by_hand=f"accept the competition's rules at {_AVAZU_SITE} and put X_test_xsmall.csv and y_test_xsmall.csv "
         "into the folder avazu/random_15k",
     ),

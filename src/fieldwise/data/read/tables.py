@@ -192,11 +192,7 @@ def _from_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
 
 
 def as_given(frame: pl.DataFrame, data: Any) -> Any:
-    """The frame as a table of the library of `data`: pandas, pyarrow, else polars.
-
-    >>> as_given(pl.DataFrame({"user": [1, 2]}), Path("log.csv")).shape
-    (2, 1)
-    """
+    """The frame as a table of the library of `data`: pandas, pyarrow, else polars."""
     library = type(data).__module__.partition(".")[0]
     if library == "pandas":
         return frame.to_pandas()
