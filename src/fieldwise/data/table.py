@@ -377,10 +377,11 @@ class ShuffledRows:
         """
         held: list[Rows] = []
         taken = 0  # rows of the batch that is held
-        windows = self._windows(number, step)
         if self.window >= len(self.table):
             order = torch.randperm(len(self.table), generator=draws)[self.done(step) :]
             windows = (one for one in [(self.table, order)])
+        else:
+            windows = self._windows(number, step)
         with contextlib.closing(windows):
             for table, order in windows:
                 at = 0

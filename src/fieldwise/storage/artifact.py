@@ -99,7 +99,11 @@ class Kind:
             `damage`: there is none, or it is damaged or of another version's format.
         """
         found = self._read(folder)
-        self._check_format(folder, found["format"])
+        about = f"the {self.name} {folder} has format {found['format']}, but this fieldwise {__version__} reads"
+        if found["format"] > self.format:
+            raise self.damage(f"{about} up to format {self.format}: install a newer fieldwise")
+        if found["format"] < self.oldest:
+            raise self.damage(f"{about} no format before {self.oldest}: {self.remedy}")
         digest = _digest(found)
         if found.get("sha256") != digest:
             raise self.damaged(folder, f"{self.manifest} does not match its checksum")
@@ -141,11 +145,11 @@ class Kind:
     def check_version(self, folder: Path) -> None:
         """Refuse to overwrite an artifact of a newer version; any other, or none, passes."""
         try:
-            found = self._read(folder)["format"]
+            newer = self._read(folder)["format"] > self.format
         except FieldwiseError:
             return
-        if found > self.format:
-            self._check_format(folder, found)
+        if newer:
+            self.open(folder)  # whose error says so
 
     def owns(self, file: str) -> bool:
         """Whether a file of this name is a part of such an artifact, or was once."""
@@ -200,13 +204,6 @@ class Kind:
             raise self.damaged(folder, f"{self.manifest} has no format number")
         return found
 
-    def _check_format(self, folder: Path, found: int) -> None:
-        about = f"the {self.name} {folder} has format {found}, but this fieldwise {__version__} reads"
-        if found > self.format:
-            raise self.damage(f"{about} up to format {self.format}: install a newer fieldwise")
-        if found < self.oldest:
-            raise self.damage(f"{about} no format before {self.oldest}: {self.remedy}")
-
 
 @dataclass(frozen=True)
 class Artifact:
@@ -247,10 +244,10 @@ class Artifact:
         path, size, checksum = self._named(part)
         with self._reading(path):
             about = path.stat()
-            if not stat.S_ISREG(about.st_mode) or about.st_size != size:
-                raise self._another(path)
-            if verify and self.kind.checksum(path) != checksum:
-                raise self._another(path)
+            fits = stat.S_ISREG(about.st_mode) and about.st_size == size
+            fits = fits and (not verify or self.kind.checksum(path) == checksum)
+        if not fits:
+            raise self._another(path)
         return path
 
     def content(self, part: str, *, verify: bool = True) -> bytearray:

@@ -63,8 +63,8 @@ class PublicSet:
         """Whether every file that the set needs is in its folder below `data_dir`; their contents are not checked."""
         return None not in self._paths(data_dir)
 
-    def read(self, data_dir: str | Path, *, verify: bool = True) -> pl.DataFrame:
-        """Read the set from its folder below `data_dir`; with `verify`, only the official files are taken."""
+    def read(self, data_dir: str | Path) -> pl.DataFrame:
+        """Read the set from its folder below `data_dir`; of files with checksums only the official ones are taken."""
         found = self._paths(data_dir)
         paths = [path for path in found if path is not None]
         if len(paths) < len(found):
@@ -74,7 +74,7 @@ class PublicSet:
                 f"the folder {Path(data_dir) / self.folder}; {get}, or give the folder above {self.folder!r} as the "
                 "data folder (FIELDWISE_DATA)"
             )
-        for path in paths if verify else ():
+        for path in paths:
             self.verify(path)
         return self.load(*paths)
 
@@ -150,11 +150,6 @@ def _joined(
     return ratings
 
 
-def _by_split(read: Callable[[Path], pl.DataFrame], **paths: Path) -> pl.DataFrame:
-    """The rows of several files, each with its name as `split`."""
-    return pl.concat([read(path).with_columns(split=pl.lit(split)) for split, path in paths.items()])
-
-
 _INTEGERS = ("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
 _ADULT = (
     *("age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation", "relationship"),
@@ -169,21 +164,20 @@ def load_adult(train: Path, test: Path) -> pl.DataFrame:
         The 14 attributes under UCI's names with underscores (age, fnlwgt, education_num, capital_gain, capital_loss
         and hours_per_week Int64, the others text, `?` as null), income (`<=50K` or `>50K`) and split (`train`, `test`).
     """
-    return _by_split(_adult_part, train=train, test=test)
-
-
-def _adult_part(path: Path) -> pl.DataFrame:
-    content = b"".join(ByteSource(path=path).chunks())
-    # adult.test begins with a remark, and both files end in a blank line.
-    line = 2 if content.startswith(b"|") else 1
-    rows = content[content.find(b"\n") + 1 :] if line == 2 else content
-    source = ByteSource(path=path, content=rows.rstrip(b"\r\n") + b"\n", first_line=line)
-    frame = read_delimited(source, separator=",", names=_ADULT)
-    frame = frame.with_columns(pl.all().str.strip_chars()).with_columns(pl.col("income").str.strip_suffix("."))
-    frame = _integers(frame, _INTEGERS, path, line)
-    income = frame.get_column("income")
-    _check(~income.is_in(["<=50K", ">50K"]).fill_null(False), income, "income is <=50K or >50K", path, line)
-    return frame.with_columns(pl.col(pl.String).replace("?", None))
+    parts = []
+    for split, path in (("train", train), ("test", test)):
+        content = b"".join(ByteSource(path=path).chunks())
+        # adult.test begins with a remark, and both files end in a blank line.
+        line = 2 if content.startswith(b"|") else 1
+        rows = content[content.find(b"\n") + 1 :] if line == 2 else content
+        source = ByteSource(path=path, content=rows.rstrip(b"\r\n") + b"\n", first_line=line)
+        frame = read_delimited(source, separator=",", names=_ADULT)
+        frame = frame.with_columns(pl.all().str.strip_chars()).with_columns(pl.col("income").str.strip_suffix("."))
+        frame = _integers(frame, _INTEGERS, path, line)
+        income = frame.get_column("income")
+        _check(~income.is_in(["<=50K", ">50K"]).fill_null(False), income, "income is <=50K or >50K", path, line)
+        parts.append(frame.with_columns(pl.col(pl.String).replace("?", None), split=pl.lit(split)))
+    return pl.concat(parts)
 
 
 _CRITEO_NUMBERS = tuple(f"I{k}" for k in range(1, 14))
@@ -249,7 +243,17 @@ def load_frappe(train: Path, valid: Path, test: Path) -> pl.DataFrame:
         label (1 or -1), user, item, daytime, weekday, isweekend, homework, cost, weather, country, city (all text:
         raw values if there is a feature map, else the ids within the field), split (`train`, `valid`, `test`).
     """
-    frame = _by_split(_frappe_part, train=train, valid=valid, test=test)
+    parts = []
+    for split, part in (("train", train), ("valid", valid), ("test", test)):
+        rows = read_libfm(ByteSource(path=part))
+        count = rows.get_column("ids").list.len()
+        _check(count != len(_OFFSETS), count, f"every row has {len(_OFFSETS)} features, one per field", part)
+        fields = (pl.col("ids").list.get(k).alias(name) for k, name in enumerate(_OFFSETS))
+        parts.append(rows.select(pl.col("label").cast(pl.Int64), *fields, split=pl.lit(split)))
+        for (name, start), end in zip(_OFFSETS.items(), [*list(_OFFSETS.values())[1:], _FEATURES], strict=True):
+            ids = parts[-1].get_column(name)
+            _check(~ids.is_between(start, end - 1), ids, f"field {name!r} has the ids from {start} to {end - 1}", part)
+    frame = pl.concat(parts)
     folders = (valid.parent, valid.parent.parent) if valid.parent.name == "libfm" else (valid.parent,)
     maps = (folder / f"feature_map.csv{end}" for folder in folders for end in ("", ".gz"))
     if (path := next((path for path in maps if path.is_file()), None)) is None:
@@ -259,19 +263,6 @@ def load_frappe(train: Path, valid: Path, test: Path) -> pl.DataFrame:
     if ids.has_nulls() or sorted(ids) != list(range(_FEATURES)):
         raise DataError(f"{path} must give each feature id from 0 to {_FEATURES - 1} once; remove it to use plain ids")
     return frame.with_columns(pl.col(list(_OFFSETS)).replace_strict(ids, values.get_column("raw_value")))
-
-
-def _frappe_part(path: Path) -> pl.DataFrame:
-    rows = read_libfm(ByteSource(path=path))
-    count = rows.get_column("ids").list.len()
-    _check(count != len(_OFFSETS), count, f"every row has {len(_OFFSETS)} features, one per field", path)
-    frame = rows.select(
-        pl.col("label").cast(pl.Int64), *(pl.col("ids").list.get(k).alias(name) for k, name in enumerate(_OFFSETS))
-    )
-    for (name, start), end in zip(_OFFSETS.items(), [*list(_OFFSETS.values())[1:], _FEATURES], strict=True):
-        ids = frame.get_column(name)
-        _check(~ids.is_between(start, end - 1), ids, f"field {name!r} has the ids from {start} to {end - 1}", path)
-    return frame
 
 
 _REBUILT = ("user_id", "movie_id", "rating", "timestamp", "ts_lo", "ts_hi", "ts_source", "user_order", "split")
