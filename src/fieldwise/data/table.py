@@ -14,7 +14,6 @@ reads only the window that it had reached. Each row comes once an epoch, and bat
 import contextlib
 import hashlib
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -31,7 +30,7 @@ from fieldwise.layout import Bags, Batch, Layout
 from fieldwise.storage import scratch
 from fieldwise.storage.arrays import map_array, mapped_array, write_array, write_header, write_values
 from fieldwise.storage.artifact import Artifact, Kind, writing
-from fieldwise.storage.machine import return_freed_memory
+from fieldwise.storage.machine import ahead, return_freed_memory
 
 SLICE_ROWS = 1 << 21
 
@@ -381,14 +380,19 @@ class ShuffledRows:
             order = torch.randperm(len(self.table), generator=draws)[self.done(step) :]
             windows = (one for one in [(self.table, order)])
         else:
-            windows = self._windows(number, step)
+            windows = ahead(self._windows(number, step))
         with contextlib.closing(windows):
             for table, order in windows:
                 at = 0
                 while at < len(order):
                     if not held and (several := min((len(order) - at) // self.size, self.steps - 1 - step)) > 0:
-                        yield from self._batches(table, order[at : at + several * self.size])
-                        at, step = at + several * self.size, step + several
+                        whole = order[at : at + several * self.size]
+                        at, step, (low, high) = at + len(whole), step + several, self.shard.of(self.size)
+                        if high - low < self.size:
+                            whole = whole.view(-1, self.size)[:, low:high].reshape(-1)
+                        for k, (batch, y) in enumerate(table.batches(high - low, order=whole)):
+                            first = k * (high - low)
+                            yield self._rows(table, batch, y, whole[first : first + batch.size])
                         continue
                     wanted = self.done(step + 1) - self.done(step)
                     take = min(wanted - taken, len(order) - at)
@@ -401,34 +405,17 @@ class ShuffledRows:
                         held, taken, step = [], 0, step + 1
                 del table, order  # before the window after the next is read
 
-    def _windows(self, epoch: int, step: int) -> Generator[tuple[EncodedTable, Tensor]]:
+    def _windows(self, epoch: int, step: int) -> Iterator[tuple[EncodedTable, Tensor]]:
         windows = epoch_windows(len(self.table), window=self.window, seed=self.seed, epoch=epoch)
         starts = np.cumsum([0, *(sum(span.stop - span.start for span in spans) for spans in windows)])
         done = self.done(step)
-        first = int(np.searchsorted(starts, done, side="right")) - 1
-
-        def read(number: int) -> tuple[EncodedTable, Tensor]:
+        for number in range(int(np.searchsorted(starts, done, side="right")) - 1, len(windows)):
             return_freed_memory()  # gaps that the last window's batches, of many sizes, have left
             window = read_spans(self.table, windows[number])
-            return window, _shuffled(len(window), self.seed, epoch, number)
-
-        with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-window") as thread:
-            ahead: Future[tuple[EncodedTable, Tensor]] | None = None
-            for number in range(first, len(windows)):
-                window, inner = read(number) if ahead is None else ahead.result()
-                ahead = thread.submit(read, number + 1) if number + 1 < len(windows) else None
-                yield window, inner[max(0, done - int(starts[number])) :]
-                del window, inner  # before the one after the next is read
+            order = _shuffled(len(window), self.seed, epoch, number)
+            yield window, order[max(0, done - int(starts[number])) :]
+            del window, order  # before the window after the next is read
         return_freed_memory()
-
-    def _batches(self, table: EncodedTable, order: Tensor) -> Iterator[Rows]:
-        """The shard's rows of whole batches."""
-        at, (low, high) = 0, self.shard.of(self.size)
-        if high - low < self.size:
-            order = order.view(-1, self.size)[:, low:high].reshape(-1)
-        for batch, y in table.batches(high - low, order=order):
-            yield self._rows(table, batch, y, order[at : at + batch.size])
-            at += batch.size
 
     def _rows(self, table: EncodedTable, batch: Batch, y: Tensor | None, order: Tensor) -> Rows:
         assert y is not None, "training rows have targets"

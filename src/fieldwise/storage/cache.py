@@ -6,7 +6,6 @@ entries are removed when the cache exceeds its limit.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import time
@@ -125,10 +124,10 @@ class Cache:
         whole = (p for p in self.folder.glob(f"*/{ABOUT}") if not p.parent.name.startswith("."))
         for path in whole:
             try:
-                about = json.loads(path.read_text("utf-8"))
+                about = ENTRY.current(path.parent)
                 size = sum(int(f["bytes"]) for f in about["files"].values())
                 found.append(Entry(folder=path.parent, title=about["title"], size=size, used=path.stat().st_mtime))
-            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            except (OSError, ValueError, LookupError, TypeError):
                 found.append(Entry(folder=path.parent, title="damaged", size=0, used=0.0))
         return sorted(found, key=lambda entry: -entry.used)
 

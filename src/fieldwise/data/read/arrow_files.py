@@ -148,7 +148,7 @@ class RowsWriter:
 
     def table(self) -> MappedRows:
         """The table of all rows."""
-        if self.finish():
+        if self._folder is not None and self.finish():
             return MappedRows.of(self.paths)
         return MappedRows(frame=pl.concat(self._held) if self._held else self.empty)
 

@@ -33,7 +33,7 @@ from fieldwise.data.read.arrow_files import (
     estimated_bytes,
     map_rows,
 )
-from fieldwise.data.read.delimited import TextFormat, TextTypes
+from fieldwise.data.read.delimited import ByteSource, TextFormat, TextTypes
 from fieldwise.data.read.file_listing import (
     KINDS,
     TEXT,
@@ -166,7 +166,7 @@ class TableFiles:
                 for path in files:
                     for k, piece in enumerate(text.chunks(path, bounds.piece_bytes)):
                         wanted = wanted or piece.columns
-                        if not k:
+                        if not k and path != files[0]:
                             check_columns(path, piece.columns, files[0], wanted)
                         yield path, piece.select(wanted)
             elif kind == "libFM":
@@ -386,7 +386,6 @@ class SlicedTable:
         text: how delimited text is written.
 
     After construction:
-        path: see the arguments.
         files: the files, in order.
         empty: the table without its rows: names and types of all columns.
     """
@@ -471,7 +470,10 @@ def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Abs
     def line(row: int) -> str | None:
         for file in [] if path is None else find_files(path):
             if kind_of(file) == "delimited text":
-                lines = (line.decode("utf-8-sig", "replace") for line in text.source(file).lines())
+                lines = (
+                    line.decode("utf-8-sig", "replace")
+                    for line in ByteSource(path=file, encoding=text.encoding).lines()
+                )
                 records = csv.reader(lines, delimiter=text.separator_of(file))
                 start, width, left = 1, 0, row + (text.columns is None)  # with the header
                 for record in records:

@@ -183,10 +183,6 @@ class TextFormat:
     columns: Sequence[str] | None = None
     done: Mapping[Path, int] = field(default_factory=dict)
 
-    def source(self, path: Path) -> ByteSource:
-        """The bytes of a file of this encoding."""
-        return ByteSource(path=path, encoding=self.encoding)
-
     def separator_of(self, path: Path) -> str:
         """The delimiter of a file: the given one, else by the suffix, else by the first records.
 
@@ -195,7 +191,7 @@ class TextFormat:
         """
         if self.separator or TEXT[suffix_of(path)[0]] == "\t":
             return self.separator or "\t"
-        source, widths = self.source(path), dict[str, list[int]]()
+        source, widths = ByteSource(path=path, encoding=self.encoding), dict[str, list[int]]()
         lines = [line.decode("utf-8-sig", "replace") for line in islice(source.lines(), _PROBED_LINES)]
         for mark in SEPARATORS:
             records, found = csv.reader(lines, delimiter=mark), list[int]()
@@ -211,7 +207,7 @@ class TextFormat:
     def chunks(self, path: Path, size: int = CHUNK) -> Iterator[pl.DataFrame]:
         """The rows of a file as `delimited_chunks`; a wrong delimiter and a superfluous `columns` are errors too."""
         separator = self.separator_of(path)
-        source, skip = self.source(path), self.done.get(path, 0)
+        source, skip = ByteSource(path=path, encoding=self.encoding), self.done.get(path, 0)
         pieces = delimited_chunks(source, separator=separator, names=self.columns, size=size, skip=skip)
         for k, piece in enumerate(pieces, skip):
             name = piece.columns[0]

@@ -33,7 +33,6 @@ class TableWriter:
             a tab, or a minus that is no number's) are written with a ' in front.
 
     After construction:
-        path: see the arguments.
         guarded: how many such cells there were so far.
 
     Errors:
