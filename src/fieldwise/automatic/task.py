@@ -25,7 +25,7 @@ from fieldwise.evaluation import auc
 from fieldwise.runs.data import load_frame, prepare_recipe
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import IN_MEMORY, Recipe
-from fieldwise.schema import Field, Label, ListField, Schema
+from fieldwise.schema import Field, Label, Schema
 
 LABEL_LIKE = 0.99  # a column whose own AUC (regression: R squared) is at least this is label-like
 SUSPICIOUS = 0.95
@@ -103,9 +103,7 @@ def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
         why = "; ".join(found.sentence for found in gone.values())
         raise SchemaError(f"no column is left to learn from: {why}")
     names = {f.name for f in fields}
-    alone = [
-        dataclasses.replace(f, shares=None) if isinstance(f, ListField) and f.shares not in names else f for f in fields
-    ]
+    alone = [f if f.shares in (None, *names) else dataclasses.replace(f, shares=None) for f in fields]  # type: ignore[arg-type]
     return dataclasses.replace(schema, fields=tuple(alone))
 
 

@@ -329,10 +329,8 @@ class Bounds:
     share: int = 1
 
     @classmethod
-    def within(cls, memory: int | None, share: int = 1) -> "Bounds":
-        """Bounds for a total of `memory` bytes; None: any number."""
-        if memory is None:
-            return cls()
+    def within(cls, memory: int, share: int = 1) -> "Bounds":
+        """Bounds for a total of `memory` bytes."""
         return cls(memory=memory, piece_bytes=min(1 << 24, max(1 << 16, memory // 32)), share=share)
 
     @property

@@ -219,8 +219,10 @@ def open_table(
         MissingExtraError: the table does not fit in `memory`, and pyarrow is not installed.
     """
     files, text = find_files(Path(data)), text or TextFormat()
-    small = memory is None or sum(map(estimated_bytes, files)) <= memory
-    return open_files(files, text, Bounds() if small else Bounds.within(memory), folder).frame
+    bounds = Bounds()
+    if memory is not None and sum(map(estimated_bytes, files)) > memory:
+        bounds = Bounds.within(memory)
+    return open_files(files, text, bounds, folder).frame
 
 
 def open_files(
