@@ -103,8 +103,9 @@ class ShownReports(Reports):
                     self._show(self.state())
 
     def _show(self, facts: dict[str, Any]) -> None:
-        text = json.dumps(facts)
-        if not self._as_json:
+        if self._as_json:
+            text = json.dumps(facts)
+        else:
             of = "" if facts["rows_total"] is None else f" of {facts['rows_total']:,}"
             parts = [f"{facts['rows']:,}{of} rows" if facts["rows"] else f"{facts['seconds']:,.0f} s so far"]
             units = {"rows_per_second": "rows/s", "seconds_left": "s left", "memory_mib": "MiB"}

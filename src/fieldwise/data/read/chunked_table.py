@@ -437,11 +437,11 @@ class SlicedTable:
             yield from (self._rows.select(columns).iter_slices(rows) if self._rows.height else ())
             return
         made = {name: vector for name in columns if (vector := is_position(name, self._lengths)) is not None}
+        vectors = {vector: self._lengths[vector] for vector in made.values()}
         needed = list(dict.fromkeys(made.get(name, name) for name in columns))
         for path, piece in self._source.chunks(_bounds(rows), needed):
             if self._source.types is not None:
                 piece = self._source.types.typed(piece.select(needed))
-            vectors = {vector: self._lengths[vector] for vector in made.values()}
             for vector, most in vectors.items():
                 column = piece.get_column(vector)
                 if vector_length(column) != most and column.null_count() < len(column):
