@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fieldwise.config import given as given_settings
@@ -75,11 +75,6 @@ def test_plain_values_are_those_of_toml_and_json():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", [FULL, Outer("b")])
-def test_parse_inverts_to_plain(settings):
-    assert parse(Outer, plain(settings), "top") == settings
-
-
 def test_none_entries_are_left_out_and_read_back_as_defaults():
     assert "limit" not in plain(Outer("b"))
     assert parse(Outer, {"name": "b", "limit": None}, "top").limit is None
@@ -121,6 +116,10 @@ def test_what_does_not_fit_is_one_sentence_with_its_path(subtests):
         ({"name": "a", "inner": 3}, r"top\.inner must be a table of settings, found 3"),
         ({"name": "a", "mode": "medium"}, r"top\.mode must be one of 'fast', 'slow', found 'medium'"),
         ({"name": "a", "mode": True}, r"top\.mode must be one of 'fast', 'slow', found True"),
+        (
+            {"name": "a", "shape": 3},
+            r"^top\.shape must be a table of settings with a kind \(circle, square\), found 3$",
+        ),
         ({"name": "a", "shape": {"radius": 1.0}}, r"top\.shape needs kind = one of circle, square, found none"),
         ({"name": "a", "shape": {"kind": ["circle"]}}, r"top\.shape needs kind = one of circle, square, found \['c"),
         ({"name": "a", "shape": {"kind": "oval"}}, r"top\.shape needs kind = one of circle, square, found 'oval'"),
@@ -155,8 +154,7 @@ def test_errors_are_of_the_class_asked_for():
         parse(Outer, {"name": "a", "shape": {"kind": "square", "side": 0}}, "top", SchemaError)
 
 
-def test_nearest_names_the_closest_word_or_only_the_list():
-    assert nearest("embeding_dim", ["heads", "embedding_dim"]).startswith("did you mean 'embedding_dim'?")
+def test_nearest_names_only_the_list_if_nothing_is_close():
     assert nearest("zzz", ["heads", "embedding_dim"]) == "known: embedding_dim, heads"
 
 
@@ -178,17 +176,13 @@ settings_of_any_kind = st.builds(
 )
 
 
+@example(FULL)
+@example(Outer("b"))
 @given(settings_of_any_kind)
 def test_round_trip_of_any_settings(settings):
     back = parse(Outer, plain(settings), "top")
     assert back == settings
     assert [type(v) for v in back.values] == [type(v) for v in settings.values]
-
-
-def test_no_sentence_is_repeated():
-    with pytest.raises(ConfigError) as caught:
-        parse(Outer, {"name": "a", "shape": 3}, "top")
-    assert str(caught.value).count("must be a table of settings") == 1
 
 
 def test_what_was_given_is_kept_in_one_order():

@@ -1,11 +1,14 @@
+"""Layouts and batches; bags of ids against lists of lists."""
+
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise.layout import Batch, FieldLayout, Layout
+from fieldwise.layout import Bags, Batch, FieldLayout, Layout
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8))
@@ -18,12 +21,8 @@ def test_sizes_fill_the_shared_table_without_gap_or_overlap(sizes):
     assert {(f.kind, f.role) for f in layout.fields} == {("id", "context")}
 
 
-def test_roles_are_given_in_order():
-    layout = Layout.of_sizes([2, 3, 4], ["user", "item", "user"])
-    assert [f.role for f in layout.fields] == ["user", "item", "user"]
-
-
 def test_positions_by_kind_and_role():
+    assert Layout.of_sizes([2, 3, 4], ["user", "item", "user"]).positions(role="user") == [0, 2]
     described = [("id", "user"), ("value", "user"), ("bag", "item"), ("id", "item"), ("value", "context")]
     layout = Layout(
         tuple(
@@ -72,10 +71,109 @@ def test_a_batch_shows_its_sizes():
     assert repr(Batch(*"abcde")) == "Batch('a', 'b', 'c', 'd', 'e')"  # torch.export holds specifications in one
 
 
-def test_batch_size_is_its_rows_also_without_single_valued_fields(subtests):
-    for rows in [0, 1, 7]:
-        with subtests.test(rows=rows):
-            none = torch.zeros(0, dtype=torch.int64)
-            for single in (0, 3):
-                ids, values = torch.zeros(rows, single, dtype=torch.int64), torch.zeros(rows, 0)
-                assert Batch(ids, values, none, none, torch.zeros(0)).size == rows
+@pytest.mark.parametrize("rows", [0, 1, 7])
+@pytest.mark.parametrize("single", [0, 3])
+def test_batch_size_is_its_rows_also_without_single_valued_fields(rows, single):
+    assert Batch(torch.zeros(rows, single, dtype=torch.int64), torch.zeros(rows, 0)).size == rows
+
+
+LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=8)
+TABLES = st.integers(1, 3).flatmap(
+    lambda groups: st.lists(
+        st.lists(st.lists(st.integers(0, 9), max_size=3), min_size=groups, max_size=groups), max_size=6
+    )
+)
+
+
+def bags_of(lists, *, weighted=False):
+    ids = torch.tensor([i for one in lists for i in one], dtype=torch.int32)
+    weights = torch.arange(len(ids)) / 8 if weighted else None
+    return Bags.of(ids, torch.tensor([len(one) for one in lists], dtype=torch.int64), weights)
+
+
+def lists_of(bags, values=None):
+    found = [[] for _ in bags.lengths]
+    for value, bag in zip((bags.ids if values is None else values).tolist(), bags.segments.tolist(), strict=True):
+        found[bag].append(value)
+    assert [len(one) for one in found] == bags.lengths.tolist()
+    assert bags.offsets.tolist() == [sum(map(len, found[:k])) for k in range(len(found) + 1)]
+    return found
+
+
+@given(LISTS, st.lists(st.integers(0, 7), max_size=12))
+def test_bags_are_taken_by_number(lists, numbers):
+    numbers = [n for n in numbers if n < len(lists)]
+    bags = bags_of(lists, weighted=True)
+    found = bags.take(torch.tensor(numbers, dtype=torch.int64))
+    assert lists_of(found) == [lists[n] for n in numbers]
+    assert lists_of(found, found.weights) == [lists_of(bags, bags.weights)[n] for n in numbers]
+    assert found.ids.dtype == torch.int32
+
+
+@given(TABLES, st.lists(st.integers(0, 5), max_size=8), st.integers(-7, 7), st.integers(-7, 7))
+def test_rows_by_number_and_by_slice(table, numbers, start, end):
+    groups = len(table[0]) if table else 1
+    bags = bags_of([one for row in table for one in row], weighted=True)
+    numbers = [n for n in numbers if n < len(table)]
+    for wanted, rows in (
+        (torch.tensor(numbers, dtype=torch.int64), [table[n] for n in numbers]),
+        (slice(start, end), table[start:end]),
+    ):
+        found = bags.rows(wanted, groups)
+        assert lists_of(found) == [one for row in rows for one in row]
+        weights = lists_of(bags, bags.weights)
+        by_row = [weights[n * groups : (n + 1) * groups] for n in range(len(table))]
+        chosen = [by_row[n] for n in numbers] if isinstance(wanted, torch.Tensor) else by_row[start:end]
+        assert lists_of(found, found.weights) == [one for row in chosen for one in row]
+
+
+@given(st.lists(LISTS, min_size=1, max_size=3), st.booleans())
+def test_joined_bags_follow_one_another(parts, weighted):
+    each = [bags_of(lists, weighted=weighted) for lists in parts]
+    found = Bags.joined(each)
+    assert lists_of(found) == [one for lists in parts for one in lists]
+    if weighted:
+        assert found.weights.tolist() == [w for one in each for w in one.weights.tolist()]
+
+
+@given(TABLES, st.lists(st.booleans(), min_size=3, max_size=3))
+def test_shares_are_those_of_a_mean_or_one(table, means):
+    groups = len(table[0]) if table else 1
+    lists = [one for row in table for one in row]
+    found = bags_of(lists).shares(torch.tensor(means[:groups]))
+    expected = [1 / len(one) if means[b % groups] else 1.0 for b, one in enumerate(lists) for _ in one]
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, torch.tensor(expected))
+
+
+@given(TABLES)
+def test_a_batch_gives_back_its_bags_and_rows(table):
+    groups = len(table[0]) if table else 1
+    bags = bags_of([one for row in table for one in row], weighted=True)
+    ids = torch.arange(len(table)).unsqueeze(1)
+    batch = Batch.of_bags(ids, ids / 2, bags)
+    assert lists_of(batch.bags(groups)) == lists_of(bags)
+    odd = batch.rows(torch.arange(len(table))[1::2], groups)
+    assert lists_of(odd.bags(groups)) == [one for row in table[1::2] for one in row]
+    assert odd.ids.flatten().tolist() == list(range(1, len(table), 2))
+    later = batch.rows(slice(1, None), groups)
+    assert lists_of(later.bags(groups)) == [one for row in table[1:] for one in row]
+    assert later.values.flatten().tolist() == [row / 2 for row in range(1, len(table))]
+
+
+def test_a_batch_takes_no_bags_without_weights():
+    with pytest.raises(AssertionError, match="weighted"):
+        Batch.of_bags(torch.zeros(1, 1), torch.zeros(1, 0), bags_of([[1]]))
+
+
+def test_bags_are_gathered_in_one_place():
+    """Code that reads `bag_offsets` or `bag_segments` gathers bags a second time: `Bags` does that."""
+    src = Path(__file__).parents[1] / "src" / "fieldwise"
+    offsets, segments = (
+        {path.relative_to(src).as_posix() for path in src.rglob("*.py") if name in path.read_text()}
+        for name in ("bag_offsets", "bag_segments")
+    )
+    assert offsets == {"data/table.py"}, "an encoded table and a window of its rows hold them"
+    exported = {"bundle/export.py", "bundle/standalone.py"}
+    pooled = {"layers/embedding.py", "models/din.py"}
+    assert segments == {"layout.py", "scoring/candidates.py", "testing/data.py"} | pooled | exported

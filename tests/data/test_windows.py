@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldwise.data import table as module
-from fieldwise.data.table import EncodedTable, Order, ShuffledRows, read_spans, window_rows
+from fieldwise.data.table import EncodedTable, ShuffledRows, epoch_windows, read_spans, window_rows
 from fieldwise.layout import FieldLayout, Layout
 
 BAGS = (("tags", "mean"), ("seen", "sum"))
@@ -109,31 +109,24 @@ def several(table, size, window, data):
 
 
 def test_blocks_have_at_most_4096_rows_and_a_window_at_least_1024_of_them():
-    assert [Order(rows=10**8, window=w, seed=0, epoch=1).block for w in (9, 10**5, 10**6, 10**7)] == [1, 97, 976, 4096]
+    for window, block in ((9, 1), (10**5, 97), (10**6, 976), (10**7, 4096)):
+        spans = chain.from_iterable(epoch_windows(10**5, window=window, seed=0, epoch=1))
+        assert max(span.stop - span.start for span in spans) == block
 
 
 def test_the_rows_of_a_window_come_from_so_many_blocks(monkeypatch):
     monkeypatch.setattr(module, "BLOCKS", 16)
-    table, order = table_of(1000), Order(rows=1000, window=330, seed=5, epoch=2)
-    assert (order.block, order.windows, order.starts[-1]) == (20, 4, 1000)
-    found = list(chain.from_iterable(numbers(epoch(table, 7, 330, number=2))))
-    for k in range(order.windows):
-        spans = order.spans(k)
-        assert len(spans) == 16 or k == order.windows - 1
-        here = found[order.starts[k] : order.starts[k + 1]]
+    windows, start = epoch_windows(1000, window=330, seed=5, epoch=2), 0
+    assert len(windows) == 4
+    found = list(chain.from_iterable(numbers(epoch(table_of(1000), 7, 330, number=2))))
+    for k, spans in enumerate(windows):
+        assert len(spans) == 16 or k == 3
         expected = [row for span in spans for row in range(span.start, span.stop)]
+        here = found[start : start + len(expected)]
+        start += len(expected)
         assert sorted(here) == sorted(expected)
         assert here != expected
-
-
-@pytest.mark.parametrize(("rows", "window"), [(1003, 330), (1001, 64), (17, 16), (16, 3)])
-def test_the_starts_of_windows_where_the_last_block_is_short(rows, window, monkeypatch):
-    monkeypatch.setattr(module, "BLOCKS", 16)
-    for number in range(1, 6):
-        order = Order(rows=rows, window=window, seed=1, epoch=number)
-        sizes = [sum(span.stop - span.start for span in order.spans(k)) for k in range(order.windows)]
-        assert order.starts.tolist() == [sum(sizes[:k]) for k in range(len(sizes) + 1)]
-        assert max(sizes) <= window
+    assert start == 1000
 
 
 def test_seed_and_epoch_alone_decide_the_order():

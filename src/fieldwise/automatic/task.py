@@ -25,7 +25,6 @@ from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Field, Label, Schema
-from fieldwise.schema.fields import unshared
 
 LABEL_LIKE = 0.99  # a column whose own AUC (regression: R squared) is at least this is label-like
 SUSPICIOUS = 0.95
@@ -89,7 +88,7 @@ def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
         why = "; ".join(found.sentence for found in gone.values())
         raise SchemaError(f"no column is left to learn from: {why}")
     names = {f.name for f in fields}
-    alone = [unshared(f) if f.shares not in names else f for f in fields]
+    alone = [f if f.shares in (None, *names) else dataclasses.replace(f, shares=None) for f in fields]  # type: ignore[arg-type]
     return dataclasses.replace(schema, fields=tuple(alone))
 
 

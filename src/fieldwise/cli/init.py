@@ -59,8 +59,7 @@ def run(options: InitOptions) -> None:
         _print_schema(options)
         return
     from fieldwise.data.infer.schema import suggest_split
-    from fieldwise.data.read.chunked_table import sample_table
-    from fieldwise.data.read.lines import renumbering_rows
+    from fieldwise.data.read.chunked_table import renumbering_rows, sample_table
 
     file, text = find_files(options.table)[0], options.reading.text
     if not file.exists():

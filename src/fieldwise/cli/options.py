@@ -136,7 +136,7 @@ class Reading:
         """A context in which errors about a row of a text file name its line; it has no effect without a file."""
         if path is None:
             return nullcontext()
-        from fieldwise.data.read.lines import naming_lines
+        from fieldwise.data.read.chunked_table import naming_lines
 
         return naming_lines(path, self.text)
 

@@ -103,15 +103,15 @@ class ShownReports(Reports):
                     self._show(self.state())
 
     def _show(self, facts: dict[str, Any]) -> None:
-        print(json.dumps(facts) if self._as_json else _sentence(facts), file=self._out or sys.stderr, flush=True)
-
-
-def _sentence(state: dict[str, Any]) -> str:
-    of = "" if state["rows_total"] is None else f" of {state['rows_total']:,}"
-    parts = [f"{state['rows']:,}{of} rows" if state["rows"] else f"{state['seconds']:,.0f} s so far"]
-    units = {"rows_per_second": "rows/s", "seconds_left": "s left", "memory_mib": "MiB"}
-    parts += [f"{state[name]:,.0f} {unit}" for name, unit in units.items() if state[name] is not None]
-    return f"{state['phase']}: {', '.join(parts)}"
+        if self._as_json:
+            text = json.dumps(facts)
+        else:
+            of = "" if facts["rows_total"] is None else f" of {facts['rows_total']:,}"
+            parts = [f"{facts['rows']:,}{of} rows" if facts["rows"] else f"{facts['seconds']:,.0f} s so far"]
+            units = {"rows_per_second": "rows/s", "seconds_left": "s left", "memory_mib": "MiB"}
+            parts += [f"{facts[name]:,.0f} {unit}" for name, unit in units.items() if facts[name] is not None]
+            text = f"{facts['phase']}: {', '.join(parts)}"
+        print(text, file=self._out or sys.stderr, flush=True)
 
 
 def memory_mib() -> float | None:

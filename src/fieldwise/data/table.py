@@ -14,7 +14,6 @@ reads only the window that it had reached. Each row comes once an epoch, and bat
 import contextlib
 import hashlib
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -31,7 +30,7 @@ from fieldwise.layout import Bags, Batch, Layout
 from fieldwise.storage import scratch
 from fieldwise.storage.arrays import map_array, mapped_array, write_array, write_header, write_values
 from fieldwise.storage.artifact import Artifact, Kind, writing
-from fieldwise.storage.machine import return_freed_memory
+from fieldwise.storage.machine import ahead, return_freed_memory
 
 SLICE_ROWS = 1 << 21
 
@@ -277,9 +276,7 @@ def batch_starts(rows: int, batch_size: int) -> range:
 
 
 BLOCK_ROWS = 4_096
-BLOCKS = (
-    1_024  # in a window, at least: rows of a user or an hour stand together in many logs, and windows must be alike
-)
+BLOCKS = 1_024  # in a window, at least: rows of a user or an hour stand together in many logs; windows must be alike
 WHOLE_BYTES = 1 << 30
 WINDOW_BYTES = 1 << 28
 
@@ -320,66 +317,27 @@ def window_rows(table: EncodedTable, wanted: int | None = None) -> int:
     return max(1, min(wanted, rows))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """The order of N rows in one epoch, in windows.
+def epoch_windows(rows: int, *, window: int, seed: int, epoch: int) -> list[list[slice]]:
+    """The blocks of each window of an epoch, in the order in which they are read; a window has `window` rows at most.
 
-    Args:
-        rows: N.
-        window: rows of a window, at most; rounded down to whole blocks.
-        seed: the run's seed.
-        epoch: its number.
+    A block has 4,096 rows, or a 1,024th of a window if that is less; only the table's last block has fewer.
 
-    >>> order = Order(rows=10, window=4, seed=0, epoch=1)
-    >>> sorted(row for k in range(order.windows) for span in order.spans(k) for row in range(10)[span])
+    >>> windows = epoch_windows(10, window=4, seed=0, epoch=1)
+    >>> sorted(row for spans in windows for span in spans for row in range(10)[span])
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
+    block = max(1, min(BLOCK_ROWS, window // BLOCKS))
+    order = _shuffled(-(-rows // block), seed, epoch, -1).tolist()
+    spans = [slice(k * block, min((k + 1) * block, rows)) for k in order]
+    together = max(1, window // block)
+    return [spans[at : at + together] for at in range(0, len(spans), together)]
 
-    rows: int
-    window: int
-    seed: int
-    epoch: int
 
-    @property
-    def block(self) -> int:
-        """Rows of a block: 4,096, or a 1,024th of a window if that is less; only the table's last block has fewer."""
-        return max(1, min(BLOCK_ROWS, self.window // BLOCKS))
-
-    @property
-    def windows(self) -> int:
-        """Number of windows."""
-        return -(-len(self._blocks) // self._together)
-
-    @property
-    def starts(self) -> np.ndarray:
-        """The place of each window's first row in the order, and N at the end [windows + 1]."""
-        starts = np.arange(self.windows + 1) * (self._together * self.block)
-        last = int(self._blocks.argmax()) // self._together
-        starts[last + 1 :] -= len(self._blocks) * self.block - self.rows  # the table's last block may be shorter
-        starts[-1] = self.rows
-        return starts
-
-    def spans(self, number: int) -> list[slice]:
-        """The blocks of a window in the order in which they are read."""
-        wanted = self._blocks[number * self._together : (number + 1) * self._together]
-        return [slice(b * self.block, min((b + 1) * self.block, self.rows)) for b in wanted.tolist()]
-
-    def within(self, number: int, rows: int) -> Tensor:
-        """The order of a window's rows [rows] int64."""
-        return torch.randperm(rows, generator=self._draws(number))
-
-    @property
-    def _together(self) -> int:
-        return max(1, self.window // self.block)
-
-    @cached_property
-    def _blocks(self) -> Tensor:
-        return torch.randperm(-(-self.rows // self.block), generator=self._draws(-1))
-
-    def _draws(self, window: int) -> torch.Generator:
-        """Draws for the rows of a window, or for the blocks if it is -1."""
-        key = hashlib.sha256(f"rows {self.seed} {self.epoch} {window}".encode()).digest()
-        return torch.Generator().manual_seed(int.from_bytes(key[:4], "little"))  # which uses 32 bits
+def _shuffled(count: int, seed: int, epoch: int, window: int) -> Tensor:
+    """The order of a window's rows, or, if it is -1, of the blocks [count] int64."""
+    key = hashlib.sha256(f"rows {seed} {epoch} {window}".encode()).digest()
+    draws = torch.Generator().manual_seed(int.from_bytes(key[:4], "little"))  # which uses 32 bits
+    return torch.randperm(count, generator=draws)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -418,17 +376,23 @@ class ShuffledRows:
         """
         held: list[Rows] = []
         taken = 0  # rows of the batch that is held
-        windows = self._windows(number, step)
         if self.window >= len(self.table):
             order = torch.randperm(len(self.table), generator=draws)[self.done(step) :]
             windows = (one for one in [(self.table, order)])
+        else:
+            windows = ahead(self._windows(number, step))
         with contextlib.closing(windows):
             for table, order in windows:
                 at = 0
                 while at < len(order):
                     if not held and (several := min((len(order) - at) // self.size, self.steps - 1 - step)) > 0:
-                        yield from self._batches(table, order[at : at + several * self.size])
-                        at, step = at + several * self.size, step + several
+                        whole = order[at : at + several * self.size]
+                        at, step, (low, high) = at + len(whole), step + several, self.shard.of(self.size)
+                        if high - low < self.size:
+                            whole = whole.view(-1, self.size)[:, low:high].reshape(-1)
+                        for k, (batch, y) in enumerate(table.batches(high - low, order=whole)):
+                            first = k * (high - low)
+                            yield self._rows(table, batch, y, whole[first : first + batch.size])
                         continue
                     wanted = self.done(step + 1) - self.done(step)
                     take = min(wanted - taken, len(order) - at)
@@ -441,33 +405,17 @@ class ShuffledRows:
                         held, taken, step = [], 0, step + 1
                 del table, order  # before the window after the next is read
 
-    def _windows(self, epoch: int, step: int) -> Generator[tuple[EncodedTable, Tensor]]:
-        order = Order(rows=len(self.table), window=self.window, seed=self.seed, epoch=epoch)
-        starts, done = order.starts, self.done(step)
-        first = int(np.searchsorted(starts, done, side="right")) - 1
-
-        def read(number: int) -> tuple[EncodedTable, Tensor]:
+    def _windows(self, epoch: int, step: int) -> Iterator[tuple[EncodedTable, Tensor]]:
+        windows = epoch_windows(len(self.table), window=self.window, seed=self.seed, epoch=epoch)
+        starts = np.cumsum([0, *(sum(span.stop - span.start for span in spans) for spans in windows)])
+        done = self.done(step)
+        for number in range(int(np.searchsorted(starts, done, side="right")) - 1, len(windows)):
             return_freed_memory()  # gaps that the last window's batches, of many sizes, have left
-            window = read_spans(self.table, order.spans(number))
-            return window, order.within(number, len(window))
-
-        with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-window") as thread:
-            ahead: Future[tuple[EncodedTable, Tensor]] | None = None
-            for number in range(first, order.windows):
-                window, inner = read(number) if ahead is None else ahead.result()
-                ahead = thread.submit(read, number + 1) if number + 1 < order.windows else None
-                yield window, inner[max(0, done - int(starts[number])) :]
-                del window, inner  # before the one after the next is read
+            window = read_spans(self.table, windows[number])
+            order = _shuffled(len(window), self.seed, epoch, number)
+            yield window, order[max(0, done - int(starts[number])) :]
+            del window, order  # before the window after the next is read
         return_freed_memory()
-
-    def _batches(self, table: EncodedTable, order: Tensor) -> Iterator[Rows]:
-        """The shard's rows of whole batches."""
-        at, (low, high) = 0, self.shard.of(self.size)
-        if high - low < self.size:
-            order = order.view(-1, self.size)[:, low:high].reshape(-1)
-        for batch, y in table.batches(high - low, order=order):
-            yield self._rows(table, batch, y, order[at : at + batch.size])
-            at += batch.size
 
     def _rows(self, table: EncodedTable, batch: Batch, y: Tensor | None, order: Tensor) -> Rows:
         assert y is not None, "training rows have targets"

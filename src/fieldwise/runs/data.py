@@ -35,10 +35,9 @@ from fieldwise.data.read.arrow_files import (
     estimated_bytes,
     table_bytes,
 )
-from fieldwise.data.read.chunked_table import TableFiles, open_files, open_table
+from fieldwise.data.read.chunked_table import TableFiles, naming_lines, open_files, open_table
 from fieldwise.data.read.delimited import TextTypes
 from fieldwise.data.read.file_listing import file_state, is_many, kind_of, suffix_of
-from fieldwise.data.read.lines import naming_lines
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import TableLike, as_table

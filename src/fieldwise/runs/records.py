@@ -115,7 +115,7 @@ class RunRecord:
             with np.load(io.BytesIO(self.saved.content(part)), allow_pickle=False) as found:
                 return [found[array] for array in arrays]
         except (OSError, ValueError, LookupError, TypeError) as e:
-            if RUN.current_digest(self.folder) != self.saved.digest:
+            if RUN.current(self.folder).get("sha256") != self.saved.digest:
                 raise DataError(f"the run {self.folder} was replaced while it was read: start again") from e
             raise e if isinstance(e, DataError) else RUN.damaged(self.folder, str(e)) from e
 

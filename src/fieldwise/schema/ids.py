@@ -1,7 +1,6 @@
 """The columns of user and item ids: as set in the schema, or by one rule for schemas without them."""
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import groupby
 from typing import Literal
 
 from fieldwise.config import nearest
@@ -10,7 +9,6 @@ from fieldwise.schema import Field, Schema
 from fieldwise.schema.names import id_rank
 
 Who = Literal["user", "item"]
-USUAL: dict[Who, str] = {"user": "user_id", "item": "item_id"}
 
 
 def id_column(
@@ -59,17 +57,8 @@ def id_column(
 def id_columns(columns: Collection[str], schema: Schema) -> dict[str, str | None]:
     """The columns of `user` and `item` ids by `id_column`; None if neither the schema nor the rule gives one.
 
-    Args:
-        columns: columns of the table.
-        schema: its schema.
-
     Errors:
         ConfigError: the table lacks the schema's column.
-
-    >>> from fieldwise import Categorical, Label
-    >>> fields = Categorical("reader", role="user"), Categorical("book", role="item")
-    >>> id_columns(["reader", "book", "liked"], Schema(fields=fields, label=Label("liked")))
-    {'user': 'reader', 'item': 'book'}
     """
     return {"user": _found("user", [schema], columns, None, ""), "item": _found("item", [schema], columns, None, "")}
 
@@ -83,9 +72,8 @@ def id_field(role: Who, schema: Schema) -> str | None:
     'who'
     """
     fields = {f.column: f.name for f in schema.with_role(role) if f.cell == "category"}
-    said = getattr(schema, role)
-    column = said if said is not None else _found(role, [schema], fields, None, "")
-    return None if column is None else fields.get(column)
+    said: str | None = getattr(schema, role)
+    return fields.get(said or _found(role, [schema], fields, None, "") or "")
 
 
 def named_id(role: Who, schema: Schema) -> str | None:
@@ -98,20 +86,13 @@ def named_id(role: Who, schema: Schema) -> str | None:
     (None, 'film_id')
     """
     said: str | None = getattr(schema, role)
-    return said or next((columns[0] for rank, columns in ids_by_name(role, schema.fields) if rank), None)
+    return said or next((column for column, rank in _ranked(role, schema.fields).items() if rank), None)
 
 
-def ids_by_name(role: Who, fields: Iterable[Field]) -> list[tuple[int, tuple[str, ...]]]:
-    """Columns of a role's categorical fields by `id_rank`, highest rank first, equal ranks together.
-
-    >>> from fieldwise import Categorical
-    >>> names = "sku", "genre", "film_no", "title"
-    >>> ids_by_name("item", [Categorical(name, role="item") for name in names])
-    [(3, ('film_no',)), (2, ('sku',)), (0, ('genre', 'title'))]
-    """
+def _ranked(role: Who, fields: Iterable[Field]) -> dict[str, int]:
+    """Columns of a role's categorical fields, each with its `id_rank`, the highest first."""
     columns = dict.fromkeys(f.column for f in fields if f.role == role and f.cell == "category")
-    ranked = sorted(columns, key=id_rank, reverse=True)
-    return [(rank, tuple(equals)) for rank, equals in groupby(ranked, key=id_rank)]
+    return {column: id_rank(column) for column in sorted(columns, key=id_rank, reverse=True)}
 
 
 def _found(
@@ -142,7 +123,6 @@ def _by_rule(role: Who, schemas: Sequence[Schema]) -> list[str]:
     if role == "user":
         of_items = {f.column for schema in schemas for f in schema.with_role("item")}
         groups = [schema.group for schema in schemas if schema.group is not None and schema.group not in of_items]
-    ranked = ids_by_name(role, [f for schema in schemas for f in schema.fields])
-    named = [column for rank, equals in ranked if rank for column in equals]
-    others = [column for rank, equals in ranked if not rank for column in equals]
-    return list(dict.fromkeys([*groups, *named, USUAL[role], *others]))
+    ranked = _ranked(role, [f for schema in schemas for f in schema.fields])
+    named = [column for column, rank in ranked.items() if rank]
+    return list(dict.fromkeys([*groups, *named, f"{role}_id", *ranked]))

@@ -155,15 +155,7 @@ class SharedArrays:
         return self._kept(self.place(f"{name}.npy"), lambda file: write_array(file, make()), map_array)
 
     def frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-        """The mapped table of a name; otherwise as `array`.
-
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     made = SharedArrays(Path(folder)).frame("users", lambda: pl.DataFrame({"user": ["a", None]}))
-        ...     again = SharedArrays(Path(folder)).frame("users", lambda: 1 / 0)  # is not made again
-        ...     again.rows()
-        [('a',), (None,)]
-        """
+        """The mapped table of a name; otherwise as `array`."""
         return self._kept(
             self.place(f"{name}.arrow"), lambda file: file.write(arrow_bytes(make().rechunk())), map_frame
         )

@@ -99,7 +99,11 @@ class Kind:
             `damage`: there is none, or it is damaged or of another version's format.
         """
         found = self._read(folder)
-        self._check_format(folder, found["format"])
+        about = f"the {self.name} {folder} has format {found['format']}, but this fieldwise {__version__} reads"
+        if found["format"] > self.format:
+            raise self.damage(f"{about} up to format {self.format}: install a newer fieldwise")
+        if found["format"] < self.oldest:
+            raise self.damage(f"{about} no format before {self.oldest}: {self.remedy}")
         digest = _digest(found)
         if found.get("sha256") != digest:
             raise self.damaged(folder, f"{self.manifest} does not match its checksum")
@@ -141,11 +145,11 @@ class Kind:
     def check_version(self, folder: Path) -> None:
         """Refuse to overwrite an artifact of a newer version; any other, or none, passes."""
         try:
-            found = self._read(folder)["format"]
+            newer = self._read(folder)["format"] > self.format
         except FieldwiseError:
             return
-        if found > self.format:
-            self._check_format(folder, found)
+        if newer:
+            self.open(folder)  # whose error says so
 
     def owns(self, file: str) -> bool:
         """Whether a file of this name is a part of such an artifact, or was once."""
@@ -174,10 +178,6 @@ class Kind:
             return {}
         return found if isinstance(found.get("files"), dict) else {}
 
-    def current_digest(self, folder: Path) -> str | None:
-        """The digest of the current artifact, unchecked; None if there is none."""
-        return self.current(folder).get("sha256")
-
     @property
     def rule(self) -> str:
         """The key of a file's checksum in the manifest."""
@@ -203,13 +203,6 @@ class Kind:
         if not isinstance(found, dict) or type(found.get("format")) is not int:
             raise self.damaged(folder, f"{self.manifest} has no format number")
         return found
-
-    def _check_format(self, folder: Path, found: int) -> None:
-        about = f"the {self.name} {folder} has format {found}, but this fieldwise {__version__} reads"
-        if found > self.format:
-            raise self.damage(f"{about} up to format {self.format}: install a newer fieldwise")
-        if found < self.oldest:
-            raise self.damage(f"{about} no format before {self.oldest}: {self.remedy}")
 
 
 @dataclass(frozen=True)
@@ -251,10 +244,10 @@ class Artifact:
         path, size, checksum = self._named(part)
         with self._reading(path):
             about = path.stat()
-            if not stat.S_ISREG(about.st_mode) or about.st_size != size:
-                raise self._another(path)
-            if verify and self.kind.checksum(path) != checksum:
-                raise self._another(path)
+            fits = stat.S_ISREG(about.st_mode) and about.st_size == size
+            fits = fits and (not verify or self.kind.checksum(path) == checksum)
+        if not fits:
+            raise self._another(path)
         return path
 
     def content(self, part: str, *, verify: bool = True) -> bytearray:
@@ -330,15 +323,6 @@ class Writer:
         write_atomically(self.folder / self.kind.manifest, artifact.text())
         return artifact
 
-    def sweep(self) -> None:
-        """Remove files that are not in the manifest: old ones, and those that a failed or killed writer left."""
-        files = self.kind.current(self.folder).get("files", {})
-        named = {str(entry.get("name")) for entry in files.values() if isinstance(entry, dict)}
-        for path in self.folder.iterdir():
-            if PARTIAL.fullmatch(path.name) or (self.kind.owns(path.name) and path.name not in named):
-                with contextlib.suppress(OSError):  # a folder, or another user's file: harmless
-                    path.unlink(missing_ok=True)
-
 
 def seal(kind: Kind, folder: Path, **facts: Any) -> Artifact:
     """Write the manifest of a filled folder, for a kind whose files keep their own names.
@@ -346,12 +330,11 @@ def seal(kind: Kind, folder: Path, **facts: Any) -> Artifact:
     `facts` are further JSON-compatible entries of the manifest.
     """
     paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    writer = Writer(kind, folder)
     with ThreadPoolExecutor() as threads:  # sums of large files take as long as reading them
         entries = zip(paths, threads.map(kind.entry, paths.values()), strict=True)
-        files = {name: {"name": name, **entry} for name, entry in entries}
-    artifact = Artifact.of(kind, folder, facts, files)
-    write_atomically(folder / kind.manifest, artifact.text())
-    return artifact
+        writer.files = {name: {"name": name, **entry} for name, entry in entries}
+    return writer.finish(**facts)
 
 
 @contextlib.contextmanager
@@ -369,7 +352,7 @@ def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterato
     was_there = folder.exists()
     try:
         with one_writer(folder):
-            if replaces is not None and kind.current_digest(folder) != replaces:
+            if replaces is not None and kind.current(folder).get("sha256") != replaces:
                 raise kind.damage(
                     f"the {kind.name} {folder} was replaced by another process since it was read, and is not "
                     "overwritten: read it and make the change again"
@@ -380,8 +363,14 @@ def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterato
             except OSError as e:
                 raise cannot_write(folder, e) from e
             finally:
+                # What is not in the manifest goes: old files, and those that a failed or killed writer left.
                 with contextlib.suppress(OSError):
-                    writer.sweep()
+                    files = kind.current(folder).get("files", {})
+                    named = {str(entry.get("name")) for entry in files.values() if isinstance(entry, dict)}
+                    for path in folder.iterdir():
+                        if PARTIAL.fullmatch(path.name) or (kind.owns(path.name) and path.name not in named):
+                            with contextlib.suppress(OSError):  # a folder, or another user's file: harmless
+                                path.unlink(missing_ok=True)
     finally:
         if not was_there:
             with contextlib.suppress(OSError):

@@ -6,7 +6,6 @@ entries are removed when the cache exceeds its limit.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import time
@@ -68,7 +67,8 @@ class Cache:
         folder = self.folder / key
         if not (folder / ABOUT).is_file():
             return None
-        if not _is_ours(folder):
+        # Windows has no such owners; what belongs to the system's user is as good as one's own.
+        if hasattr(os, "getuid") and not {p.lstat().st_uid for p in (folder, folder / ABOUT)} <= {os.getuid(), 0}:
             self.note(f"the cache entry {folder} is another user's and not read: use a cache folder of your own")
             return None
         try:
@@ -124,10 +124,10 @@ class Cache:
         whole = (p for p in self.folder.glob(f"*/{ABOUT}") if not p.parent.name.startswith("."))
         for path in whole:
             try:
-                about = json.loads(path.read_text("utf-8"))
+                about = ENTRY.current(path.parent)
                 size = sum(int(f["bytes"]) for f in about["files"].values())
                 found.append(Entry(folder=path.parent, title=about["title"], size=size, used=path.stat().st_mtime))
-            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            except (OSError, ValueError, LookupError, TypeError):
                 found.append(Entry(folder=path.parent, title="damaged", size=0, used=0.0))
         return sorted(found, key=lambda entry: -entry.used)
 
@@ -171,11 +171,3 @@ def _remove(folder: Path) -> None:
     if folder.is_dir():
         with contextlib.suppress(OSError), scratch_folder(folder.parent) as aside:  # not in a read-only folder
             folder.rename(aside / folder.name)
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether an entry and its manifest belong to this user, or to the system's."""
-    if not hasattr(os, "getuid"):  # Windows
-        return True
-    owners = {path.lstat().st_uid for path in (folder, folder / ABOUT)}
-    return owners <= {os.getuid(), 0}

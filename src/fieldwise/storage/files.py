@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import gzip
 import hashlib
 import os
 import re
@@ -12,9 +11,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol, Self
+from typing import IO, Any, Protocol, Self
 
 from fieldwise.errors import DataError, FieldwiseError
 
@@ -88,35 +86,6 @@ def _block_sums(octets: Any) -> bytes:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checksum:
-    r"""The published checksum of a file.
-
-    Args:
-        kind: `sha256`, or `git-sha1`, git's id of a file.
-        value: in lower-case hexadecimal digits.
-
-    >>> Checksum(kind="git-sha1", value="ce013625030ba8dba906f756967f9e9ca394464a").of_bytes(b"hello\n")
-    'ce013625030ba8dba906f756967f9e9ca394464a'
-    """
-
-    kind: Literal["sha256", "git-sha1"]
-    value: str
-
-    def of_bytes(self, content: bytes) -> str:
-        """This kind of checksum of `content`."""
-        is_git = self.kind == "git-sha1"
-        hasher = hashlib.new("sha1" if is_git else "sha256", usedforsecurity=False)
-        hasher.update(b"blob %d\0" % len(content) if is_git else b"")
-        hasher.update(content)
-        return hasher.hexdigest()
-
-    def of_file(self, path: Path) -> str:
-        """This kind of checksum of a file; if its name ends in `.gz`, of the decompressed bytes."""
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return self.of_bytes(file.read())
-
-
 FULL = (errno.ENOSPC, errno.EDQUOT)
 PROBE_BYTES = 1 << 20
 FLUSHED = 1 << 26  # bytes that are written before they are flushed
@@ -126,8 +95,18 @@ _SWEPT: set[Path] = set()
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write `content` to a file in one step: see `new_file`. What killed writers left in its folder is removed."""
-    remove_old_partials(path.parent)
+    """Write `content` to a file in one step: see `new_file`.
+
+    Unfinished files that writers left in its folder which were killed at least a day ago are removed; once a process.
+    """
+    if path.parent not in _SWEPT:
+        _SWEPT.add(path.parent)
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(path.parent):
+                with contextlib.suppress(OSError):
+                    age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                    if PARTIAL.fullmatch(entry.name) and entry.is_file(follow_symlinks=False) and age > KILLED:
+                        os.unlink(entry)
     with new_file(path) as file:
         file.write(content)
 
@@ -157,19 +136,6 @@ def new_file(path: Path, *, flush: bool = True, partial: Path | None = None) -> 
     finally:
         if partial.exists():
             partial.unlink()
-
-
-def remove_old_partials(folder: Path) -> None:
-    """Remove unfinished files of writers that were killed at least a day ago; once a process and folder."""
-    if folder in _SWEPT:
-        return
-    _SWEPT.add(folder)
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(folder):
-            with contextlib.suppress(OSError):
-                age = time.time() - entry.stat(follow_symlinks=False).st_mtime
-                if PARTIAL.fullmatch(entry.name) and entry.is_file(follow_symlinks=False) and age > KILLED:
-                    os.unlink(entry)
 
 
 def check_file(path: Path) -> None:

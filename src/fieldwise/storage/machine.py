@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
@@ -139,7 +139,7 @@ def each(work: Callable[[T], R], items: Iterable[T], *, rows: int) -> list[R]:
         return list(pool.map(lambda context, item: context.run(work, item), contexts, known))
 
 
-def ahead(items: Iterable[T]) -> Iterator[T]:
+def ahead(items: Iterable[T]) -> Generator[T]:
     """The items of an iterable, each made in another thread, in the caller's context, while the one before is used.
 
     >>> list(ahead(map(len, ["a", "bc"])))

@@ -59,8 +59,7 @@ class MemoryBudget:
             _BUDGET.reset(token)
 
 
-IN_MEMORY = MemoryBudget()
-_BUDGET: ContextVar[MemoryBudget] = ContextVar("memory_budget", default=IN_MEMORY)
+_BUDGET: ContextVar[MemoryBudget] = ContextVar("memory_budget", default=MemoryBudget())  # noqa: B039
 
 
 def budget() -> MemoryBudget:
@@ -93,7 +92,12 @@ def empty(shape: int | tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
         return np.empty(shape, dtype)
     try:
         with path.open("xb") as file:
-            _reserve(file.fileno(), size)
+            # Its place on disk is taken now: a full disk is then an error here, and no crash at a later write.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                for start in range(0, size, len(ZEROS)):
+                    file.write(ZEROS[: size - start])
     except OSError as e:
         raise cannot_write(path.parent, e) from e
     return np.asarray(np.memmap(path, dtype, "r+", shape=shape))
@@ -131,12 +135,3 @@ def concatenate(parts: Iterable[np.ndarray], kind: type[np.generic]) -> np.ndarr
         except OSError as e:
             raise cannot_write(path.parent, e) from e
     return np.asarray(np.memmap(path, dtype, "r+", shape=(length,))) if length else np.empty(0, dtype)
-
-
-def _reserve(file: int, size: int) -> None:
-    """Give a file its size and its place on disk: a full disk is then an error here, and no crash at a later write."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file, 0, size)
-        return
-    for start in range(0, size, len(ZEROS)):
-        os.write(file, ZEROS[: size - start])

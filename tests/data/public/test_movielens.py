@@ -1,5 +1,6 @@
 """MovieLens-1M: both forms of its ratings, by hand and against the published counts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -28,7 +29,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def read(folder: Path, *, verify: bool = False) -> pl.DataFrame:
-    return PUBLIC_SETS["movielens-1m"].read(folder.parent, verify=verify)
+    official = PUBLIC_SETS["movielens-1m"]
+    return (official if verify else replace(official, checksums={})).read(folder.parent)
 
 
 def _ratings(folder: Path, rows: list[tuple[int, int, int, int]]) -> None:

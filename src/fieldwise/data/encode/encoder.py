@@ -32,13 +32,12 @@ from fieldwise.data.encode.fitted_fields import (
     plain_entry,
     read_entry,
 )
-from fieldwise.data.read.lines import counting_from
+from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, FieldLayout, Layout
-from fieldwise.schema import Field, Schema
-from fieldwise.schema.fields import ListField
+from fieldwise.schema import Field, ListField, Schema
 from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
 

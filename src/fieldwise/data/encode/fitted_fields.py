@@ -18,10 +18,9 @@ import polars as pl
 
 from fieldwise.config import parse, to_plain
 from fieldwise.data.encode.columns import FLOAT32_MAX, as_list, as_number, as_text, code_texts, coded, stable_hash
-from fieldwise.data.read.lines import counting_from
+from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.errors import DataError
-from fieldwise.schema import Categorical, Field, Numeric
-from fieldwise.schema.fields import ListField
+from fieldwise.schema import Categorical, Field, ListField, Numeric
 from fieldwise.storage import scratch
 from fieldwise.storage.files import cannot_write
 

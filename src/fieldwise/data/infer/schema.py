@@ -14,8 +14,7 @@ from fieldwise.data.infer.label import CLOSE, LEAST_ROWS, LabelCandidate, choose
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
 from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import split_table
-from fieldwise.data.read.chunked_table import Sample, is_position, sample_table, vector_length
-from fieldwise.data.read.lines import renumbering_rows
+from fieldwise.data.read.chunked_table import Sample, is_position, renumbering_rows, sample_table, vector_length
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Field, Label, Numeric, Schema

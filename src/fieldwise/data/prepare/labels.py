@@ -9,7 +9,7 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_number, as_text, cell_text
 from fieldwise.data.read.arrow_files import take_rows
-from fieldwise.data.read.lines import counting_from
+from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.errors import DataError
 from fieldwise.schema import Label, Schema
 from fieldwise.storage import scratch

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 import polars as pl
 
-from fieldwise.data.read.lines import counting_from
+from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.errors import DataError
 from fieldwise.storage import scratch
 

@@ -34,7 +34,7 @@ from fieldwise.data.prepare.row_fingerprints import count_repeats
 from fieldwise.data.prepare.settings import PARTS, PreparationSettings, SplitSettings
 from fieldwise.data.prepare.splits import rank_texts, split_table
 from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes, take_rows
-from fieldwise.data.read.lines import renumbering_rows
+from fieldwise.data.read.chunked_table import renumbering_rows
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.data.table import EncodedTable, save_chunks
 from fieldwise.distributed.engine import Engine, Task

@@ -20,7 +20,6 @@ from fieldwise.storage.files import new_file
 from fieldwise.storage.machine import ahead
 
 GATHERED = 1 << 25  # bytes
-_UNMAPPED = (pl.Int128, pl.UInt128, pl.Object)
 
 
 def arrow_library() -> Any:
@@ -59,9 +58,15 @@ class MappedRows:
     @classmethod
     def of(cls, paths: Sequence[Path]) -> Self:
         """`map_rows` of some files; errors as there."""
-        frames = [_map_file(path) for path in paths]
-        files, end = [], 0
-        for path, frame in zip(paths, frames, strict=True):
+        arrow, frames, files, end = arrow_library(), [], [], 0
+        for path in paths:
+            try:
+                table = arrow.ipc.open_file(arrow.memory_map(str(path))).read_all()
+            except (OSError, arrow.ArrowInvalid) as e:
+                raise DataError(f"{path} is not a whole Arrow IPC file ({e}); write it again") from e
+            frame = pl.from_arrow(table, rechunk=False)
+            assert isinstance(frame, pl.DataFrame)
+            frames.append(frame)
             files.append(RowFile(path=path, first=end, rows=frame.height))
             end += frame.height
         return cls(frame=pl.concat(frames, rechunk=False), files=files)
@@ -73,36 +78,44 @@ class MappedRows:
 
 
 class RowsWriter:
-    """Writes a table piece by piece to Arrow files in a folder, for `map_rows`.
+    """Writes a table piece by piece to Arrow files in a folder, for `map_rows`, or holds its pieces in memory.
 
     Small pieces are gathered. Every file is written to a temporary name, then renamed.
 
     Args:
-        folder: the folder, which is created; the caller removes it.
+        folder: the folder, which is created; the caller removes it. None: nothing is written.
         gather: bytes of rows per file, at least; one longer piece is one file.
 
     After writing:
         paths: the files so far, in order.
         rows: the number of rows added.
+        empty: the table without its rows, once a piece was added.
     """
 
-    def __init__(self, folder: Path, *, gather: int = GATHERED) -> None:
+    def __init__(self, folder: Path | None, *, gather: int = GATHERED) -> None:
         self.paths: list[Path] = []
-        self.rows = 0
+        self.rows, self.empty = 0, pl.DataFrame()
         self._folder, self._gather = folder, gather
         self._held: list[pl.DataFrame] = []
         self._size = 0
 
     def add(self, frame: pl.DataFrame) -> None:
         """Write the next rows; every piece must have the same columns and types."""
-        if not self.rows:
-            _check_types(frame)
+        if not self.rows and (frame.height or not self.empty.width):
+            self.empty = frame.clear()
+        for name, dtype in frame.schema.items() if self._folder is not None and not self.rows else ():
+            nested = dtype.is_nested() and any(kind in str(dtype) for kind in ("Int128", "Object"))
+            if nested or dtype in (pl.Int128, pl.UInt128, pl.Object):
+                raise DataError(
+                    f"a table larger than its share of memory cannot hold {dtype}, found in column {name!r}: convert "
+                    "it to text or to 64-bit numbers"
+                )
         if not frame.height:
             return
         self._held.append(frame)
         self.rows += frame.height
         self._size += int(frame.estimated_size())
-        if self._size >= self._gather:
+        if self._size >= self._gather and self._folder is not None:
             self._write()
 
     def take(self, file: RowFile) -> bool:
@@ -111,7 +124,8 @@ class RowsWriter:
         Its rows may be mapped. Windows moves no file that is.
         """
         self.finish()
-        path = self._next()
+        assert self._folder is not None, "files are taken to a folder"
+        path = self._folder / f"rows-{len(self.paths):06d}.arrow"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             os.replace(file.path, path)
@@ -128,15 +142,19 @@ class RowsWriter:
 
     def finish(self) -> list[Path]:
         """Write what has been gathered; returns all files, in order."""
-        if self._held:
+        if self._held and self._folder is not None:
             self._write()
         return self.paths
 
-    def _next(self) -> Path:
-        return self._folder / f"rows-{len(self.paths):06d}.arrow"
+    def table(self) -> MappedRows:
+        """The table of all rows."""
+        if self._folder is not None and self.finish():
+            return MappedRows.of(self.paths)
+        return MappedRows(frame=pl.concat(self._held) if self._held else self.empty)
 
     def _write(self) -> None:
-        path = self._next()
+        assert self._folder is not None
+        path = self._folder / f"rows-{len(self.paths):06d}.arrow"
         frame = self._held[0].rechunk() if len(self._held) == 1 else pl.concat(self._held, rechunk=True)
         try:
             with new_file(path, flush=False) as file:
@@ -157,41 +175,15 @@ def map_rows(paths: Sequence[Path]) -> pl.DataFrame:
     return MappedRows.of(paths).frame
 
 
-def _map_file(path: Path) -> pl.DataFrame:
-    arrow = arrow_library()
-    try:
-        table = arrow.ipc.open_file(arrow.memory_map(str(path))).read_all()
-    except (OSError, arrow.ArrowInvalid) as e:
-        raise DataError(f"{path} is not a whole Arrow IPC file ({e}); write it again") from e
-    frame = pl.from_arrow(table, rechunk=False)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
-
-
-def _check_types(frame: pl.DataFrame) -> None:
-    for name, dtype in frame.schema.items():
-        if dtype in _UNMAPPED or (dtype.is_nested() and any(str(one) in str(dtype) for one in ("Int128", "Object"))):
-            raise DataError(
-                f"a table larger than its share of memory cannot hold {dtype}, found in column {name!r}: convert it to "
-                "text or to 64-bit numbers"
-            )
-
-
 def join_rows(pieces: Iterable[pl.DataFrame], folder: Path | None = None) -> pl.DataFrame:
     """The table of all pieces, of which there is at least one, one after another.
 
     If the memory budget has a folder they are written and mapped: to `folder`, if given.
     """
-    folder = folder or scratch.new_path()
-    if folder is None:
-        return pl.concat(pieces)
-    writer = RowsWriter(folder)
-    empty = None
+    writer = RowsWriter(folder or scratch.new_path())
     for piece in pieces:
         writer.add(piece)
-        empty = piece.clear() if empty is None else empty
-    paths = writer.finish()
-    return map_rows(paths) if paths or empty is None else empty
+    return writer.table().frame
 
 
 def take_rows(
@@ -227,7 +219,7 @@ def take_rows(
                 told(file.rows)
         for piece in pieces(rows[written:]):
             writer.add(piece)
-        return map_rows(writer.finish())
+        return writer.table().frame
     if not scratch.several(len(rows)) and folder is None:
         told(len(rows))
         return frame[rows]
@@ -263,27 +255,22 @@ def common_schema(schemas: Mapping[Path, pl.Schema]) -> pl.Schema:
     for path, schema in others:
         check_columns(path, schema.names(), first, common.names())
         for name, dtype in schema.items():
-            wider = _wider(common[name], dtype)
-            if wider is None:
+            known, wider = common[name], None
+            if dtype in (known, pl.Null):
+                continue
+            if known == pl.Null:
+                wider = dtype
+            elif (known.is_integer() and dtype.is_integer()) or (known.is_float() and dtype.is_float()):
+                empty = [pl.Series("n", dtype=kind).to_frame() for kind in (known, dtype)]
+                wider = pl.concat(empty, how="vertical_relaxed").schema["n"]
+            if wider is None or (wider in (pl.Int128, pl.UInt128) and known != pl.Null):  # which cannot be mapped
                 raise DataError(
-                    f"a column must have one type in all files, but {name!r} is {common[name]} in {since[name]} and "
+                    f"a column must have one type in all files, but {name!r} is {known} in {since[name]} and "
                     f"{dtype} in {path}: convert one of them"
                 )
-            if wider != common[name]:
+            if wider != known:
                 common[name], since[name] = wider, path
     return common
-
-
-def _wider(one: pl.DataType, other: pl.DataType) -> pl.DataType | None:
-    if one == other or other == pl.Null:
-        return one
-    if one == pl.Null:
-        return other
-    if not ((one.is_integer() and other.is_integer()) or (one.is_float() and other.is_float())):
-        return None
-    empty = [pl.Series("n", dtype=kind).to_frame() for kind in (one, other)]
-    wider: pl.DataType = pl.concat(empty, how="vertical_relaxed").schema["n"]
-    return None if wider in (pl.Int128, pl.UInt128) else wider  # such columns cannot be mapped
 
 
 def _is_stream(path: Path) -> bool:
@@ -342,10 +329,8 @@ class Bounds:
     share: int = 1
 
     @classmethod
-    def within(cls, memory: int | None, share: int = 1) -> "Bounds":
-        """Bounds for a total of `memory` bytes; None: any number."""
-        if memory is None:
-            return cls()
+    def within(cls, memory: int, share: int = 1) -> "Bounds":
+        """Bounds for a total of `memory` bytes."""
         return cls(memory=memory, piece_bytes=min(1 << 24, max(1 << 16, memory // 32)), share=share)
 
     @property
@@ -456,7 +441,12 @@ def binary_chunks(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl
 def _parquet_pieces(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
     schema = binary_schema(path)
     if not columns or not all(_readable(schema[name]) for name in columns):
-        yield from _parquet_slices(path, bounds, columns)
+        # By slices, for each of which Polars reads a row group again.
+        rows, at = _scan(path).select(columns), 0
+        step = _rows(bounds, bytes_per_row(rows.head(_PROBE).collect()))
+        while (piece := rows.slice(at, step).collect()).height:
+            yield piece
+            at += piece.height
         return
     import pyarrow.parquet
 
@@ -466,37 +456,26 @@ def _parquet_pieces(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[
         groups = [about.row_group(k) for k in range(about.num_row_groups)]
         unpacked = sum(group.total_byte_size for group in groups)
         row_bytes = max(8 * about.num_columns, unpacked / max(1, about.num_rows))
-        if (spans := _row_spans([group.num_rows for group in groups], bounds, path, row_bytes)) is not None:
+        row = max(row_bytes, bytes_per_row(_scan(path).head(_PROBE).collect()))
+        most = int(min(8 * bounds.piece_bytes, _ROW_GROUPS) / row)
+        if groups and max(group.num_rows for group in groups) <= most:
             file.close()
-            # By whole row groups, which Polars reads in a quarter of the time that pyarrow takes, one span ahead.
+            spans, end = [slice(0, 0)], 0  # of whole row groups, small ones together
+            for group in groups:
+                if end + group.num_rows - spans[-1].start > most:
+                    spans.append(slice(end, end))
+                end += group.num_rows
+                spans[-1] = slice(spans[-1].start, end)
+            # Polars reads them in a quarter of the time that pyarrow takes, one span ahead.
             slices = (_scan(path).select(columns).slice(span.start, span.stop - span.start) for span in spans)
             for frame in ahead(one.collect() for one in slices):
                 bounds.check(frame, path)
                 yield from frame.iter_slices(bounds.piece_rows)
             return
-        rows = _rows(bounds, row_bytes)
-        for batch in file.iter_batches(batch_size=rows, columns=columns):
+        for batch in file.iter_batches(batch_size=_rows(bounds, row_bytes), columns=columns):
             frame = pl.DataFrame(batch)
             bounds.check(frame, path)
             yield frame.select(columns)
-
-
-def _row_spans(lengths: list[int], bounds: Bounds, path: Path, row_bytes: float) -> list[slice] | None:
-    """Rows that whole row groups hold, those of small ones together; None if a row group is too large for the bounds.
-
-    A row has `row_bytes` in the file before compression, in the mean.
-    """
-    row = max(row_bytes, bytes_per_row(_scan(path).head(_PROBE).collect()))
-    most = int(min(8 * bounds.piece_bytes, _ROW_GROUPS) / row)
-    if not lengths or max(lengths) > most:
-        return None
-    spans, end = [slice(0, 0)], 0
-    for length in lengths:
-        if end + length - spans[-1].start > most:
-            spans.append(slice(end, end))
-        end += length
-        spans[-1] = slice(spans[-1].start, end)
-    return spans
 
 
 def _readable(dtype: pl.DataType) -> bool:
@@ -504,15 +483,6 @@ def _readable(dtype: pl.DataType) -> bool:
     inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
     fixed = isinstance(inner, pl.DataType) and (inner.is_numeric() or inner.is_temporal() or inner == pl.Boolean)
     return dtype not in (pl.Int128, pl.UInt128) and (fixed if dtype.is_nested() else True)
-
-
-def _parquet_slices(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
-    """The rows by slices, for each of which polars reads a row group again."""
-    rows, at = _scan(path).select(columns), 0
-    step = _rows(bounds, bytes_per_row(rows.head(_PROBE).collect()))
-    while (piece := rows.slice(at, step).collect()).height:
-        yield piece
-        at += piece.height
 
 
 def _rows(bounds: Bounds, row_bytes: float) -> int:

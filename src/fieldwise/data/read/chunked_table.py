@@ -1,18 +1,19 @@
 """Tables of files: read in chunks, as a whole (in memory or mapped), in slices, or as a random sample of rows.
 
-Lists of equal length (vectors) get a column per position, `embedding[0]` and so on.
+Row numbers in errors are translated to files and line numbers of the text that a table came from. Lists of equal length
+(vectors) get a column per position, `embedding[0]` and so on.
 """
 
+import csv
 import json
 import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,11 +33,20 @@ from fieldwise.data.read.arrow_files import (
     estimated_bytes,
     map_rows,
 )
-from fieldwise.data.read.delimited import TextFormat, TextTypes
-from fieldwise.data.read.file_listing import KINDS, check_unchanged, file_state, find_files, kind_of
+from fieldwise.data.read.delimited import ByteSource, TextFormat, TextTypes
+from fieldwise.data.read.file_listing import (
+    KINDS,
+    TEXT,
+    check_unchanged,
+    file_state,
+    find_files,
+    is_many,
+    kind_of,
+    suffix_of,
+)
 from fieldwise.data.read.libfm import LibfmFields, libfm_chunks
 from fieldwise.data.reports import NO_REPORTS, Reports
-from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.errors import DataError, MissingExtraError, SchemaError
 from fieldwise.storage.files import write_atomically
 from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.machine import available_memory
@@ -134,6 +144,11 @@ class TableFiles:
 
     def __init__(self, files: Sequence[Path], text: TextFormat) -> None:
         self._files, self.text = files, text
+        for path in files:
+            if text.columns is not None and suffix_of(path)[0] not in TEXT:
+                raise DataError(
+                    f"columns are for delimited text without a header, but {path} has its own column names: omit them"
+                )
         self.states = {path: file_state(path) for path in files if path.is_file()}
         self.types = TextTypes() if kind_of(files[0]) == "delimited text" else None
 
@@ -142,46 +157,41 @@ class TableFiles:
 
         Of Parquet and Arrow files only `columns` are read. A file that has changed meanwhile is an error.
         """
+        files, text, kind = self._files, self.text, kind_of(self._files[0])
         try:
-            yield from self._chunks(bounds, columns)
+            if kind == "delimited text":
+                wanted: list[str] = []
+                if text.done:
+                    wanted = next(replace(text, done={}).chunks(files[0], bounds.piece_bytes)).columns
+                for path in files:
+                    for k, piece in enumerate(text.chunks(path, bounds.piece_bytes)):
+                        wanted = wanted or piece.columns
+                        if not k and path != files[0]:
+                            check_columns(path, piece.columns, files[0], wanted)
+                        yield path, piece.select(wanted)
+            elif kind == "libFM":
+
+                def rows() -> Iterator[tuple[Path, pl.DataFrame]]:
+                    return ((path, piece) for path in files for piece in libfm_chunks(path, bounds.piece_bytes))
+
+                fields, held = LibfmFields(), None if bounds.bounded else list(rows())
+                for _, piece in held or rows():
+                    fields.add(piece)
+                yield from ((path, fields.table(piece)) for path, piece in held or rows())
+            elif kind is None:
+                raise DataError(
+                    f"a table file must be one of {KINDS}, found the name {files[0].name!r}; convert or rename it"
+                )
+            else:
+                schema = common_schema({path: binary_schema(path) for path in files})
+                schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
+                for path in files:
+                    for piece in binary_chunks(path, bounds, schema.names()):
+                        yield path, piece if piece.schema == schema else piece.cast(schema)
         except pl.exceptions.PolarsError:
             check_unchanged(self.states)  # the likely cause
             raise
         check_unchanged(self.states)
-
-    def _chunks(self, bounds: Bounds, columns: Sequence[str] | None) -> Iterator[tuple[Path, pl.DataFrame]]:
-        files, text = self._files, self.text
-        for path in files:
-            text.check_applies(path)
-        kind = kind_of(files[0])
-        if kind == "delimited text":
-            wanted: list[str] = []
-            if text.done:
-                wanted = next(replace(text, done={}).chunks(files[0], bounds.piece_bytes)).columns
-            for path in files:
-                for k, piece in enumerate(text.chunks(path, bounds.piece_bytes)):
-                    wanted = wanted or piece.columns
-                    if not k:
-                        check_columns(path, piece.columns, files[0], wanted)
-                    yield path, piece.select(wanted)
-        elif kind == "libFM":
-            fields, held = LibfmFields(), None if bounds.bounded else list(self._libfm_chunks(bounds))
-            for _, piece in held or self._libfm_chunks(bounds):
-                fields.add(piece)
-            yield from ((path, fields.table(piece)) for path, piece in held or self._libfm_chunks(bounds))
-        elif kind is None:
-            raise DataError(
-                f"a table file must be one of {KINDS}, found the name {files[0].name!r}; convert or rename it"
-            )
-        else:
-            schema = common_schema({path: binary_schema(path) for path in files})
-            schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
-            for path in files:
-                for piece in binary_chunks(path, bounds, schema.names()):
-                    yield path, piece if piece.schema == schema else piece.cast(schema)
-
-    def _libfm_chunks(self, bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
-        return ((path, piece) for path in self._files for piece in libfm_chunks(path, bounds.piece_bytes))
 
     def whole_chunks(self, bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
         """The same for the first reading: every chunk is to be added to `types`, which warn of a header at the end."""
@@ -190,6 +200,7 @@ class TableFiles:
             self.types.warn_of_header(self._files[0])
 
 
+PROGRESS = "progress.json"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _FILES = 8  # of the memory; a file's rows are in memory twice while it is written
 
@@ -197,7 +208,7 @@ _FILES = 8  # of the memory; a file's rows are in memory twice while it is writt
 def open_table(
     data: str | Path, text: TextFormat | None = None, *, memory: int | None = None, folder: Path | None = None
 ) -> pl.DataFrame:
-    r"""The table of a file, a folder or a pattern: the same as `as_table`, also where it is larger than memory.
+    """The table of a file, a folder or a pattern: the same as `as_table`, also where it is larger than memory.
 
     Rows stand in the order of the files' names. A table that takes more than `memory` bytes is written chunk by chunk
     to Arrow files in `folder`, which the caller removes, and mapped: a few chunks of it are in memory at a time.
@@ -206,17 +217,12 @@ def open_table(
         DataError: as `as_table`; no file, files of different kinds, columns or types; a file that changes while it is
             read; a full disk.
         MissingExtraError: the table does not fit in `memory`, and pyarrow is not installed.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     for name in ("b.csv", "a.csv"):
-    ...         _ = (Path(place) / name).write_text(f"file,n\n{name[0]},1\n")
-    ...     open_table(place).rows()
-    [('a', 1), ('b', 1)]
     """
     files, text = find_files(Path(data)), text or TextFormat()
-    small = memory is None or sum(map(estimated_bytes, files)) <= memory
-    return open_files(files, text, Bounds() if small else Bounds.within(memory), folder).frame
+    bounds = Bounds()
+    if memory is not None and sum(map(estimated_bytes, files)) > memory:
+        bounds = Bounds.within(memory)
+    return open_files(files, text, bounds, folder).frame
 
 
 def open_files(
@@ -226,9 +232,14 @@ def open_files(
 
     The rows of text that a killed process has written to the folder are not read again.
     """
-    source = TableFiles(files, text)
+    source, place = TableFiles(files, text), None
     reports.begin("reading rows")
-    rows, types = _Rows(folder, bounds), source.types
+    if bounds.bounded:
+        arrow_library()
+        assert folder is not None, "what is written needs a place"
+        place = folder / "rows"
+    gather = max(bounds.piece_bytes, int(min(GATHERED, bounds.memory / _FILES)))
+    rows, types = RowsWriter(place, gather=gather), source.types
     if types is None:
         lengths = VectorLengths()
         for path, piece in source.chunks(bounds):
@@ -236,102 +247,60 @@ def open_files(
             bounds.check(piece, path)
             lengths.add(piece)
             rows.add(as_lists(piece))
-        return rows.with_positions(lengths.common)
-    done = rows.resume(source) if bounds.bounded and _BOOT.is_file() else None
-    reports.add(rows.read)
+        found = rows.table()
+        made = position_columns(found.frame.schema, lengths.common).values()
+        if not made or folder is None or not found.files:
+            return MappedRows(frame=found.frame.with_columns(made), files=found.files)
+        writer = RowsWriter(folder / "positions", gather=0)  # a chunk for every chunk of the table
+        for file in found.files:
+            writer.add(map_rows([file.path]).select(made))
+        return MappedRows(frame=found.frame.hstack(writer.table().frame))
+    facts = repr((_BOOT.read_text("ascii"), source.states, text, bounds)) if place and _BOOT.is_file() else ""
+    done = _resume(place, facts, rows, source) if place is not None else Counter()
+    reports.add(read := rows.rows)
+    differ = False
     for path, piece in source.whole_chunks(bounds):
         reports.add(piece.height)
         bounds.check(piece, path)
-        rows.add(types.add(piece, path))
-        if done is not None:
-            done[path] += 1
-            rows.keep(done, source)
-    if rows.differ:  # a later value has changed a type
-        reports.begin("reading rows again", rows.read)
-        if folder is not None:
-            shutil.rmtree(folder / "rows", ignore_errors=True)
-        rows, source.text = _Rows(folder, bounds), text
+        typed = types.add(piece, path)
+        read += piece.height
+        if differ or (rows.rows and piece.height and typed.schema != rows.empty.schema):
+            differ, rows = True, RowsWriter(place, gather=gather)  # a later value has changed a type
+            continue
+        rows.add(typed)
+        done[path] += 1
+        if place is not None and facts and rows.is_flushed:
+            plain: dict[str, object] = {"facts": facts, "paths": list(map(str, rows.paths)), "types": types.to_plain()}
+            plain |= {"done": [(str(path), count) for path, count in done.items()]}
+            write_atomically(place / PROGRESS, json.dumps(plain).encode())
+    if differ:
+        reports.begin("reading rows again", read)
+        source.text = text
+        if place is not None:
+            shutil.rmtree(place, ignore_errors=True)
         for _, piece in source.chunks(bounds):
             reports.add(piece.height)
             rows.add(types.typed(piece))
-    return rows.finish()
+    return rows.table()
 
 
-class _Rows:
-    """Rows that are held in memory, or within bounds written to a folder; `differ`: pieces have different types."""
+def _resume(place: Path, facts: str, rows: RowsWriter, source: TableFiles) -> Counter[Path]:
+    """Go on where a killed reading of the same text stopped; not if the system did, too: nothing is flushed.
 
-    def __init__(self, folder: Path | None, bounds: Bounds) -> None:
-        self._folder, self._bounds, self._writer, self.read = folder, bounds, None, 0
-        self._held: list[pl.DataFrame] = []
-        self._empty: pl.DataFrame | None = None
-        self._schema, self.differ = pl.Schema(), False
-        if bounds.bounded:
-            arrow_library()
-            assert folder is not None, "what is written needs a place"
-            gather = max(bounds.piece_bytes, min(GATHERED, int(bounds.memory // _FILES)))
-            self._writer = RowsWriter(folder / "rows", gather=gather)
-
-    def add(self, piece: pl.DataFrame) -> None:
-        if self._empty is None:
-            self._empty = piece.clear()
-        self.read += piece.height
-        if not piece.height:
-            return
-        self._schema = self._schema or piece.schema
-        self.differ = self.differ or piece.schema != self._schema
-        if self.differ:  # all will be read again
-            self._held = []
-        elif self._writer is not None:
-            self._writer.add(piece)
-        else:
-            self._held.append(piece)
-
-    def resume(self, source: TableFiles) -> Counter[Path]:
-        """Go on where a killed reading of the same text stopped; not if the system did, too: nothing is flushed.
-
-        Returns how many chunks of each file of text are done, whose rows stand in written files.
-        """
-        assert self._writer is not None
-        assert source.types is not None
-        assert self._folder is not None
-        self._progress = self._folder / "rows" / "progress.json"
-        self._facts = repr((_BOOT.read_text("ascii"), source.states, source.text, self._bounds))
-        with suppress(OSError, ValueError, LookupError):
-            found = json.loads(self._progress.read_text("utf-8"))
-            paths = [Path(path) for path in found["paths"]]
-            if found["facts"] == self._facts and all(map(Path.is_file, paths)):
-                written = map_rows(paths)
-                self._writer.paths, self.read = paths, written.height
-                self._empty, self._schema = written.clear(), written.schema
-                source.types.restore(found["types"])
-                source.text = replace(source.text, done={Path(path): count for path, count in found["done"]})
-                return Counter(source.text.done)
-        shutil.rmtree(self._folder / "rows", ignore_errors=True)
-        return Counter()
-
-    def keep(self, done: Mapping[Path, int], source: TableFiles) -> None:
-        """State how many chunks of each file are done, if all of their rows are in written files."""
-        if self._writer is not None and source.types is not None and self._writer.is_flushed and not self.differ:
-            plain: dict[str, Any] = {"facts": self._facts, "paths": list(map(str, self._writer.paths))}
-            plain |= {"done": [(str(path), count) for path, count in done.items()], "types": source.types.to_plain()}
-            write_atomically(self._progress, json.dumps(plain).encode())
-
-    def finish(self) -> MappedRows:
-        assert self._empty is not None
-        if self._writer is not None and (paths := self._writer.finish()):
-            return MappedRows.of(paths)
-        return MappedRows(frame=pl.concat(self._held, rechunk=False) if self._held else self._empty)
-
-    def with_positions(self, lengths: Mapping[str, int]) -> MappedRows:
-        """The finished table with the positions of its vectors, which are mapped if it is."""
-        found = self.finish()
-        made = position_columns(found.frame.schema, lengths).values()
-        if not made or self._folder is None or not found.files:
-            return MappedRows(frame=found.frame.with_columns(made), files=found.files)
-        writer = RowsWriter(self._folder / "positions", gather=0)  # a chunk for every chunk of the table
-        for file in found.files:
-            writer.add(map_rows([file.path]).select(made))
-        return MappedRows(frame=found.frame.hstack(map_rows(writer.finish())))
+    Returns how many chunks of each file of text are done, whose rows stand in written files.
+    """
+    assert source.types is not None
+    with suppress(OSError, ValueError, LookupError):
+        found = json.loads((place / PROGRESS).read_text("utf-8"))
+        paths = [Path(path) for path in found["paths"]]
+        if facts and found["facts"] == facts and all(map(Path.is_file, paths)):
+            written = map_rows(paths)
+            rows.paths, rows.rows, rows.empty = paths, written.height, written.clear()
+            source.types.restore(found["types"])
+            source.text = replace(source.text, done={Path(path): count for path, count in found["done"]})
+            return Counter(source.text.done)
+    shutil.rmtree(place, ignore_errors=True)
+    return Counter()
 
 
 SHARE = 6  # of the available memory; rows are copied and encoded besides
@@ -373,79 +342,35 @@ class Sample:
     @property
     def told(self) -> str:
         """How many rows of how many, for a sentence; empty if all rows are kept."""
-        return (
-            "" if self.kept is None else f"{self.frame.height:,} of {self.rows:,} rows, drawn at random from all files"
-        )
-
-
-class RowSampler:
-    """A uniform random sample of the rows that come piece by piece; it does not depend on the pieces.
-
-    Args:
-        most: number of rows to keep.
-        seed: seed of the choice.
-    """
-
-    def __init__(self, most: int, seed: int) -> None:
-        self.rows = 0
-        self._most, self._seed = most, seed
-        self._limit = np.uint64(2**64 - 1)  # rows with greater keys are not among the chosen ones
-        self._frames: list[pl.DataFrame] = []
-        self._numbers: list[np.ndarray] = []
-
-    def add(self, piece: pl.DataFrame) -> None:
-        """The next rows of the table."""
-        numbers = np.arange(self.rows, self.rows + piece.height, dtype=np.uint64)
-        self.rows += piece.height
-        chosen = self._keys(numbers) <= self._limit
-        # A copy, so that the rest of the piece is not kept alive.
-        self._frames.append(piece.filter(chosen))
-        self._numbers.append(numbers[chosen])
-        if sum(map(len, self._numbers)) > 2 * self._most + 1000:
-            self._shrink()
-
-    def finish(self) -> tuple[pl.DataFrame, np.ndarray]:
-        """The chosen rows in the table's order, and their numbers."""
-        self._shrink()
-        return self._frames[0], self._numbers[0].astype(np.int64)
-
-    def _shrink(self) -> None:
-        numbers = np.concatenate(self._numbers)
-        keys = self._keys(numbers)
-        if len(keys) > self._most:
-            self._limit = np.partition(keys, self._most - 1)[self._most - 1]
-        chosen = keys <= self._limit
-        self._frames = [pl.concat(self._frames).filter(chosen).rechunk()]
-        self._numbers = [numbers[chosen]]
-
-    def _keys(self, numbers: np.ndarray) -> np.ndarray:
-        """A random key of each row, by its number (SplitMix64, a permutation: no two rows have the same)."""
-        offset = np.uint64((self._seed * 0xD1342543DE82EF95 + 0x9E3779B97F4A7C15) % 2**64)
-        x = (numbers + offset) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return np.asarray(x ^ (x >> np.uint64(31)))
+        drawn = f"{self.frame.height:,} of {self.rows:,} rows, drawn at random from all files"
+        return "" if self.kept is None else drawn
 
 
 def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
     """All rows of a table of up to about 1 GiB, else a random sample of 200,000 rows, with a few pieces in memory.
 
-    Types of text are those that all values decide, not only the sample's.
+    A larger one is read twice: its rows are counted, then those with the numbers that were drawn are kept. Types
+    of text are those that all values decide, not only the sample's.
     """
     files, text = find_files(Path(data)), text or TextFormat()
     if sum(map(estimated_bytes, files)) <= WHOLE:
         frame = open_table(data, text)
         return Sample(frame=frame, rows=frame.height)
-    sampler = RowSampler(MOST_ROWS, seed=0)
-    source = TableFiles(files, text)
-    for path, piece in source.whole_chunks(Bounds(memory=sys.maxsize)):
-        sampler.add(piece)
-        if source.types is not None:
+    source, bounds, rows = TableFiles(files, text), Bounds(memory=sys.maxsize), 0
+    if source.types is None:
+        rows = sum(map(count_rows, files))
+    else:
+        for path, piece in source.whole_chunks(bounds):
             source.types.add(piece, path)
-    frame, kept = sampler.finish()
-    frame = frame if source.types is None else source.types.typed(frame)
-    whole = len(kept) == sampler.rows
-    return Sample(frame=with_positions(frame), rows=sampler.rows, kept=None if whole else kept)
+            rows += piece.height
+    kept = np.sort(np.random.default_rng(0).choice(rows, min(rows, MOST_ROWS), replace=False))
+    chosen, first = [], 0
+    for _, piece in source.chunks(bounds):
+        low, high = np.searchsorted(kept, (first, first + piece.height))
+        chosen.append(piece[kept[low:high] - first])
+        first += piece.height
+    frame = pl.concat(chosen) if source.types is None else source.types.typed(pl.concat(chosen))
+    return Sample(frame=with_positions(frame), rows=rows, kept=None if len(kept) == rows else kept)
 
 
 _WHOLE = 1 << 28  # bytes of text that are read at once
@@ -463,7 +388,6 @@ class SlicedTable:
         text: how delimited text is written.
 
     After construction:
-        path: see the arguments.
         files: the files, in order.
         empty: the table without its rows: names and types of all columns.
     """
@@ -473,7 +397,6 @@ class SlicedTable:
         self._rows: pl.DataFrame | None = None
         self._counted: int | None = None
         self._lengths: dict[str, int] = {}
-        text.check_applies(self.files[0])
         kind = kind_of(self.files[0])
         binary = kind in ("Parquet", "Arrow IPC")
         if not binary and sum(estimated_bytes(file) for file in self.files) <= _WHOLE:
@@ -482,8 +405,13 @@ class SlicedTable:
             return
         self._source = TableFiles(self.files, text)
         if binary:
-            schema = common_schema({file: binary_schema(file) for file in self.files})
-            self._lengths = self._probed(schema)
+            schema, lengths = common_schema({file: binary_schema(file) for file in self.files}), VectorLengths()
+            if any(kind.is_nested() for kind in schema.values()):
+                for _, piece in self._source.chunks(_bounds(_PROBE)):
+                    lengths.add(piece.head(_PROBE))
+                    if piece.height:
+                        break
+            self._lengths = lengths.common  # as the first rows have them
             self.empty = as_lists(schema.to_frame().with_columns(position_columns(schema, self._lengths).values()))
         elif kind == "libFM":
             self.empty = next(iter(self._source.chunks(_bounds(1))))[1].clear()
@@ -509,35 +437,85 @@ class SlicedTable:
             yield from (self._rows.select(columns).iter_slices(rows) if self._rows.height else ())
             return
         made = {name: vector for name in columns if (vector := is_position(name, self._lengths)) is not None}
+        vectors = {vector: self._lengths[vector] for vector in made.values()}
         needed = list(dict.fromkeys(made.get(name, name) for name in columns))
         for path, piece in self._source.chunks(_bounds(rows), needed):
             if self._source.types is not None:
                 piece = self._source.types.typed(piece.select(needed))
-            vectors = {vector: self._check_length(piece.get_column(vector), path) for vector in set(made.values())}
+            for vector, most in vectors.items():
+                column = piece.get_column(vector)
+                if vector_length(column) != most and column.null_count() < len(column):
+                    raise DataError(
+                        f"vectors must have one length: column {vector!r} begins with {most} numbers a cell, and "
+                        f"{path} has cells with another number; correct them"
+                    )
             found = position_columns(piece.schema, vectors)
             piece = as_lists(piece.with_columns(found[name] for name in made))
             yield from piece.select(columns).iter_slices(rows)
 
-    def _probed(self, schema: pl.Schema) -> dict[str, int]:
-        """The lengths of vectors, found from the first rows."""
-        lengths = VectorLengths()
-        if any(kind.is_nested() for kind in schema.values()):
-            for _, piece in self._source.chunks(_bounds(_PROBE)):
-                lengths.add(piece.head(_PROBE))
-                if piece.height:
-                    break
-        return lengths.common
-
-    def _check_length(self, column: pl.Series, path: Path) -> int:
-        """The number of positions of a vector, which all of its cells must have."""
-        most = self._lengths[column.name]
-        if vector_length(column) != most and column.null_count() < len(column):
-            raise DataError(
-                f"vectors must have one length: column {column.name!r} begins with {most} numbers a cell, and {path} "
-                "has cells with another number; correct them"
-            )
-        return most
-
 
 def _bounds(rows: int) -> Bounds:
     return Bounds(memory=sys.maxsize, piece_rows=rows)
+
+
+_ROW = re.compile(r"row (\d+) \(counting from 0\)")
+
+
+def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> AbstractContextManager[None]:
+    """A context in which errors about a row of a text file's table name the line where the row begins.
+
+    Rows of a single Parquet or other binary file stay rows, rows of several are named with their file. None: a table
+    that is no user's file.
+    """
+    text, path = text or TextFormat(), None if data is None else Path(data)
+
+    def line(row: int) -> str | None:
+        for file in [] if path is None else find_files(path):
+            if kind_of(file) == "delimited text":
+                lines = (
+                    line.decode("utf-8-sig", "replace")
+                    for line in ByteSource(path=file, encoding=text.encoding).lines()
+                )
+                records = csv.reader(lines, delimiter=text.separator_of(file))
+                start, width, left = 1, 0, row + (text.columns is None)  # with the header
+                for record in records:
+                    width = width or len(record)
+                    if record or width == 1:  # blank lines at the start and end are no rows, but in a single column
+                        if left == 0:
+                            return f"line {start} of {file}"
+                        left -= 1
+                    start = records.line_num + 1  # quoted line ends are counted, so that an editor finds the place
+                row = left
+            elif path is not None and is_many(path):
+                rows = count_rows(file)
+                if row < rows:
+                    return f"row {row} (counting from 0) of {file}"
+                row -= rows
+        return None
+
+    return _changed(line)
+
+
+def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> AbstractContextManager[None]:
+    """A context in which errors about a row of a filtered table name its row in the whole table.
+
+    `kept` are the rows' numbers in the whole table, None if all are kept.
+    """
+    return _changed(lambda row: None if kept is None else f"row {kept[row]} (counting from 0)")
+
+
+def counting_from(first: int) -> AbstractContextManager[None]:
+    """A context in which errors about a row of a slice name its row in the whole table."""
+    return _changed(lambda row: f"row {first + row} (counting from 0)")
+
+
+@contextmanager
+def _changed(place: Callable[[int], str | None]) -> Iterator[None]:
+    try:
+        yield
+    except (DataError, SchemaError) as e:
+        found = _ROW.search(str(e))
+        told = None if found is None or type(e) not in (DataError, SchemaError) else place(int(found[1]))
+        if told is None:
+            raise
+        raise type(e)(_ROW.sub(lambda _: told, str(e), count=1)) from None

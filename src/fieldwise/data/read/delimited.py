@@ -29,22 +29,6 @@ RATIO = 100  # of a packed file; logs pack to a fifth or a twentieth
 FREE = 1 << 28  # bytes that any packed file may hold
 
 
-def _unpacked(path: Path, packing: str) -> IO[bytes] | Any:
-    if packing == ".gz":
-        return gzip.open(path, "rb")
-    file = path.open("rb")  # Python's errors have the names that are explained below
-    if packing != ".zst":
-        return file
-    file.close()
-    try:
-        import pyarrow
-    except ImportError as e:
-        raise MissingExtraError(
-            f"{path} is unpacked by pyarrow, which is not installed: pip install 'fieldwise[large]'"
-        ) from e
-    return pyarrow.input_stream(str(path), compression="zstd")
-
-
 @dataclass(frozen=True, kw_only=True)
 class ByteSource:
     """A text file as UTF-8 bytes, read from disk as they are asked for, or held in memory.
@@ -71,8 +55,26 @@ class ByteSource:
             yield from (self.content[at : at + size] for at in range(0, len(self.content), size))
         elif self.encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig"):
             yield from self._read(size)
-        else:
-            yield from self._decoded(self._read(size))
+        else:  # every chunk ends between two characters
+            try:
+                decoder = codecs.getincrementaldecoder(self.encoding)()
+            except LookupError:
+                raise DataError(
+                    f"encoding {self.encoding!r} for {self.path} is unknown; give one such as utf-8 or iso-8859-1"
+                ) from None
+            line = 1
+            for chunk in chain(self._read(size), [b""]):
+                try:
+                    text = decoder.decode(chunk, final=not chunk)
+                except UnicodeDecodeError as e:
+                    begun = len(e.object) - len(chunk)  # bytes of the chunk before, whose lines have been counted
+                    line += e.object[: e.start].count(b"\n") - e.object[: max(0, begun)].count(b"\n")
+                    raise DataError(
+                        f"{self.path} is not in encoding {self.encoding}: line {line} holds the byte "
+                        f"0x{e.object[e.start]:02x}; give the encoding that the file was written in"
+                    ) from None
+                line += chunk.count(b"\n")
+                yield text.encode("utf-8")
 
     def lines(self) -> Iterator[bytes]:
         r"""The physical lines with their `\n`; for finding a bad line, not for reading a table."""
@@ -88,7 +90,16 @@ class ByteSource:
         path, packing = self.path, suffix_of(self.path)[1]
         try:
             most, total = max(FREE, RATIO * path.stat().st_size), 0
-            with _unpacked(path, packing) as file:
+            with path.open("rb") as packed:  # whose errors have the names that are explained below
+                file: IO[bytes] | Any = gzip.GzipFile(fileobj=packed) if packing == ".gz" else packed
+                if packing == ".zst":
+                    try:
+                        import pyarrow
+                    except ImportError as e:
+                        raise MissingExtraError(
+                            f"{path} is unpacked by pyarrow, which is not installed: pip install 'fieldwise[large]'"
+                        ) from e
+                    file = pyarrow.input_stream(str(path), compression="zstd")
                 while chunk := file.read(size):
                     total += len(chunk)
                     if packing and total > most:  # a few bytes may stand for gigabytes
@@ -107,28 +118,6 @@ class ByteSource:
             if packing == ".zst" and e.errno is None:
                 raise DataError(f"{path} is not a whole zstd file ({e}); copy or fetch it again") from e
             raise DataError(f"cannot read {path}: {e.strerror or e}") from e
-
-    def _decoded(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Chunks as UTF-8; every one ends between two characters."""
-        try:
-            decoder = codecs.getincrementaldecoder(self.encoding)()
-        except LookupError:
-            raise DataError(
-                f"encoding {self.encoding!r} for {self.path} is unknown; give one such as utf-8 or iso-8859-1"
-            ) from None
-        line = 1
-        for chunk in chain(chunks, [b""]):
-            try:
-                text = decoder.decode(chunk, final=not chunk)
-            except UnicodeDecodeError as e:
-                begun = len(e.object) - len(chunk)  # bytes of the chunk before, whose lines have been counted
-                line += e.object[: e.start].count(b"\n") - e.object[: max(0, begun)].count(b"\n")
-                raise DataError(
-                    f"{self.path} is not in encoding {self.encoding}: line {line} holds the byte "
-                    f"0x{e.object[e.start]:02x}; give the encoding that the file was written in"
-                ) from None
-            line += chunk.count(b"\n")
-            yield text.encode("utf-8")
 
 
 def read_lines(source: ByteSource) -> pl.Series:
@@ -194,17 +183,6 @@ class TextFormat:
     columns: Sequence[str] | None = None
     done: Mapping[Path, int] = field(default_factory=dict)
 
-    def check_applies(self, path: Path) -> None:
-        """Check that column names are given for text alone."""
-        if self.columns is not None and suffix_of(path)[0] not in TEXT:
-            raise DataError(
-                f"columns are for delimited text without a header, but {path} has its own column names: omit them"
-            )
-
-    def source(self, path: Path) -> ByteSource:
-        """The bytes of a file of this encoding."""
-        return ByteSource(path=path, encoding=self.encoding)
-
     def separator_of(self, path: Path) -> str:
         """The delimiter of a file: the given one, else by the suffix, else by the first records.
 
@@ -213,7 +191,7 @@ class TextFormat:
         """
         if self.separator or TEXT[suffix_of(path)[0]] == "\t":
             return self.separator or "\t"
-        source, widths = self.source(path), dict[str, list[int]]()
+        source, widths = ByteSource(path=path, encoding=self.encoding), dict[str, list[int]]()
         lines = [line.decode("utf-8-sig", "replace") for line in islice(source.lines(), _PROBED_LINES)]
         for mark in SEPARATORS:
             records, found = csv.reader(lines, delimiter=mark), list[int]()
@@ -229,7 +207,7 @@ class TextFormat:
     def chunks(self, path: Path, size: int = CHUNK) -> Iterator[pl.DataFrame]:
         """The rows of a file as `delimited_chunks`; a wrong delimiter and a superfluous `columns` are errors too."""
         separator = self.separator_of(path)
-        source, skip = self.source(path), self.done.get(path, 0)
+        source, skip = ByteSource(path=path, encoding=self.encoding), self.done.get(path, 0)
         pieces = delimited_chunks(source, separator=separator, names=self.columns, size=size, skip=skip)
         for k, piece in enumerate(pieces, skip):
             name = piece.columns[0]
@@ -281,7 +259,15 @@ class TextTypes:
             for column in piece.select(_cast(name, kind, strict=False) for name in names).iter_columns():
                 if column.null_count() == nulls[column.name]:  # a value that the type cannot hold has become null
                     text = piece.get_column(column.name)
-                    made[column.name] = text if self._is_code(text, column) else column
+                    # Numbers of which one has leading zeros, or too many digits, are text.
+                    code = kind != pl.Boolean and bool(text.str.contains(_ZEROS).any())
+                    if kind == pl.Float64 and not code:
+                        code = column.name in self._long or bool(text.str.contains(_DIGITS).any())
+                    elif kind == pl.Int64 and not code:
+                        low, high = column.min(), column.max()
+                        if not (int(low) > -_LONG and int(high) < _LONG):  # type: ignore[arg-type]
+                            self._long.add(column.name)
+                    made[column.name] = text if code else column
         self._types |= {name: type(made[name].dtype) if name in made else pl.String for name in rest}
         return self.typed(piece.with_columns(made.values()))
 
@@ -324,20 +310,6 @@ class TextTypes:
                 UserWarning,
                 stacklevel=2,
             )
-
-    def _is_code(self, text: pl.Series, number: pl.Series) -> bool:
-        """Whether a column is text though all of its values are numbers: one has leading zeros, or too many digits."""
-        name = text.name
-        if number.dtype == pl.Boolean:
-            return False
-        if text.str.contains(_ZEROS).any():
-            return True
-        if number.dtype == pl.Float64:
-            return name in self._long or bool(text.str.contains(_DIGITS).any())
-        low, high = number.min(), number.max()
-        if not (int(low) > -_LONG and int(high) < _LONG):  # type: ignore[arg-type]
-            self._long.add(name)
-        return False
 
 
 def _cast(name: str, kind: type[pl.DataType], *, strict: bool = True) -> pl.Expr:

@@ -1,7 +1,7 @@
 """The files of a table, their kinds by name: one file, those in a folder, or those that a pattern matches."""
 
 import glob
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -78,11 +78,6 @@ def find_files(data: Path) -> list[Path]:
         files = [path for path in files if path.is_file()]
         if not files:
             raise DataError(f"no file matches the pattern {data}; check it, and quote it on the command line")
-    _check_kinds(files)
-    return files
-
-
-def _check_kinds(files: Sequence[Path]) -> None:
     first = kind_of(files[0])
     for path in files:
         kind = kind_of(path)
@@ -100,6 +95,7 @@ def _check_kinds(files: Sequence[Path]) -> None:
                 f"the files of a table must be of one kind, found {files[0]} ({first}) and {path} ({kind}): give a "
                 f"pattern such as '{path.parent}/*{path.suffix}'"
             )
+    return files
 
 
 def file_state(path: Path) -> tuple[int, int, int]:

@@ -17,29 +17,32 @@ _LINE = rf"^{_NUMBER}(?: +\d+:{_NUMBER})* *$"
 
 
 def read_libfm(source: ByteSource) -> pl.DataFrame:
-    r"""Read libFM text, plain or packed, with LF or CRLF line ends.
+    """Read libFM text, plain or packed, with LF or CRLF line ends.
 
     Returns:
         One row per line: `label` (Float64), `ids` (List of Int64), `values` (List of Float64), in the line's order.
 
     Errors:
         DataError: no line at all, or a malformed one; file and line are named.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "rows.libfm"
-    ...     _ = file.write_text("1 0:1 7:0.5\n-1 2:1\n")
-    ...     read_libfm(ByteSource(path=file)).rows()
-    [(1.0, [0, 7], [1.0, 0.5]), (-1.0, [2], [1.0])]
     """
     path, lines = source.path, read_lines(source)
     if not len(lines):
         raise DataError(f"{path} is empty: libFM text has one line `label id:value ...` per row")
     fine = lines.str.contains(_LINE).fill_null(False)
     if not fine.all():
-        _explain(source, lines, int((~fine).arg_max() or 0))
-    tokens = lines.str.strip_chars_end(" ").str.replace_all(" +", " ").str.split(" ")
-    frame = pl.DataFrame({"label": tokens.list.first(), "pairs": tokens.list.slice(1)})
+        row = int((~fine).arg_max() or 0)
+        line, tokens = row + source.first_line, (lines[row] or "").split(" ")
+        if not (lines[row] or "").strip():
+            raise DataError(
+                f"{path} line {line} is blank: libFM text has `label id:value ...` on every line; remove it"
+            )
+        head = pl.Series(tokens[:1]).str.contains(rf"^{_NUMBER}$").item()
+        rest = pl.Series([token for token in tokens[1:] if token], dtype=pl.String)
+        bad = rest.filter(~rest.str.contains(rf"^\d+:{_NUMBER}$"))
+        what, token = ("go on with id:value", bad[0]) if head and len(bad) else ("begin with a number", tokens[0])
+        raise DataError(f"a libFM line must {what}: {path} line {line} holds {token!r}; correct it")
+    cells = lines.str.strip_chars_end(" ").str.replace_all(" +", " ").str.split(" ")
+    frame = pl.DataFrame({"label": cells.list.first(), "pairs": cells.list.slice(1)})
     pairs = pl.element().str.split_exact(":", 1)
     try:
         return frame.select(
@@ -116,15 +119,3 @@ class LibfmFields:
         return frame.select(
             "label", *(pl.col(name).list.get(k).alias(f"f{k + 1}_{name[:-1]}") for name in lists for k in places)
         )
-
-
-def _explain(source: ByteSource, lines: pl.Series, row: int) -> None:
-    path, line = source.path, row + source.first_line
-    tokens = (lines[row] or "").split(" ")
-    if not (lines[row] or "").strip():
-        raise DataError(f"{path} line {line} is blank: libFM text has `label id:value ...` on every line; remove it")
-    head = pl.Series([tokens[0]]).str.contains(rf"^{_NUMBER}$").item()
-    rest = pl.Series([t for t in tokens[1:] if t], dtype=pl.String)
-    bad = rest.filter(~rest.str.contains(rf"^\d+:{_NUMBER}$"))
-    what, token = ("begin with a number", tokens[0]) if not head or not len(bad) else ("go on with id:value", bad[0])
-    raise DataError(f"a libFM line must {what}: {path} line {line} holds {token!r}; correct it")

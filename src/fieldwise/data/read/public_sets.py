@@ -3,6 +3,8 @@
 A reader makes one table of the paths of a set's files, each plain or `.gz`. A line that breaks the format is named.
 """
 
+import gzip
+import hashlib
 import http.client
 import io
 import urllib.error
@@ -18,7 +20,7 @@ import polars as pl
 from fieldwise.data.read.delimited import ByteSource, read_delimited, read_lines
 from fieldwise.data.read.libfm import read_libfm
 from fieldwise.errors import DataError
-from fieldwise.storage.files import Checksum, write_atomically
+from fieldwise.storage.files import write_atomically
 
 
 def find(folder: Path, *names: str) -> Path | None:
@@ -40,7 +42,7 @@ class PublicSet:
         load: makes one table of the files that it needs.
         needs: for each such file its possible names below the set's folder, plain or `.gz`; the first is the official
             one.
-        checksums: of its files by name, as far as they are known.
+        checksums: of its files by name, as far as they are known: SHA-256, or git's id (SHA-1) of 40 digits.
         origin: address of the folder of its official files, or of a zip archive with them; empty if a person must
             accept terms.
         by_hand: without an origin, a sentence that says where to get the set and where to put it.
@@ -53,7 +55,7 @@ class PublicSet:
     licence: str
     load: Callable[..., pl.DataFrame]
     needs: tuple[tuple[str, ...], ...]
-    checksums: Mapping[str, Checksum] = field(default_factory=dict)
+    checksums: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
     by_hand: str = ""
 
@@ -61,8 +63,8 @@ class PublicSet:
         """Whether every file that the set needs is in its folder below `data_dir`; their contents are not checked."""
         return None not in self._paths(data_dir)
 
-    def read(self, data_dir: str | Path, *, verify: bool = True) -> pl.DataFrame:
-        """Read the set from its folder below `data_dir`; with `verify`, only the official files are taken."""
+    def read(self, data_dir: str | Path) -> pl.DataFrame:
+        """Read the set from its folder below `data_dir`; of files with checksums only the official ones are taken."""
         found = self._paths(data_dir)
         paths = [path for path in found if path is not None]
         if len(paths) < len(found):
@@ -72,28 +74,33 @@ class PublicSet:
                 f"the folder {Path(data_dir) / self.folder}; {get}, or give the folder above {self.folder!r} as the "
                 "data folder (FIELDWISE_DATA)"
             )
-        for path in paths if verify else ():
+        for path in paths:
             self.verify(path)
         return self.load(*paths)
 
     def verify(self, path: Path) -> None:
         """Raise a DataError if a file, or what its `.gz` holds, has another checksum than the official one."""
-        checksum = self.checksums.get(path.name.removesuffix(".gz"))
+        if (checksum := self.checksums.get(path.name.removesuffix(".gz"))) is None:
+            return
         try:
-            found = None if checksum is None else checksum.of_file(path)
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                wrong = _wrong(file.read(), checksum)
         except (OSError, EOFError) as e:
             raise DataError(f"{path} cannot be read ({e}); remove it and fetch it again") from e
-        if checksum is not None and found != checksum.value:
-            raise DataError(
-                f"{path} is not the official file: its {checksum.kind} is {found}, expected {checksum.value}; "
-                "remove it and fetch it again"
-            )
+        if wrong:
+            raise DataError(f"{path} is not the official file: {wrong}; remove it and fetch it again")
 
     def _paths(self, data_dir: str | Path) -> list[Path | None]:
         return [find(Path(data_dir) / self.folder, *names) for names in self.needs]
 
 
-_BINARY = ("0", "1")
+def _wrong(content: bytes, checksum: str) -> str:
+    """What the checksum of some content is instead; empty if it is right."""
+    kind, head = ("git-sha1", b"blob %d\0" % len(content)) if len(checksum) == 40 else ("sha256", b"")
+    hasher = hashlib.new(kind.removeprefix("git-"), head, usedforsecurity=False)
+    hasher.update(content)
+    found = hasher.hexdigest()
+    return f"its {kind} is {found}, expected {checksum}" if found != checksum else ""
 
 
 def _check(wrong: pl.Series, cells: pl.Series, rule: str, path: Path, first_line: int = 1) -> None:
@@ -116,7 +123,7 @@ def _integers(frame: pl.DataFrame, names: Sequence[str], path: Path, first_line:
 def _binary(frame: pl.DataFrame, name: str, path: Path, first_line: int = 1) -> pl.DataFrame:
     """The table with a column of 0 and 1 as Int64."""
     text = frame.get_column(name)
-    _check(~text.is_in(_BINARY).fill_null(False), text, f"{name} is 0 or 1", path, first_line)
+    _check(~text.is_in(["0", "1"]).fill_null(False), text, f"{name} is 0 or 1", path, first_line)
     return frame.with_columns(text.cast(pl.Int64))
 
 
@@ -143,11 +150,6 @@ def _joined(
     return ratings
 
 
-def _by_split(read: Callable[[Path], pl.DataFrame], **paths: Path) -> pl.DataFrame:
-    """The rows of several files, each with its name as `split`."""
-    return pl.concat([read(path).with_columns(split=pl.lit(split)) for split, path in paths.items()])
-
-
 _INTEGERS = ("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
 _ADULT = (
     *("age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation", "relationship"),
@@ -162,21 +164,20 @@ def load_adult(train: Path, test: Path) -> pl.DataFrame:
         The 14 attributes under UCI's names with underscores (age, fnlwgt, education_num, capital_gain, capital_loss
         and hours_per_week Int64, the others text, `?` as null), income (`<=50K` or `>50K`) and split (`train`, `test`).
     """
-    return _by_split(_adult_part, train=train, test=test)
-
-
-def _adult_part(path: Path) -> pl.DataFrame:
-    content = b"".join(ByteSource(path=path).chunks())
-    # adult.test begins with a remark, and both files end in a blank line.
-    line = 2 if content.startswith(b"|") else 1
-    rows = content[content.find(b"\n") + 1 :] if line == 2 else content
-    source = ByteSource(path=path, content=rows.rstrip(b"\r\n") + b"\n", first_line=line)
-    frame = read_delimited(source, separator=",", names=_ADULT)
-    frame = frame.with_columns(pl.all().str.strip_chars()).with_columns(pl.col("income").str.strip_suffix("."))
-    frame = _integers(frame, _INTEGERS, path, line)
-    income = frame.get_column("income")
-    _check(~income.is_in(["<=50K", ">50K"]).fill_null(False), income, "income is <=50K or >50K", path, line)
-    return frame.with_columns(pl.col(pl.String).replace("?", None))
+    parts = []
+    for split, path in (("train", train), ("test", test)):
+        content = b"".join(ByteSource(path=path).chunks())
+        # adult.test begins with a remark, and both files end in a blank line.
+        line = 2 if content.startswith(b"|") else 1
+        rows = content[content.find(b"\n") + 1 :] if line == 2 else content
+        source = ByteSource(path=path, content=rows.rstrip(b"\r\n") + b"\n", first_line=line)
+        frame = read_delimited(source, separator=",", names=_ADULT)
+        frame = frame.with_columns(pl.all().str.strip_chars()).with_columns(pl.col("income").str.strip_suffix("."))
+        frame = _integers(frame, _INTEGERS, path, line)
+        income = frame.get_column("income")
+        _check(~income.is_in(["<=50K", ">50K"]).fill_null(False), income, "income is <=50K or >50K", path, line)
+        parts.append(frame.with_columns(pl.col(pl.String).replace("?", None), split=pl.lit(split)))
+    return pl.concat(parts)
 
 
 _CRITEO_NUMBERS = tuple(f"I{k}" for k in range(1, 14))
@@ -202,39 +203,27 @@ _AVAZU = (
 _AVAZU_SAMPLE = tuple(name for name in _AVAZU if name not in ("id", "click", "device_ip"))
 
 
-def load_avazu(path: Path, *, header: bool = True) -> pl.DataFrame:
+def load_avazu(path: Path) -> pl.DataFrame:
     """Avazu Click-Through Rate Prediction (Kaggle, 2014), in the file's order, which is chronological.
 
     Returns:
         click (Int64, 0 or 1), every other column as text (`hour` as YYMMDDHH), and hour_of_day (`00` to `23`) and
         weekday (`1` Monday to `7` Sunday), derived from `hour`, as text.
     """
-    frame = _binary(_delimited(path, ",", _AVAZU, header=header), "click", path, 1 + header)
+    frame = _binary(_delimited(path, ",", _AVAZU, header=True), "click", path, 2)
     hour = frame.get_column("hour")
     day = ("20" + hour.str.head(6)).str.to_date("%Y%m%d", strict=False)
-    wrong = ~hour.str.contains(r"^\d{8}$").fill_null(False) | day.is_null()
-    _check(wrong, hour, "hour is YYMMDDHH", path, 1 + header)
+    _check(~hour.str.contains(r"^\d{8}$").fill_null(False) | day.is_null(), hour, "hour is YYMMDDHH", path, 2)
     times = {"hour_of_day": hour.str.tail(2), "weekday": day.dt.weekday().cast(pl.String)}
     return frame.select("click", pl.exclude("click")).with_columns(**times)
 
 
-def load_avazu_sample(first: Path, second: Path, third: Path) -> pl.DataFrame:
-    """A sample of Avazu: `random_15k/` (X_test_xsmall.csv and y_test_xsmall.csv), or `first_hour/`.
-
-    Returns:
-        As `load_avazu`, `first_hour` with its `split` (`train`, `dev`, `test`). `random_15k` has no id, device_ip,
-        hour and weekday, only hour_of_day.
-    """
-    hour = first.name.startswith("train")
-    if first.parent != second.parent:  # a file of each of the two folders
-        absent = second.with_name("X_test_xsmall.csv") if hour else first.with_name("y_test_xsmall.csv")
-        raise DataError(f"avazu-sample must be whole in one folder: {absent} is absent; put it there")
-    if hour:
-        return _by_split(lambda path: load_avazu(path, header=path == first), train=first, dev=third, test=second)
-    x, y = _delimited(first, ",", _AVAZU_SAMPLE, header=True), _delimited(second, ",", ("click",), header=True)
+def load_avazu_sample(features: Path, clicks: Path) -> pl.DataFrame:
+    """A random sample of Avazu: as `load_avazu`, without id, device_ip, hour and weekday."""
+    x, y = _delimited(features, ",", _AVAZU_SAMPLE, header=True), _delimited(clicks, ",", ("click",), header=True)
     if x.height != y.height:
-        raise DataError(f"{first} and {second} must have equally many rows, found {x.height} and {y.height} rows")
-    return pl.concat([_binary(y, "click", second, 2), x.rename({"hour": "hour_of_day"})], how="horizontal")
+        raise DataError(f"{features} and {clicks} must have equally many rows, found {x.height} and {y.height} rows")
+    return pl.concat([_binary(y, "click", clicks, 2), x.rename({"hour": "hour_of_day"})], how="horizontal")
 
 
 # Where each field's ids begin among the 5,382 features.
@@ -254,7 +243,17 @@ def load_frappe(train: Path, valid: Path, test: Path) -> pl.DataFrame:
         label (1 or -1), user, item, daytime, weekday, isweekend, homework, cost, weather, country, city (all text:
         raw values if there is a feature map, else the ids within the field), split (`train`, `valid`, `test`).
     """
-    frame = _by_split(_frappe_part, train=train, valid=valid, test=test)
+    parts = []
+    for split, part in (("train", train), ("valid", valid), ("test", test)):
+        rows = read_libfm(ByteSource(path=part))
+        count = rows.get_column("ids").list.len()
+        _check(count != len(_OFFSETS), count, f"every row has {len(_OFFSETS)} features, one per field", part)
+        fields = (pl.col("ids").list.get(k).alias(name) for k, name in enumerate(_OFFSETS))
+        parts.append(rows.select(pl.col("label").cast(pl.Int64), *fields, split=pl.lit(split)))
+        for (name, start), end in zip(_OFFSETS.items(), [*list(_OFFSETS.values())[1:], _FEATURES], strict=True):
+            ids = parts[-1].get_column(name)
+            _check(~ids.is_between(start, end - 1), ids, f"field {name!r} has the ids from {start} to {end - 1}", part)
+    frame = pl.concat(parts)
     folders = (valid.parent, valid.parent.parent) if valid.parent.name == "libfm" else (valid.parent,)
     maps = (folder / f"feature_map.csv{end}" for folder in folders for end in ("", ".gz"))
     if (path := next((path for path in maps if path.is_file()), None)) is None:
@@ -264,19 +263,6 @@ def load_frappe(train: Path, valid: Path, test: Path) -> pl.DataFrame:
     if ids.has_nulls() or sorted(ids) != list(range(_FEATURES)):
         raise DataError(f"{path} must give each feature id from 0 to {_FEATURES - 1} once; remove it to use plain ids")
     return frame.with_columns(pl.col(list(_OFFSETS)).replace_strict(ids, values.get_column("raw_value")))
-
-
-def _frappe_part(path: Path) -> pl.DataFrame:
-    rows = read_libfm(ByteSource(path=path))
-    count = rows.get_column("ids").list.len()
-    _check(count != len(_OFFSETS), count, f"every row has {len(_OFFSETS)} features, one per field", path)
-    frame = rows.select(
-        pl.col("label").cast(pl.Int64), *(pl.col("ids").list.get(k).alias(name) for k, name in enumerate(_OFFSETS))
-    )
-    for (name, start), end in zip(_OFFSETS.items(), [*list(_OFFSETS.values())[1:], _FEATURES], strict=True):
-        ids = frame.get_column(name)
-        _check(~ids.is_between(start, end - 1), ids, f"field {name!r} has the ids from {start} to {end - 1}", path)
-    return frame
 
 
 _REBUILT = ("user_id", "movie_id", "rating", "timestamp", "ts_lo", "ts_hi", "ts_source", "user_order", "split")
@@ -295,34 +281,28 @@ def load_movielens(ratings: Path, users: Path, movies: Path) -> pl.DataFrame:
         split (`train`, `val`, `test`: the earliest 80 %, next 10 %, last 10 % of all ratings), gender, age,
         occupation, zip (text), title, genres (text joined by `|`), release_year.
     """
-    rated = (_rebuilt_ratings if ratings.name.startswith("ratings.csv") else _official_ratings)(ratings)
+    if ratings.name.startswith("ratings.csv"):
+        rated = _delimited(ratings, ",", _REBUILT, header=True)
+        rated = _integers(rated, [name for name in _REBUILT if name not in ("ts_source", "split")], ratings, 2)
+        low, high = pl.col("ts_lo"), pl.col("ts_hi")
+        # low + (high - low) // 2 is exact in integers, and is the known timestamp if both bounds are equal.
+        middle = (low + (high - low) // 2).fill_null(high).alias("timestamp")
+        rated = rated.select("user_id", "movie_id", "rating", middle, "user_order", "split")
+        if rated.get_column("timestamp").has_nulls():
+            rule = f"every row of {ratings} needs the upper bound ts_hi of its timestamp"
+            raise DataError(f"{rule}; fetch the file again")
+    else:
+        # An ordinal rank breaks ties by the rows' order, which is the file's.
+        time = pl.col("timestamp").rank("ordinal")
+        place, rows = time - 1, pl.len()
+        split = pl.when(place < rows * 8 // 10).then(pl.lit("train")).when(place < rows * 9 // 10).then(pl.lit("val"))
+        rated = _dat(ratings, ("user_id", "movie_id", "rating", "timestamp")).with_columns(
+            user_order=(time.over("user_id") - 1).cast(pl.Int64), split=split.otherwise(pl.lit("test"))
+        )
     described = _dat(movies, ("movie_id", "title", "genres"), text=("title", "genres"), encoding="iso-8859-1")
     year = pl.col("title").str.extract(r"\((\d{4})\)\s*$").cast(pl.Int64)
     who = _dat(users, ("user_id", "gender", "age", "occupation", "zip"), text=("gender", "zip"))
     return _joined(rated, who, described.with_columns(release_year=year), "movie_id", users.parent)
-
-
-def _official_ratings(path: Path) -> pl.DataFrame:
-    frame = _dat(path, ("user_id", "movie_id", "rating", "timestamp"))
-    # An ordinal rank breaks ties by the rows' order, which is the file's.
-    time = pl.col("timestamp").rank("ordinal")
-    place, rows = time - 1, pl.len()
-    split = pl.when(place < rows * 8 // 10).then(pl.lit("train")).when(place < rows * 9 // 10).then(pl.lit("val"))
-    return frame.with_columns(
-        user_order=(time.over("user_id") - 1).cast(pl.Int64), split=split.otherwise(pl.lit("test"))
-    )
-
-
-def _rebuilt_ratings(path: Path) -> pl.DataFrame:
-    frame = _delimited(path, ",", _REBUILT, header=True)
-    frame = _integers(frame, [name for name in _REBUILT if name not in ("ts_source", "split")], path, 2)
-    low, high = pl.col("ts_lo"), pl.col("ts_hi")
-    # low + (high - low) // 2 is exact in integers, and is the known timestamp if both bounds are equal.
-    middle = (low + (high - low) // 2).fill_null(high).alias("timestamp")
-    frame = frame.select("user_id", "movie_id", "rating", middle, "user_order", "split")
-    if frame.get_column("timestamp").has_nulls():
-        raise DataError(f"every row of {path} needs the upper bound ts_hi of its timestamp; fetch the file again")
-    return frame
 
 
 def _dat(path: Path, names: tuple[str, ...], *, text: tuple[str, ...] = (), encoding: str = "utf-8") -> pl.DataFrame:
@@ -356,25 +336,22 @@ def load_book_crossing(ratings: Path, books: Path, users: Path) -> pl.DataFrame:
     frame = _delimited(ratings, "\t", ("user", "item", "rating"), header=True)
     numbers = frame.with_columns(pl.all().cast(pl.Float64, strict=False))
     whole = numbers.select(pl.all_horizontal((pl.all() % 1 == 0).fill_null(False))).to_series()
-    fine = whole & numbers.get_column("rating").is_between(1, 10).fill_null(False)
+    right = whole & numbers.get_column("rating").is_between(1, 10).fill_null(False)
     rule = "user, item and rating are whole numbers, the rating from 1 to 10"
     _check(
-        ~fine, frame.select(pl.concat_str(pl.all(), separator=", ", ignore_nulls=True)).to_series(), rule, ratings, 2
+        ~right, frame.select(pl.concat_str(pl.all(), separator=", ", ignore_nulls=True)).to_series(), rule, ratings, 2
     )
     rated = numbers.select(pl.all().cast(pl.Int64)).rename({"user": "user_id", "item": "book_id"})
-    return _joined(rated, _read_users(users), _read_books(books), "book_id", ratings.parent)
 
-
-def _read_books(path: Path) -> pl.DataFrame:
-    lines = _lines_below(path, _BOOK)
+    lines = _lines_below(books, _BOOK)
     # Every line but the header ends in a tab: the last value is empty.
     rows = lines.str.replace_all("&amp\t", "&", literal=True).str.split("\t").to_frame()
     cells = pl.first().list
     number, year, count = cells.get(0), cells.get(-6, null_on_oob=True), cells.len()
     fine = (count > len(_BOOK) + _IMAGES) & number.str.contains(_DIGITS) & year.str.contains(_DIGITS)
     rule = "a book has 9 values and an empty last one, its id and year whole numbers"
-    _check(~rows.select(fine).to_series().fill_null(False), lines, rule, path, 2)
-    return rows.select(
+    _check(~rows.select(fine).to_series().fill_null(False), lines, rule, books, 2)
+    described = rows.select(
         book_id=number.cast(pl.Int64),
         isbn=cells.get(1),
         title=cells.slice(2, count - len(_BOOK) - _IMAGES).list.join(";"),
@@ -382,6 +359,7 @@ def _read_books(path: Path) -> pl.DataFrame:
         year=year.cast(pl.Int64).replace(0, None),
         publisher=cells.get(-5),
     )
+    return _joined(rated, _read_users(users), described, "book_id", ratings.parent)
 
 
 def _read_users(path: Path) -> pl.DataFrame:
@@ -413,10 +391,6 @@ def _lines_below(path: Path, columns: tuple[str, ...]) -> pl.Series:
     if not header.startswith("\t".join(columns)):
         raise DataError(f"{path} must begin with the columns {', '.join(columns)}, found {header!r}")
     return lines.slice(1)
-
-
-def _sha256(value: str) -> Checksum:
-    return Checksum(kind="sha256", value=value)
 
 
 _CRITEO_SITE = "https://ailab.criteo.com/ressources/"
@@ -453,10 +427,10 @@ _SETS = (
         load=load_movielens,
         needs=(("ratings.dat", "ratings.csv"), ("users.dat",), ("movies.dat",)),
         checksums={
-            "ratings.dat": Checksum(kind="git-sha1", value="77a7c4b150f588c23bb9e1f068aa996c0b413695"),
-            "ratings.csv": _sha256("09e1094f5119a3e1a9786bd9f04c6b4920b60699ca47bcffd83f69ac51417579"),
-            "users.dat": _sha256("1dc3a95300cb19f7c10e027daf29b8cdf1d908dab65b5edfb45950aa389a10a3"),
-            "movies.dat": _sha256("0140fc2356357c1a851d0f52e893a1e4d3696df632c4141cea8d5bc3d621f0b9"),
+            "ratings.dat": "77a7c4b150f588c23bb9e1f068aa996c0b413695",
+            "ratings.csv": "09e1094f5119a3e1a9786bd9f04c6b4920b60699ca47bcffd83f69ac51417579",
+            "users.dat": "1dc3a95300cb19f7c10e027daf29b8cdf1d908dab65b5edfb45950aa389a10a3",
+            "movies.dat": "0140fc2356357c1a851d0f52e893a1e4d3696df632c4141cea8d5bc3d621f0b9",
         },
         origin="https://files.grouplens.org/datasets/movielens/ml-1m.zip",
     ),
@@ -476,9 +450,9 @@ _SETS = (
             )
         ),
         checksums={
-            "frappe.train.libfm": Checksum(kind="git-sha1", value="176b2aaf1f63dd13d3e66a5c17c8ec8186e91893"),
-            "frappe.validation.libfm": _sha256("fdf4be563a7dd9b15f7a6e8b32671e90e6e7a2a2bd3af4e10bf13c5ad7e76e9e"),
-            "frappe.test.libfm": _sha256("a2ebaef3a9af8e55f8bb0d08bc4923965e42e43760ebd7635ac2f8c5db99e097"),
+            "frappe.train.libfm": "176b2aaf1f63dd13d3e66a5c17c8ec8186e91893",
+            "frappe.validation.libfm": "fdf4be563a7dd9b15f7a6e8b32671e90e6e7a2a2bd3af4e10bf13c5ad7e76e9e",
+            "frappe.test.libfm": "a2ebaef3a9af8e55f8bb0d08bc4923965e42e43760ebd7635ac2f8c5db99e097",
         },
         origin="https://raw.githubusercontent.com/hexiangnan/neural_factorization_machine/master/data/frappe",
     ),
@@ -491,8 +465,8 @@ _SETS = (
         load=load_adult,
         needs=(("adult.data",), ("adult.test",)),
         checksums={
-            "adult.data": _sha256("5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"),
-            "adult.test": _sha256("a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05"),
+            "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+            "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
         },
         origin="https://archive.ics.uci.edu/ml/machine-learning-databases/adult",
     ),
@@ -513,11 +487,7 @@ _SETS = (
         title="Avazu Click-Through Rate Prediction, 15,000 random rows",
         rows=15_000,
         load=load_avazu_sample,
-        needs=(
-            ("random_15k/X_test_xsmall.csv", "first_hour/train.csv"),
-            ("random_15k/y_test_xsmall.csv", "first_hour/test.csv"),
-            ("random_15k/y_test_xsmall.csv", "first_hour/dev.csv"),
-        ),
+        needs=(("random_15k/X_test_xsmall.csv",), ("random_15k/y_test_xsmall.csv",)),
         by_hand=f"accept the competition's rules at {_AVAZU_SITE} and put X_test_xsmall.csv and y_test_xsmall.csv "
         "into the folder avazu/random_15k",
     ),
@@ -530,9 +500,9 @@ _SETS = (
         load=load_book_crossing,
         needs=(("book_ratings.dat",), ("items_info.dat",), ("users_info.dat",)),
         checksums={
-            "book_ratings.dat": _sha256("703c6efadfee9bd790354b230fe948c61f246ba5e3642c67ace96501de6667b3"),
-            "items_info.dat": _sha256("e8785b6744d6758b41ed497a5849a66ab2e17279b71e67d0a43b1e0687a39df1"),
-            "users_info.dat": _sha256("95f6ba8786e13c99bf879ffbdebe6615016931f1ccba1a2ff9b7555dcd0492d3"),
+            "book_ratings.dat": "703c6efadfee9bd790354b230fe948c61f246ba5e3642c67ace96501de6667b3",
+            "items_info.dat": "e8785b6744d6758b41ed497a5849a66ab2e17279b71e67d0a43b1e0687a39df1",
+            "users_info.dat": "95f6ba8786e13c99bf879ffbdebe6615016931f1ccba1a2ff9b7555dcd0492d3",
         },
         by_hand=f"download Processed Datasets/BookCrossing/book_crossing.zip from {_CASE_RECOMMENDER} and unpack its "
         "files into the folder book-crossing",
@@ -579,12 +549,8 @@ def fetch(public_set: PublicSet, data_dir: str | Path, *, progress: Progress = l
                         content = packed.read(member)
                 except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as e:
                     raise DataError(f"{url} is not a zip archive with {member} ({e}); fetch again") from e
-            checksum = public_set.checksums[name]
-            if (found := checksum.of_bytes(content)) != checksum.value:
-                raise DataError(
-                    f"{name} of {url} is not the official file: its {checksum.kind} is {found}, expected "
-                    f"{checksum.value}; nothing was stored, fetch again"
-                )
+            if wrong := _wrong(content, public_set.checksums[name]):
+                raise DataError(f"{name} of {url} is not the official file: {wrong}; nothing was stored, fetch again")
             path = folder / name
             write_atomically(path, content)
         paths.append(path)

@@ -47,21 +47,10 @@ class Strengths:
 
     Args:
         bias: the logit before all effects.
-        user: each user's own effect; small, since a user has few rows.
-        item: each film's own effect.
-        age_group: first order.
-        gender: first order.
-        city: first order.
-        genres: first order.
-        release_decade: first order.
-        device: first order.
-        daypart: first order, of the quarter of the day.
+        user, item: each user's and each film's own effect; small, since a user has few rows.
+        age_group to daypart: first order; `daypart` is the quarter of the day.
         length: first order, per standard deviation of film length.
-        age_group_genres: pair.
-        gender_genres: pair.
-        city_release_decade: pair.
-        device_daypart: pair.
-        device_length: pair; a slope per device on the standardized length.
+        age_group_genres to device_length: pairs; `device_length` is a slope per device on the standardized length.
         device_weekend_genres: third order.
     """
 

@@ -33,7 +33,6 @@ class TableWriter:
             a tab, or a minus that is no number's) are written with a ' in front.
 
     After construction:
-        path: see the arguments.
         guarded: how many such cells there were so far.
 
     Errors:
@@ -66,12 +65,26 @@ class TableWriter:
 
     def add(self, frame: pl.DataFrame) -> None:
         """Write the next rows; every slice must have the same columns."""
-        if self._separator is not None:
-            self._add_text(frame, self._separator)
+        if self._separator is None:
+            with self._told():
+                self._slices.append(self._folder / f"{len(self._slices)}.arrow")
+                frame.write_ipc(self._slices[-1])
             return
+        for name, dtype in frame.schema.items():
+            if dtype.is_nested():
+                raise DataError(
+                    f"delimited text holds one value per cell, but column {name!r} holds {dtype}; write "
+                    f"{self.path.name} as parquet, or join the column's values into text"
+                )
+            if not self._raw and dtype in (pl.String, pl.Categorical, pl.Enum):
+                text = frame.get_column(name).cast(pl.String)
+                runs = (text.str.contains(FORMULA) & ~text.str.contains(NEGATIVE)).fill_null(False)
+                if count := int(runs.sum()):
+                    self.guarded += count
+                    frame = frame.with_columns(pl.when(runs).then("'" + text).otherwise(text).alias(name))
         with self._told():
-            self._slices.append(self._folder / f"{len(self._slices)}.arrow")
-            frame.write_ipc(self._slices[-1])
+            frame.write_csv(self._file, separator=self._separator, include_header=self._first)
+        self._first = False
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._told():
@@ -83,28 +96,6 @@ class TableWriter:
                 if self._separator is None:
                     rows = pl.scan_ipc(self._slices)
                     rows.sink_parquet(self._file) if self._parquet else rows.sink_ipc(self._file)
-
-    def _add_text(self, frame: pl.DataFrame, separator: str) -> None:
-        nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
-        if nested:
-            raise DataError(
-                f"delimited text holds one value per cell, but column {nested[0]!r} holds {frame.schema[nested[0]]}; "
-                f"write {self.path.name} as parquet, or join the column's values into text"
-            )
-        if not self._raw:
-            frame = self._without_formulas(frame)
-        with self._told():
-            frame.write_csv(self._file, separator=separator, include_header=self._first)
-        self._first = False
-
-    def _without_formulas(self, frame: pl.DataFrame) -> pl.DataFrame:
-        for name in (name for name, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)):
-            text = frame.get_column(name).cast(pl.String)
-            runs = (text.str.contains(FORMULA) & ~text.str.contains(NEGATIVE)).fill_null(False)
-            if count := int(runs.sum()):
-                self.guarded += count
-                frame = frame.with_columns(pl.when(runs).then("'" + text).otherwise(text).alias(name))
-        return frame
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -152,30 +143,27 @@ def as_table(
     """
     if isinstance(data, (str, Path)):
         return open_table(data, TextFormat(separator=separator, encoding=encoding, columns=columns))
-    return with_positions(_from_frame(data))
-
-
-def _from_frame(data: Any) -> pl.DataFrame:
-    if isinstance(data, pl.DataFrame):
-        return data
-    if isinstance(data, pl.LazyFrame):
-        return data.collect()
     library = type(data).__module__.partition(".")[0]
-    if library == "pandas" and hasattr(data, "columns"):
-        return _from_pandas(data)
-    if library == "pyarrow" and hasattr(data, "column_names"):
+    if isinstance(data, pl.DataFrame):
+        frame = data
+    elif isinstance(data, pl.LazyFrame):
+        frame = data.collect()
+    elif library == "pandas" and hasattr(data, "columns"):
+        frame = _from_pandas(data)
+    elif library == "pyarrow" and hasattr(data, "column_names"):
         _check_names(data.column_names, "the pyarrow table")
-        return pl.DataFrame(data)
-    if isinstance(data, Mapping):
-        return _from_columns(data)
-    if isinstance(data, list) and data and all(isinstance(row, Mapping) for row in data):
-        return _from_columns(
-            {name: [row.get(name) for row in data] for name in {key: 0 for row in data for key in row}}
+        frame = pl.DataFrame(data)
+    elif isinstance(data, Mapping):
+        frame = _from_columns(data)
+    elif isinstance(data, list) and data and all(isinstance(row, Mapping) for row in data):
+        names = {key: 0 for row in data for key in row}
+        frame = _from_columns({name: [row.get(name) for row in data] for name in names})
+    else:
+        raise DataError(
+            "a table must be a path, a polars DataFrame or LazyFrame, a pandas DataFrame, a pyarrow Table, a dict of "
+            f"lists or a list of dicts, found {type(data).__module__}.{type(data).__qualname__}; convert it"
         )
-    raise DataError(
-        "a table must be a path, a polars DataFrame or LazyFrame, a pandas DataFrame, a pyarrow Table, a dict of lists "
-        f"or a list of dicts, found {type(data).__module__}.{type(data).__qualname__}; convert it"
-    )
+    return with_positions(frame)
 
 
 def _from_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
@@ -203,11 +191,7 @@ def _from_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
 
 
 def as_given(frame: pl.DataFrame, data: Any) -> Any:
-    """The frame as a table of the library of `data`: pandas, pyarrow, else polars.
-
-    >>> as_given(pl.DataFrame({"user": [1, 2]}), Path("log.csv")).shape
-    (2, 1)
-    """
+    """The frame as a table of the library of `data`: pandas, pyarrow, else polars."""
     library = type(data).__module__.partition(".")[0]
     if library == "pandas":
         return frame.to_pandas()
