@@ -135,13 +135,21 @@ def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None)
         number = (stripped if form is None else plain_numbers(stripped, form)).cast(pl.Float64, strict=False)
         bad = stripped.is_not_null() & number.is_null()
         if bad.any():
-            row = int(bad.arg_max() or 0)
+            row, ways = int(bad.arg_max() or 0), number_formats(stripped)
+            fix = "fix the cell, leave it empty, or declare the field Categorical"
+            if form is not None:
+                fix = f"fix the cell, leave it empty, or change the field's number_format {form!r}"
+            elif ways:
+                named = " and in ".join(f"number_format = {way!r}" for way in ways)
+                fix = f"every cell is a number in {named}: set it"
             raise DataError(
-                f"only numbers are allowed: {what} holds the text {column[row]!r} in row {row} (counting from 0); "
-                f"{_remedy(stripped, form)}"
+                f"only numbers are allowed: {what} holds the text {column[row]!r} in row {row} (counting from 0); {fix}"
             )
+    elif kind == pl.Duration:
+        number = column.dt.total_microseconds() / 1e6
     elif kind.is_temporal():
-        number = _seconds(column).cast(pl.Float64)
+        seconds = column.cast(pl.Int64) // 10**9 if kind == pl.Time else column.dt.epoch("s")
+        number = seconds.cast(pl.Float64)
     else:
         number = column.cast(pl.Float64)
     number = number.fill_nan(None)
@@ -153,16 +161,6 @@ def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None)
             f"{row} (counting from 0); fix the cell or leave it empty"
         )
     return number
-
-
-def _remedy(text: pl.Series, form: NumberFormat | None) -> str:
-    """Advice for text among numbers."""
-    ways = number_formats(text)
-    if form is not None:
-        return f"fix the cell, leave it empty, or change the field's number_format {form!r}"
-    if ways:
-        return "every cell is a number in " + " and in ".join(f"number_format = {way!r}" for way in ways) + ": set it"
-    return "fix the cell, leave it empty, or declare the field Categorical"
 
 
 def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> pl.Series:
@@ -223,12 +221,6 @@ def _text(cell: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
     return pl.when(text != "").then(text)
 
 
-def _seconds(column: pl.Series) -> pl.Series:
-    if column.dtype == pl.Duration:
-        return column.dt.total_microseconds() / 1e6
-    return column.cast(pl.Int64) // 10**9 if column.dtype == pl.Time else column.dt.epoch("s")
-
-
 LARGEST_TABLE = 1 << 22  # entries of a lookup table that is larger than the rows
 
 
@@ -267,10 +259,20 @@ def coded(column: pl.Series) -> DictionaryColumn:
         # A lookup table is faster than hashing, up to about eight times the size of the rows.
         longest = max(len(column), min(8 * len(column), LARGEST_TABLE), 1024)
         if high - low <= longest and low >= -(2**63) and high < 2**63:
-            return _code_near_integers(column, low, high)
-    if kind.is_integer() or kind.is_float() or kind.is_temporal():
-        return _code_by_value(column)
-    return code_texts(as_text(column))
+            place = (column.cast(pl.Int64) - low).fill_null(high - low + 1).to_numpy()
+            found = np.bincount(place, minlength=high - low + 2)[:-1] > 0
+            near = np.flatnonzero(found)
+            code = np.append(np.cumsum(found, dtype=np.int32) - 1, np.int32(len(near)))
+            return DictionaryColumn(code.take(place), pl.Series(near + low).cast(pl.String))
+    if not (kind.is_integer() or kind.is_float() or kind.is_temporal()):
+        return code_texts(as_text(column))
+    # Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0) share its code.
+    column = column.fill_nan(None) if kind.is_float() else column  # missing, and not found by a join
+    value = column.unique().rename("value")
+    inner = code_texts(as_text(value))
+    index = pl.DataFrame([value, pl.Series("code", inner.codes)])
+    cells = column.to_frame("value").join(index, on="value", how="left", maintain_order="left", nulls_equal=True)
+    return DictionaryColumn(cells.get_column("code").to_numpy(), inner.texts)
 
 
 def code_texts(text: pl.Series) -> DictionaryColumn:
@@ -282,22 +284,3 @@ def code_texts(text: pl.Series) -> DictionaryColumn:
     holder = np.empty(count + 1, dtype=np.uint32)
     holder[codes] = np.arange(len(codes), dtype=np.uint32)  # the index of some cell with each text
     return DictionaryColumn(codes, text.gather(holder[:count]))
-
-
-def _code_near_integers(column: pl.Series, low: int, high: int) -> DictionaryColumn:
-    place = (column.cast(pl.Int64) - low).fill_null(high - low + 1).to_numpy()
-    found = np.bincount(place, minlength=high - low + 2)[:-1] > 0
-    value = np.flatnonzero(found)
-    code = np.append(np.cumsum(found, dtype=np.int32) - 1, np.int32(len(value)))
-    return DictionaryColumn(code.take(place), pl.Series(value + low).cast(pl.String))
-
-
-def _code_by_value(column: pl.Series) -> DictionaryColumn:
-    """Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0) share its code."""
-    if column.dtype.is_float():
-        column = column.fill_nan(None)  # missing, and not found by a join
-    value = column.unique().rename("value")
-    inner = code_texts(as_text(value))
-    index = pl.DataFrame([value, pl.Series("code", inner.codes)])
-    cells = column.to_frame("value").join(index, on="value", how="left", maintain_order="left", nulls_equal=True)
-    return DictionaryColumn(cells.get_column("code").to_numpy(), inner.texts)

@@ -291,7 +291,8 @@ class Preparation:
                 folder = None if self.folder is None else self.folder / name
                 table = encode_table(encoder, rows.frame, rows.y, weight, folder, chunks)
                 groups = group_codes(rows.frame, self.schema)
-                unseen = {} if name == "train" else encoder.unseen_in(table)
+                seen = {} if name == "train" else encoder.unseen_counts(table)
+                unseen = {name: unknown / every if every else 0.0 for name, (unknown, every) in seen.items()}
                 if self.folder is None:
                     return Part(rows.frame, table, groups), unseen
                 if groups is not None:
