@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 import numpy as np
 import polars as pl
@@ -113,8 +112,7 @@ def read_labels(
                 # Dropped labels become null instead of being removed, so that errors count the table's rows.
                 column = _column(frame[at], label)
                 column = column.zip_with(kept, column.clear(len(column)))
-                target = _binary(column, label) if label.task == "binary" else _regression(column, label)
-                y[start:end, number] = target.filter(kept).cast(pl.Float32).to_numpy()
+                y[start:end, number] = _target(column, label).filter(kept).cast(pl.Float32).to_numpy()
     if left == frame.height:
         return LabelledRows(frame, y, weight=weight)
     rows = scratch.where(frame.height, lambda at: keep[at])
@@ -150,8 +148,16 @@ def _kept(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool) -
                 f"every row needs a label: {count} of {frame.height} rows have none in column {label.column!r}, the "
                 f"first is row {row} (counting from 0); remove or fill them"
             )
-        if not positive[label.name]:
-            _refuse_positive_values(frame, label)
+        if not positive[label.name]:  # otherwise every row would silently be negative
+            smallest = pl.Series(dtype=pl.String)
+            for at in scratch.pieces(frame.height):
+                texts_of = as_text(_column(frame[at], label)).alias("")
+                smallest = pl.concat([smallest, texts_of]).unique().sort().head(SHOWN_VALUES)
+            raise DataError(
+                f"the label's positive_values {list(label.positive_values or ())} must occur in column "
+                f"{label.column!r}, found only {', '.join(map(repr, smallest.to_list()))}; correct the rule or the "
+                "column"
+            )
     return keep
 
 
@@ -162,46 +168,31 @@ def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
     return as_number(column, f"label column {label.column!r}", form=label.number_format)
 
 
-def _refuse_positive_values(frame: pl.DataFrame, label: Label) -> NoReturn:
-    """Raise, since no positive value occurs: otherwise every row would silently be negative."""
-    assert label.positive_values is not None
-    smallest = pl.Series(dtype=pl.String)
-    for at in scratch.pieces(frame.height):
-        texts = as_text(_column(frame[at], label))
-        smallest = pl.concat([smallest, texts.alias("")]).unique().sort().head(SHOWN_VALUES)
-    found = ", ".join(map(repr, smallest.to_list()))
-    raise DataError(
-        f"the label's positive_values {list(label.positive_values)} must occur in column {label.column!r}, "
-        f"found only {found}; correct the rule or the column"
-    )
-
-
 def _texts(values: Iterable[object], column: pl.Series) -> list[str]:
     """Values of a rule as text: `True`, as written by pandas, is true in a column of booleans."""
     texts = [cell_text(v) or "" for v in values]
     return [text.lower() for text in texts] if column.dtype == pl.Boolean else texts
 
 
-def _binary(column: pl.Series, label: Label) -> pl.Series:
-    if label.positive_values is not None:
+def _target(column: pl.Series, label: Label) -> pl.Series:
+    """The cells' numbers, or whether they are positive by the label's rule."""
+    if label.task == "binary" and label.positive_values is not None:
         return as_text(column).is_in(_texts(label.positive_values, column))
-    if label.positive_above is not None:
-        return as_number(column, f"label column {label.column!r}") > label.positive_above
-    text = as_text(column)
-    if column.dtype in (pl.Boolean, pl.String):  # as written by JSON and pandas
-        text = text.str.to_lowercase().replace({"true": "1", "false": "0"})
-    outside = ~text.is_in(["0", "1"])
-    if outside.any():
-        row = int(outside.arg_max() or 0)
-        raise DataError(
-            f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in row {row} "
-            "(counting from 0); give positive_above or positive_values, and drop_values for rows to drop"
-        )
-    return text == "1"
-
-
-def _regression(column: pl.Series, label: Label) -> pl.Series:
+    if label.task == "binary" and label.positive_above is None:
+        text = as_text(column)
+        if column.dtype in (pl.Boolean, pl.String):  # as written by JSON and pandas
+            text = text.str.to_lowercase().replace({"true": "1", "false": "0"})
+        outside = ~text.is_in(["0", "1"])
+        if outside.any():
+            row = int(outside.arg_max() or 0)
+            raise DataError(
+                f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in row "
+                f"{row} (counting from 0); give positive_above or positive_values, and drop_values for rows to drop"
+            )
+        return text == "1"
     number = as_number(column, f"label column {label.column!r}")
+    if label.task == "binary":
+        return number > label.positive_above
     if label.range is not None:
         low, high = label.range
         outside = (number < low) | (number > high)

@@ -80,7 +80,7 @@ def check_format(text: pl.Series, form: str) -> pl.Series:
     if "%" not in form:
         raise DataError(f"a time's format is written with % signs, such as '%d.%m.%Y %H:%M', found {form!r}")
     found = _parse(text, form)
-    return found if not found.null_count() else _filled(found, _parse(_normal(text), form))
+    return found if not found.null_count() else found.fill_null(_parse(_normal(text), form))
 
 
 def parse_timestamps(text: pl.Series) -> ParsedTimestamps:
@@ -96,7 +96,13 @@ def parse_timestamps(text: pl.Series) -> ParsedTimestamps:
         first, second = (used[0] for used, _ in ways.values())
         return ParsedTimestamps(values=values.clear(len(values)), other=(first, second))
     for used, found in ways.values():
-        return ParsedTimestamps(values=found, format=used[0] if len(used) == 1 else None, mixed=_mixed(text, normal))
+        named, mixed = normal.str.contains(_OFFSET), ""
+        count, present = int(named.sum()), len(normal) - normal.null_count()
+        if 0 < count < present:
+            with_one, without = text.filter(named)[0].strip(), text.filter(~named)[0].strip()
+            mixed = f"{count:,} of {present:,} cells have an offset from UTC ({with_one!r}), the others do not "
+            mixed += f"({without!r})"
+        return ParsedTimestamps(values=found, format=used[0] if len(used) == 1 else None, mixed=mixed)
     return ParsedTimestamps(values=values)
 
 
@@ -114,18 +120,8 @@ def _readings(text: pl.Series) -> tuple[pl.Series, pl.Series, dict[str, tuple[li
     for family in _ORDERS:
         found, used = _by(rest, family)
         if found.null_count() == rest.null_count():
-            ways[family] = used, _filled(values, found)
+            ways[family] = used, values.fill_null(found)
     return normal, values, ways
-
-
-def _mixed(text: pl.Series, normal: pl.Series) -> str:
-    """A sentence on cells with and without an offset, if there are both; else ""."""
-    named = normal.str.contains(_OFFSET)
-    count, present = int(named.sum()), len(normal) - normal.null_count()
-    if not 0 < count < present:
-        return ""
-    with_one, without = text.filter(named)[0].strip(), text.filter(~named)[0].strip()
-    return f"{count:,} of {present:,} cells have an offset from UTC ({with_one!r}), the others do not ({without!r})"
 
 
 @cache
@@ -150,7 +146,7 @@ def _by(text: pl.Series, family: str) -> tuple[pl.Series, list[str]]:
         for form in forms:
             left = found.null_count()
             values = _parse(text, form)
-            found = _filled(found, values.zip_with(values.is_between(*_YEARS), values.clear(len(values))))
+            found = found.fill_null(values.zip_with(values.is_between(*_YEARS), values.clear(len(values))))
             used += [form] if found.null_count() < left else []
         if found.null_count() in (before, text.null_count()):
             break
@@ -181,10 +177,6 @@ def _normal(text: pl.Series) -> pl.Series:
         .str.replace(r"(:\d\d(?:\.\d+)?) ?([+-]\d\d):?(\d\d)$", "${1}${2}:${3}")
         .str.replace(r"(\d) ?([AaPp])\.?([Mm])\.?$", "${1} ${2}${3}")
     )
-
-
-def _filled(values: pl.Series, more: pl.Series) -> pl.Series:
-    return values.zip_with(values.is_not_null(), more)
 
 
 def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:

@@ -160,11 +160,11 @@ class Preparation:
             encoder, encoded, unseen = self.encode(rows)
             return Prepared(encoder=encoder, counts={"dropped_by_label": dropped, **counts}, unseen=unseen, **encoded)
         with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher") as thread:
-            if (facts := self._facts("rows")) is None:
-                counts = self._write_rows(source)
-                flushed = thread.submit(self._finish_rows, counts)  # while the rows are used
-            else:
-                counts, flushed = facts["counts"], None
+            facts, flushed = self._facts("rows"), None
+            if facts is None:
+                facts = {"counts": self._write_rows(source)}
+                flushed = thread.submit(self._finish, "rows", flush=True, **facts)  # while the rows are used
+            counts = facts["counts"]
             targets = {name: map_array(self._path(TARGETS.format(name))) for name in PARTS}
             encoder, encoded, unseen = self.encode(
                 {name: LabelledRows(self._mapped(name).frame, y) for name, y in targets.items()}
@@ -187,9 +187,29 @@ class Preparation:
                 self._finish("encoder")
         else:
             encoder = _read_encoder(self._path(ENCODER))
-        found = {name: self._encoded(name, part, encoder) for name, part in rows.items()}
-        parts = {name: part for name, (part, _) in found.items()}
-        return encoder, parts, {name: unseen for name, (_, unseen) in found.items() if name != "train"}
+        parts, unseen = {}, {}
+        for name, part in rows.items():
+            facts = self._facts(name)
+            if facts is None:
+                with self._bounded(f"encoding {name} rows", part.frame):
+                    chunks = None
+                    if self.engine is not None:
+                        chunks = encoded_files(self._mapped(name), self._path(ENCODER), self.engine)
+                    weight = None if part.weight is None else part.weight.astype(np.float32)
+                    folder = None if self.folder is None else self.folder / name
+                    table = encode_table(encoder, part.frame, part.y, weight, folder, chunks)
+                    groups = group_codes(part.frame, self.schema)
+                    seen = {} if name == "train" else encoder.unseen_counts(table)
+                    facts = {"unseen": {f: unknown / every if every else 0.0 for f, (unknown, every) in seen.items()}}
+                    if self.folder is not None and groups is not None:
+                        with new_file(self._path(GROUP.format(name))) as file:
+                            write_array(file, groups)
+                if self.folder is not None:
+                    self._finish(name, **facts)
+            parts[name] = Part(part.frame, table, groups) if self.folder is None else _read_part(self.folder, name)
+            if name != "train":
+                unseen[name] = facts["unseen"]
+        return encoder, parts, unseen
 
     def _write_rows(self, source: Callable[[Path], MappedRows]) -> dict[str, int]:
         """Write the rows of each part with all columns, and their targets; returns counts (`Prepared.counts`)."""
@@ -206,16 +226,9 @@ class Preparation:
                     if self.add != NOTHING:
                         chunks = (part.frame[at] for at in scratch.pieces(part.frame.height))
                         join_rows(chunks, self._path(ROWS.format(name)))
-                    self._write(TARGETS.format(name), part.y)
+                    with new_file(self._path(TARGETS.format(name))) as file:
+                        write_array(file, part.y)
         return {"dropped_by_label": dropped, **counts}
-
-    def _finish_rows(self, counts: Mapping[str, int]) -> None:
-        try:
-            for name in PARTS:
-                sync_tree(self._path(ROWS.format(name)))
-        except OSError as e:
-            raise cannot_write(self._path(), e) from e
-        self._finish("rows", counts=counts)
 
     def _divided(self, table: MappedRows) -> tuple[dict[str, LabelledRows], int]:
         """The rows of each part with their targets, and how many rows the labels' rules drop.
@@ -279,29 +292,6 @@ class Preparation:
         counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}
         return {name: LabelledRows(f, targets[name], weight=weights.get(name)) for name, f in frames.items()}, counts
 
-    def _encoded(self, name: str, rows: LabelledRows, encoder: Encoder) -> tuple[Part, dict[str, float]]:
-        """A part, and the shares of its unknown values."""
-        facts = self._facts(name)
-        if facts is None:
-            with self._bounded(f"encoding {name} rows", rows.frame):
-                chunks = None
-                if self.engine is not None:
-                    chunks = encoded_files(self._mapped(name), self._path(ENCODER), self.engine)
-                weight = None if rows.weight is None else rows.weight.astype(np.float32)
-                folder = None if self.folder is None else self.folder / name
-                table = encode_table(encoder, rows.frame, rows.y, weight, folder, chunks)
-                groups = group_codes(rows.frame, self.schema)
-                seen = {} if name == "train" else encoder.unseen_counts(table)
-                unseen = {name: unknown / every if every else 0.0 for name, (unknown, every) in seen.items()}
-                if self.folder is None:
-                    return Part(rows.frame, table, groups), unseen
-                if groups is not None:
-                    self._write(GROUP.format(name), groups)
-            self._finish(name, unseen=unseen)
-        else:
-            unseen = facts["unseen"]
-        return _read_part(self._path(), name), unseen
-
     def _path(self, name: str = "") -> Path:
         assert self.folder is not None, "stages have a folder"
         return self.folder / name
@@ -319,7 +309,13 @@ class Preparation:
             return None
         return facts
 
-    def _finish(self, stage: str, **facts: Any) -> None:
+    def _finish(self, stage: str, *, flush: bool = False, **facts: Any) -> None:
+        """Note that a stage is finished; `flush`: with the rows of all parts on disk."""
+        try:
+            for name in PARTS if flush else ():
+                sync_tree(self._path(ROWS.format(name)))
+        except OSError as e:
+            raise cannot_write(self._path(), e) from e
         write_atomically(self._path(DONE.format(stage)), json.dumps(facts).encode())
 
     @contextmanager
@@ -350,10 +346,6 @@ class Preparation:
 
     def _budget(self, place: Path, frame: pl.DataFrame) -> AbstractContextManager[None]:
         return MemoryBudget(place, self.piece and self.piece(frame), self.reports.add).active()
-
-    def _write(self, name: str, array: np.ndarray) -> None:
-        with new_file(self._path(name)) as file:
-            write_array(file, array)
 
 
 def prepare(
@@ -430,8 +422,11 @@ def encoded_together(train: Part, valid: Part, schema: Schema) -> tuple[Encoder,
     with (train.bound or MemoryBudget()).active(in_new_folder=True):
         y = scratch.empty((frame.height, train.y.shape[1]), np.float32)
         y[: len(train.y)], y[len(train.y) :] = train.y, valid.y
+        tables = (train.table, valid.table)
+        means = [np.float32(one.weight.mean()) for one in tables if one.weight is not None]
+        weights = [np.full(len(one), means[0]) if one.weight is None else one.weight for one in tables if means]
         encoder = Encoder.fit(frame, schema)
-        return encoder, encode_table(encoder, frame, y, _weights(train.table, valid.table))
+        return encoder, encode_table(encoder, frame, y, np.concatenate(weights) if weights else None)
 
 
 def encoded_by(encoder: Encoder, part: Part, own: Encoder) -> EncodedTable:
@@ -466,16 +461,6 @@ def _told(chunks: Iterable[tuple[slice, EncodedTable]]) -> Iterator[tuple[slice,
     for at, table in chunks:
         yield at, table
         scratch.budget().told(len(table))
-
-
-def _weights(train: EncodedTable, valid: EncodedTable) -> np.ndarray | None:
-    given = [table.weight for table in (train, valid) if table.weight is not None]
-    if not given:
-        return None
-    mean = np.float32(given[0].mean())
-    return np.concatenate(
-        [np.full(len(table), mean, np.float32) if table.weight is None else table.weight for table in (train, valid)]
-    )
 
 
 def is_begun(folder: Path) -> bool:
@@ -543,24 +528,23 @@ def _read_encoder(path: Path) -> Encoder:
 
 
 def _read_part(folder: Path, name: str) -> Part:
-    table = EncodedTable.open(folder / name)
-    group = folder / GROUP.format(name)
-    groups = map_array(group) if group.exists() else None
-    mapped = folder / ROWS.format(name)
-    if mapped.is_dir():
-        return Part(lambda: MappedRows.of_folder(mapped).frame, table, groups, stored=mapped)
-    path = folder / f"{name}.arrow"
-    return Part(lambda: _read_rows(path, len(table)), table, groups, stored=path)
+    table, group, mapped = EncodedTable.open(folder / name), folder / GROUP.format(name), folder / ROWS.format(name)
+    stored = mapped if mapped.is_dir() else folder / f"{name}.arrow"
 
+    def rows() -> pl.DataFrame:
+        if stored is mapped:
+            return MappedRows.of_folder(mapped).frame
+        try:
+            frame = pl.read_ipc(stored)
+        except (pl.exceptions.PolarsError, OSError) as e:
+            raise DataError(f"the cache's raw rows can no longer be read: {str(e).splitlines()[0]}; start again") from e
+        if frame.height != len(table):
+            raise DataError(
+                f"the cache's raw rows {stored} must be {len(table)}, found {frame.height}; clear the cache"
+            )
+        return frame
 
-def _read_rows(path: Path, rows: int) -> pl.DataFrame:
-    try:
-        frame = pl.read_ipc(path)
-    except (pl.exceptions.PolarsError, OSError) as e:
-        raise DataError(f"the cache's raw rows can no longer be read: {str(e).splitlines()[0]}; start again") from e
-    if frame.height != rows:
-        raise DataError(f"the cache's raw rows {path} must be {rows}, found {frame.height}; clear the cache")
-    return frame
+    return Part(rows, table, map_array(group) if group.exists() else None, stored=stored)
 
 
 def counted_files(rows: MappedRows, schema: Schema, engine: Engine) -> Callable[[Field], Iterator[Counted]]:

@@ -1,7 +1,7 @@
 """Hashes of rows: which rows of another table are in this one, rows that repeat, and the digest of a table."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -159,7 +159,13 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
     """
     train = frames["train"]
     named = [*schema.columns, *(label.column for label in schema.labels), schema.time, schema.grouping]
-    keys = [key for key in schema.row_keys if key in train.columns and not _all_differ(train, key)]
+    keys = []
+    for key in schema.row_keys:
+        if key in train.columns:
+            hashes = _sorted_hashes(train, [key])
+            chunks = (hashes[at.start : at.stop + 1] for at in scratch.pieces(len(hashes)))
+            if len(hashes) < 2 or any((chunk[1:] == chunk[:-1]).any() for chunk in chunks):
+                keys.append(key)
     columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
     if schema.time in columns and not any(_repeats(frames, [schema.time]).values()):
         return {}  # as after a split by time: the other columns need not be read
@@ -175,13 +181,6 @@ def _repeats(frames: Mapping[str, pl.DataFrame], columns: list[str]) -> dict[str
             place = np.searchsorted(known, hashes[at]).clip(max=len(known) - 1)
             found[name] += int((known[place] == hashes[at]).sum())
     return found
-
-
-def _all_differ(train: pl.DataFrame, key: str) -> bool:
-    """Whether a column numbers the rows."""
-    hashes = _sorted_hashes(train, [key])
-    chunks = (hashes[at.start : at.stop + 1] for at in scratch.pieces(len(hashes)))
-    return len(hashes) > 1 and not any((chunk[1:] == chunk[:-1]).any() for chunk in chunks)
 
 
 def _sorted_hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
@@ -239,29 +238,18 @@ def digest_rows(frame: pl.DataFrame) -> str:
     >>> digest_rows(rows) == digest_rows(rows[::-1])
     False
     """
+
+    def digest_of(column: pl.Series) -> bytes:
+        rows, digest = column.to_frame(), hashlib.sha256()
+        for part in _parts(column.dtype, lambda: (one.to_series() for one in rows.iter_slices(DIGEST_ROWS))):
+            digest.update(part)
+        return digest.digest()
+
     whole = hashlib.sha256(f"{frame.height} rows".encode())
-    for column, digest in zip(frame, each(_column_digest, frame.get_columns(), rows=frame.height), strict=True):
+    for column, digest in zip(frame, each(digest_of, frame.get_columns(), rows=frame.height), strict=True):
         name = column.name.encode()
         whole.update(len(name).to_bytes(8, "little") + name + digest)
     return ROWS_VERSION + whole.hexdigest()
-
-
-def _column_digest(column: pl.Series) -> bytes:
-    frame, digest = column.to_frame(), hashlib.sha256()
-    for part in _parts(column.dtype, lambda: (one.to_series() for one in frame.iter_slices(DIGEST_ROWS))):
-        digest.update(part)
-    return digest.digest()
-
-
-def _bits(masks: Iterable[np.ndarray]) -> Iterator[bytes]:
-    """The bytes that `np.packbits` makes of masks of any lengths, one after another."""
-    rest = np.empty(0, bool)
-    for mask in masks:
-        mask = np.concatenate([rest, mask])
-        whole = len(mask) // 8 * 8
-        yield np.packbits(mask[:whole]).tobytes()
-        rest = mask[whole:]
-    yield np.packbits(rest).tobytes()
 
 
 def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes]:
@@ -270,7 +258,12 @@ def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes]:
     It is read slice by slice, so that a column of a table mapped from disk is never copied as a whole.
     """
     if any(one.null_count() for one in slices()):
-        yield from _bits(one.is_null().to_numpy() for one in slices())
+        rest = np.empty(0, bool)
+        for one in slices():
+            rest = np.concatenate([rest, one.is_null().to_numpy()])
+            yield np.packbits(rest[: len(rest) // 8 * 8]).tobytes()
+            rest = rest[len(rest) // 8 * 8 :]
+        yield np.packbits(rest).tobytes()
     else:
         yield b"none absent"
     present = (one.drop_nulls() for one in slices())

@@ -174,10 +174,6 @@ class SplitKind:
     if TYPE_CHECKING:
         kind: str
 
-    def advice(self, kept: int) -> str:
-        """What to do where a part is empty; `kept` users were kept in train."""
-        return "give more rows or change the shares valid and test"
-
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSplit(SplitKind):
@@ -248,10 +244,6 @@ class LeaveLastOutSplit(SplitKind):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, found {getattr(self, name)}")
 
-    def advice(self, kept: int) -> str:
-        """See the base."""
-        return f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSplit(SplitKind):
@@ -285,12 +277,6 @@ class ColumnSplit(SplitKind):
             raise ConfigError(f"valid_share must lie between 0 and 1, both excluded, found {self.valid_share}")
         if self.stratify and self.valid_share is None:
             raise ConfigError("stratify is for sampling validation rows: also give valid_share, or omit stratify")
-
-    def advice(self, kept: int) -> str:
-        """See the base."""
-        if self.valid_share is None:
-            return f"give their values in column {self.column!r}, or valid_share to sample validation rows from train"
-        return f"give their values in column {self.column!r}, or change valid_share"
 
 
 SPLITS: Mapping[str, type[SplitKind]] = {

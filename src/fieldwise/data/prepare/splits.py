@@ -3,7 +3,7 @@
 Letters: N rows, K different texts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
@@ -18,11 +18,9 @@ from fieldwise.schema import Schema
 from fieldwise.storage import scratch
 
 
-def distinct_rows(
-    frame: pl.DataFrame, cells: Callable[[pl.DataFrame], pl.DataFrame] = pl.DataFrame.unique
-) -> pl.DataFrame:
-    """The different rows of a table, in memory and in any order, or those that `cells` makes of each piece."""
-    chunks = (cells(frame[at]) for at in scratch.pieces(frame.height))
+def distinct_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    """The different rows of a table, in memory and in any order."""
+    chunks = (frame[at].unique() for at in scratch.pieces(frame.height))
     return reduce(lambda found, chunk: pl.concat([found, chunk]).unique(), chunks)
 
 
@@ -34,12 +32,9 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     Shape:
         returns [N] int32, [K + 1] int64.
     """
-
-    def texts(rows: pl.DataFrame) -> pl.DataFrame:
-        cells = coded(rows.to_series())
-        return cells.texts.filter(cells.counts() > 0).alias("text").unique().to_frame()
-
-    known = distinct_rows(column.to_frame(), texts).sort("text").with_row_index("rank", offset=1)
+    as_text(column.clear())  # raises if cells are not single values
+    texts = as_text(distinct_rows(column.to_frame()).to_series()).alias("text").drop_nulls().unique().sort()
+    known = texts.to_frame().with_row_index("rank", offset=1)
     ranks = scratch.empty(len(column), np.int32)
     counts = np.zeros(known.height + 1, dtype=np.int64)
     for at in scratch.pieces(len(column)):
@@ -80,38 +75,16 @@ def group_rows(
         first = last
 
 
-def time_boundaries(ordered: np.ndarray, shares: tuple[float, float]) -> tuple[np.generic, np.generic]:
-    """The first time of the validation rows and the first time of the test rows.
-
-    The cuts are the pair that is closest to the shares (smallest sum of the two distances, in rows) among those that
-    leave rows in every part; of two equally close ones the earlier is used.
-    """
-    after = np.array([shares[0] + shares[1], shares[1]])
-    targets = np.round(len(ordered) * (1 - after), 6)  # rounded, so that equally close cuts compare as equal
-    first, second = (_nearest(ordered, float(target)) for target in targets)
-    if first == second:
-        # Both distances grow away from the common cut, so the best pair has one of the two cuts there.
-        pairs = [(_start(ordered, first - 1), first), (first, _after(ordered, first))]
-        allowed = [(a, b) for a, b in pairs if a > 0 and b < len(ordered)]
-        first, second = min(allowed, key=lambda pair: float(np.abs(np.array(pair) - targets).sum()))
-    return ordered[first], ordered[second]
+def _ends(ordered: np.ndarray, place: int) -> tuple[int, int]:
+    """The first place of the value at a place, and the first behind it."""
+    first, after = (int(np.searchsorted(ordered, ordered[place], side=side)) for side in ("left", "right"))
+    return first, after
 
 
 def _nearest(ordered: np.ndarray, target: float) -> int:
     """The cut (number of rows before it) nearest to a target, with rows before and after it."""
-    at = min(max(int(target), 0), len(ordered) - 1)
-    cuts = _start(ordered, at), _after(ordered, at)
+    cuts = _ends(ordered, min(max(int(target), 0), len(ordered) - 1))
     return min((cut for cut in cuts if 0 < cut < len(ordered)), key=lambda cut: (abs(cut - target), cut))
-
-
-def _start(ordered: np.ndarray, place: int) -> int:
-    """The first place of the value at a place."""
-    return int(np.searchsorted(ordered, ordered[place], side="left"))
-
-
-def _after(ordered: np.ndarray, place: int) -> int:
-    """The first place behind the value at a place."""
-    return int(np.searchsorted(ordered, ordered[place], side="right"))
 
 
 def assign_random_split(rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None) -> np.ndarray:
@@ -211,7 +184,7 @@ def split_table(
     """
     if y is not None and len(y) != frame.height:
         raise DataError(f"targets must match the table's rows: found {len(y)} targets and {frame.height} rows")
-    kept = 0
+    kept, fix = 0, "give more rows or change the shares valid and test"
     if isinstance(settings, RandomSplit):
         classes = classes_of(y) if settings.stratify else None
         part = assign_random_split(frame.height, (settings.valid, settings.test), seed, classes)
@@ -219,18 +192,21 @@ def split_table(
         part = _by_time(frame, settings, schema)
     elif isinstance(settings, LeaveLastOutSplit):
         part, kept = _by_user(frame, settings, schema)
+        fix = f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
     else:
         assert isinstance(settings, ColumnSplit), "there is no other"
         part = _by_column(frame, settings, seed, y)
-
+        share = "valid_share to sample validation rows from train" if settings.valid_share is None else ""
+        fix = f"give their values in column {settings.column!r}, or {share or 'change valid_share'}"
     train, valid, test = (scratch.where(len(part), lambda at, k=k: part[at] == k) for k in range(3))  # type: ignore[misc]
     split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept)
     empty = [name for name, rows in (("train", train), ("valid", valid), ("test", test)) if not len(rows)]
     if empty:
-        few = "a table needs at least 3 rows, and for a model that is of use hundreds: add rows"
+        if frame.height == 1:
+            fix = "a table needs at least 3 rows, and for a model that is of use hundreds: add rows"
         raise DataError(
             f"every part needs rows: the {settings.kind} split of {frame.height} rows leaves {' and '.join(empty)} "
-            f"empty; {few if frame.height == 1 else settings.advice(kept)}"
+            f"empty; {fix}"
         )
     return split
 
@@ -248,8 +224,17 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None) ->
         raise DataError(
             f"a time split needs at least 3 different times: column {name!r} holds {few}; choose another split"
         )
-    first, second = time_boundaries(ordered, (settings.valid, settings.test))
-    return scratch.fill(len(values), np.int8, lambda at: (values[at] >= first).astype(np.int8) + (values[at] >= second))
+    # The cuts are the pair that is closest to the shares (see `TimeSplit`) among those that leave rows in every part.
+    after = np.array([settings.valid + settings.test, settings.test])
+    targets = np.round(len(ordered) * (1 - after), 6)  # rounded, so that equally close cuts compare as equal
+    first, second = (_nearest(ordered, float(target)) for target in targets)
+    if first == second:
+        # Both distances grow away from the common cut, so the best pair has one of the two cuts there.
+        pairs = [(_ends(ordered, first - 1)[0], first), (first, _ends(ordered, first)[1])]
+        allowed = [(a, b) for a, b in pairs if a > 0 and b < len(ordered)]
+        first, second = min(allowed, key=lambda pair: float(np.abs(np.array(pair) - targets).sum()))
+    valid, test = ordered[first], ordered[second]
+    return scratch.fill(len(values), np.int8, lambda at: (values[at] >= valid).astype(np.int8) + (values[at] >= test))
 
 
 def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema | None) -> tuple[np.ndarray, int]:
