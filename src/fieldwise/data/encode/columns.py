@@ -73,10 +73,7 @@ def as_text(column: pl.Series) -> pl.Series:
 
 
 def cell_text(value: object) -> str | None:
-    """`as_text` of one cell that is text, a number, true, false or None: faster than a column where cells are few.
-
-    Errors:
-        TypeError: another value; the message ends a sentence that begins with "the cell must be".
+    """`as_text` of one cell, faster than a column where cells are few; a TypeError ends "the cell must be".
 
     >>> cell_text(3.0), cell_text(True), cell_text(2.5), cell_text("")
     ('3', 'true', '2.5', None)
@@ -100,11 +97,6 @@ def cell_list(
 ) -> list[str]:
     """`as_list` of one cell: a list of what `text` takes, a text that is split at `separator`, or None.
 
-    `newest` is the number of values to read from the end, all if None.
-
-    Errors:
-        TypeError: another value, as in `cell_text`; what `text` raises.
-
     >>> cell_list("a| b||", "|"), cell_list([7, None, " ", 8, 9], "|", newest=2)
     (['a', 'b'], ['8', '9'])
     """
@@ -116,13 +108,9 @@ def cell_list(
 
 
 def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None) -> pl.Series:
-    """Values as float64, null where missing (null, NaN, empty text).
+    """Values as float64, null where missing (null, NaN, empty text); errors name the column by `what`.
 
-    Dates and times are seconds: since 1970, since midnight, or the duration.
-    Errors name the column by `what`. `form` is the format of numbers in text.
-
-    Errors:
-        DataError: text that is not a number, an infinity, a number beyond 32-bit floats; names `what`, row and value.
+    Dates and times are seconds: since 1970, since midnight, or the duration. `form` is the format of numbers in text.
 
     >>> as_number(pl.Series(["1", " 2.5 ", ""]), "column 'price'").to_list()
     [1.0, 2.5, None]
@@ -164,9 +152,7 @@ def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None)
 
 
 def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> pl.Series:
-    """Cells as lists of text without null or empty values; a missing cell is an empty list.
-
-    The newest values of a cell are kept where `newest` is a number.
+    """Cells as lists of text without null or empty values, of these the `newest`; a missing cell is an empty list.
 
     >>> as_list(pl.Series(["a| b", None, "|"]), "|").to_list()
     [['a', 'b'], [], []]
@@ -187,14 +173,7 @@ def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> 
 
 
 def stable_hash(texts: pl.Series, buckets: int) -> np.ndarray:
-    """FNV-1a (64 bit) of each text's UTF-8 bytes, modulo `buckets`: equal on every machine and in every version.
-
-    Shape:
-        returns [N] int64 in [0, buckets).
-
-    >>> stable_hash(pl.Series(["a"]), 2**31).item() == 0xAF63DC4C8601EC8C % 2**31
-    True
-    """
+    """FNV-1a (64 bit) of each text's UTF-8 bytes, modulo `buckets` [N]: equal on every machine, in every version."""
     lengths = texts.str.len_bytes().to_numpy().astype(np.int64)
     letters = np.frombuffer(texts.str.join("").item().encode(), dtype=np.uint8).astype(np.uint64)
     starts = np.cumsum(lengths) - lengths
@@ -262,21 +241,17 @@ def coded(column: pl.Series) -> DictionaryColumn:
             place = (column.cast(pl.Int64) - low).fill_null(high - low + 1).to_numpy()
             found = np.bincount(place, minlength=high - low + 2)[:-1] > 0
             near = np.flatnonzero(found)
-            code = np.append(np.cumsum(found, dtype=np.int32) - 1, np.int32(len(near)))
-            return DictionaryColumn(code.take(place), pl.Series(near + low).cast(pl.String))
-    if not (kind.is_integer() or kind.is_float() or kind.is_temporal()):
-        return code_texts(as_text(column))
-    # Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0) share its code.
-    column = column.fill_nan(None) if kind.is_float() else column  # missing, and not found by a join
-    value = column.unique().rename("value")
-    inner = code_texts(as_text(value))
-    index = pl.DataFrame([value, pl.Series("code", inner.codes)])
-    cells = column.to_frame("value").join(index, on="value", how="left", maintain_order="left", nulls_equal=True)
-    return DictionaryColumn(cells.get_column("code").to_numpy(), inner.texts)
-
-
-def code_texts(text: pl.Series) -> DictionaryColumn:
-    """A coded String column; null is missing, and texts are neither stripped nor changed to null."""
+            ranks = np.append(np.cumsum(found, dtype=np.int32) - 1, np.int32(len(near)))
+            return DictionaryColumn(ranks.take(place), pl.Series(near + low).cast(pl.String))
+    if kind.is_integer() or kind.is_float() or kind.is_temporal():
+        # Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0) share its code.
+        column = column.fill_nan(None) if kind.is_float() else column  # missing, and not found by a join
+        value = column.unique().rename("value")
+        inner = coded(as_text(value))
+        index = pl.DataFrame([value, pl.Series("code", inner.codes)])
+        cells = column.to_frame("value").join(index, on="value", how="left", maintain_order="left", nulls_equal=True)
+        return DictionaryColumn(cells.get_column("code").to_numpy(), inner.texts)
+    text = as_text(column)
     # Separate categories: the values of one column are never mixed with those of another.
     code = text.cast(pl.Categorical(pl.Categories.random())).to_physical()
     count = 0 if code.null_count() == len(code) else int(code.max()) + 1  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ Letters: N rows, S columns.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -92,7 +92,9 @@ class Encoder:
         parts = dict(zip((f.name for f in fields), np.diff(ends).tolist(), strict=True))
 
         def fit_one(f: Field) -> Fitted | None:
-            fitted = None if f.shares else fit_counted(f, counted(f) if counted else count_pieces(train, f))
+            fitted = (
+                None if f.shares else fit_counted(f, counted(f) if counted else count_column(f, column_of(train, f)))
+            )
             if counted is None:
                 scratch.budget().told(parts[f.name])
             return fitted
@@ -161,7 +163,7 @@ class Encoder:
             f, fitted = pair
             if f.shares or not isinstance(fitted, Vocabulary):
                 return None if f.shares else fitted
-            return replace(fitted, values=fitted.values + new_values(f, fitted, count_pieces(table, f)))
+            return replace(fitted, values=fitted.values + new_values(f, fitted, count_column(f, column_of(table, f))))
 
         own = each(grown, zip(self.fields, self.fitted, strict=True), rows=table.height)
         more = tuple(0 if new is None else new.rows - old.rows for old, new in zip(self.fitted, own, strict=True))
@@ -304,12 +306,6 @@ class Encoder:
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
         return cls._of(tuple(e.field for e in entries), (e.fitted for e in entries), growths, where)
-
-
-def count_pieces(frame: pl.DataFrame, f: Field) -> Iterator[Counted]:
-    """The counted chunks of a field's column."""
-    column = column_of(frame, f)
-    return (count_column(f, column[at], first_row=at.start) for at in scratch.pieces(len(column)))
 
 
 def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Batch | None:

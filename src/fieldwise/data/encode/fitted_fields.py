@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count, repeat
+from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.config import parse
-from fieldwise.data.encode.columns import FLOAT32_MAX, as_list, as_number, as_text, code_texts, coded, stable_hash
+from fieldwise.data.encode.columns import FLOAT32_MAX, as_list, as_number, as_text, coded, stable_hash
 from fieldwise.data.read.lines import counting_from
 from fieldwise.errors import DataError
 from fieldwise.schema import Categorical, Field, Numeric
@@ -40,7 +40,7 @@ class Lookup:
         bits = max(1, (2 * len(keys)).bit_length())  # at most half of the places are taken
         self._absent, self._last, self._shift = absent, (1 << bits) - 1, np.uint64(64 - bits)
         self._keys, self._numbers = np.zeros(1 << bits, np.int64), np.full(1 << bits, absent, np.int32)
-        place = self._first_places(keys)
+        place = (keys.view(np.uint64) * MULTIPLIER >> self._shift).view(np.int64)
         while len(keys):
             free = self._numbers[place] == absent
             # Where several keys want one place the last one gets it, in both arrays.
@@ -48,14 +48,9 @@ class Lookup:
             beaten = self._keys[place] != keys
             keys, numbers, place = keys[beaten], numbers[beaten], (place[beaten] + 1) & self._last
 
-    def _first_places(self, keys: np.ndarray) -> np.ndarray:
-        mixed = keys.view(np.uint64) * MULTIPLIER
-        mixed >>= self._shift
-        return mixed.view(np.int64)
-
     def find(self, keys: np.ndarray) -> np.ndarray:
         """The number of each key [N], int32."""
-        place = self._first_places(keys)
+        place = (keys.view(np.uint64) * MULTIPLIER >> self._shift).view(np.int64)
         numbers: np.ndarray = self._numbers[place]
         other = np.flatnonzero((self._keys[place] != keys) & (numbers != self._absent))
         place = place[other]
@@ -164,7 +159,7 @@ class Hashing:
 
     def ids(self, text: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts; null is missing."""
-        cells = code_texts(text)
+        cells = coded(text)
         return cells.look_up((stable_hash(cells.texts, self.buckets) + 1).astype(np.int32), MISSING)
 
     def ids_of(self, texts: list[str] | list[str | None]) -> np.ndarray:
@@ -287,11 +282,7 @@ class Entry:
 
 
 def read_entry(data: Mapping[str, Any], where: str) -> Entry:
-    """A field of an encoder's JSON.
-
-    Errors:
-        DataError: not such plain values; a vocabulary with a value twice.
-    """
+    """A field of an encoder's JSON."""
     fitted = data.get("fitted") if isinstance(data, Mapping) else None
     values = fitted.get("values") if isinstance(fitted, Mapping) else None
     if not isinstance(fitted, Mapping) or not isinstance(values, list) or set(map(type, values)) != {str}:
@@ -311,57 +302,42 @@ SHARDS = 32  # a text is in the file of its hash
 EMPTY = pl.DataFrame(schema={"text": pl.String, "n": pl.Int64})
 
 
-class TextCounts:
-    """How often each text occurs, or each integer if all that is added are 64-bit integers.
+def frequent_texts(counts: Iterable[pl.DataFrame], least: int, most: int = MOST_TEXTS) -> tuple[tuple[str, ...], int]:
+    """The texts that occur at least `least` times, most frequent first, and the number of others.
 
-    Args:
-        most: different texts in memory at most, if the memory budget has a folder for the counts of others.
+    The counts have columns `text`, or 64-bit integers for their decimal texts, and `n`. At most `most` different ones
+    are in memory, if the memory budget has a folder for the others.
     """
-
-    def __init__(self, most: int = MOST_TEXTS) -> None:
-        self._most = most
-        self._folder = scratch.new_path()
-        self._counts, self._waiting = EMPTY, 0
-        self._added: list[pl.DataFrame] = []
-        self._files: list[list[Path]] = [[] for _ in range(SHARDS)]
-
-    def add(self, counts: pl.DataFrame) -> None:
-        """Add texts with their counts `n`."""
-        self._added.append(counts)
-        self._waiting += counts.height
-        if self._waiting > max(self._counts.height, self._most // 8):
-            self._merge(self._most)
-
-    def at_least(self, count: int) -> tuple[pl.DataFrame, int]:
-        """The texts that occur at least `count` times with their numbers `n`, and how many other texts there are."""
-        self._merge(self._most)
-        if not any(self._files):
-            kept = self._counts.filter(pl.col("n") >= count)
-            return kept, self._counts.height - kept.height
-        self._merge(0)
-        found, rare = [], 0
-        for paths in self._files:
-            counts = pl.concat([pl.read_ipc(path) for path in paths]).group_by("text").agg(pl.col("n").sum())
-            found.append(counts.filter(pl.col("n") >= count))
-            rare += counts.height - found[-1].height
-        return pl.concat(found), rare
-
-    def _merge(self, most: int) -> None:
-        """Sum all counts, and move them to files if they are more than `most`."""
-        some = [one for one in (self._counts, *self._added) if one.height]  # empty ones are of text, not of integers
-        self._counts = pl.concat(some or [EMPTY]).group_by("text").agg(pl.col("n").sum())
-        self._added, self._waiting = [], 0
-        if self._folder is None or self._counts.height <= most:
-            return
-        shard = self._counts.get_column("text").hash(0) % SHARDS
+    folder, held, waiting = scratch.new_path(), [EMPTY], 0
+    files: list[list[Path]] = [[] for _ in range(SHARDS)]
+    for some in chain(counts, [None]):
+        if some is not None:
+            held.append(some)
+            waiting += some.height
+            if waiting <= max(held[0].height, most // 8):
+                continue
+        full = [one for one in held if one.height]  # empty ones are of text, also where integers are counted
+        whole = pl.concat(full or [EMPTY]).group_by("text").agg(pl.col("n").sum())
+        held, waiting = [whole], 0
+        if folder is None or whole.height <= (0 if some is None and files[0] else most):
+            continue
+        shard = whole.get_column("text").hash(0) % SHARDS
         try:
-            self._folder.mkdir(exist_ok=True)
-            for number, paths in enumerate(self._files):
-                paths.append(self._folder / f"{number}.{len(paths)}.arrow")
-                self._counts.filter(shard == number).write_ipc(paths[-1])
+            folder.mkdir(exist_ok=True)
+            for number, paths in enumerate(files):
+                paths.append(folder / f"{number}.{len(paths)}.arrow")
+                whole.filter(shard == number).write_ipc(paths[-1])
         except OSError as e:
-            raise cannot_write(self._folder, e) from e
-        self._counts = EMPTY
+            raise cannot_write(folder, e) from e
+        held = [EMPTY]
+    kept, rare = [], 0
+    for stored in files if files[0] else [[]]:
+        counted = pl.concat([pl.read_ipc(path) for path in stored] or held)
+        every = counted.group_by("text").agg(pl.col("n").sum()) if stored else counted
+        kept.append(every.filter(pl.col("n") >= least))
+        rare += every.height - kept[-1].height
+    found = pl.concat(kept).with_columns(pl.col("text").cast(pl.String)).sort("n", "text", descending=[True, False])
+    return tuple(found.get_column("text").to_list()), rare
 
 
 class Counted(NamedTuple):
@@ -376,58 +352,52 @@ class Counted(NamedTuple):
     values: pl.DataFrame
 
 
-def count_column(f: Field, column: pl.Series, *, first_row: int = 0) -> Counted:
-    """Count some rows of a field's column.
-
-    Errors count rows from `first_row`.
-    """
-    if isinstance(f, Numeric):
-        with counting_from(first_row):
-            what = f"column {f.column!r} (field {f.name!r})"
-            numbers = as_number(column, what, form=f.number_format).drop_nulls()
-        # Without statistics of the numbers, their encoding depends on the field's settings alone.
-        statistics = f.encoding != "value" or f.transform in ("minmax", "standard")
-        values = pl.DataFrame({"number": numbers if statistics else numbers.clear()})
-        return Counted(rows=len(column), present=len(numbers), values=values)
-    if isinstance(f, Categorical) and column.dtype in INTEGERS:
-        # Integers are cheaper to count than their texts, which are made when all are counted.
-        values = column.rename("text").value_counts(name="n").drop_nulls("text").cast(pl.Int64)
-    else:
-        cells = (
-            coded(column)
-            if isinstance(f, Categorical)
-            else code_texts(as_list(column, f.separator).list.explode(empty_as_null=True))
-        )
-        values = pl.DataFrame({"text": cells.texts, "n": cells.counts()}).filter(pl.col("n") > 0)
-    present = int(values.get_column("n").sum())
-    return Counted(rows=len(column), present=present, values=values if f.hash_buckets is None else values.clear())
+def count_column(f: Field, column: pl.Series) -> Iterator[Counted]:
+    """Count a field's column, piece by piece."""
+    for at in scratch.pieces(len(column)):
+        cells = column[at]
+        if isinstance(f, Numeric):
+            with counting_from(at.start):
+                number = as_number(cells, f"column {f.column!r} (field {f.name!r})", form=f.number_format).drop_nulls()
+            present, values = len(number), pl.DataFrame({"number": number})
+            # Without statistics of the numbers their encoding depends on the field's settings alone.
+            kept = f.encoding != "value" or f.transform in ("minmax", "standard")
+        else:
+            if isinstance(f, Categorical) and cells.dtype in INTEGERS:
+                # Integers are cheaper to count than their texts, which are made when all are counted.
+                values = cells.rename("text").value_counts(name="n").drop_nulls("text").cast(pl.Int64)
+            else:
+                if not isinstance(f, Categorical):
+                    cells = as_list(cells, f.separator).list.explode(empty_as_null=True)
+                texts = coded(cells)
+                values = pl.DataFrame({"text": texts.texts, "n": texts.counts()}).filter(pl.col("n") > 0)
+            present, kept = int(values.get_column("n").sum()), f.hash_buckets is None
+        yield Counted(rows=at.stop - at.start, present=present, values=values if kept else values.clear())
 
 
 def fit_counted(f: Field, pieces: Iterable[Counted]) -> Fitted:
     """Fit a field on the counted chunks of its column, which come in order."""
     rows = present = 0
-    counts = TextCounts()
 
-    def numbers() -> Iterator[np.ndarray]:
+    def values() -> Iterator[pl.DataFrame]:
         nonlocal rows, present
         for piece in pieces:
             rows, present = rows + piece.rows, present + piece.present
-            if isinstance(f, Numeric):
-                yield piece.values.get_column("number").to_numpy()
-            else:
-                counts.add(piece.values)
+            yield piece.values
 
-    number = scratch.concatenate(numbers(), np.float64)
+    number, known = np.empty(0), Vocabulary(values=())
+    if isinstance(f, Numeric):
+        number = scratch.concatenate((one.get_column("number").to_numpy() for one in values()), np.float64)
+    else:
+        texts, rare = frequent_texts(values(), f.min_count)
+        known = Vocabulary(values=texts, rare=rare)
     if not present:
         raise DataError(
             f"a field needs values to learn from: column {f.column!r} (field {f.name!r}) is null or empty in all "
             f"{rows} training rows; remove the field from the schema or fill the column"
         )
     if not isinstance(f, Numeric):
-        if f.hash_buckets is not None:
-            return Hashing(buckets=f.hash_buckets)
-        values, rare = _frequent(f, counts)
-        return Vocabulary(values=values, rare=rare)
+        return known if f.hash_buckets is None else Hashing(buckets=f.hash_buckets)
     logarithm = f.transform == "log"
     if not len(number):
         return Scaling(logarithm=logarithm)
@@ -450,20 +420,11 @@ def fit_counted(f: Field, pieces: Iterable[Counted]) -> Fitted:
 
 def new_values(f: Field, known: Vocabulary, pieces: Iterable[Counted]) -> tuple[str, ...]:
     """The values of a field's counted chunks that a vocabulary lacks, in its order, without those below min_count."""
-    counts = TextCounts()
-    for piece in pieces:
-        unseen = piece.values.with_columns(known.normalised(piece.values.get_column("text").cast(pl.String)))
-        counts.add(unseen.filter(pl.Series(known.ids(unseen.get_column("text")) == UNKNOWN)))
-    values, _ = _frequent(f, counts)
-    return tuple(value for value in values if value in BOOLEANS) if known.boolean else values
-
-
-def _frequent(f: Field, counts: TextCounts) -> tuple[tuple[str, ...], int]:
-    """The values that are frequent enough for a field, most frequent first, and the number of others."""
     assert not isinstance(f, Numeric), "it has no vocabulary"
-    kept, rare = counts.at_least(f.min_count)
-    kept = kept.with_columns(pl.col("text").cast(pl.String)).sort("n", "text", descending=[True, False])
-    return tuple(kept.get_column("text").to_list()), rare
+    named = (piece.values.with_columns(known.normalised(piece.values["text"].cast(pl.String))) for piece in pieces)
+    unseen = (one.filter(pl.Series(known.ids(one["text"]) == UNKNOWN)) for one in named)
+    values, _ = frequent_texts(unseen, f.min_count)
+    return tuple(value for value in values if value in BOOLEANS) if known.boolean else values
 
 
 def quantile_edges(number: np.ndarray, bins: int, point_masses: bool) -> np.ndarray:

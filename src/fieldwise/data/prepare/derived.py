@@ -22,11 +22,7 @@ from fieldwise.storage import scratch
 
 
 def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> str:
-    """Check that histories can be made from a table, and that a field reads them.
-
-    Returns:
-        The column that orders rows.
-    """
+    """The column that orders rows, after checking that histories can be made, and that a field reads them."""
     order = settings.order or schema.time
     if order is None:
         raise ConfigError("a history needs an order: give history.order, or the schema's time, a column of times")
@@ -59,13 +55,9 @@ def add_histories(
     order: str,
     order_format: str | None = None,
 ) -> dict[str, pl.DataFrame]:
-    """The tables of all parts with a column of histories.
+    """The tables of all parts with a column of histories; `targets` are those of the main label.
 
-    The rows of `train` are the events; `targets` are those of the main label, [N] each. `order` comes from
-    `check_history`, and `order_format` is the format of its text.
-
-    Errors:
-        DataError: a row has no valid order value.
+    The rows of `train` are the events. `order` is of `check_history`, and `order_format` the format of its text.
 
     >>> log = pl.DataFrame({"user": [1, 1, 1, 2], "film": ["a", "b", "c", "d"], "day": [1, 2, 2, 1]})
     >>> ask = HistorySettings(user="user", item="film")
@@ -152,10 +144,7 @@ def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetE
 def add_target_encoding(
     frames: Mapping[str, pl.DataFrame], targets: Mapping[str, np.ndarray], settings: TargetEncoding, *, seed: int
 ) -> dict[str, pl.DataFrame]:
-    """The tables of all parts with the target-encoded columns, float64, null for categories without rows.
-
-    `targets` are those of the main label, [N] for each part.
-    """
+    """The tables of all parts with the target-encoded columns, float64, null for categories without rows."""
     made = dict(frames)
     folds = scratch.fill(frames["train"].height, np.int64, lambda at: np.arange(at.start, at.stop))
     np.random.default_rng(seed).shuffle(folds)
@@ -285,9 +274,8 @@ def _distinct(unused: np.ndarray, asking: np.ndarray, n: int, rng: np.random.Gen
 def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int) -> np.ndarray:
     """For each used item of each user, the number of unused ones before it, as one increasing number [M].
 
-    The j-th used item s_j of a user has s_j - j unused ones below it. These numbers increase within a user, so one
-    search over all users counts the used items below a wanted unused one. There is no rejection sampling, so users with
-    few unused items cost no more than others.
+    The j-th used item s_j of a user has s_j - j unused ones below it, so one search over all users counts the used
+    items below a wanted unused one: without rejection sampling, users with few unused items cost no more than others.
     """
     start = np.cumsum(used_by) - used_by
 
@@ -315,11 +303,7 @@ def _descriptions(log: pl.DataFrame, positives: pl.DataFrame, settings: Negative
 
 
 def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: bool | int | float | str) -> pl.DataFrame:
-    """The rows with `negative_value` in the label's column, in its type; a new last column if it is missing.
-
-    Errors:
-        DataError: the column's type does not hold such a value.
-    """
+    """The rows with `negative_value` in the label's column, in its type; a new last column if it is missing."""
     kind = frame.schema.get(label_column)
     label = pl.lit(negative_value) if kind is None else pl.lit(negative_value).cast(kind)
     try:

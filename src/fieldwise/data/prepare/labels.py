@@ -45,23 +45,12 @@ class LabelledRows:
 
 
 def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:
-    """`read_labels` for one label: targets [N].
-
-    >>> rows = read_label(pl.DataFrame({"rating": [5, 3, 1]}), Label("rating", positive_above=3, drop_values=(3,)))
-    >>> rows.main.tolist(), rows.dropped
-    ([1.0, 0.0], 1)
-    """
+    """`read_labels` for one label."""
     return read_labels(frame, (label,), all_negative=all_negative)
 
 
 def with_event_label(frame: pl.DataFrame, schema: Schema, has_negatives: bool) -> pl.DataFrame:
-    """The table, with 1 in every row as its label if it has none and negatives will be sampled.
-
-    >>> from fieldwise import Categorical
-    >>> schema = Schema(fields=(Categorical("user"),), label=Label("event"))
-    >>> with_event_label(pl.DataFrame({"user": [7, 8]}), schema, True)["event"].to_list()
-    [1, 1]
-    """
+    """The table, with 1 in every row as its label if it has none and negatives will be sampled."""
     column = schema.label.column
     if not has_negatives or column in frame.columns:
         return frame
@@ -71,17 +60,10 @@ def with_event_label(frame: pl.DataFrame, schema: Schema, has_negatives: bool) -
 def read_labels(
     frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool = False, weight: np.ndarray | None = None
 ) -> LabelledRows:
-    """Rows with targets by the labels' rules: 0 and 1 (binary) or the number (regression), without dropped rows.
+    """Rows with targets by the labels' rules, the main label first: 0 and 1 (binary) or numbers, without dropped rows.
 
-    Args:
-        frame: the table.
-        labels: columns and rules, the main label first.
-        all_negative: allow rows without any of a rule's positive_values (such as sampled negatives).
-        weight: row weights [N] of the table.
-
-    Errors:
-        DataError: no such column, no rows, a missing label, a value outside the rule, none of the positive_values;
-            rows are counted from 0 in `frame`.
+    `all_negative` allows rows without any of a rule's positive_values (such as sampled negatives); `weight` are row
+    weights of the table. Errors count rows from 0 in `frame`.
 
     >>> labels = Label("rating", positive_above=3), Label("minutes", task="regression", drop_values=(0,))
     >>> read_labels(pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]}), labels).y.tolist()

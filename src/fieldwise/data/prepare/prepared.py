@@ -34,7 +34,7 @@ from fieldwise.data.prepare.row_fingerprints import count_repeats
 from fieldwise.data.prepare.settings import PARTS, PreparationSettings, SplitSettings
 from fieldwise.data.prepare.splits import rank_texts, split_table
 from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes, take_rows
-from fieldwise.data.read.lines import renumbering_rows
+from fieldwise.data.read.lines import counting_from, renumbering_rows
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.data.table import EncodedTable, save_chunks
 from fieldwise.distributed.engine import Engine, Task
@@ -124,20 +124,11 @@ class Preparation:
     begun and not finished begins again, but not the reading of text; the result is the same as if not interrupted.
 
     Args:
-        schema: the table's schema.
-        split: settings of the split.
         seed: seed of the split, the negatives and the folds; the same seed, table and settings give the same result.
-        add: negatives, histories and target encoding.
         folder: of this preparation alone, from which all rows are mapped; it exists. None: they are in memory.
         piece: gives how many rows of a table are processed at once; given with a folder.
         reports: told the phases and their rows.
         engine: machines that do what can be done file by file, and see the folder; None: this process.
-
-    Errors of `run` and `encode`:
-        SchemaError: the table lacks the schema's time, user, item, group or key columns, or no field reads a new
-            column.
-        DataError: the table does not fit the schema, a part is empty or, for a binary label, has one class.
-        ConfigError: the history has no order; target encoding together with sampled negatives.
     """
 
     schema: Schema
@@ -253,7 +244,7 @@ class Preparation:
         frame = with_event_label(frame, schema, add.negatives is not None)
         rows = read_labels(frame, schema.labels)
         with renumbering_rows(rows.kept):
-            indices = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.main)
+            indices = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.y[:, 0])
         folders = {} if self.folder is None else {name: self.folder / ROWS.format(name) for name in PARTS}
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)  # of a killed process
@@ -271,13 +262,14 @@ class Preparation:
         schema, add = self.schema, self.add
         frames = {name: part.frame for name, part in rows.items()}
         targets = {name: part.y for name, part in rows.items()}
-        mains = {name: part.main for name, part in rows.items()}
+        mains = {name: part.y[:, 0] for name, part in rows.items()}
         weights = {name: part.weight for name, part in rows.items() if part.weight is not None}
         counts = count_repeats(frames, schema)  # of the raw rows, without sampled negatives
         if add.target_encoding is not None:
             frames = add_target_encoding(frames, mains, add.target_encoding, seed=self.seed)
         if add.history is not None:
-            order = check_history(frames["train"], schema, add.history)
+            order = add.history.order or schema.time
+            assert order is not None, "checked before the split"
             # Before sampling negatives: an item that a user never used is not an event of that user.
             settings, form = add.history.of_schema(schema), schema.format_of(order)
             frames = add_histories(frames, mains, settings, order=order, order_format=form)
@@ -288,7 +280,23 @@ class Preparation:
             negatives = add.negatives.of_schema(schema)
             frames, targets = with_negatives(frames, targets, schema, negatives, self.seed)
             counts["negatives_drawn"] = sum(map(len, targets.values())) - before
-        _check_targets(targets, weights, schema)
+        for name, weight in weights.items():
+            if not weight.any():
+                raise DataError(
+                    f"some {name} row must have a weight above 0, but the weights of all {len(weight)} are zero: give "
+                    "rows of every class a weight, or use another split"
+                )
+        for name, y in targets.items():
+            y = y[weights[name] > 0] if name in weights else y
+            for label, target in zip(schema.labels, y.T, strict=True):
+                positive = int((target > 0.5).sum())
+                if label.task == "binary" and positive in (0, len(y)):
+                    found = "positive" if positive else "negative"
+                    log = ", in a log of positives alone add [negatives]" if positive else ""
+                    raise DataError(
+                        f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
+                        f"{label.name!r}; check the rule, use another split{log or ', or add rows of the other class'}"
+                    )
         counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}
         return {name: LabelledRows(f, targets[name], weight=weights.get(name)) for name, f in frames.items()}, counts
 
@@ -365,31 +373,10 @@ def check_columns(columns: Collection[str], schema: Schema) -> None:
             )
 
 
-def _check_targets(targets: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray], schema: Schema) -> None:
-    for name, weight in weights.items():
-        if not weight.any():
-            raise DataError(
-                f"some {name} row must have a weight above 0, but the weights of all {len(weight)} are zero: give "
-                "rows of every class a weight, or use another split"
-            )
-    for name, y in targets.items():
-        y = y[weights[name] > 0] if name in weights else y
-        for label, target in zip(schema.labels, y.T, strict=True):
-            positive = int((target > 0.5).sum())
-            if label.task == "binary" and positive in (0, len(y)):
-                found = "positive" if positive else "negative"
-                log = ", in a log of positives alone add [negatives]" if positive else ""
-                raise DataError(
-                    f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
-                    f"{label.name!r}; check the rule, use another split{log or ', or add rows of the other class'}"
-                )
-
-
 def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
-    """An integer per row for its group [N] (`Schema.grouping`), or None without such a column.
+    """An integer per row for its group [N] (`Schema.grouping`), unrelated to other tables' ones, or None without it.
 
-    A row without a group is its own group, so that group AUC skips and counts it like every group of one class. Codes
-    of two tables are unrelated.
+    A row without a group is its own group, so that group AUC skips and counts it like every group of one class.
     """
     if schema.grouping is None or schema.grouping not in frame.columns:
         return None
@@ -407,9 +394,6 @@ def encoded_together(train: Part, valid: Part, schema: Schema) -> tuple[Encoder,
     """An encoder fitted on training and validation rows, and these rows encoded by it, the training rows first.
 
     If only one part has row weights, each row of the other gets their mean.
-
-    Errors:
-        DataError: a column has other types of values in the two parts.
     """
     columns = [c for c in dict.fromkeys(schema.columns) if c in train.frame.columns]
     try:
@@ -430,10 +414,7 @@ def encoded_together(train: Part, valid: Part, schema: Schema) -> tuple[Encoder,
 
 
 def encoded_by(encoder: Encoder, part: Part, own: Encoder) -> EncodedTable:
-    """A part's rows encoded by an encoder.
-
-    It is `part.table` if `own`, the encoder of that, is equal.
-    """
+    """A part's rows encoded by an encoder: `part.table` if `own`, the encoder of that, is equal."""
     if encoder is own or encoder.to_json() == own.to_json():
         return part.table
     with (part.bound or MemoryBudget()).active(in_new_folder=True):
@@ -487,11 +468,7 @@ def link_results(folder: Path, to: Path) -> None:
 
 
 def write_prepared(prepared: Prepared, folder: Path) -> None:
-    """Write prepared data to a folder.
-
-    Errors:
-        DataError: a column of the raw rows cannot be written, the disk is full.
-    """
+    """Write prepared data to a folder."""
     (folder / ENCODER).write_text(prepared.encoder.to_json(), "utf-8")
     write_facts(folder, prepared.counts, prepared.unseen)
     for name in PARTS:
@@ -548,10 +525,7 @@ def _read_part(folder: Path, name: str) -> Part:
 
 
 def counted_files(rows: MappedRows, schema: Schema, engine: Engine) -> Callable[[Field], Iterator[Counted]]:
-    """`counted` for `Encoder.fit`, by an engine, a file at a time.
-
-    All machines see the folder of the memory budget, which is told the rows of each file that is counted.
-    """
+    """`counted` for `Encoder.fit`, by an engine, a file at a time; the memory budget is told the rows of each."""
     tasks, answers = _file_tasks(rows, schema=schema.to_dict()), list[dict[str, Any]]()
     for answer in engine(count_file, tasks):
         answers.append(answer)
@@ -572,17 +546,15 @@ def count_file(given: Mapping[str, Any]) -> dict[str, Any]:
     to.mkdir(exist_ok=True)
     for k, f in enumerate(Schema.from_dict(given["schema"]).fields):
         if not f.shares:
-            counted = count_column(f, column_of(frame, f), first_row=given["first"])
+            with counting_from(given["first"]), MemoryBudget().active():  # a file is one piece
+                (counted,) = count_column(f, column_of(frame, f))
             write_atomically(to / f"{k}.arrow", arrow_bytes(counted.values))
             present[f"{k}.arrow"] = counted.present
     return {"rows": frame.height, "present": present}
 
 
 def encoded_files(rows: MappedRows, encoder: Path, engine: Engine) -> Iterator[tuple[slice, EncodedTable]]:
-    """The encoded rows of each file, by an engine, and which rows they are.
-
-    All machines see the folder of the memory budget. `encoder` is its JSON file.
-    """
+    """The encoded rows of each file, by an engine, and which rows they are; `encoder` is its JSON file."""
     tasks = _file_tasks(rows, encoder=str(encoder), digest=file_digest(encoder))
     for file, answer in zip(rows.files, engine(encode_file, tasks), strict=True):
         yield slice(file.first, file.end), EncodedTable.open(Path(answer["path"]))

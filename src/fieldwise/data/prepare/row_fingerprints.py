@@ -108,28 +108,24 @@ def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
         else:
             if column.dtype != pl.String:
                 column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)  # structs: rare
-            found = _text_hashes(column.fill_null(""))
+            # The bytes of a text as digits of a number to the base, modulo 2**64, and its length.
+            column = column.fill_null("")
+            lengths = column.str.len_bytes().to_numpy().astype(np.int64)
+            octets = np.frombuffer(column.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
+            ends = np.cumsum(lengths)
+            starts, found = ends - lengths, np.empty(len(lengths), np.uint64)
+            for first in range(0, len(lengths), TEXT_ROWS):
+                some = slice(first, first + TEXT_ROWS)
+                digits = octets[starts[first] : ends[some][-1]]
+                powers, back = (np.full(len(digits) + 1, factor, np.uint64) for factor in (_BASE, _INVERSE))
+                powers[0] = back[0] = 1
+                sums = np.zeros(len(digits) + 1, np.uint64)
+                np.cumsum((digits.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1], out=sums[1:])
+                start, end = starts[some] - starts[first], ends[some] - starts[first]
+                found[some] = (sums[end] - sums[start]) * np.cumprod(back)[start]
+            found += lengths.astype(np.uint64) * np.uint64(_BASE)
         rows = _mixed(rows * np.uint64(_BASE) + np.where(absent, _ABSENT, _mixed(found)))
     return rows
-
-
-def _text_hashes(column: pl.Series) -> np.ndarray:
-    """Hashes of texts: the bytes as digits of a number to the base, modulo 2**64, and the length."""
-    lengths = column.str.len_bytes().to_numpy().astype(np.int64)
-    octets = np.frombuffer(column.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
-    ends = np.cumsum(lengths)
-    starts = ends - lengths
-    found = np.empty(len(lengths), np.uint64)
-    for first in range(0, len(lengths), TEXT_ROWS):
-        some = slice(first, first + TEXT_ROWS)
-        digits = octets[starts[first] : ends[some][-1]]
-        powers, back = (np.full(len(digits) + 1, factor, np.uint64) for factor in (_BASE, _INVERSE))
-        powers[0] = back[0] = 1
-        sums = np.zeros(len(digits) + 1, np.uint64)
-        np.cumsum((digits.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1], out=sums[1:])
-        start, end = starts[some] - starts[first], ends[some] - starts[first]
-        found[some] = (sums[end] - sums[start]) * np.cumprod(back)[start]
-    return found + lengths.astype(np.uint64) * np.uint64(_BASE)
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
@@ -167,19 +163,17 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
             if len(hashes) < 2 or any((chunk[1:] == chunk[:-1]).any() for chunk in chunks):
                 keys.append(key)
     columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
-    if schema.time in columns and not any(_repeats(frames, [schema.time]).values()):
-        return {}  # as after a split by time: the other columns need not be read
-    return {REPEATS.format(name): count for name, count in _repeats(frames, columns).items() if count}
-
-
-def _repeats(frames: Mapping[str, pl.DataFrame], columns: list[str]) -> dict[str, int]:
-    """The number of rows of each part but `train` that equal a training row in some columns."""
-    known, found = _sorted_hashes(frames["train"], columns), {}
-    for name in [name for name, frame in frames.items() if name != "train" and frame.height]:
-        hashes, found[name] = _sorted_hashes(frames[name], columns), 0  # a search in ascending order stays in the cache
-        for at in scratch.pieces(len(hashes)):
-            place = np.searchsorted(known, hashes[at]).clip(max=len(known) - 1)
-            found[name] += int((known[place] == hashes[at]).sum())
+    found: dict[str, int] = {}
+    for chosen in ([schema.time], columns) if schema.time in columns else (columns,):
+        known, found = _sorted_hashes(train, chosen), {}
+        for name in [name for name, frame in frames.items() if name != "train" and frame.height]:
+            hashes, count = _sorted_hashes(frames[name], chosen), 0  # an ascending search stays in the cache
+            for at in scratch.pieces(len(hashes)):
+                place = np.searchsorted(known, hashes[at]).clip(max=len(known) - 1)
+                count += int((known[place] == hashes[at]).sum())
+            found |= {REPEATS.format(name): count} if count else {}
+        if not found:  # as after a split by time: the other columns need not be read
+            break
     return found
 
 
@@ -191,11 +185,7 @@ def _sorted_hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
 
 
 def copies_sentence(frame: pl.DataFrame) -> str:
-    """A sentence on rows of a raw table that equal an earlier row in every column, or an empty text.
-
-    >>> copies_sentence(pl.DataFrame({"user": [1, 1, 2], "click": [0, 0, 1]})).partition(":")[0]
-    '1 of 3 rows equals an earlier row in every column'
-    """
+    """A sentence on rows of a raw table that equal an earlier row in every column, or an empty text."""
     copies = frame.height - (frame.hash_rows(seed=0).n_unique() if frame.width else frame.height)
     if not copies:
         return ""
@@ -231,12 +221,6 @@ def digest_rows(frame: pl.DataFrame) -> str:
     """SHA-256 over a table's columns: their names, kinds of values, and values in order.
 
     Integer and float widths do not matter, nor whether text is stored as categories.
-
-    >>> rows = pl.DataFrame({"user": ["a", None], "age": [3, 4]})
-    >>> digest_rows(rows) == digest_rows(rows.cast({"age": pl.Int8}))
-    True
-    >>> digest_rows(rows) == digest_rows(rows[::-1])
-    False
     """
 
     def digest_of(column: pl.Series) -> bytes:

@@ -1,9 +1,8 @@
 """Settings of the split, histories, target encoding and negatives; they need neither NumPy nor polars."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import Field, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Union
+from typing import Any, ClassVar, Literal, Self
 
 from fieldwise.errors import ConfigError
 from fieldwise.schema import Schema
@@ -168,15 +167,7 @@ class PreparationSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitKind:
-    """Base of the settings of a split, which have a field `kind`, the name in recipes."""
-
-    if TYPE_CHECKING:
-        kind: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class RandomSplit(SplitKind):
+class RandomSplit:
     """A random split; the sizes are shares of the rows, rounded half up.
 
     Args:
@@ -195,7 +186,7 @@ class RandomSplit(SplitKind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeSplit(SplitKind):
+class TimeSplit:
     """A split by time: the oldest rows are training rows, then validation rows, the latest are test rows.
 
     Rows of equal time are never separated. Each cut lies between two neighbouring times, and the pair of cuts is the
@@ -218,7 +209,7 @@ class TimeSplit(SplitKind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaveLastOutSplit(SplitKind):
+class LeaveLastOutSplit:
     """Leave-last-out: each user's last rows are test rows, those before validation rows, the others training rows.
 
     A user's rows with equal order values keep the table's order. Users with fewer than
@@ -246,7 +237,7 @@ class LeaveLastOutSplit(SplitKind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnSplit(SplitKind):
+class ColumnSplit:
     """A split by a column with each row's part.
 
     Args:
@@ -279,18 +270,7 @@ class ColumnSplit(SplitKind):
             raise ConfigError("stratify is for sampling validation rows: also give valid_share, or omit stratify")
 
 
-SPLITS: Mapping[str, type[SplitKind]] = {
-    "random": RandomSplit,
-    "time": TimeSplit,
-    "leave-last-out": LeaveLastOutSplit,
-    "column": ColumnSplit,
-}
-"""All of them by the `kind` that recipes name them by."""
-
-if TYPE_CHECKING:
-    SplitSettings = SplitKind
-else:
-    SplitSettings = Union[tuple(SPLITS.values())]  # noqa: UP007, what recipes are read by, and the settings' page
+SplitSettings = RandomSplit | TimeSplit | LeaveLastOutSplit | ColumnSplit
 
 
 def _check_shares(valid: float, test: float) -> None:

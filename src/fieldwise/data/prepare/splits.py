@@ -28,9 +28,6 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     """The rank of each cell's text (see `as_text`) among the column's sorted texts, from 1, and the rows of each rank.
 
     Rank 0 is a missing cell. The different texts are held in memory.
-
-    Shape:
-        returns [N] int32, [K + 1] int64.
     """
     as_text(column.clear())  # raises if cells are not single values
     texts = as_text(distinct_rows(column.to_frame()).to_series()).alias("text").drop_nulls().unique().sort()
@@ -109,11 +106,7 @@ def assign_random_split(rows: int, shares: tuple[float, float], seed: int, class
 
 
 def classes_of(y: np.ndarray | None) -> np.ndarray:
-    """The class of each row [N], int32, from its target.
-
-    Errors:
-        DataError: no targets, or a class of fewer than 3 rows.
-    """
+    """The class of each row [N], int32, from its target, of which every one has at least 3 rows."""
     if y is None:
         raise DataError("a stratified split needs the label: give y, or omit stratify")
     values = reduce(np.union1d, (y[at] for at in scratch.pieces(len(y))), np.empty(0, y.dtype))
@@ -174,12 +167,8 @@ def split_table(
     The schema's columns are used where the settings name none; its group stands for users where it does not say who
     they are. `y` are targets [N], needed to stratify.
 
-    Errors:
-        DataError: a column is missing or has nulls, a value belongs to no part, a part would be empty.
-
-    >>> frame = pl.DataFrame({"t": [5, 1, 2, 4, 3]})
     >>> from fieldwise.data.prepare.settings import TimeSplit
-    >>> split_table(frame, TimeSplit(valid=0.2, test=0.2, column="t")).test
+    >>> split_table(pl.DataFrame({"t": [5, 1, 2, 4, 3]}), TimeSplit(valid=0.2, test=0.2, column="t")).test
     array([0])
     """
     if y is not None and len(y) != frame.height:
@@ -194,7 +183,6 @@ def split_table(
         part, kept = _by_user(frame, settings, schema)
         fix = f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
     else:
-        assert isinstance(settings, ColumnSplit), "there is no other"
         part = _by_column(frame, settings, seed, y)
         share = "valid_share to sample validation rows from train" if settings.valid_share is None else ""
         fix = f"give their values in column {settings.column!r}, or {share or 'change valid_share'}"
@@ -305,13 +293,10 @@ def hold_out(
     time: str | None = None,
     time_format: str | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split rows into kept rows and a held-out share.
+    """The sorted numbers of kept rows and of a held-out share.
 
     With targets `y` the sample is stratified. With the column `time` the latest rows are held out, and rows of equal
     time are never separated.
-
-    Returns:
-        Sorted row numbers, int64: of the kept rows, of the held-out rows.
     """
     if time is None:
         classes = None if y is None else np.unique(y, return_inverse=True)[1].astype(np.int64)
