@@ -7,12 +7,12 @@ import hashlib
 import numpy as np
 import polars as pl
 import pytest
+from pieces_lab import prepare
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare import row_fingerprints
-from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.row_fingerprints import Overlap, RowSketch, count_repeats, digest_rows, repeat_sentences
-from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling, PreparationSettings
+from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling
 from fieldwise.errors import DataError
 from fieldwise.storage.scratch import MemoryBudget
 
@@ -177,9 +177,7 @@ def test_sampled_negatives_are_no_rows_of_the_log():
     frame = log().with_columns(liked=pl.lit(1), at=pl.int_range(900), item=pl.int_range(900) % 300)
     schema = Schema(fields=(Categorical("user"), Categorical("item")), label=Label("liked"), time="at")
     drawn = NegativeSampling(user="user", item="item", per_positive=1, parts=("train", "valid", "test"))
-    counts = prepare(
-        frame, schema, split=ColumnSplit(column="part"), seed=0, add=PreparationSettings(negatives=drawn)
-    ).counts
+    counts = prepare(frame, schema, split=ColumnSplit(column="part"), seed=0, negatives=drawn).counts
     assert counts["negatives_drawn"] > 0
     assert "test_rows_in_train" not in counts
 

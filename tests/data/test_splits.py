@@ -2,6 +2,7 @@
 
 import dataclasses
 from datetime import date, datetime
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -11,14 +12,7 @@ from hypothesis import strategies as st
 
 from fieldwise.config import parse
 from fieldwise.data.prepare.labels import read_label, read_labels
-from fieldwise.data.prepare.settings import (
-    SPLITS,
-    ColumnSplit,
-    LeaveLastOutSplit,
-    RandomSplit,
-    SplitSettings,
-    TimeSplit,
-)
+from fieldwise.data.prepare.settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import Split, hold_out, split_table
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Categorical, Label, Schema
@@ -251,19 +245,20 @@ def test_hold_out_needs_rows_on_both_sides(share: float, frame: pl.DataFrame) ->
         hold_out(frame.with_columns(t=pl.lit(1)), share, time="t")
 
 
-def test_the_registry_names_what_recipes_take() -> None:
-    """A kind's name in the registry is the one that its settings are read by, and an unknown one lists all."""
+def test_a_split_is_read_by_its_kind() -> None:
+    """A kind's name is the one that its settings are read by, and an unknown one lists all."""
 
     @dataclasses.dataclass(frozen=True)
     class Has:
         split: SplitSettings
 
     needed = {"column": {"column": "part"}}
-    for name, cls in SPLITS.items():
+    kinds = {cls.kind: cls for cls in get_args(SplitSettings)}
+    for name, cls in kinds.items():
         found = parse(Has, {"split": {"kind": name, **needed.get(name, {})}}, "r").split
         assert (type(found), found.kind) == (cls, name)
     assert parse(Has, {"split": {"kind": "time", "valid": 0.2}}, "r").split == TimeSplit(valid=0.2)
-    with pytest.raises(ConfigError, match=rf"r.split needs kind = one of {', '.join(sorted(SPLITS))}, found 'tiem'"):
+    with pytest.raises(ConfigError, match=rf"r.split needs kind = one of {', '.join(sorted(kinds))}, found 'tiem'"):
         parse(Has, {"split": {"kind": "tiem"}}, "r")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from engines import HereEngine
-from pieces_lab import CASES, ONE_LABEL, SCHEMA, assert_equal, log, prepared, rows_of
+from pieces_lab import CASES, ONE_LABEL, SCHEMA, assert_equal, log, prepare, prepared, rows_of
 
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.fitted_fields import Vocabulary, count_column, frequent_texts, quantile_edges
@@ -24,7 +24,6 @@ from fieldwise.data.prepare.prepared import (
     encode_file,
     is_begun,
     link_results,
-    prepare,
     read_prepared,
 )
 from fieldwise.data.prepare.settings import PARTS, ColumnSplit, LeaveLastOutSplit, RandomSplit, TimeSplit
@@ -41,8 +40,8 @@ pytest.importorskip("pyarrow")
 
 
 def staged(folder: Path, case: str = "random", **more: Any) -> Preparation:
-    schema, split, add = CASES[case]
-    settings = {"schema": schema, "split": split, "seed": 3, "add": add, "folder": folder, "piece": lambda _: 101}
+    schema, split, added = CASES[case]
+    settings = {"schema": schema, "split": split, "seed": 3, **added, "folder": folder, "piece": lambda _: 101}
     return Preparation(**{**settings, **more})
 
 
@@ -91,8 +90,8 @@ def test_a_preparation_killed_at_any_rename_goes_on(
     monkeypatch.setattr(os, "replace", counted)
     (tmp_path / "whole").mkdir()
     run(tmp_path / "whole")
-    schema, split, add = CASES[case]
-    wanted = prepare(rows, schema, split=split, seed=3, add=add)
+    schema, split, added = CASES[case]
+    wanted = prepare(rows, schema, split=split, seed=3, **added)
     for stop in range(1, renames + 1, renames // 7):
         folder, renames = tmp_path / str(stop), 0
         folder.mkdir()
@@ -167,9 +166,9 @@ def test_files_of_one_part_are_moved_and_not_written_again(tmp_path: Path) -> No
 
 def test_a_system_that_moves_no_mapped_file_copies_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RowsWriter, "take", lambda *_: False)
-    schema, split, add = CASES["time"]
+    schema, split, added = CASES["time"]
     found = staged(tmp_path, "time", piece=lambda _: 33).run(in_files(whole_label(), 50))
-    assert_equal(found, prepare(whole_label(), schema, split=split, seed=3, add=add))
+    assert_equal(found, prepare(whole_label(), schema, split=split, seed=3, **added))
 
 
 class Phases(Reports):

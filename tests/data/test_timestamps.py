@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from pieces_lab import prepare
 
 from fieldwise.data.infer.fields import guess_time
 from fieldwise.data.infer.schema import suggest_split
 from fieldwise.data.prepare.ordering import latest_rows, order_values, parse_timestamps
-from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import TimeSplit
 from fieldwise.data.read.delimited import TextFormat
 from fieldwise.data.read.lines import naming_lines, renumbering_rows

@@ -92,9 +92,9 @@ class Encoder:
         parts = dict(zip((f.name for f in fields), np.diff(ends).tolist(), strict=True))
 
         def fit_one(f: Field) -> Fitted | None:
-            fitted = (
-                None if f.shares else fit_counted(f, counted(f) if counted else count_column(f, column_of(train, f)))
-            )
+            fitted = None
+            if not f.shares:
+                fitted = fit_counted(f, counted(f) if counted else count_column(f, column_of(train, f)))
             if counted is None:
                 scratch.budget().told(parts[f.name])
             return fitted

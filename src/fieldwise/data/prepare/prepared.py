@@ -31,7 +31,7 @@ from fieldwise.data.prepare.derived import (
 )
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
 from fieldwise.data.prepare.row_fingerprints import count_repeats
-from fieldwise.data.prepare.settings import PARTS, PreparationSettings, SplitSettings
+from fieldwise.data.prepare.settings import PARTS, HistorySettings, NegativeSampling, SplitSettings, TargetEncoding
 from fieldwise.data.prepare.splits import rank_texts, split_table
 from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes, take_rows
 from fieldwise.data.read.lines import counting_from, renumbering_rows
@@ -47,7 +47,6 @@ from fieldwise.storage.folders import LOCK, sync_tree
 from fieldwise.storage.machine import ahead
 from fieldwise.storage.scratch import MemoryBudget
 
-NOTHING = PreparationSettings()
 ENCODER = "encoder.json"
 ROWS = "{}.rows"  # raw rows of a part that are mapped; those of smaller tables are in one file
 GROUP = "{}.group.npy"
@@ -125,6 +124,9 @@ class Preparation:
 
     Args:
         seed: seed of the split, the negatives and the folds; the same seed, table and settings give the same result.
+        negatives: for logs with only positives.
+        history: for a column of each row's earlier items of its user; a sampled negative has its positive's history.
+        target_encoding: for columns of target-encoded categories.
         folder: of this preparation alone, from which all rows are mapped; it exists. None: they are in memory.
         piece: gives how many rows of a table are processed at once; given with a folder.
         reports: told the phases and their rows.
@@ -134,7 +136,9 @@ class Preparation:
     schema: Schema
     split: SplitSettings
     seed: int
-    add: PreparationSettings = NOTHING
+    negatives: NegativeSampling | None = None
+    history: HistorySettings | None = None
+    target_encoding: TargetEncoding | None = None
     folder: Path | None = None
     piece: Callable[[pl.DataFrame], int] | None = None
     reports: Reports = NO_REPORTS
@@ -214,7 +218,7 @@ class Preparation:
                 shutil.rmtree(self._path(SOURCE), ignore_errors=True)  # its place on disk is free again
                 rows, counts = self.derived(parts)
                 for name, part in rows.items():
-                    if self.add != NOTHING:
+                    if self._adds:
                         chunks = (part.frame[at] for at in scratch.pieces(part.frame.height))
                         join_rows(chunks, self._path(ROWS.format(name)))
                     with new_file(self._path(TARGETS.format(name))) as file:
@@ -227,28 +231,28 @@ class Preparation:
         What will be added to the rows is checked here already. In a folder, rows to which nothing is added are written
         there at once, and files of the table that hold rows of one part alone are moved.
         """
-        frame, schema, add = table.frame, self.schema, self.add
+        frame, schema = table.frame, self.schema
         check_columns(frame.columns, schema)
         made: list[str] = []
-        if add.history is not None:
-            check_history(frame, schema, add.history)
-            made.append(add.history.column)
-        if add.target_encoding is not None:
-            if add.negatives is not None:
+        if self.history is not None:
+            check_history(frame, schema, self.history)
+            made.append(self.history.column)
+        if self.target_encoding is not None:
+            if self.negatives is not None:
                 raise ConfigError(
                     "target_encoding needs the label of every row, found [negatives] too: remove one of them"
                 )
-            check_target_encoding(frame, schema, add.target_encoding)
-            made += add.target_encoding.made
+            check_target_encoding(frame, schema, self.target_encoding)
+            made += self.target_encoding.made
         check_table(frame, schema, made_later=made)
-        frame = with_event_label(frame, schema, add.negatives is not None)
+        frame = with_event_label(frame, schema, self.negatives is not None)
         rows = read_labels(frame, schema.labels)
         with renumbering_rows(rows.kept):
             indices = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.y[:, 0])
         folders = {} if self.folder is None else {name: self.folder / ROWS.format(name) for name in PARTS}
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)  # of a killed process
-        places = folders if add == NOTHING else {}
+        places = {} if self._adds else folders
         files = table.files if rows.frame is table.frame else ()  # else some rows were dropped, or a label was added
         parts = {}
         for name in PARTS:
@@ -259,25 +263,25 @@ class Preparation:
 
     def derived(self, rows: Mapping[str, LabelledRows]) -> tuple[dict[str, LabelledRows], dict[str, int]]:
         """The rows of each part with target encoding, histories and negatives, and counts (`Prepared.counts`)."""
-        schema, add = self.schema, self.add
+        schema = self.schema
         frames = {name: part.frame for name, part in rows.items()}
         targets = {name: part.y for name, part in rows.items()}
         mains = {name: part.y[:, 0] for name, part in rows.items()}
         weights = {name: part.weight for name, part in rows.items() if part.weight is not None}
         counts = count_repeats(frames, schema)  # of the raw rows, without sampled negatives
-        if add.target_encoding is not None:
-            frames = add_target_encoding(frames, mains, add.target_encoding, seed=self.seed)
-        if add.history is not None:
-            order = add.history.order or schema.time
+        if self.target_encoding is not None:
+            frames = add_target_encoding(frames, mains, self.target_encoding, seed=self.seed)
+        if self.history is not None:
+            order = self.history.order or schema.time
             assert order is not None, "checked before the split"
             # Before sampling negatives: an item that a user never used is not an event of that user.
-            settings, form = add.history.of_schema(schema), schema.format_of(order)
+            settings, form = self.history.of_schema(schema), schema.format_of(order)
             frames = add_histories(frames, mains, settings, order=order, order_format=form)
-        if weights and add.negatives is not None:
+        if weights and self.negatives is not None:
             raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
-        if add.negatives is not None:
+        if self.negatives is not None:
             before = sum(map(len, targets.values()))
-            negatives = add.negatives.of_schema(schema)
+            negatives = self.negatives.of_schema(schema)
             frames, targets = with_negatives(frames, targets, schema, negatives, self.seed)
             counts["negatives_drawn"] = sum(map(len, targets.values())) - before
         for name, weight in weights.items():
@@ -299,6 +303,11 @@ class Preparation:
                     )
         counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}
         return {name: LabelledRows(f, targets[name], weight=weights.get(name)) for name, f in frames.items()}, counts
+
+    @property
+    def _adds(self) -> bool:
+        """Whether rows or columns are added to those of the table."""
+        return any(one is not None for one in (self.negatives, self.history, self.target_encoding))
 
     def _path(self, name: str = "") -> Path:
         assert self.folder is not None, "stages have a folder"
@@ -354,13 +363,6 @@ class Preparation:
 
     def _budget(self, place: Path, frame: pl.DataFrame) -> AbstractContextManager[None]:
         return MemoryBudget(place, self.piece and self.piece(frame), self.reports.add).active()
-
-
-def prepare(
-    frame: pl.DataFrame, schema: Schema, *, split: SplitSettings, seed: int, add: PreparationSettings = NOTHING
-) -> Prepared:
-    """Prepared data from a table in memory; arguments and errors as of `Preparation`."""
-    return Preparation(schema=schema, split=split, seed=seed, add=add).run(lambda _: MappedRows(frame=frame))
 
 
 def check_columns(columns: Collection[str], schema: Schema) -> None:

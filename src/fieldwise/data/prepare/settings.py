@@ -152,21 +152,6 @@ class NegativeSampling(_IdColumns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreparationSettings:
-    """What is added to a log's rows before encoding, besides the split.
-
-    Args:
-        negatives: for logs with only positives.
-        history: for a column of each row's earlier items of its user; a sampled negative has its positive's history.
-        target_encoding: for columns of target-encoded categories.
-    """
-
-    negatives: NegativeSampling | None = None
-    history: HistorySettings | None = None
-    target_encoding: TargetEncoding | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class RandomSplit:
     """A random split; the sizes are shares of the rows, rounded half up.
 
