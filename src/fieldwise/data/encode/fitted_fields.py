@@ -99,10 +99,6 @@ class Vocabulary:
         lowered = [value.lower() for value in self.values[:3]]
         return 0 < len(self.values) == len(set(lowered)) and set(lowered) <= BOOLEANS
 
-    def normalised(self, text: pl.Series) -> pl.Series:
-        """Texts as they are looked up: booleans in lower case."""
-        return text.str.to_lowercase() if self.boolean else text
-
     def ids(self, cells: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts, or of integers as their decimal texts; null is missing, an unseen value unknown.
 
@@ -114,7 +110,7 @@ class Vocabulary:
         elif len(cells) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)) or not self.values:
             return self.ids_of(cells.to_list())
         else:
-            text, (values, seed, places) = self.normalised(cells), self._hashes
+            text, (values, seed, places) = cells.str.to_lowercase() if self.boolean else cells, self._hashes
             place = places.find(text.hash(seed).to_numpy().view(np.int64))
             known = (values.gather(place.clip(min=0)) == text).fill_null(False).to_numpy()
             ids = np.where(known, place + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
@@ -134,7 +130,8 @@ class Vocabulary:
     @cached_property
     def _hashes(self) -> tuple[pl.Series, int, Lookup]:
         """The values, and the place of each by its hash with a seed that no two have in common."""
-        values = self.normalised(pl.Series(self.values, dtype=pl.String))
+        values = pl.Series(self.values, dtype=pl.String)
+        values = values.str.to_lowercase() if self.boolean else values
         seed = next(seed for seed in count() if values.hash(seed).n_unique() == len(values))
         keys = values.hash(seed).to_numpy().view(np.int64)
         return values, seed, Lookup(keys, np.arange(len(values), dtype=np.int32), absent=-1)
@@ -421,7 +418,8 @@ def fit_counted(f: Field, pieces: Iterable[Counted]) -> Fitted:
 def new_values(f: Field, known: Vocabulary, pieces: Iterable[Counted]) -> tuple[str, ...]:
     """The values of a field's counted chunks that a vocabulary lacks, in its order, without those below min_count."""
     assert not isinstance(f, Numeric), "it has no vocabulary"
-    named = (piece.values.with_columns(known.normalised(piece.values["text"].cast(pl.String))) for piece in pieces)
+    text = pl.col("text").cast(pl.String).str.to_lowercase() if known.boolean else pl.col("text").cast(pl.String)
+    named = (piece.values.with_columns(text) for piece in pieces)
     unseen = (one.filter(pl.Series(known.ids(one["text"]) == UNKNOWN)) for one in named)
     values, _ = frequent_texts(unseen, f.min_count)
     return tuple(value for value in values if value in BOOLEANS) if known.boolean else values

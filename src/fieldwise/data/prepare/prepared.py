@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -211,14 +211,14 @@ class Preparation:
         with self._scratch_folder() as place:
             table = source(self._path(SOURCE))
             self.reports.begin("labels, split and rows of each part", table.frame.height)
-            with self._budget(place, table.frame):
+            with MemoryBudget(place, self.piece and self.piece(table.frame), self.reports.add).active():
                 parts, dropped = self._divided(table)
                 self.reports.add(dropped)
                 del table
                 shutil.rmtree(self._path(SOURCE), ignore_errors=True)  # its place on disk is free again
                 rows, counts = self.derived(parts)
                 for name, part in rows.items():
-                    if self._adds:
+                    if self.negatives or self.history or self.target_encoding:  # else they are written already
                         chunks = (part.frame[at] for at in scratch.pieces(part.frame.height))
                         join_rows(chunks, self._path(ROWS.format(name)))
                     with new_file(self._path(TARGETS.format(name))) as file:
@@ -252,7 +252,7 @@ class Preparation:
         folders = {} if self.folder is None else {name: self.folder / ROWS.format(name) for name in PARTS}
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)  # of a killed process
-        places = {} if self._adds else folders
+        places = {} if self.negatives or self.history or self.target_encoding else folders
         files = table.files if rows.frame is table.frame else ()  # else some rows were dropped, or a label was added
         parts = {}
         for name in PARTS:
@@ -304,11 +304,6 @@ class Preparation:
         counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}
         return {name: LabelledRows(f, targets[name], weight=weights.get(name)) for name, f in frames.items()}, counts
 
-    @property
-    def _adds(self) -> bool:
-        """Whether rows or columns are added to those of the table."""
-        return any(one is not None for one in (self.negatives, self.history, self.target_encoding))
-
     def _path(self, name: str = "") -> Path:
         assert self.folder is not None, "stages have a folder"
         return self.folder / name
@@ -358,11 +353,11 @@ class Preparation:
         if self.folder is None:
             yield
             return
-        with self._scratch_folder() as place, self._budget(place, frame):
+        with (
+            self._scratch_folder() as place,
+            MemoryBudget(place, self.piece and self.piece(frame), self.reports.add).active(),
+        ):
             yield
-
-    def _budget(self, place: Path, frame: pl.DataFrame) -> AbstractContextManager[None]:
-        return MemoryBudget(place, self.piece and self.piece(frame), self.reports.add).active()
 
 
 def check_columns(columns: Collection[str], schema: Schema) -> None:
@@ -488,8 +483,7 @@ def write_prepared(prepared: Prepared, folder: Path) -> None:
 
 def write_facts(folder: Path, counts: Mapping[str, int], unseen: Mapping[str, Mapping[str, float]]) -> None:
     """Write what `Prepared` states about its rows."""
-    about = {"counts": dict(counts), "unseen": {name: dict(shares) for name, shares in unseen.items()}}
-    write_atomically(folder / "prepared.json", json.dumps(about).encode())
+    write_atomically(folder / "prepared.json", json.dumps({"counts": counts, "unseen": unseen}).encode())
 
 
 def read_prepared(folder: Path) -> Prepared:

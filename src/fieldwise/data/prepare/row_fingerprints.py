@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import polars as pl
 
-from fieldwise.errors import DataError
 from fieldwise.schema import Schema
 from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
@@ -35,13 +34,7 @@ class Overlap(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RowSketch:
-    """The smallest hashes of a table's rows.
-
-    Args:
-        rows: number of rows of the table.
-        columns: the columns that identify rows.
-        hashes: distinct, ascending, uint64.
-    """
+    """The smallest hashes of a table's rows, distinct and ascending, and the columns that identify rows."""
 
     rows: int
     columns: tuple[str, ...]
@@ -81,12 +74,9 @@ class RowSketch:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "RowSketch":
-        """The inverse of `to_plain`."""
-        try:
-            hashes = np.frombuffer(bytes.fromhex(plain["hashes"]), dtype=">u8").astype(np.uint64)
-            return cls(rows=int(plain["rows"]), columns=tuple(plain["columns"]), hashes=hashes)
-        except (LookupError, TypeError, ValueError) as e:
-            raise DataError(f"a sketch of rows must have rows, columns and hashes: {e}") from None
+        """The inverse of `to_plain`; another value is a LookupError, TypeError or ValueError."""
+        hashes = np.frombuffer(bytes.fromhex(plain["hashes"]), dtype=">u8").astype(np.uint64)
+        return cls(rows=int(plain["rows"]), columns=tuple(plain["columns"]), hashes=hashes)
 
 
 def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
