@@ -4,7 +4,7 @@ Letters: N rows, S columns.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -20,7 +20,6 @@ from fieldwise.data.encode.fitted_fields import (
     MISSING,
     UNKNOWN,
     Bins,
-    Cells,
     Counted,
     Entry,
     Fitted,
@@ -328,17 +327,28 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
         if (at := own.get(field.name)) is None:
             continue
-        cells = _one_cell(field, fitted, values[field.column])
-        if cells is None:
-            return None
-        if cells.lengths is None:
+        value = values[field.column]
+        if isinstance(fitted, (Scaling, Bins)):
+            if value is not None and (type(value) not in (int, float) or not abs(value) <= FLOAT32_MAX):
+                return None
+            cells = number_cells(field, fitted, np.array([np.nan if value is None else float(value)]))
             ids.append(at.row(int(cells.ids[0])))
+            numbers += [] if cells.numbers is None else [float(cells.numbers[0])]
+            continue
+        try:
+            if field.cell == "list":
+                texts: Sequence[str | None] = cell_list(value, field.separator, newest=field.max_length)
+            else:
+                texts = [cell_text(value)]
+        except TypeError:
+            return None
+        local = fitted.ids_of(texts or [None])  # an empty list is missing
+        if field.cell == "list":
+            bags.append(at.to_table(local))
+            lengths.append(len(local))
+            weights.append(1 / len(local) if at.pooling == "mean" else 1.0)
         else:
-            bags.append(at.to_table(cells.ids))
-            lengths.append(len(cells.ids))
-            weights.append(1 / len(cells.ids) if at.pooling == "mean" else 1.0)
-        if cells.numbers is not None:
-            numbers.append(float(cells.numbers[0]))
+            ids.append(at.row(int(local[0])))
     return Batch(
         torch.tensor([ids], dtype=torch.int32),
         torch.tensor([numbers], dtype=torch.float32),
@@ -346,21 +356,6 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
         torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
         torch.from_numpy(np.repeat(np.array(weights, np.float32), lengths)),
     )
-
-
-def _one_cell(field: Field, fitted: Fitted, value: Any) -> Cells | None:
-    if isinstance(fitted, (Scaling, Bins)):
-        if value is not None and (type(value) not in (int, float) or not abs(value) <= FLOAT32_MAX):
-            return None
-        return number_cells(field, fitted, np.array([np.nan if value is None else float(value)]))
-    try:
-        if field.cell == "list":
-            texts = cell_list(value, field.separator, newest=field.max_length)
-            ids = fitted.ids_of(texts) if texts else np.array([MISSING], np.int32)
-            return Cells(ids, lengths=np.array([len(ids)], np.int64))
-        return Cells(fitted.ids_of([cell_text(value)]))
-    except TypeError:
-        return None
 
 
 def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = ()) -> None:

@@ -5,12 +5,12 @@ Local row ids of a field: with a vocabulary 0 missing, 1 unknown, 2.. the values
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count, repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -159,7 +159,7 @@ class Hashing:
         cells = coded(text)
         return cells.look_up((stable_hash(cells.texts, self.buckets) + 1).astype(np.int32), MISSING)
 
-    def ids_of(self, texts: list[str] | list[str | None]) -> np.ndarray:
+    def ids_of(self, texts: Sequence[str | None]) -> np.ndarray:
         """`ids` of a few texts."""
         return self.ids(pl.Series(texts, dtype=pl.String))
 
@@ -173,11 +173,7 @@ class Scaling:
     scale: float = 1.0
     clip: tuple[float, float] | None = None
     kind: Literal["scaling"] = "scaling"
-
-    @property
-    def rows(self) -> int:
-        """Rows of the field in the shared table."""
-        return 2
+    rows: ClassVar[int] = 2
 
 
 @dataclass(frozen=True, kw_only=True)

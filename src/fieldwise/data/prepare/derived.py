@@ -335,11 +335,9 @@ def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSamplin
 
 def _codes(column: pl.Series, known: pl.Series) -> np.ndarray:
     """Index of each value in the sorted `known`, which has all of them; [N] int64 (missing values: len(known))."""
-    place = pl.DataFrame({"value": known, "code": np.arange(len(known), dtype=np.int64)})
-    joined = pl.DataFrame({"value": column.cast(known.dtype)}).join(
-        place, on="value", how="left", maintain_order="left"
-    )
-    return joined.get_column("code").fill_null(len(known)).to_numpy()
+    codes = pl.int_range(len(known), eager=True)
+    cells = column.cast(known.dtype)
+    return cells.replace_strict(known, codes, default=len(known), return_dtype=pl.Int64).to_numpy()
 
 
 def _used_by(used: np.ndarray, asking: np.ndarray, users: pl.Series, items: int, n: int) -> np.ndarray:

@@ -30,14 +30,14 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     Rank 0 is a missing cell. The different texts are held in memory.
     """
     as_text(column.clear())  # raises if cells are not single values
-    texts = as_text(distinct_rows(column.to_frame()).to_series()).alias("text").drop_nulls().unique().sort()
-    known = texts.to_frame().with_row_index("rank", offset=1)
+    texts = as_text(distinct_rows(column.to_frame()).to_series()).drop_nulls().unique().sort()
+    known = pl.int_range(1, len(texts) + 1, eager=True)
     ranks = scratch.empty(len(column), np.int32)
-    counts = np.zeros(known.height + 1, dtype=np.int64)
+    counts = np.zeros(len(texts) + 1, dtype=np.int64)
     for at in scratch.pieces(len(column)):
         cells = coded(column[at])
-        own = cells.texts.alias("text").to_frame().join(known, on="text", how="left", maintain_order="left")
-        ranks[at] = cells.look_up(own.get_column("rank").fill_null(0).to_numpy().astype(np.int32), 0)
+        own = cells.texts.replace_strict(texts, known, default=0, return_dtype=pl.Int32).to_numpy()
+        ranks[at] = cells.look_up(own, 0)
         counts += np.bincount(ranks[at], minlength=len(counts))
     return ranks, counts
 
