@@ -205,11 +205,9 @@ LARGEST_TABLE = 1 << 22  # entries of a lookup table that is larger than the row
 
 @dataclass(frozen=True, eq=False)
 class DictionaryColumn:
-    """A coded column: cell n holds `texts[codes[n]]`, or nothing if `codes[n]` is K.
+    """A coded column: cell n holds `texts[codes[n]]`, or nothing if `codes[n]` is K, the number of texts.
 
-    Shape:
-        codes: [N] integers in [0, K].
-        texts: [K] String, distinct, in no order; a text may be unused.
+    The texts are distinct, in no order; a text may be unused.
     """
 
     codes: np.ndarray

@@ -205,13 +205,10 @@ def signed_log(number: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A field's encoded column.
+    """A field's encoded column: local row ids [N], int32, and for encoding `value` numbers [N], float32.
 
-    Shape:
-        ids: [N] int32, local row ids; for a bag [M], those of all cells, one cell after another; an empty cell has the
-            single id `missing`.
-        numbers: [N] float32, only for encoding `value`.
-        lengths: [N] int64, only for a bag: number of ids per cell, at least 1.
+    A bag has the ids of all cells, one cell after another, and the number of ids of each cell, at least 1, as lengths
+    [N], int64; an empty cell has the single id `missing`.
     """
 
     ids: np.ndarray

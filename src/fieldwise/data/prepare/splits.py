@@ -47,12 +47,8 @@ def group_rows(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """All rows with a rank above 0, by consecutive ranks, about a piece at a time; one rank's rows are never parted.
 
-    `ranks` and `counts` are those of `rank_texts`. Rows of one rank come in the order of `values`; equal ones in that
-    of the table.
-
-    Shape:
-        values: [N].
-        yields [M] int64, the rows' numbers; [M] int64, the rank of each, less the first one's; the rows of each rank.
+    `ranks` and `counts` are those of `rank_texts`. Rows of one rank come in the order of `values` [N]; equal ones in
+    that of the table. Yields the rows' numbers, the rank of each, less the first one's, and the rows of each rank.
     """
     starts = np.cumsum(counts) - counts
     grouped, place = scratch.empty(len(ranks), np.int64), starts.copy()
@@ -105,10 +101,8 @@ def assign_random_split(rows: int, shares: tuple[float, float], seed: int, class
     return part
 
 
-def classes_of(y: np.ndarray | None) -> np.ndarray:
+def classes_of(y: np.ndarray) -> np.ndarray:
     """The class of each row [N], int32, from its target, of which every one has at least 3 rows."""
-    if y is None:
-        raise DataError("a stratified split needs the label: give y, or omit stratify")
     values = reduce(np.union1d, (y[at] for at in scratch.pieces(len(y))), np.empty(0, y.dtype))
     codes = scratch.empty(len(y), np.int32)
     counts = np.zeros(len(values), dtype=np.int64)
@@ -137,11 +131,7 @@ def _apportion(counts: np.ndarray, share: float, room: np.ndarray) -> np.ndarray
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Row numbers of each part: sorted, int64; every row of the table is in exactly one part.
-
-    Shape:
-        train [N_train], valid [N_valid], test [N_test].
-    """
+    """Row numbers of each part: sorted, int64; every row of the table is in exactly one part."""
 
     train: np.ndarray
     valid: np.ndarray
@@ -154,25 +144,12 @@ class Split:
         return {"train": len(self.train), "valid": len(self.valid), "test": len(self.test)}
 
 
-def split_table(
-    frame: pl.DataFrame,
-    settings: SplitSettings,
-    schema: Schema | None = None,
-    *,
-    seed: int = 0,
-    y: np.ndarray | None = None,
-) -> Split:
-    """Split a table's rows.
+def split_table(frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *, seed: int = 0, y: np.ndarray) -> Split:
+    """Split a table's rows, by the seed and, to stratify, targets [N].
 
     The schema's columns are used where the settings name none; its group stands for users where it does not say who
-    they are. `y` are targets [N], needed to stratify.
-
-    >>> from fieldwise.data.prepare.settings import TimeSplit
-    >>> split_table(pl.DataFrame({"t": [5, 1, 2, 4, 3]}), TimeSplit(valid=0.2, test=0.2, column="t")).test
-    array([0])
+    they are.
     """
-    if y is not None and len(y) != frame.height:
-        raise DataError(f"targets must match the table's rows: found {len(y)} targets and {frame.height} rows")
     kept, fix = 0, "give more rows or change the shares valid and test"
     if isinstance(settings, RandomSplit):
         classes = classes_of(y) if settings.stratify else None
@@ -199,12 +176,12 @@ def split_table(
     return split
 
 
-def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None) -> np.ndarray:
+def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.ndarray:
     """The part of each row [N], int8: 0 train, 1 valid, 2 test."""
-    name = settings.column or (None if schema is None else schema.time)
+    name = settings.column or schema.time
     if name is None:
         raise DataError("a time split needs a time column: give the split's column or the schema's time")
-    values = order_values(frame, name, "time", None if schema is None else schema.format_of(name))
+    values = order_values(frame, name, "time", schema.format_of(name))
     ordered = scratch.fill(len(values), values.dtype.type, values.__getitem__)
     ordered.sort()
     few = int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, len(ordered))
@@ -225,14 +202,14 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None) ->
     return scratch.fill(len(values), np.int8, lambda at: (values[at] >= valid).astype(np.int8) + (values[at] >= test))
 
 
-def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema | None) -> tuple[np.ndarray, int]:
+def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema) -> tuple[np.ndarray, int]:
     """The part of each row [N], and how many users have too few rows to be held out."""
-    user = settings.user or (None if schema is None else schema.user or schema.group)
-    order = settings.order or (None if schema is None else schema.time)
+    user = settings.user or schema.user or schema.group
+    order = settings.order or schema.time
     if user is None or order is None:
         missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
         raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
-    values = order_values(frame, order, "order", None if schema is None else schema.format_of(order))
+    values = order_values(frame, order, "order", schema.format_of(order))
     if user not in frame.columns:
         raise DataError(
             f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"
@@ -251,7 +228,7 @@ def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema | 
     return part, kept
 
 
-def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndarray | None) -> np.ndarray:
+def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndarray) -> np.ndarray:
     """The part of each row [N]."""
     name = settings.column
     if name not in frame.columns:
@@ -277,9 +254,7 @@ def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndar
             "their values to train"
         )
     train = scratch.where(len(part), lambda at: part[at] == 0)
-    classes = None
-    if settings.stratify:
-        classes = classes_of(None if y is None else scratch.take(y, train))
+    classes = classes_of(scratch.take(y, train)) if settings.stratify else None
     part[train] = assign_random_split(len(train), (settings.valid_share, 0.0), seed, classes)
     return part
 
