@@ -330,13 +330,13 @@ def test_an_absent_number(missing: str, number: float) -> None:
     assert table.values.ravel().tolist() == [number, number, 0.0]
 
 
-def test_unseen_counts_unknown_values_and_all() -> None:
+def test_unseen_is_the_share_of_unknown_values() -> None:
     schema = schema_of(Categorical("c"), Bag("b"), Categorical("h", hash_buckets=5), Numeric("x"))
     train = pl.DataFrame({"c": ["a", "b"], "b": ["p|q", "p"], "h": ["a", "b"], "x": [1, 2]})
     other = pl.DataFrame({"c": ["a", "z", "y", None], "b": ["p|z", "q", None, "z"], "h": ["u"] * 4, "x": [9] * 4})
     encoder = Encoder.fit(train, schema)
-    assert encoder.unseen_counts(encoder.transform(other)) == {"c": (2, 4), "b": (2, 5)}
-    assert encoder.unseen_counts(encoder.transform(other.clear())) == {"c": (0, 0), "b": (0, 0)}
+    assert encoder.unseen_in(encoder.transform(other)) == {"c": 0.5, "b": 0.4}
+    assert encoder.unseen_in(encoder.transform(other.clear())) == {"c": 0.0, "b": 0.0}
 
 
 def test_the_order_of_training_rows_and_their_index_change_nothing() -> None:

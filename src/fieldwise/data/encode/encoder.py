@@ -259,6 +259,11 @@ class Encoder:
         targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
         return EncodedTable(part, ids, values, several.ids.numpy(), several.offsets.numpy(), targets)
 
+    def unseen_in(self, table: EncodedTable) -> dict[str, float]:
+        """For each field with a vocabulary, the share of unknown values in `table`; missing ones are not unknown."""
+        counts = self.unseen_counts(table)
+        return {name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()}
+
     def unseen_counts(self, table: EncodedTable) -> dict[str, tuple[int, int]]:
         """For each field with a vocabulary, the number of unknown values in `table`, and of all, missing ones too."""
         fields = table.layout.fields

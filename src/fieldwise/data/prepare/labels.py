@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import polars as pl
@@ -78,69 +79,57 @@ def read_labels(
             )
     if frame.height == 0:
         raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
-    keep = _kept(frame, labels, all_negative=all_negative)
-    left = int(np.count_nonzero(keep))
-    if not left:
+    keep, y = scratch.empty(frame.height, np.bool_), scratch.empty((frame.height, len(labels)), np.float32)
+    missing: dict[str, tuple[int, int]] = {}  # how many rows have no label, and the first of them
+    positive = {label.name: label.positive_values is None or all_negative for label in labels}
+    for at in scratch.pieces(frame.height):
+        kept = pl.repeat(True, at.stop - at.start, eager=True)
+        with counting_from(at.start):
+            columns = [_column(frame[at], label) for label in labels]
+            texts = [as_text(column) for column in columns]
+            for label, column, text in zip(labels, columns, texts, strict=True):
+                kept &= ~text.is_in(_texts(label.drop_values, column)).fill_null(False)
+                if not positive[label.name] and label.positive_values is not None:
+                    positive[label.name] = bool(text.is_in(_texts(label.positive_values, column)).any())
+            keep[at] = kept.to_numpy()
+            for number, (label, column, text) in enumerate(zip(labels, columns, texts, strict=True)):
+                absent = text.is_null() & kept
+                if absent.any():
+                    count, first = missing.get(label.name, (0, at.start + int(absent.arg_max() or 0)))
+                    missing[label.name] = count + int(absent.sum()), first
+                # Dropped labels become null instead of being removed, so that errors count the table's rows.
+                target = _target(column.zip_with(kept, column.clear(len(column))), label)
+                y[at, number] = target.cast(pl.Float32).to_numpy()
+    for label in labels:
+        if label.name in missing or not positive[label.name]:
+            _refuse(frame, label, missing.get(label.name))
+    rows = scratch.where(frame.height, lambda at: keep[at])
+    if not len(rows):
         named = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
         raise DataError(
             f"no row is left: all {frame.height} have a label in drop_values of column {named}; drop fewer values"
         )
-    y, end = scratch.empty((left, len(labels)), np.float32), 0
-    for at in scratch.pieces(frame.height):
-        kept = pl.Series(keep[at])
-        start, end = end, end + int(kept.sum())
-        with counting_from(at.start):
-            for number, label in enumerate(labels):
-                # Dropped labels become null instead of being removed, so that errors count the table's rows.
-                column = _column(frame[at], label)
-                column = column.zip_with(kept, column.clear(len(column)))
-                y[start:end, number] = _target(column, label).filter(kept).cast(pl.Float32).to_numpy()
-    if left == frame.height:
+    if len(rows) == frame.height:
         return LabelledRows(frame, y, weight=weight)
-    rows = scratch.where(frame.height, lambda at: keep[at])
     weight = None if weight is None else scratch.take(weight, rows)
-    return LabelledRows(take_rows(frame, rows), y, frame.height - left, weight, rows)
+    return LabelledRows(take_rows(frame, rows), scratch.take(y, rows), frame.height - len(rows), weight, rows)
 
 
-def _kept(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool) -> np.ndarray:
-    """Whether each row has no value to drop [N], after checking that every other row has all labels."""
-    keep = scratch.empty(frame.height, np.bool_)
-    missing: dict[str, tuple[int, int]] = {}  # how many rows have no label, and the first of them
-    positive = {label.name: label.positive_values is None or all_negative for label in labels}
+def _refuse(frame: pl.DataFrame, label: Label, missing: tuple[int, int] | None) -> NoReturn:
+    """Raise, since rows have no label, or since no positive value occurs: every row would silently be negative."""
+    if missing is not None:
+        raise DataError(
+            f"every row needs a label: {missing[0]} of {frame.height} rows have none in column {label.column!r}, the "
+            f"first is row {missing[1]} (counting from 0); remove or fill them"
+        )
+    smallest = pl.Series(dtype=pl.String)
     for at in scratch.pieces(frame.height):
-        piece = frame[at]
-        with counting_from(at.start):
-            texts = {label.name: as_text(_column(piece, label)) for label in labels}
-        kept = pl.repeat(True, piece.height, eager=True)
-        for label in labels:
-            column, text = piece.get_column(label.column), texts[label.name]
-            kept &= ~text.is_in(_texts(label.drop_values, column)).fill_null(False)
-            if not positive[label.name] and label.positive_values is not None:
-                positive[label.name] = bool(text.is_in(_texts(label.positive_values, column)).any())
-        keep[at] = kept.to_numpy()
-        for name, text in texts.items():
-            absent = text.is_null() & kept
-            if absent.any():
-                count, first = missing.get(name, (0, at.start + int(absent.arg_max() or 0)))
-                missing[name] = count + int(absent.sum()), first
-    for label in labels:
-        if label.name in missing:
-            count, row = missing[label.name]
-            raise DataError(
-                f"every row needs a label: {count} of {frame.height} rows have none in column {label.column!r}, the "
-                f"first is row {row} (counting from 0); remove or fill them"
-            )
-        if not positive[label.name]:  # otherwise every row would silently be negative
-            smallest = pl.Series(dtype=pl.String)
-            for at in scratch.pieces(frame.height):
-                texts_of = as_text(_column(frame[at], label)).alias("")
-                smallest = pl.concat([smallest, texts_of]).unique().sort().head(SHOWN_VALUES)
-            raise DataError(
-                f"the label's positive_values {list(label.positive_values or ())} must occur in column "
-                f"{label.column!r}, found only {', '.join(map(repr, smallest.to_list()))}; correct the rule or the "
-                "column"
-            )
-    return keep
+        texts = as_text(_column(frame[at], label)).alias("")
+        smallest = pl.concat([smallest, texts]).unique().sort().head(SHOWN_VALUES)
+    raise DataError(
+        f"the label's positive_values {list(label.positive_values or ())} must occur in column {label.column!r}, "
+        f"found only {', '.join(map(repr, smallest.to_list()))}; correct the rule or the column"
+    )
 
 
 def _column(frame: pl.DataFrame, label: Label) -> pl.Series:

@@ -194,8 +194,7 @@ class Preparation:
                     folder = None if self.folder is None else self.folder / name
                     table = encode_table(encoder, part.frame, part.y, weight, folder, chunks)
                     groups = group_codes(part.frame, self.schema)
-                    seen = {} if name == "train" else encoder.unseen_counts(table)
-                    facts = {"unseen": {f: unknown / every if every else 0.0 for f, (unknown, every) in seen.items()}}
+                    facts = {"unseen": {} if name == "train" else encoder.unseen_in(table)}
                     if self.folder is not None and groups is not None:
                         with new_file(self._path(GROUP.format(name))) as file:
                             write_array(file, groups)
