@@ -21,8 +21,8 @@ from fieldwise.schema import Schema
 from fieldwise.storage import scratch
 
 
-def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> str:
-    """The column that orders rows, after checking that histories can be made, and that a field reads them."""
+def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> None:
+    """Check that histories can be made from a table, and that a field reads them."""
     order = settings.order or schema.time
     if order is None:
         raise ConfigError("a history needs an order: give history.order, or the schema's time, a column of times")
@@ -44,7 +44,6 @@ def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings
             f'"sequence", name = "{settings.column}", shares = NAME_OF_THE_ITEM_FIELD }}'
         )
     order_values(frame, order, "order", schema.format_of(order))
-    return order
 
 
 def add_histories(
@@ -57,7 +56,7 @@ def add_histories(
 ) -> dict[str, pl.DataFrame]:
     """The tables of all parts with a column of histories; `targets` are those of the main label.
 
-    The rows of `train` are the events. `order` is of `check_history`, and `order_format` the format of its text.
+    The rows of `train` are the events. `order` is the column that orders rows, `order_format` the format of its text.
 
     >>> log = pl.DataFrame({"user": [1, 1, 1, 2], "film": ["a", "b", "c", "d"], "day": [1, 2, 2, 1]})
     >>> ask = HistorySettings(user="user", item="film")

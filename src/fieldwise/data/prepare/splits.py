@@ -29,8 +29,8 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
 
     Rank 0 is a missing cell. The different texts are held in memory.
     """
-    as_text(column.clear())  # raises if cells are not single values
-    texts = as_text(distinct_rows(column.to_frame()).to_series()).drop_nulls().unique().sort()
+    pieces = (coded(column[at]).texts for at in scratch.pieces(len(column)))
+    texts = reduce(lambda found, more: pl.concat([found, more]).unique(), pieces, pl.Series(dtype=pl.String)).sort()
     known = pl.int_range(1, len(texts) + 1, eager=True)
     ranks = scratch.empty(len(column), np.int32)
     counts = np.zeros(len(texts) + 1, dtype=np.int64)
