@@ -173,7 +173,7 @@ class Preparation:
     def encode(self, rows: Mapping[str, LabelledRows]) -> tuple[Encoder, dict[str, Part], dict[str, dict[str, float]]]:
         """An encoder fitted on `train`, the encoded parts, and `Prepared.unseen`."""
         train = rows["train"].frame
-        if self._facts("encoder") is None:
+        if self.folder is None or self._facts("encoder") is None:
             with self._bounded("vocabularies and scales", train):
                 counted = self.engine and counted_files(self._mapped("train"), self.schema, self.engine)
                 encoder = Encoder.fit(train, self.schema, counted=counted)
@@ -184,7 +184,7 @@ class Preparation:
             encoder = _read_encoder(self._path(ENCODER))
         parts, unseen = {}, {}
         for name, part in rows.items():
-            facts = self._facts(name)
+            facts = None if self.folder is None else self._facts(name)
             if facts is None:
                 with self._bounded(f"encoding {name} rows", part.frame):
                     chunks = None
@@ -312,8 +312,6 @@ class Preparation:
 
     def _facts(self, stage: str) -> dict[str, Any] | None:
         """What a finished stage has stated; None if it is not finished."""
-        if self.folder is None:
-            return None
         try:
             facts: dict[str, Any] = json.loads(self._path(DONE.format(stage)).read_text("utf-8"))
         except (OSError, ValueError):
