@@ -1,23 +1,24 @@
 """A small log with all kinds of fields, and preparations of it; for tests of preparation in pieces."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.prepare.prepared import Part, Prepared, prepare
+from fieldwise.data.prepare.prepared import Part, Preparation, Prepared
 from fieldwise.data.prepare.settings import (
     PARTS,
     ColumnSplit,
     HistorySettings,
     LeaveLastOutSplit,
     NegativeSampling,
-    PreparationSettings,
     RandomSplit,
     SplitSettings,
     TargetEncoding,
     TimeSplit,
 )
+from fieldwise.data.read.arrow_files import MappedRows
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 
 ROWS = 900
@@ -68,45 +69,46 @@ def with_fields(schema: Schema, *more: Numeric | Sequence) -> Schema:
     return dataclasses.replace(schema, fields=(*schema.fields, *more))
 
 
-CASES: dict[str, tuple[Schema, SplitSettings, PreparationSettings]] = {
-    "random": (SCHEMA, RandomSplit(), PreparationSettings()),
-    "stratified": (SCHEMA, RandomSplit(stratify=True, valid=0.13, test=0.2), PreparationSettings()),
-    "time": (SCHEMA, TimeSplit(), PreparationSettings()),
-    "leave last out": (SCHEMA, LeaveLastOutSplit(min_train=10, valid_rows=2), PreparationSettings()),
-    "column": (SCHEMA, ColumnSplit(column="part", valid_share=0.2, stratify=True), PreparationSettings()),
-    "histories": (
-        with_fields(SCHEMA, HISTORY),
-        TimeSplit(),
-        PreparationSettings(history=HistorySettings(max_length=4)),
-    ),
+CASES: dict[str, tuple[Schema, SplitSettings, dict[str, Any]]] = {
+    "random": (SCHEMA, RandomSplit(), {}),
+    "stratified": (SCHEMA, RandomSplit(stratify=True, valid=0.13, test=0.2), {}),
+    "time": (SCHEMA, TimeSplit(), {}),
+    "leave last out": (SCHEMA, LeaveLastOutSplit(min_train=10, valid_rows=2), {}),
+    "column": (SCHEMA, ColumnSplit(column="part", valid_share=0.2, stratify=True), {}),
+    "histories": (with_fields(SCHEMA, HISTORY), TimeSplit(), {"history": HistorySettings(max_length=4)}),
     "target encoding": (
         with_fields(SCHEMA, Numeric("item_mean_label", transform="standard")),
         TimeSplit(),
-        PreparationSettings(target_encoding=TargetEncoding(columns=("item",))),
+        {"target_encoding": TargetEncoding(columns=("item",))},
     ),
     "negatives": (
         with_fields(ONE_LABEL, HISTORY),
         TimeSplit(valid=0.2, test=0.2),
-        PreparationSettings(
-            history=HistorySettings(max_length=4),
-            negatives=NegativeSampling(per_positive=2, parts=PARTS, item_columns=("kind",)),
-        ),
+        {
+            "history": HistorySettings(max_length=4),
+            "negatives": NegativeSampling(per_positive=2, parts=PARTS, item_columns=("kind",)),
+        },
     ),
 }
+
+
+def prepare(frame: pl.DataFrame, schema: Schema, *, split: SplitSettings, seed: int, **added: Any) -> Prepared:
+    """A table, prepared at once in memory; `added` as of `Preparation`."""
+    return Preparation(schema=schema, split=split, seed=seed, **added).run(lambda _: MappedRows(frame=frame))
 
 
 def rows_of(case: str) -> pl.DataFrame:
     """The rows of a case."""
     rows = log()
-    if CASES[case][2].negatives is not None:  # so that every user has unused items
+    if "negatives" in CASES[case][2]:  # so that every user has unused items
         rows = rows.filter(pl.col("rating") > 3).unique(["user", "item"], keep="first", maintain_order=True)
     return rows
 
 
 def prepared(case: str) -> Prepared:
     """A case, prepared at once in memory."""
-    schema, split, add = CASES[case]
-    return prepare(rows_of(case), schema, split=split, seed=3, add=add)
+    schema, split, added = CASES[case]
+    return prepare(rows_of(case), schema, split=split, seed=3, **added)
 
 
 def assert_equal(found: Prepared, wanted: Prepared) -> None:

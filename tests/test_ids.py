@@ -5,16 +5,11 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
+from pieces_lab import prepare
 
 from fieldwise.data.infer.schema import infer_schema
-from fieldwise.data.prepare.prepared import group_codes, prepare
-from fieldwise.data.prepare.settings import (
-    HistorySettings,
-    LeaveLastOutSplit,
-    NegativeSampling,
-    PreparationSettings,
-    RandomSplit,
-)
+from fieldwise.data.prepare.prepared import group_codes
+from fieldwise.data.prepare.settings import HistorySettings, LeaveLastOutSplit, NegativeSampling, RandomSplit
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.schema import Bag, Categorical, Label, Schema, Sequence
 from fieldwise.schema.ids import id_column, id_columns
@@ -126,18 +121,14 @@ def test_preparation_reads_the_schema(log):
     schema = dataclasses.replace(SAID, fields=(*FIELDS, past))
     bare = dataclasses.replace(schema, user=None, item=None, group="w", keys=("w", "film_no"))
     split, draw = LeaveLastOutSplit(), NegativeSampling(per_positive=1, item_columns=("genre",))
-    found = prepare(
-        log, schema, split=split, seed=3, add=PreparationSettings(history=HistorySettings(), negatives=draw)
-    )
+    found = prepare(log, schema, split=split, seed=3, history=HistorySettings(), negatives=draw)
     by_hand = prepare(
         log,
         bare,
         split=dataclasses.replace(split, user="w"),
         seed=3,
-        add=PreparationSettings(
-            history=HistorySettings(user="w", item="film_no"),
-            negatives=dataclasses.replace(draw, user="w", item="film_no"),
-        ),
+        history=HistorySettings(user="w", item="film_no"),
+        negatives=dataclasses.replace(draw, user="w", item="film_no"),
     )
     assert found.counts == by_hand.counts
     for name in ("train", "valid", "test"):
@@ -156,7 +147,7 @@ def test_preparation_does_not_guess(log, section, settings):
     fields = (*FIELDS, Sequence("history", shares="film_no"))
     schema = Schema(fields=fields if section == "history" else FIELDS, label=Label("click"), time="day", item="film_no")
     with pytest.raises(ConfigError, match=rf"\[{section}\] needs the column of user ids, .* in the schema"):
-        prepare(log, schema, split=RandomSplit(), seed=0, add=PreparationSettings(**settings))
+        prepare(log, schema, split=RandomSplit(), seed=0, **settings)
 
 
 @pytest.mark.parametrize(("what", "near"), [("user", "w"), ("item", "film_no")])

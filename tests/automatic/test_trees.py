@@ -5,11 +5,11 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
+from pieces_lab import prepare
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import Bag, Categorical, Label, MissingExtraError, Numeric, RandomSplit, Schema, Sequence
 from fieldwise.automatic.trees import features, fit_trees, left_out
-from fieldwise.data.prepare.prepared import prepare
 
 FIELDS = (Categorical("a"), Numeric("x", encoding="quantile"), Bag("tags"), Sequence("past"), Categorical("b"))
 

@@ -11,9 +11,9 @@ from benchmarks.defaults.baselines import one_hot
 from benchmarks.defaults.runs import applies, recipe_for, rows_of
 from benchmarks.defaults.tables import TABLES, DevTable, corrected
 from benchmarks.defaults.targets import CALIBRATION, chance, difference, judge
+from pieces_lab import prepare
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
-from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import ColumnSplit
 from fieldwise.evaluation import sigmoid
 from fieldwise.runs.records import RunRecord, Store

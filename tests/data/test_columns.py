@@ -251,12 +251,13 @@ def test_threads_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, few:
             np.testing.assert_array_equal(getattr(found, name), getattr(rows, name), strict=True)
     table, at = expected[1], {f.name: f.offset + 1 for f in reference.layout.fields}
     cells = np.split(table.bag_ids, table.bag_offsets[1:-1])  # tags and seen of each row
-    assert encoder.unseen_in(table) == {
-        "word": (table.ids[:, 0] == at["word"]).mean(),
-        "number": (table.ids[:, 1] == at["number"]).mean(),
-        "tags": (np.concatenate(cells[::2]) == at["tags"]).mean(),
-        "seen": (np.concatenate(cells[1::2]) == at["seen"]).mean(),
+    unknown = {
+        "word": table.ids[:, 0] == at["word"],
+        "number": table.ids[:, 1] == at["number"],
+        "tags": np.concatenate(cells[::2]) == at["tags"],
+        "seen": np.concatenate(cells[1::2]) == at["seen"],
     }
+    assert encoder.unseen_counts(table) == {name: (one.sum(), len(one)) for name, one in unknown.items()}
 
 
 def test_of_several_bad_fields_the_first_is_named_by_threads_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -462,7 +462,8 @@ def test_a_shared_vocabulary_is_learned_from_the_other_column_of_training_rows_a
     alone = Encoder.fit(frame, schema_of(Categorical("film")))
     assert encoder.fitted[0] == encoder.fitted[2] == encoder.fitted[3] == alone.fitted[0]
     unseen = pl.DataFrame({"seen": ["m1|m8"], "user": [0], "film": ["m8"], "top": ["m7|m8|m1|m2"]})
-    assert encoder.unseen_in(encoder.transform(unseen)) == {"seen": 0.5, "user": 0.0, "film": 1.0, "top": 0.5}
+    counts = encoder.unseen_counts(encoder.transform(unseen))
+    assert counts == {"seen": (1, 2), "user": (0, 1), "film": (1, 1), "top": (2, 4)}
 
 
 def test_json_holds_a_shared_vocabulary_once() -> None:
@@ -472,6 +473,7 @@ def test_json_holds_a_shared_vocabulary_once() -> None:
     assert text.count('"m1"') == 1
     back = Encoder.from_json(text)
     assert back == encoder
+    assert back.fitted[0] is Encoder.from_json(text).fitted[0]  # bundles of one log have one vocabulary in memory
     assert back.layout == encoder.layout
     np.testing.assert_array_equal(back.transform(frame).bag_ids, encoder.transform(frame).bag_ids)
     data = json.loads(text)

@@ -10,18 +10,13 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pieces_lab import prepare
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.cli import run
 from fieldwise.data.prepare.derived import add_histories, check_history
-from fieldwise.data.prepare.prepared import Prepared, prepare
-from fieldwise.data.prepare.settings import (
-    ColumnSplit,
-    HistorySettings,
-    NegativeSampling,
-    PreparationSettings,
-    RandomSplit,
-)
+from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.data.prepare.settings import ColumnSplit, HistorySettings, NegativeSampling, RandomSplit
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.schema import Categorical, Label, Schema, Sequence
@@ -123,16 +118,13 @@ def test_labels_of_other_parts_change_no_history(name: str) -> None:
     log = a_log().with_columns(part=pl.Series(np.random.default_rng(1).choice(PARTS, 600)))
     other = log.with_columns(liked=pl.when(pl.col("part") == name).then(1 - pl.col("liked")).otherwise("liked"))
     split = ColumnSplit(column="part")
-    before, after = (
-        prepare(f, SCHEMA, split=split, seed=0, add=PreparationSettings(history=ASK)) for f in (log, other)
-    )
+    before, after = (prepare(f, SCHEMA, split=split, seed=0, history=ASK) for f in (log, other))
     for part in PARTS:
         assert getattr(before, part).frame["history"].equals(getattr(after, part).frame["history"])
 
 
 def made(log: pl.DataFrame, ask: HistorySettings = ASK, schema: Schema = SCHEMA, **more: NegativeSampling) -> Prepared:
-    add = PreparationSettings(history=ask, **more)
-    return prepare(log, schema, split=RandomSplit(), seed=0, add=add)
+    return prepare(log, schema, split=RandomSplit(), seed=0, history=ask, **more)
 
 
 def a_log(rows: int = 600, seed: int = 0) -> pl.DataFrame:

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 from benchmarks.inference.tables import judged, planted
+from pieces_lab import prepare
 from polars.testing import assert_series_equal
 from sklearn import datasets
 
 from fieldwise.data.infer.schema import infer_schema, suggest_split
 from fieldwise.data.prepare.labels import read_label
-from fieldwise.data.prepare.prepared import prepare
-from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings
+from fieldwise.data.prepare.settings import NegativeSampling
 from fieldwise.data.read.delimited import ByteSource
 from fieldwise.data.read.libfm import read_libfm
 from fieldwise.data.read.simulation import simulate
@@ -199,7 +199,7 @@ def test_a_log_of_positives_proposes_negatives() -> None:
     assert "the recipe needs [negatives]" in guess.doubts["event"]
     split, _ = suggest_split(log, guess.schema, only_positives=True)
     negatives = NegativeSampling(per_positive=2, parts=("train", "valid", "test"))
-    prepared = prepare(log, guess.schema, split=split, seed=0, add=PreparationSettings(negatives=negatives))
+    prepared = prepare(log, guess.schema, split=split, seed=0, negatives=negatives)
     assert prepared.counts["negatives_drawn"] == 2 * log.height
     with pytest.raises(DataError, match="in a log of positive events alone the recipe's"):
         prepare(log, guess.schema, split=split, seed=0)

@@ -7,17 +7,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pieces_lab import prepare
 
 from fieldwise.data.prepare.derived import add_target_encoding, sample_negatives
-from fieldwise.data.prepare.prepared import prepare
-from fieldwise.data.prepare.settings import (
-    PARTS,
-    ColumnSplit,
-    NegativeSampling,
-    PreparationSettings,
-    RandomSplit,
-    TargetEncoding,
-)
+from fieldwise.data.prepare.settings import PARTS, ColumnSplit, NegativeSampling, RandomSplit, TargetEncoding
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
 
@@ -131,8 +124,7 @@ def test_parts_with_equal_rows_have_other_negatives() -> None:
     log = pl.concat([a_log(60).with_columns(part=pl.lit(part)) for part in ("train", "valid", "test")])
     fields = [{"kind": "categorical", "name": name} for name in ("user", "app")]
     schema = Schema.from_dict({"label": {"column": "label"}, "fields": fields})
-    add = PreparationSettings(negatives=replace(ASK, parts=PARTS))
-    made = prepare(log, schema, split=ColumnSplit(column="part"), seed=1, add=add)
+    made = prepare(log, schema, split=ColumnSplit(column="part"), seed=1, negatives=replace(ASK, parts=PARTS))
     drawn = [part.frame.filter(label=0)["app"].to_list() for part in (made.train, made.valid, made.test)]
     assert [len(items) for items in drawn] == [180] * 3
     assert len(set(map(tuple, drawn))) == 3
@@ -166,8 +158,7 @@ FIELDS = [{"kind": "categorical", "name": "film"}, {"kind": "numeric", "name": "
 
 def encoded_by_target(frame, fields, columns):
     schema = Schema.from_dict({"label": {"column": "liked"}, "fields": fields})
-    add = PreparationSettings(target_encoding=TargetEncoding(columns=columns))
-    return prepare(frame, schema, split=RandomSplit(), seed=1, add=add)
+    return prepare(frame, schema, split=RandomSplit(), seed=1, target_encoding=TargetEncoding(columns=columns))
 
 
 def log(rows=300, seed=0):

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pieces_lab import assert_equal, assert_equal_parts
+from pieces_lab import assert_equal, assert_equal_parts, prepare
 
 from fieldwise.data.prepare.labels import read_label
-from fieldwise.data.prepare.prepared import Part, Preparation, Prepared, group_codes, prepare
-from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling, PreparationSettings, RandomSplit, TimeSplit
+from fieldwise.data.prepare.prepared import Part, Preparation, Prepared, group_codes
+from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling, RandomSplit, TimeSplit
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
@@ -141,8 +141,7 @@ def ask(*parts: str, **options: object) -> NegativeSampling:
 
 
 def drawn_for(frame: pl.DataFrame, *parts: str, schema: Schema = CLICKS, **options: object) -> Prepared:
-    add = PreparationSettings(negatives=ask(*parts, **options))
-    return prepare(frame, schema, split=BY_PART, seed=0, add=add)
+    return prepare(frame, schema, split=BY_PART, seed=0, negatives=ask(*parts, **options))
 
 
 def test_negatives_are_added_where_they_are_missing_only() -> None:
@@ -203,10 +202,7 @@ def test_negatives_that_the_rule_calls_positive_or_drops_are_refused() -> None:
 @pytest.mark.parametrize("negatives", [None, ask(*PARTS)])
 def test_the_seed_fixes_everything(negatives: NegativeSampling | None) -> None:
     frame, schema = (ratings(), SCHEMA) if negatives is None else (implicit(), CLICKS)
-    first, again, other = (
-        prepare(frame, schema, split=RandomSplit(), seed=s, add=PreparationSettings(negatives=negatives))
-        for s in (5, 5, 6)
-    )
+    first, again, other = (prepare(frame, schema, split=RandomSplit(), seed=s, negatives=negatives) for s in (5, 5, 6))
     assert_equal(first, again)
     assert not first.train.frame.equals(other.train.frame)
 
@@ -228,8 +224,7 @@ def test_parts_of_ones_own() -> None:
 def test_parts_without_a_test_get_negatives_too() -> None:
     frame = implicit()
     parts = {name: read_label(frame.filter(part=name), CLICKS.label) for name in ("train", "valid")}
-    add = PreparationSettings(negatives=ask(*PARTS))
-    _, counts = Preparation(schema=CLICKS, split=BY_PART, seed=0, add=add).derived(parts)
+    _, counts = Preparation(schema=CLICKS, split=BY_PART, seed=0, negatives=ask(*PARTS)).derived(parts)
     assert counts["negatives_drawn"] == 2 * sum(part.frame.height for part in parts.values())
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 import pytest
 from engines import HereEngine
-from pieces_lab import CASES, ONE_LABEL, SCHEMA, assert_equal, log, prepared, rows_of
+from pieces_lab import CASES, ONE_LABEL, SCHEMA, assert_equal, log, prepare, prepared, rows_of
 
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fitted_fields import TextCounts, Vocabulary, count_column, quantile_edges
+from fieldwise.data.encode.fitted_fields import Vocabulary, count_column, frequent_texts, quantile_edges
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.prepared import (
     Preparation,
@@ -24,7 +24,6 @@ from fieldwise.data.prepare.prepared import (
     encode_file,
     is_begun,
     link_results,
-    prepare,
     read_prepared,
 )
 from fieldwise.data.prepare.settings import PARTS, ColumnSplit, LeaveLastOutSplit, RandomSplit, TimeSplit
@@ -41,8 +40,8 @@ pytest.importorskip("pyarrow")
 
 
 def staged(folder: Path, case: str = "random", **more: Any) -> Preparation:
-    schema, split, add = CASES[case]
-    settings = {"schema": schema, "split": split, "seed": 3, "add": add, "folder": folder, "piece": lambda _: 101}
+    schema, split, added = CASES[case]
+    settings = {"schema": schema, "split": split, "seed": 3, **added, "folder": folder, "piece": lambda _: 101}
     return Preparation(**{**settings, **more})
 
 
@@ -91,8 +90,8 @@ def test_a_preparation_killed_at_any_rename_goes_on(
     monkeypatch.setattr(os, "replace", counted)
     (tmp_path / "whole").mkdir()
     run(tmp_path / "whole")
-    schema, split, add = CASES[case]
-    wanted = prepare(rows, schema, split=split, seed=3, add=add)
+    schema, split, added = CASES[case]
+    wanted = prepare(rows, schema, split=split, seed=3, **added)
     for stop in range(1, renames + 1, renames // 7):
         folder, renames = tmp_path / str(stop), 0
         folder.mkdir()
@@ -167,9 +166,9 @@ def test_files_of_one_part_are_moved_and_not_written_again(tmp_path: Path) -> No
 
 def test_a_system_that_moves_no_mapped_file_copies_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RowsWriter, "take", lambda *_: False)
-    schema, split, add = CASES["time"]
+    schema, split, added = CASES["time"]
     found = staged(tmp_path, "time", piece=lambda _: 33).run(in_files(whole_label(), 50))
-    assert_equal(found, prepare(whole_label(), schema, split=split, seed=3, add=add))
+    assert_equal(found, prepare(whole_label(), schema, split=split, seed=3, **added))
 
 
 class Phases(Reports):
@@ -225,21 +224,18 @@ def test_errors_count_the_rows_of_the_whole_table(change: dict[str, object], mes
 def test_counts_in_files_are_those_in_memory(form: Callable[[int], str | int], tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     texts = [form(k) for k in draw.zipf(1.2, 5_000) % 3_000]
-    held = TextCounts()
-    with MemoryBudget(tmp_path).active():
-        moved = TextCounts(most=100)
+    pieces = []
     for start in range(0, len(texts), 50):
         found, counts = np.unique(texts[start : start + 50], return_counts=True)
-        for one in (held, moved):
-            one.add(pl.DataFrame({"text": found, "n": counts}))
-    assert any(tmp_path.rglob("*.arrow"))
+        pieces.append(pl.DataFrame({"text": found, "n": counts}))
     every, number = np.unique(texts, return_counts=True)
-    for one in (held, moved):
-        kept, rare = one.at_least(3)
-        assert kept.schema["text"] == (pl.String if form is str else pl.Int64)
-        assert not one.at_least(10_000)[0].height
-        assert dict(kept.rows()) == {t: n for t, n in zip(every, number, strict=True) if n >= 3}
-        assert rare == (number < 3).sum()
+    ranked = sorted(zip(-number, map(str, every.tolist()), strict=True))
+    wanted = tuple(text for n, text in ranked if -n >= 3), (number < 3).sum()
+    assert frequent_texts(pieces, 3) == wanted
+    with MemoryBudget(tmp_path).active():
+        assert frequent_texts(pieces, 3, most=100) == wanted
+        assert any(tmp_path.rglob("*.arrow"))
+        assert frequent_texts(pieces, 10_000, most=100) == ((), len(every))
 
 
 def test_quantiles_with_point_masses_are_numpys_of_the_rest() -> None:
@@ -327,7 +323,7 @@ def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytes
     for transform, numbers in kept.items():
         with subtests.test(transform=transform):
             field = Numeric("price", transform=transform)
-            counted = count_column(field, column)
+            (counted,) = count_column(field, column)
             assert (counted.rows, counted.present) == (4, 3)
             assert counted.values.get_column("number").to_list() == numbers
             schema, rows = Schema(fields=(field,), label=Label("rating")), column.to_frame()

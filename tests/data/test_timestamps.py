@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from pieces_lab import prepare
 
 from fieldwise.data.infer.fields import guess_time
 from fieldwise.data.infer.schema import suggest_split
-from fieldwise.data.prepare.ordering import check_format, latest_rows, order_values, parse_timestamps
-from fieldwise.data.prepare.prepared import prepare
+from fieldwise.data.prepare.ordering import latest_rows, order_values, parse_timestamps
 from fieldwise.data.prepare.settings import TimeSplit
 from fieldwise.data.read.chunked_table import naming_lines, renumbering_rows
 from fieldwise.data.read.delimited import TextFormat
@@ -85,11 +85,16 @@ def test_times_with_and_without_an_offset_are_not_compared(bare: str) -> None:
 
 
 def test_a_format_that_is_given_decides() -> None:
-    assert check_format(pl.Series(["01/02/2026"]), "%m/%d/%Y").item() == stamp(2026, 1, 2)
-    assert check_format(pl.Series(["01/02/2026"]), "%d/%m/%Y").item() == stamp(2026, 2, 1)
-    assert check_format(pl.Series(["Q1 2026-01-31", "x"]), "Q1 %Y-%m-%d").to_list() == [DAY, None]
+    for cell, form, expected in (
+        ("01/02/2026", "%m/%d/%Y", stamp(2026, 1, 2)),
+        ("01/02/2026", "%d/%m/%Y", stamp(2026, 2, 1)),
+        ("Q1 2026-01-31", "Q1 %Y-%m-%d", DAY),
+    ):
+        assert order_values(pl.DataFrame({"day": [cell]}), "day", "time", form).tolist() == [expected]
+    with pytest.raises(DataError, match="'x' in row 1"):
+        order_values(pl.DataFrame({"day": ["Q1 2026-01-31", "x"]}), "day", "time", "Q1 %Y-%m-%d")
     with pytest.raises(DataError, match="written with % signs"):
-        check_format(pl.Series(["01.02.2026"]), "dd.mm.yyyy")
+        order_values(pl.DataFrame({"day": ["01.02.2026"]}), "day", "time", "dd.mm.yyyy")
 
 
 def test_order_values_ask_and_name_what_they_read() -> None:

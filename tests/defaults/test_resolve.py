@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from pieces_lab import prepare
 
 from fieldwise import Recommender
 from fieldwise.cli.train import below_baseline
 from fieldwise.config import given
-from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import RandomSplit
 from fieldwise.data.read.simulation import simulate
 from fieldwise.errors import ConfigError

@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 from ids import ITEM, USER
+from pieces_lab import prepare
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import ColumnSplit
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.top_k import top_k_metrics

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 import torch
 from ids import ITEM, USER
+from pieces_lab import prepare
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import AFM, Bundle, Categorical, Label, Numeric, Schema
-from fieldwise.data.prepare.prepared import prepare
 from fieldwise.data.prepare.settings import RandomSplit
 from fieldwise.display import Table
 from fieldwise.models.build import build_network

@@ -7,7 +7,6 @@ import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.prepare.row_fingerprints import Overlap, RowSketch
-from fieldwise.errors import DataError
 from fieldwise.schema import Schema
 
 TRAINED_ROWS = "train_rows"
@@ -70,7 +69,7 @@ def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> Overlap | None:
         return None
     try:
         sketch, usual = RowSketch.from_plain(kept), float(kept["valid_share"])
-    except (DataError, LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError):
         return None
     if not sketch.rows or any(name not in frame.columns for name in sketch.columns):
         return None

@@ -30,7 +30,7 @@ from fieldwise.data.infer.schema import Inference, infer_schema
 from fieldwise.data.prepare.labels import LabelledRows, read_labels
 from fieldwise.data.prepare.prepared import Part, Preparation, check_columns
 from fieldwise.data.prepare.row_fingerprints import repeat_sentences
-from fieldwise.data.prepare.settings import NegativeSampling, PreparationSettings, RandomSplit
+from fieldwise.data.prepare.settings import NegativeSampling, RandomSplit
 from fieldwise.data.prepare.splits import hold_out
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import BundleError, ConfigError, DataError, first_line
@@ -281,8 +281,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             parts = {"train": rows.take(stay), "valid": rows.take(held)}
         else:
             parts = {"train": rows, "valid": labelled(valid, None, schema)}
-        add = PreparationSettings(negatives=self.negatives)
-        preparation = Preparation(schema=schema, split=RandomSplit(), seed=self.seed, add=add)
+        preparation = Preparation(schema=schema, split=RandomSplit(), seed=self.seed, negatives=self.negatives)
         complete, found = preparation.derived(parts)
         encoder, encoded, _ = preparation.encode(complete)
         counts = {"dropped_by_label": rows.dropped, **found}

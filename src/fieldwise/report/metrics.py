@@ -11,7 +11,7 @@ from sklearn.metrics import average_precision_score, precision_recall_curve, roc
 
 from fieldwise.charts import Axis, Line, interval_cell, line_chart, wider
 from fieldwise.config import nearest
-from fieldwise.data.encode.columns import as_list, as_number, as_text, code_texts, coded
+from fieldwise.data.encode.columns import as_list, as_number, as_text, coded
 from fieldwise.display import Table, number
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, mae, rmse, sigmoid
@@ -482,7 +482,7 @@ def _by_text(column: pl.Series) -> list[Slice]:
 def _by_member(cells: pl.Series) -> list[Slice]:
     lengths = cells.list.len().fill_null(0)
     row = np.repeat(np.arange(len(cells)), lengths.to_numpy())
-    members = code_texts(cells.explode(empty_as_null=False, keep_nulls=False).cast(pl.String))
+    members = coded(cells.explode(empty_as_null=False, keep_nulls=False).cast(pl.String))
     found = [Slice(one.name, np.unique(row[one.rows])) for one in by_code(members.codes, members.texts.to_list())]
     empty = np.flatnonzero(lengths.to_numpy() == 0)
     return [*found, Slice(ABSENT, empty)] if len(empty) else found

@@ -26,7 +26,7 @@ from fieldwise.data.prepare.prepared import (
     read_prepared,
     write_prepared,
 )
-from fieldwise.data.prepare.settings import PARTS, PreparationSettings
+from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_files import (
     Bounds,
     MappedRows,
@@ -213,10 +213,8 @@ def _prepare(
     recipe: Recipe, source: pl.DataFrame | Callable[[Path], MappedRows], path: str | None = None, **more: Any
 ) -> Prepared:
     """Prepared data of a table; errors about its rows name the lines of the file, if it was read from one."""
-    add = PreparationSettings(
-        negatives=recipe.negatives, history=recipe.history, target_encoding=recipe.target_encoding
-    )
-    made = Preparation(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, add=add, **more)
+    added = {name: getattr(recipe, name) for name in ("negatives", "history", "target_encoding")}
+    made = Preparation(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, **added, **more)
     with naming_lines(path, recipe.data.text):
         return made.run((lambda _: MappedRows(frame=source)) if isinstance(source, pl.DataFrame) else source)
 

@@ -73,10 +73,7 @@ def as_text(column: pl.Series) -> pl.Series:
 
 
 def cell_text(value: object) -> str | None:
-    """`as_text` of one cell that is text, a number, true, false or None: faster than a column where cells are few.
-
-    Errors:
-        TypeError: another value; the message ends a sentence that begins with "the cell must be".
+    """`as_text` of one cell, faster than a column where cells are few; a TypeError ends "the cell must be".
 
     >>> cell_text(3.0), cell_text(True), cell_text(2.5), cell_text("")
     ('3', 'true', '2.5', None)
@@ -100,11 +97,6 @@ def cell_list(
 ) -> list[str]:
     """`as_list` of one cell: a list of what `text` takes, a text that is split at `separator`, or None.
 
-    `newest` is the number of values to read from the end, all if None.
-
-    Errors:
-        TypeError: another value, as in `cell_text`; what `text` raises.
-
     >>> cell_list("a| b||", "|"), cell_list([7, None, " ", 8, 9], "|", newest=2)
     (['a', 'b'], ['8', '9'])
     """
@@ -116,13 +108,9 @@ def cell_list(
 
 
 def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None) -> pl.Series:
-    """Values as float64, null where missing (null, NaN, empty text).
+    """Values as float64, null where missing (null, NaN, empty text); errors name the column by `what`.
 
-    Dates and times are seconds: since 1970, since midnight, or the duration.
-    Errors name the column by `what`. `form` is the format of numbers in text.
-
-    Errors:
-        DataError: text that is not a number, an infinity, a number beyond 32-bit floats; names `what`, row and value.
+    Dates and times are seconds: since 1970, since midnight, or the duration. `form` is the format of numbers in text.
 
     >>> as_number(pl.Series(["1", " 2.5 ", ""]), "column 'price'").to_list()
     [1.0, 2.5, None]
@@ -135,13 +123,21 @@ def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None)
         number = (stripped if form is None else plain_numbers(stripped, form)).cast(pl.Float64, strict=False)
         bad = stripped.is_not_null() & number.is_null()
         if bad.any():
-            row = int(bad.arg_max() or 0)
+            row, ways = int(bad.arg_max() or 0), number_formats(stripped)
+            fix = "fix the cell, leave it empty, or declare the field Categorical"
+            if form is not None:
+                fix = f"fix the cell, leave it empty, or change the field's number_format {form!r}"
+            elif ways:
+                named = " and in ".join(f"number_format = {way!r}" for way in ways)
+                fix = f"every cell is a number in {named}: set it"
             raise DataError(
-                f"only numbers are allowed: {what} holds the text {column[row]!r} in row {row} (counting from 0); "
-                f"{_remedy(stripped, form)}"
+                f"only numbers are allowed: {what} holds the text {column[row]!r} in row {row} (counting from 0); {fix}"
             )
+    elif kind == pl.Duration:
+        number = column.dt.total_microseconds() / 1e6
     elif kind.is_temporal():
-        number = _seconds(column).cast(pl.Float64)
+        seconds = column.cast(pl.Int64) // 10**9 if kind == pl.Time else column.dt.epoch("s")
+        number = seconds.cast(pl.Float64)
     else:
         number = column.cast(pl.Float64)
     number = number.fill_nan(None)
@@ -155,20 +151,8 @@ def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None)
     return number
 
 
-def _remedy(text: pl.Series, form: NumberFormat | None) -> str:
-    """Advice for text among numbers."""
-    ways = number_formats(text)
-    if form is not None:
-        return f"fix the cell, leave it empty, or change the field's number_format {form!r}"
-    if ways:
-        return "every cell is a number in " + " and in ".join(f"number_format = {way!r}" for way in ways) + ": set it"
-    return "fix the cell, leave it empty, or declare the field Categorical"
-
-
 def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> pl.Series:
-    """Cells as lists of text without null or empty values; a missing cell is an empty list.
-
-    The newest values of a cell are kept where `newest` is a number.
+    """Cells as lists of text without null or empty values, of these the `newest`; a missing cell is an empty list.
 
     >>> as_list(pl.Series(["a| b", None, "|"]), "|").to_list()
     [['a', 'b'], [], []]
@@ -189,14 +173,7 @@ def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> 
 
 
 def stable_hash(texts: pl.Series, buckets: int) -> np.ndarray:
-    """FNV-1a (64 bit) of each text's UTF-8 bytes, modulo `buckets`: equal on every machine and in every version.
-
-    Shape:
-        returns [N] int64 in [0, buckets).
-
-    >>> stable_hash(pl.Series(["a"]), 2**31).item() == 0xAF63DC4C8601EC8C % 2**31
-    True
-    """
+    """FNV-1a (64 bit) of each text's UTF-8 bytes, modulo `buckets` [N]: equal on every machine, in every version."""
     lengths = texts.str.len_bytes().to_numpy().astype(np.int64)
     letters = np.frombuffer(texts.str.join("").item().encode(), dtype=np.uint8).astype(np.uint64)
     starts = np.cumsum(lengths) - lengths
@@ -223,22 +200,14 @@ def _text(cell: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
     return pl.when(text != "").then(text)
 
 
-def _seconds(column: pl.Series) -> pl.Series:
-    if column.dtype == pl.Duration:
-        return column.dt.total_microseconds() / 1e6
-    return column.cast(pl.Int64) // 10**9 if column.dtype == pl.Time else column.dt.epoch("s")
-
-
 LARGEST_TABLE = 1 << 22  # entries of a lookup table that is larger than the rows
 
 
 @dataclass(frozen=True, eq=False)
 class DictionaryColumn:
-    """A coded column: cell n holds `texts[codes[n]]`, or nothing if `codes[n]` is K.
+    """A coded column: cell n holds `texts[codes[n]]`, or nothing if `codes[n]` is K, the number of texts.
 
-    Shape:
-        codes: [N] integers in [0, K].
-        texts: [K] String, distinct, in no order; a text may be unused.
+    The texts are distinct, in no order; a text may be unused.
     """
 
     codes: np.ndarray
@@ -267,14 +236,20 @@ def coded(column: pl.Series) -> DictionaryColumn:
         # A lookup table is faster than hashing, up to about eight times the size of the rows.
         longest = max(len(column), min(8 * len(column), LARGEST_TABLE), 1024)
         if high - low <= longest and low >= -(2**63) and high < 2**63:
-            return _code_near_integers(column, low, high)
+            place = (column.cast(pl.Int64) - low).fill_null(high - low + 1).to_numpy()
+            found = np.bincount(place, minlength=high - low + 2)[:-1] > 0
+            near = np.flatnonzero(found)
+            ranks = np.append(np.cumsum(found, dtype=np.int32) - 1, np.int32(len(near)))
+            return DictionaryColumn(ranks.take(place), pl.Series(near + low).cast(pl.String))
     if kind.is_integer() or kind.is_float() or kind.is_temporal():
-        return _code_by_value(column)
-    return code_texts(as_text(column))
-
-
-def code_texts(text: pl.Series) -> DictionaryColumn:
-    """A coded String column; null is missing, and texts are neither stripped nor changed to null."""
+        # Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0) share its code.
+        column = column.fill_nan(None) if kind.is_float() else column  # missing, and not found by a join
+        value = column.unique().rename("value")
+        inner = coded(as_text(value))
+        index = pl.DataFrame([value, pl.Series("code", inner.codes)])
+        cells = column.to_frame("value").join(index, on="value", how="left", maintain_order="left", nulls_equal=True)
+        return DictionaryColumn(cells.get_column("code").to_numpy(), inner.texts)
+    text = as_text(column)
     # Separate categories: the values of one column are never mixed with those of another.
     code = text.cast(pl.Categorical(pl.Categories.random())).to_physical()
     count = 0 if code.null_count() == len(code) else int(code.max()) + 1  # type: ignore[arg-type]
@@ -282,22 +257,3 @@ def code_texts(text: pl.Series) -> DictionaryColumn:
     holder = np.empty(count + 1, dtype=np.uint32)
     holder[codes] = np.arange(len(codes), dtype=np.uint32)  # the index of some cell with each text
     return DictionaryColumn(codes, text.gather(holder[:count]))
-
-
-def _code_near_integers(column: pl.Series, low: int, high: int) -> DictionaryColumn:
-    place = (column.cast(pl.Int64) - low).fill_null(high - low + 1).to_numpy()
-    found = np.bincount(place, minlength=high - low + 2)[:-1] > 0
-    value = np.flatnonzero(found)
-    code = np.append(np.cumsum(found, dtype=np.int32) - 1, np.int32(len(value)))
-    return DictionaryColumn(code.take(place), pl.Series(value + low).cast(pl.String))
-
-
-def _code_by_value(column: pl.Series) -> DictionaryColumn:
-    """Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0) share its code."""
-    if column.dtype.is_float():
-        column = column.fill_nan(None)  # missing, and not found by a join
-    value = column.unique().rename("value")
-    inner = code_texts(as_text(value))
-    index = pl.DataFrame([value, pl.Series("code", inner.codes)])
-    cells = column.to_frame("value").join(index, on="value", how="left", maintain_order="left", nulls_equal=True)
-    return DictionaryColumn(cells.get_column("code").to_numpy(), inner.texts)

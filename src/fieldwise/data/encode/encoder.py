@@ -4,7 +4,7 @@ Letters: N rows, S columns.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -14,13 +14,14 @@ import numpy as np
 import polars as pl
 import torch
 
+from fieldwise.config import to_plain
 from fieldwise.data.encode.columns import FLOAT32_MAX, as_number, cell_list, cell_text
 from fieldwise.data.encode.fitted_fields import (
     MISSING,
     UNKNOWN,
     Bins,
-    Cells,
     Counted,
+    Entry,
     Fitted,
     Scaling,
     Vocabulary,
@@ -29,7 +30,6 @@ from fieldwise.data.encode.fitted_fields import (
     fit_counted,
     new_values,
     number_cells,
-    plain_entry,
     read_entry,
 )
 from fieldwise.data.read.chunked_table import counting_from
@@ -37,11 +37,12 @@ from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, FieldLayout, Layout
-from fieldwise.schema import Field, ListField, Schema
+from fieldwise.schema import Field, Schema
 from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
 
 BLOCK = 65_536  # rows
+PROBE_ROWS = 10_000
 MAX_ROWS = 2**31 - 1  # row ids are int32
 
 
@@ -90,17 +91,49 @@ class Encoder:
         parts = dict(zip((f.name for f in fields), np.diff(ends).tolist(), strict=True))
 
         def fit_one(f: Field) -> Fitted | None:
-            pieces = None if f.shares else counted(f) if counted else _counted(train, f)
-            fitted = None if pieces is None else fit_counted(f, pieces)
+            fitted = None
+            if not f.shares:
+                fitted = fit_counted(f, counted(f) if counted else count_column(f, column_of(train, f)))
             if counted is None:
                 scratch.budget().told(parts[f.name])
             return fitted
 
-        encoder = cls(fields, _with_shared(fields, each(fit_one, fields, rows=train.height), "schema"))
+        encoder = cls._of(fields, each(fit_one, fields, rows=train.height))
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
-            if f.cell == "list" and f.shares is not None:
-                check_shared_values(f, fitted, column_of(train, f))
-        return encoder._checked()
+            if f.cell != "list" or f.shares is None:
+                continue
+            known, column = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1, column_of(train, f)
+            # The first rows are nearly always sufficient, and a whole column of histories is long.
+            some = chain([column.head(PROBE_ROWS)], (column[at] for at in scratch.pieces(len(column))))
+            if not any((encode_column(f, fitted, rows).ids >= known).any() for rows in some):
+                raise DataError(
+                    f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} "
+                    f"(field {f.name!r}) holds a value of field {f.shares!r}; check the column and its separator "
+                    f"{f.separator!r}"
+                )
+        return encoder
+
+    @classmethod
+    def _of(
+        cls,
+        fields: tuple[Field, ...],
+        own: Iterable[Fitted | None],
+        growths: tuple[tuple[int, ...], ...] = (),
+        where: str = "schema",
+    ) -> "Encoder":
+        """The encoder of each field's own fitted part, None for one that shares another's rows."""
+        parts = {f.name: fitted for f, fitted in zip(fields, own, strict=True) if f.shares is None}
+        fitted = [parts.get(f.shares or f.name) for f in fields]
+        if None in fitted:
+            name = fields[fitted.index(None)].name
+            raise DataError(f"{where} has no fitted values for field {name!r}; save the bundle again")
+        encoder = cls(fields, tuple(one for one in fitted if one is not None), growths)
+        if (rows := encoder.layout.num_rows) > MAX_ROWS:
+            raise DataError(
+                f"all fields together may take {MAX_ROWS} embedding rows, found {rows}; lower hash_buckets or raise "
+                "min_count"
+            )
+        return encoder
 
     def grow(self, rows: TableLike) -> tuple["Encoder", dict[str, int]]:
         """The encoder with the new values of some rows, and how many values each field with a vocabulary got.
@@ -129,8 +162,7 @@ class Encoder:
             f, fitted = pair
             if f.shares or not isinstance(fitted, Vocabulary):
                 return None if f.shares else fitted
-            new = new_values(f, fitted, _counted(table, f))
-            return replace(fitted, values=fitted.values + new)
+            return replace(fitted, values=fitted.values + new_values(f, fitted, count_column(f, column_of(table, f))))
 
         own = each(grown, zip(self.fields, self.fitted, strict=True), rows=table.height)
         more = tuple(0 if new is None else new.rows - old.rows for old, new in zip(self.fitted, own, strict=True))
@@ -138,7 +170,7 @@ class Encoder:
         added = {f.name: count for f, new, count in told if isinstance(new, Vocabulary)}
         if not any(more):
             return self, added
-        return Encoder(self.fields, _with_shared(self.fields, own, "schema"), (*self.growths, more))._checked(), added
+        return Encoder._of(self.fields, own, (*self.growths, more)), added
 
     def before_growth(self) -> "Encoder":
         """The encoder before its last `grow`."""
@@ -146,16 +178,7 @@ class Encoder:
         for i, (fitted, more) in enumerate(zip(self.fitted, self.growths[-1], strict=True)):
             if isinstance(fitted, Vocabulary):
                 own[i] = replace(fitted, values=fitted.values[: len(fitted.values) - more])
-        return Encoder(self.fields, _with_shared(self.fields, own, "schema"), self.growths[:-1])
-
-    def _checked(self) -> "Encoder":
-        rows = self.layout.num_rows
-        if rows > MAX_ROWS:
-            raise DataError(
-                f"all fields together may take {MAX_ROWS} embedding rows, found {rows}; lower hash_buckets or raise "
-                "min_count"
-            )
-        return self
+        return Encoder._of(self.fields, own, self.growths[:-1])
 
     @cached_property
     def layout(self) -> Layout:
@@ -211,27 +234,38 @@ class Encoder:
         with counting_from(first_row):
             found = each(lambda pair: encode_column(*pair, column_of(frame, pair[0])), chosen, rows=rows)
         cells = [(places[f.name], one) for (f, _), one in zip(chosen, found, strict=True)]
-        ids = rows_of([(c.ids, at.to_table) for at, c in cells if c.lengths is None], rows, np.int32)
-        values = rows_of([(c.numbers, np.positive) for _, c in cells if c.numbers is not None], rows, np.float32)
+        singles = [(at, c.ids) for at, c in cells if c.lengths is None]
+        numbers = [c.numbers for _, c in cells if c.numbers is not None]
+        ids, values = np.empty((rows, len(singles)), np.int32), np.empty((rows, len(numbers)), np.float32)
+
+        def write(start: int) -> None:  # in row-major order
+            some = slice(start, start + BLOCK)
+            for k, (at, local) in enumerate(singles):
+                at.to_table(local[some], ids[some, k])
+            for k, number in enumerate(numbers):
+                values[some, k] = number[some]
+
+        each(write, range(0, rows, BLOCK), rows=rows)
         bags = [
             Bags.of(torch.from_numpy(at.to_table(c.ids)), torch.from_numpy(c.lengths))
             for at, c in cells
             if c.lengths is not None
         ]
-        several = interleave(bags, rows)
+        several = Bags.of(torch.empty(0, dtype=torch.int32), torch.empty(0, dtype=torch.int64))
+        if bags:
+            several = Bags.joined(bags)
+        if len(bags) > 1:  # row by row, and within a row field by field
+            several = several.take(torch.arange(len(bags) * rows).view(len(bags), rows).t())
         targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
         return EncodedTable(part, ids, values, several.ids.numpy(), several.offsets.numpy(), targets)
 
     def unseen_in(self, table: EncodedTable) -> dict[str, float]:
-        """For each field with a vocabulary, the share of unknown values in `table`.
-
-        Missing values count as values, but not as unknown.
-        """
+        """For each field with a vocabulary, the share of unknown values in `table`; missing ones are not unknown."""
         counts = self.unseen_counts(table)
         return {name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()}
 
     def unseen_counts(self, table: EncodedTable) -> dict[str, tuple[int, int]]:
-        """For each field with a vocabulary, the number of unknown values in `table`, and of all values."""
+        """For each field with a vocabulary, the number of unknown values in `table`, and of all, missing ones too."""
         fields = table.layout.fields
         single, bags = ([f for f in fields if (f.kind == "bag") == bag] for bag in (False, True))
         rows = np.array([f.offset + UNKNOWN for f in single], dtype=np.int32)
@@ -246,8 +280,14 @@ class Encoder:
 
     def to_json(self) -> str:
         """The encoder as JSON text for `from_json`; shared vocabularies are stored once."""
-        own = [None if f.shares else s for f, s in zip(self.fields, self.fitted, strict=True)]
-        entries = [plain_entry(f, fitted) for f, fitted in zip(self.fields, own, strict=True)]
+        entries = []
+        for f, fitted in zip(self.fields, self.fitted, strict=True):
+            # Millions of values bypass the general code, which processes each separately.
+            short = replace(fitted, values=()) if isinstance(fitted, Vocabulary) else fitted
+            plain: dict[str, Any] = to_plain(Entry(field=f, fitted=None if f.shares else short))
+            if isinstance(fitted, Vocabulary) and not f.shares:
+                plain["fitted"]["values"] = fitted.values
+            entries.append(plain)
         grown = {"growths": self.growths} if self.growths else {}
         return json.dumps({"fields": entries, **grown}, ensure_ascii=False)
 
@@ -269,49 +309,7 @@ class Encoder:
                 raise ValueError("its growths do not fit its fields")
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
-        fields = tuple(e.field for e in entries)
-        return cls(fields, _with_shared(fields, [e.fitted for e in entries], where), growths)
-
-
-def _counted(frame: pl.DataFrame, f: Field) -> Iterator[Counted]:
-    column = column_of(frame, f)
-    return (count_column(f, column[at], first_row=at.start) for at in scratch.pieces(len(column)))
-
-
-def _with_shared(fields: Iterable[Field], own: Iterable[Fitted | None], where: str) -> tuple[Fitted, ...]:
-    """The fitted part of each field: its own, or that of the field whose rows it shares."""
-    learned = {f.name: fitted for f, fitted in zip(fields, own, strict=True) if f.shares is None}
-    found = []
-    for f in fields:
-        fitted = learned.get(f.shares or f.name)
-        if fitted is None:
-            raise DataError(f"{where} has no fitted values for field {f.name!r}; save the bundle again")
-        found.append(fitted)
-    return tuple(found)
-
-
-_Write = Callable[[np.ndarray, np.ndarray], object]
-
-
-def rows_of(columns: Sequence[tuple[np.ndarray, _Write]], rows: int, kind: type[np.generic]) -> np.ndarray:
-    """Columns, S times [N], as a matrix [N, S] in row-major order, each written by its function of a part and `out`."""
-    out = np.empty((rows, len(columns)), kind)
-
-    def write(start: int) -> None:
-        for k, (column, write_to) in enumerate(columns):
-            write_to(column[start : start + BLOCK], out[start : start + BLOCK, k])
-
-    each(write, range(0, rows if columns else 0, BLOCK), rows=rows)
-    return out
-
-
-def interleave(bags: Sequence[Bags], rows: int) -> Bags:
-    """The bags of N rows, row by row and within a row field by field, from those of each field."""
-    if not bags:
-        return Bags.of(torch.empty(0, dtype=torch.int32), torch.empty(0, dtype=torch.int64))
-    if len(bags) == 1:
-        return bags[0]
-    return Bags.joined(bags).take(torch.arange(len(bags) * rows).view(len(bags), rows).t())
+        return cls._of(tuple(e.field for e in entries), (e.fitted for e in entries), growths, where)
 
 
 def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Batch | None:
@@ -334,17 +332,28 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
         if (at := own.get(field.name)) is None:
             continue
-        cells = _one_cell(field, fitted, values[field.column])
-        if cells is None:
-            return None
-        if cells.lengths is None:
+        value = values[field.column]
+        if isinstance(fitted, (Scaling, Bins)):
+            if value is not None and (type(value) not in (int, float) or not abs(value) <= FLOAT32_MAX):
+                return None
+            cells = number_cells(field, fitted, np.array([np.nan if value is None else float(value)]))
             ids.append(at.row(int(cells.ids[0])))
+            numbers += [] if cells.numbers is None else [float(cells.numbers[0])]
+            continue
+        try:
+            if field.cell == "list":
+                texts: Sequence[str | None] = cell_list(value, field.separator, newest=field.max_length)
+            else:
+                texts = [cell_text(value)]
+        except TypeError:
+            return None
+        local = fitted.ids_of(texts or [None])  # an empty list is missing
+        if field.cell == "list":
+            bags.append(at.to_table(local))
+            lengths.append(len(local))
+            weights.append(1 / len(local) if at.pooling == "mean" else 1.0)
         else:
-            bags.append(at.to_table(cells.ids))
-            lengths.append(len(cells.ids))
-            weights.append(1 / len(cells.ids) if at.pooling == "mean" else 1.0)
-        if cells.numbers is not None:
-            numbers.append(float(cells.numbers[0]))
+            ids.append(at.row(int(local[0])))
     return Batch(
         torch.tensor([ids], dtype=torch.int32),
         torch.tensor([numbers], dtype=torch.float32),
@@ -352,24 +361,6 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
         torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
         torch.from_numpy(np.repeat(np.array(weights, np.float32), lengths)),
     )
-
-
-def _one_cell(field: Field, fitted: Fitted, value: Any) -> Cells | None:
-    if isinstance(fitted, (Scaling, Bins)):
-        if value is not None and (type(value) not in (int, float) or not abs(value) <= FLOAT32_MAX):
-            return None
-        return number_cells(field, fitted, np.array([np.nan if value is None else float(value)]))
-    try:
-        if field.cell == "list":
-            texts = cell_list(value, field.separator, newest=field.max_length)
-            ids = fitted.ids_of(texts) if texts else np.array([MISSING], np.int32)
-            return Cells(ids, lengths=np.array([len(ids)], np.int64))
-        return Cells(fitted.ids_of([cell_text(value)]))
-    except TypeError:
-        return None
-
-
-PROBE_ROWS = 10_000
 
 
 def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = ()) -> None:
@@ -386,19 +377,6 @@ def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[s
             for at in scratch.pieces(len(column)):
                 with counting_from(at.start):
                     as_number(column[at], what, form=f.number_format)
-
-
-def check_shared_values(f: ListField, fitted: Fitted, column: pl.Series) -> None:
-    """Check that some value of a history is one of the shared field's, which else would go unnoticed."""
-    known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
-    # The first rows are nearly always sufficient, and a whole column of histories is long.
-    pieces = (column[at] for at in scratch.pieces(len(column)))
-    some = chain([column.head(PROBE_ROWS)], pieces)
-    if not any((encode_column(f, fitted, rows).ids >= known).any() for rows in some):
-        raise DataError(
-            f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} (field "
-            f"{f.name!r}) holds a value of field {f.shares!r}; check the column and its separator {f.separator!r}"
-        )
 
 
 def column_of(frame: pl.DataFrame, f: Field) -> pl.Series:

@@ -5,96 +5,67 @@ Local row ids of a field: with a vocabulary 0 missing, 1 unknown, 2.. the values
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count, repeat
+from itertools import chain, count, repeat
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 import polars as pl
 
-from fieldwise.config import parse, to_plain
-from fieldwise.data.encode.columns import FLOAT32_MAX, as_list, as_number, as_text, code_texts, coded, stable_hash
+from fieldwise.config import parse
+from fieldwise.data.encode.columns import FLOAT32_MAX, as_list, as_number, as_text, coded, stable_hash
 from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.errors import DataError
-from fieldwise.schema import Categorical, Field, ListField, Numeric
+from fieldwise.schema import Categorical, Field, Numeric
 from fieldwise.storage import scratch
 from fieldwise.storage.files import cannot_write
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: nearby keys fall far apart (Knuth, 6.4)
 
 
-@dataclass(frozen=True, eq=False)
 class Lookup:
-    """A table from keys to numbers, with open addressing and linear probing.
+    """A table from K different keys (int64) to numbers (int32), with open addressing and linear probing.
 
-    Attributes:
-        keys: [2**bits] int64; undefined where the place is free.
-        numbers: [2**bits] int32; `absent` where the place is free.
-        bits: of a place.
-        absent: the number of a key that the table does not hold.
+    A key that it does not hold has the number `absent`.
+
+    >>> Lookup(np.array([7, -1]), np.array([2, 3], dtype=np.int32), absent=0).find(np.array([-1, 8, 7])).tolist()
+    [3, 0, 2]
     """
 
-    keys: np.ndarray
-    numbers: np.ndarray
-    bits: int
-    absent: int
-
-    @classmethod
-    def of(cls, keys: np.ndarray, numbers: np.ndarray, absent: int) -> "Lookup":
-        """The table of K different keys.
-
-        >>> table = Lookup.of(np.array([7, -1]), np.array([2, 3], dtype=np.int32), absent=0)
-        >>> table.find(np.array([-1, 8, 7])).tolist()
-        [3, 0, 2]
-        """
+    def __init__(self, keys: np.ndarray, numbers: np.ndarray, absent: int) -> None:
         bits = max(1, (2 * len(keys)).bit_length())  # at most half of the places are taken
-        found = cls(np.zeros(1 << bits, np.int64), np.full(1 << bits, absent, np.int32), bits, absent)
-        waiting, place = np.arange(len(keys)), found._places(keys)
-        while len(waiting):
-            free = found.numbers[place] == absent
+        self._absent, self._last, self._shift = absent, (1 << bits) - 1, np.uint64(64 - bits)
+        self._keys, self._numbers = np.zeros(1 << bits, np.int64), np.full(1 << bits, absent, np.int32)
+        place = (keys.view(np.uint64) * MULTIPLIER >> self._shift).view(np.int64)
+        while len(keys):
+            free = self._numbers[place] == absent
             # Where several keys want one place the last one gets it, in both arrays.
-            found.keys[place[free]] = keys[waiting[free]]
-            found.numbers[place[free]] = numbers[waiting[free]]
-            beaten = found.keys[place] != keys[waiting]
-            waiting, place = waiting[beaten], found._next(place[beaten])
-        return found
+            self._keys[place[free]], self._numbers[place[free]] = keys[free], numbers[free]
+            beaten = self._keys[place] != keys
+            keys, numbers, place = keys[beaten], numbers[beaten], (place[beaten] + 1) & self._last
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """The number of each key.
-
-        Shape:
-            keys: [N] int64.
-            returns [N] int32.
-        """
-        place = self._places(keys)
-        numbers: np.ndarray = self.numbers[place]
-        other = np.flatnonzero((self.keys[place] != keys) & (numbers != self.absent))
+        """The number of each key [N], int32."""
+        place = (keys.view(np.uint64) * MULTIPLIER >> self._shift).view(np.int64)
+        numbers: np.ndarray = self._numbers[place]
+        other = np.flatnonzero((self._keys[place] != keys) & (numbers != self._absent))
         place = place[other]
         while len(other):
-            place = self._next(place)
-            numbers[other] = self.numbers[place]
-            more = (self.keys[place] != keys[other]) & (self.numbers[place] != self.absent)
+            place = (place + 1) & self._last
+            numbers[other] = self._numbers[place]
+            more = (self._keys[place] != keys[other]) & (self._numbers[place] != self._absent)
             other, place = other[more], place[more]
         return numbers
-
-    def _places(self, keys: np.ndarray) -> np.ndarray:
-        """Where the search for each key begins."""
-        mixed = keys.view(np.uint64) * MULTIPLIER
-        mixed >>= np.uint64(64 - self.bits)
-        return mixed.view(np.int64)
-
-    def _next(self, place: np.ndarray) -> np.ndarray:
-        following: np.ndarray = (place + 1) & ((1 << self.bits) - 1)
-        return following
 
 
 MISSING = 0
 UNKNOWN = 1
 BOOLEANS = {"true", "false"}
+INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 FEW_TEXTS = 16  # a request's context; polars builds an index in every call, 27 ms for 100,000 values
 SOME_TEXTS = 1_000
 
@@ -128,31 +99,23 @@ class Vocabulary:
         lowered = [value.lower() for value in self.values[:3]]
         return 0 < len(self.values) == len(set(lowered)) and set(lowered) <= BOOLEANS
 
-    def normalised(self, text: pl.Series) -> pl.Series:
-        """Texts as they are looked up: booleans in lower case."""
-        return text.str.to_lowercase() if self.boolean else text
+    def ids(self, cells: pl.Series) -> np.ndarray:
+        """Local row ids [N] of texts, or of integers as their decimal texts; null is missing, an unseen value unknown.
 
-    def ids(self, text: pl.Series) -> np.ndarray:
-        """Local row ids [N] of texts; null is missing, an unseen text unknown."""
-        if len(text) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)) or not self.values:
-            return self.ids_of(text.to_list())
-        text, (values, seed, places) = self.normalised(text), self._hashes
-        place = places.find(text.hash(seed).to_numpy().view(np.int64))
-        known = (values.gather(place.clip(min=0)) == text).fill_null(False).to_numpy()
-        ids = np.where(known, place + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
-        if text.null_count():
-            ids[text.is_null().to_numpy()] = MISSING
-        return ids
-
-    def ids_of_integers(self, column: pl.Series) -> np.ndarray:
-        """`ids` of the decimal texts of integers of up to 64 bits, signed, without making these texts; null is missing.
-
-        >>> Vocabulary(values=("7", "08", "-1")).ids_of_integers(pl.Series([-1, 7, 8, None])).tolist()
+        >>> Vocabulary(values=("7", "08", "-1")).ids(pl.Series([-1, 7, 8, None])).tolist()
         [4, 2, 1, 0]
         """
-        ids = self._integers.find(column.cast(pl.Int64).fill_null(0).to_numpy())
-        if column.null_count():
-            ids[column.is_null().to_numpy()] = MISSING
+        if cells.dtype in INTEGERS:
+            ids = self._integers.find(cells.cast(pl.Int64).fill_null(0).to_numpy())
+        elif len(cells) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)) or not self.values:
+            return self.ids_of(cells.to_list())
+        else:
+            text, (values, seed, places) = cells.str.to_lowercase() if self.boolean else cells, self._hashes
+            place = places.find(text.hash(seed).to_numpy().view(np.int64))
+            known = (values.gather(place.clip(min=0)) == text).fill_null(False).to_numpy()
+            ids = np.where(known, place + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
+        if cells.null_count():
+            ids[cells.is_null().to_numpy()] = MISSING
         return ids
 
     @cached_property
@@ -162,15 +125,16 @@ class Vocabulary:
         number = text.cast(pl.Int64, strict=False)
         decimal = (number.cast(pl.String) == text).fill_null(False)
         ids = np.flatnonzero(decimal.to_numpy()).astype(np.int32) + np.int32(UNKNOWN + 1)
-        return Lookup.of(number.filter(decimal).to_numpy(), ids, absent=UNKNOWN)
+        return Lookup(number.filter(decimal).to_numpy(), ids, absent=UNKNOWN)
 
     @cached_property
     def _hashes(self) -> tuple[pl.Series, int, Lookup]:
         """The values, and the place of each by its hash with a seed that no two have in common."""
-        values = self.normalised(pl.Series(self.values, dtype=pl.String))
+        values = pl.Series(self.values, dtype=pl.String)
+        values = values.str.to_lowercase() if self.boolean else values
         seed = next(seed for seed in count() if values.hash(seed).n_unique() == len(values))
         keys = values.hash(seed).to_numpy().view(np.int64)
-        return values, seed, Lookup.of(keys, np.arange(len(values), dtype=np.int32), absent=-1)
+        return values, seed, Lookup(keys, np.arange(len(values), dtype=np.int32), absent=-1)
 
     def ids_of(self, texts: Iterable[str | None]) -> np.ndarray:
         """`ids` of a few texts."""
@@ -192,10 +156,10 @@ class Hashing:
 
     def ids(self, text: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts; null is missing."""
-        cells = code_texts(text)
+        cells = coded(text)
         return cells.look_up((stable_hash(cells.texts, self.buckets) + 1).astype(np.int32), MISSING)
 
-    def ids_of(self, texts: list[str] | list[str | None]) -> np.ndarray:
+    def ids_of(self, texts: Sequence[str | None]) -> np.ndarray:
         """`ids` of a few texts."""
         return self.ids(pl.Series(texts, dtype=pl.String))
 
@@ -209,18 +173,7 @@ class Scaling:
     scale: float = 1.0
     clip: tuple[float, float] | None = None
     kind: Literal["scaling"] = "scaling"
-
-    @property
-    def rows(self) -> int:
-        """Rows of the field in the shared table."""
-        return 2
-
-    def values(self, number: np.ndarray) -> np.ndarray:
-        """Transformed numbers [N]; NaN stays."""
-        low, high = self.clip or (-FLOAT32_MAX, FLOAT32_MAX)
-        with np.errstate(over="ignore"):  # overflows are clipped
-            scaled = ((signed_log(number) if self.logarithm else number) - self.shift) / self.scale
-        return np.clip(scaled, low, high)
+    rows: ClassVar[int] = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,12 +193,6 @@ class Bins:
         """Rows of the field in the shared table."""
         return len(self.edges) + 2
 
-    def ids(self, number: np.ndarray) -> np.ndarray:
-        """Local row ids [N] of numbers; NaN is missing."""
-        number = signed_log(number) if self.logarithm else number
-        position = np.searchsorted(np.asarray(self.edges), number, side="right")
-        return np.where(np.isnan(number), MISSING, position + 1).astype(np.int32)
-
 
 Fitted = Vocabulary | Hashing | Scaling | Bins
 
@@ -256,18 +203,12 @@ def signed_log(number: np.ndarray) -> np.ndarray:
     return logged
 
 
-INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
-
-
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A field's encoded column.
+    """A field's encoded column: local row ids [N], int32, and for encoding `value` numbers [N], float32.
 
-    Shape:
-        ids: [N] int32, local row ids; for a bag [M], those of all cells, one cell after another; an empty cell has the
-            single id `missing`.
-        numbers: [N] float32, only for encoding `value`.
-        lengths: [N] int64, only for a bag: number of ids per cell, at least 1.
+    A bag has the ids of all cells, one cell after another, and the number of ids of each cell, at least 1, as lengths
+    [N], int64; an empty cell has the single id `missing`.
     """
 
     ids: np.ndarray
@@ -276,34 +217,26 @@ class Cells:
 
 
 def encode_column(f: Field, fitted: Fitted, column: pl.Series) -> Cells:
-    """Encode a field's column."""
+    """Encode a field's column; a sequence keeps its newest `max_length` values, in order."""
     if isinstance(fitted, (Scaling, Bins)):
         what = f"column {f.column!r} (field {f.name!r})"
         form = f.number_format if f.cell == "number" else None
         return number_cells(f, fitted, as_number(column, what, form=form).fill_null(float("nan")).to_numpy())
-    if f.cell == "list":
-        return _bag_cells(f, fitted, column)
-    if column.dtype == pl.String:
-        return Cells(fitted.ids(as_text(column)))
-    if isinstance(fitted, Vocabulary) and column.dtype in INTEGERS:
-        return Cells(fitted.ids_of_integers(column))
-    cells = coded(column)
-    return Cells(cells.look_up(fitted.ids(cells.texts), MISSING))
-
-
-def number_cells(f: Field, fitted: Scaling | Bins, given: np.ndarray) -> Cells:
-    """Encode numbers, with NaN for missing ones."""
-    if isinstance(fitted, Bins):
-        return Cells(fitted.ids(given))
-    absent = np.isnan(given)
-    fill = 1.0 if f.cell == "number" and f.missing == "vector" else 0.0
-    scaled = np.where(absent, fill, fitted.values(given)).astype(np.float32)
-    return Cells(np.where(absent, np.int32(MISSING), np.int32(1)), numbers=scaled)
-
-
-def _bag_cells(f: ListField, fitted: Vocabulary | Hashing, column: pl.Series) -> Cells:
-    """Encode a bag or sequence column; a sequence keeps its newest `max_length` values, in order."""
-    known = _distinct_ids(f, fitted, column)
+    if f.cell != "list":
+        if column.dtype == pl.String:
+            return Cells(fitted.ids(as_text(column)))
+        if isinstance(fitted, Vocabulary) and column.dtype in INTEGERS:
+            return Cells(fitted.ids(column))
+        cells = coded(column)
+        return Cells(cells.look_up(fitted.ids(cells.texts), MISSING))
+    known = None
+    if isinstance(column.dtype, pl.List) and not column.dtype.inner.is_nested():  # `as_list` refuses nested values
+        # Histories often repeat items and text is slow: each distinct value gets its id once, unless one is missing or
+        # blank, which only `as_list` removes.
+        value = column.list.explode(empty_as_null=False, keep_nulls=False).unique().rename("value")
+        texts = as_list(value.to_frame().select(pl.concat_list("value")).to_series(), f.separator)
+        if (texts.list.len() > 0).all():
+            known = pl.DataFrame([value, pl.Series("id", fitted.ids(texts.list.first()))])
     lists = as_list(column, f.separator) if known is None else column
     lists = lists if f.max_length is None else lists.list.tail(f.max_length)
     lengths = np.maximum(lists.list.len().fill_null(0).to_numpy().astype(np.int64), 1)
@@ -314,18 +247,17 @@ def _bag_cells(f: ListField, fitted: Vocabulary | Hashing, column: pl.Series) ->
     return Cells(ids.fill_null(MISSING).to_numpy(), lengths=lengths)
 
 
-def _distinct_ids(f: ListField, fitted: Vocabulary | Hashing, column: pl.Series) -> pl.DataFrame | None:
-    """The ids of the distinct values of a column of lists, since histories often repeat items and text is slow.
-
-    None if cells are text or nested, or if a value is missing or blank, which only `as_list` removes.
-    """
-    if not isinstance(column.dtype, pl.List) or column.dtype.inner.is_nested():
-        return None  # `as_list` refuses nested values
-    value = column.list.explode(empty_as_null=False, keep_nulls=False).unique().rename("value")
-    texts = as_list(value.to_frame().select(pl.concat_list("value")).to_series(), f.separator)
-    if (texts.list.len() == 0).any():
-        return None
-    return pl.DataFrame([value, pl.Series("id", fitted.ids(texts.list.first()))])
+def number_cells(f: Field, fitted: Scaling | Bins, given: np.ndarray) -> Cells:
+    """Encode numbers, with NaN for missing ones."""
+    absent, number = np.isnan(given), signed_log(given) if fitted.logarithm else given
+    if isinstance(fitted, Bins):
+        position = np.searchsorted(np.asarray(fitted.edges), number, side="right")
+        return Cells(np.where(absent, MISSING, position + 1).astype(np.int32))
+    with np.errstate(over="ignore"):  # overflows are clipped
+        scaled = np.clip((number - fitted.shift) / fitted.scale, *(fitted.clip or (-FLOAT32_MAX, FLOAT32_MAX)))
+    fill = 1.0 if f.cell == "number" and f.missing == "vector" else 0.0
+    numbers = np.where(absent, fill, scaled).astype(np.float32)
+    return Cells(np.where(absent, np.int32(MISSING), np.int32(1)), numbers=numbers)
 
 
 _ALIVE: "WeakValueDictionary[int, Vocabulary]" = WeakValueDictionary()  # by hash
@@ -339,23 +271,8 @@ class Entry:
     fitted: Fitted | None = None
 
 
-def plain_entry(f: Field, fitted: Fitted | None) -> dict[str, Any]:
-    """The entry as plain values for JSON."""
-    if not isinstance(fitted, Vocabulary):
-        plain: dict[str, Any] = to_plain(Entry(field=f, fitted=fitted))
-        return plain
-    # Millions of values bypass the general code, which processes each separately.
-    plain = to_plain(Entry(field=f, fitted=replace(fitted, values=())))
-    plain["fitted"]["values"] = fitted.values
-    return plain
-
-
 def read_entry(data: Mapping[str, Any], where: str) -> Entry:
-    """The inverse of `plain_entry`.
-
-    Errors:
-        DataError: not such plain values; a vocabulary with a value twice.
-    """
+    """A field of an encoder's JSON."""
     fitted = data.get("fitted") if isinstance(data, Mapping) else None
     values = fitted.get("values") if isinstance(fitted, Mapping) else None
     if not isinstance(fitted, Mapping) or not isinstance(values, list) or set(map(type, values)) != {str}:
@@ -365,18 +282,9 @@ def read_entry(data: Mapping[str, Any], where: str) -> Entry:
         raise DataError(f"{where}.fitted.values must have each value once, found {twice!r} more often")
     entry = parse(Entry, {**data, "fitted": {**fitted, "values": []}}, where, DataError)
     assert isinstance(entry.fitted, Vocabulary), "no other has values"
-    return replace(entry, fitted=_alive(replace(entry.fitted, values=tuple(values))))
-
-
-def _alive(vocabulary: Vocabulary) -> Vocabulary:
-    """An equal vocabulary that something uses already, else this one: bundles of one log have the same.
-
-    >>> first = Vocabulary(values=("one", "of two"))
-    >>> _alive(first) is first, _alive(Vocabulary(values=("one", "of two"))) is first
-    (True, True)
-    """
-    found = _ALIVE.setdefault(hash(vocabulary), vocabulary)
-    return found if found == vocabulary else vocabulary
+    vocabulary = replace(entry.fitted, values=tuple(values))
+    found = _ALIVE.setdefault(hash(vocabulary), vocabulary)  # bundles of one log have the same, once in memory
+    return replace(entry, fitted=found if found == vocabulary else vocabulary)
 
 
 MOST_TEXTS = 4_000_000  # in memory, some 200 MB
@@ -384,62 +292,42 @@ SHARDS = 32  # a text is in the file of its hash
 EMPTY = pl.DataFrame(schema={"text": pl.String, "n": pl.Int64})
 
 
-class TextCounts:
-    """How often each text occurs, or each integer if all that is added are 64-bit integers.
+def frequent_texts(counts: Iterable[pl.DataFrame], least: int, most: int = MOST_TEXTS) -> tuple[tuple[str, ...], int]:
+    """The texts that occur at least `least` times, most frequent first, and the number of others.
 
-    Args:
-        most: different texts in memory at most, if the memory budget has a folder for the counts of others.
+    The counts have columns `text`, or 64-bit integers for their decimal texts, and `n`. At most `most` different ones
+    are in memory, if the memory budget has a folder for the others.
     """
-
-    def __init__(self, most: int = MOST_TEXTS) -> None:
-        self._most = most
-        self._folder = scratch.new_path()
-        self._counts, self._added, self._waiting = EMPTY, [EMPTY], 0
-        self._files: list[list[Path]] = [[] for _ in range(SHARDS)]
-
-    def add(self, counts: pl.DataFrame) -> None:
-        """Add texts with their counts `n`."""
-        self._added.append(counts)
-        self._waiting += counts.height
-        if self._waiting > max(self._counts.height, self._most // 8):
-            self._merge()
-        if self._folder is not None and self._counts.height > self._most:
-            self._spill(self._folder)
-
-    def at_least(self, count: int) -> tuple[pl.DataFrame, int]:
-        """The texts that occur at least `count` times with their numbers `n`, and how many other texts there are."""
-        self._merge()
-        if not any(self._files):
-            kept = self._counts.filter(pl.col("n") >= count)
-            return kept, self._counts.height - kept.height
-        assert self._folder is not None, "files lie in a folder"
-        self._spill(self._folder)
-        found, rare = [], 0
-        for paths in self._files:
-            counts = _summed([pl.read_ipc(path) for path in paths])
-            found.append(counts.filter(pl.col("n") >= count))
-            rare += counts.height - found[-1].height
-        return pl.concat([one for one in found if one.height] or [EMPTY]), rare
-
-    def _merge(self) -> None:
-        self._counts, self._added, self._waiting = _summed([self._counts, *self._added]), [EMPTY], 0
-
-    def _spill(self, folder: Path) -> None:
-        """Move the counts to files."""
-        shard = self._counts.get_column("text").hash(0) % SHARDS
+    folder, held, waiting = scratch.new_path(), [EMPTY], 0
+    files: list[list[Path]] = [[] for _ in range(SHARDS)]
+    for some in chain(counts, [None]):
+        if some is not None:
+            held.append(some)
+            waiting += some.height
+            if waiting <= max(held[0].height, most // 8):
+                continue
+        full = [one for one in held if one.height]  # empty ones are of text, also where integers are counted
+        whole = pl.concat(full or [EMPTY]).group_by("text").agg(pl.col("n").sum())
+        held, waiting = [whole], 0
+        if folder is None or whole.height <= (0 if some is None and files[0] else most):
+            continue
+        shard = whole.get_column("text").hash(0) % SHARDS
         try:
             folder.mkdir(exist_ok=True)
-            for number, paths in enumerate(self._files):
+            for number, paths in enumerate(files):
                 paths.append(folder / f"{number}.{len(paths)}.arrow")
-                self._counts.filter(shard == number).write_ipc(paths[-1])
+                whole.filter(shard == number).write_ipc(paths[-1])
         except OSError as e:
             raise cannot_write(folder, e) from e
-        self._counts = EMPTY
-
-
-def _summed(counts: list[pl.DataFrame]) -> pl.DataFrame:
-    some = [one for one in counts if one.height]  # empty ones are of text, also where integers are counted
-    return pl.concat(some or [EMPTY]).group_by("text").agg(pl.col("n").sum())
+        held = [EMPTY]
+    kept, rare = [], 0
+    for stored in files if files[0] else [[]]:
+        counted = pl.concat([pl.read_ipc(path) for path in stored] or held)
+        every = counted.group_by("text").agg(pl.col("n").sum()) if stored else counted
+        kept.append(every.filter(pl.col("n") >= least))
+        rare += every.height - kept[-1].height
+    found = pl.concat(kept).with_columns(pl.col("text").cast(pl.String)).sort("n", "text", descending=[True, False])
+    return tuple(found.get_column("text").to_list()), rare
 
 
 class Counted(NamedTuple):
@@ -454,91 +342,63 @@ class Counted(NamedTuple):
     values: pl.DataFrame
 
 
-def count_column(f: Field, column: pl.Series, *, first_row: int = 0) -> Counted:
-    """Count some rows of a field's column.
-
-    Errors count rows from `first_row`.
-    """
-    if isinstance(f, Numeric):
-        with counting_from(first_row):
-            what = f"column {f.column!r} (field {f.name!r})"
-            numbers = as_number(column, what, form=f.number_format).drop_nulls()
-        values = pl.DataFrame({"number": numbers if _has_statistics(f) else numbers.clear()})
-        return Counted(rows=len(column), present=len(numbers), values=values)
-    if isinstance(f, Categorical) and column.dtype in INTEGERS:
-        # Integers are cheaper to count than their texts, which are made when all are counted.
-        values = column.rename("text").value_counts(name="n").drop_nulls("text").cast(pl.Int64)
-    else:
-        cells = (
-            coded(column)
-            if isinstance(f, Categorical)
-            else code_texts(as_list(column, f.separator).list.explode(empty_as_null=True))
-        )
-        values = pl.DataFrame({"text": cells.texts, "n": cells.counts()}).filter(pl.col("n") > 0)
-    present = int(values.get_column("n").sum())
-    return Counted(rows=len(column), present=present, values=values if f.hash_buckets is None else values.clear())
+def count_column(f: Field, column: pl.Series) -> Iterator[Counted]:
+    """Count a field's column, piece by piece."""
+    for at in scratch.pieces(len(column)):
+        cells = column[at]
+        if isinstance(f, Numeric):
+            with counting_from(at.start):
+                number = as_number(cells, f"column {f.column!r} (field {f.name!r})", form=f.number_format).drop_nulls()
+            present, values = len(number), pl.DataFrame({"number": number})
+            # Without statistics of the numbers their encoding depends on the field's settings alone.
+            kept = f.encoding != "value" or f.transform in ("minmax", "standard")
+        else:
+            if isinstance(f, Categorical) and cells.dtype in INTEGERS:
+                # Integers are cheaper to count than their texts, which are made when all are counted.
+                values = cells.rename("text").value_counts(name="n").drop_nulls("text").cast(pl.Int64)
+            else:
+                if not isinstance(f, Categorical):
+                    cells = as_list(cells, f.separator).list.explode(empty_as_null=True)
+                texts = coded(cells)
+                values = pl.DataFrame({"text": texts.texts, "n": texts.counts()}).filter(pl.col("n") > 0)
+            present, kept = int(values.get_column("n").sum()), f.hash_buckets is None
+        yield Counted(rows=at.stop - at.start, present=present, values=values if kept else values.clear())
 
 
 def fit_counted(f: Field, pieces: Iterable[Counted]) -> Fitted:
     """Fit a field on the counted chunks of its column, which come in order."""
     rows = present = 0
-    counts = TextCounts()
 
-    def numbers() -> Iterator[np.ndarray]:
+    def values() -> Iterator[pl.DataFrame]:
         nonlocal rows, present
         for piece in pieces:
             rows, present = rows + piece.rows, present + piece.present
-            if isinstance(f, Numeric):
-                yield piece.values.get_column("number").to_numpy()
-            else:
-                counts.add(piece.values)
+            yield piece.values
 
-    number = scratch.concatenate(numbers(), np.float64)
+    number, known = np.empty(0), Vocabulary(values=())
+    if isinstance(f, Numeric):
+        number = scratch.concatenate((one.get_column("number").to_numpy() for one in values()), np.float64)
+    else:
+        texts, rare = frequent_texts(values(), f.min_count)
+        known = Vocabulary(values=texts, rare=rare)
     if not present:
         raise DataError(
             f"a field needs values to learn from: column {f.column!r} (field {f.name!r}) is null or empty in all "
             f"{rows} training rows; remove the field from the schema or fill the column"
         )
-    if isinstance(f, Numeric):
-        return _fit_numeric(f, number)
-    if f.hash_buckets is not None:
-        return Hashing(buckets=f.hash_buckets)
-    values, rare = _frequent(f, counts)
-    return Vocabulary(values=values, rare=rare)
-
-
-def new_values(f: Field, known: Vocabulary, pieces: Iterable[Counted]) -> tuple[str, ...]:
-    """The values of a field's counted chunks that a vocabulary lacks, in its order, without those below min_count."""
-    counts = TextCounts()
-    for piece in pieces:
-        unseen = piece.values.with_columns(known.normalised(piece.values.get_column("text").cast(pl.String)))
-        counts.add(unseen.filter(pl.Series(known.ids(unseen.get_column("text")) == UNKNOWN)))
-    values, _ = _frequent(f, counts)
-    return tuple(value for value in values if value in BOOLEANS) if known.boolean else values
-
-
-def _frequent(f: Field, counts: TextCounts) -> tuple[tuple[str, ...], int]:
-    """The values that are frequent enough for a field, most frequent first, and the number of others."""
-    assert not isinstance(f, Numeric), "it has no vocabulary"
-    kept, rare = counts.at_least(f.min_count)
-    kept = kept.with_columns(pl.col("text").cast(pl.String)).sort("n", "text", descending=[True, False])
-    return tuple(kept.get_column("text").to_list()), rare
-
-
-def _fit_numeric(f: Numeric, number: np.ndarray) -> Scaling | Bins:
-    """The fitted part from the numbers of a column, which are overwritten."""
+    if not isinstance(f, Numeric):
+        return known if f.hash_buckets is None else Hashing(buckets=f.hash_buckets)
     logarithm = f.transform == "log"
-    if not _has_statistics(f):
+    if not len(number):
         return Scaling(logarithm=logarithm)
     if logarithm:
         for at in scratch.pieces(len(number)):
             number[at] = signed_log(number[at])
     low, high = float(number.min()), float(number.max())
-    if f.encoding == "uniform":
-        return Bins(edges=_rising(np.linspace(low, high, f.bins + 1)[1:-1]), logarithm=logarithm)
-    if f.encoding == "quantile":
-        edges = quantile_edges(number, f.bins, point_masses=f.point_masses)
-        return Bins(edges=_rising(edges), logarithm=logarithm)
+    if f.encoding != "value":
+        uniform = f.encoding == "uniform"
+        edges = np.linspace(low, high, f.bins + 1)[1:-1] if uniform else quantile_edges(number, f.bins, f.point_masses)
+        return Bins(edges=tuple(np.unique(edges).tolist()), logarithm=logarithm)
     if f.transform == "minmax":
         return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
     # The standard deviation of equal numbers is 0, but rounding may give another value.
@@ -548,12 +408,17 @@ def _fit_numeric(f: Numeric, number: np.ndarray) -> Scaling | Bins:
     return Scaling(shift=float(mean), scale=(float(np.sqrt(number.sum() / len(number))) if low < high else 0.0) or 1.0)
 
 
-def _has_statistics(f: Numeric) -> bool:
-    """Whether anything but the field's settings decides how its numbers are encoded."""
-    return f.encoding != "value" or f.transform in ("minmax", "standard")
+def new_values(f: Field, known: Vocabulary, pieces: Iterable[Counted]) -> tuple[str, ...]:
+    """The values of a field's counted chunks that a vocabulary lacks, in its order, without those below min_count."""
+    assert not isinstance(f, Numeric), "it has no vocabulary"
+    text = pl.col("text").cast(pl.String).str.to_lowercase() if known.boolean else pl.col("text").cast(pl.String)
+    named = (piece.values.with_columns(text) for piece in pieces)
+    unseen = (one.filter(pl.Series(known.ids(one["text"]) == UNKNOWN)) for one in named)
+    values, _ = frequent_texts(unseen, f.min_count)
+    return tuple(value for value in values if value in BOOLEANS) if known.boolean else values
 
 
-def quantile_edges(number: np.ndarray, bins: int, *, point_masses: bool = False) -> np.ndarray:
+def quantile_edges(number: np.ndarray, bins: int, point_masses: bool) -> np.ndarray:
     """Inner edges of bins of equal counts, unsorted and with repetitions; the numbers are overwritten.
 
     With `point_masses` a number in more than 1 / bins of the rows gets its own bin.
@@ -578,7 +443,3 @@ def quantile_edges(number: np.ndarray, bins: int, *, point_masses: bool = False)
     quantiles = np.linspace(0, 1, left + 1)[1:-1]
     cuts = np.quantile(rest[:kept], quantiles, overwrite_input=True) if kept else rest[:0]
     return np.concatenate([first, after, cuts])
-
-
-def _rising(edges: np.ndarray) -> tuple[float, ...]:
-    return tuple(float(e) for e in np.unique(edges))

@@ -21,12 +21,8 @@ from fieldwise.schema import Schema
 from fieldwise.storage import scratch
 
 
-def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> str:
-    """Check that histories can be made from a table, and that a field reads them.
-
-    Returns:
-        The column that orders rows.
-    """
+def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> None:
+    """Check that histories can be made from a table, and that a field reads them."""
     order = settings.order or schema.time
     if order is None:
         raise ConfigError("a history needs an order: give history.order, or the schema's time, a column of times")
@@ -48,7 +44,6 @@ def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings
             f'"sequence", name = "{settings.column}", shares = NAME_OF_THE_ITEM_FIELD }}'
         )
     order_values(frame, order, "order", schema.format_of(order))
-    return order
 
 
 def add_histories(
@@ -59,13 +54,9 @@ def add_histories(
     order: str,
     order_format: str | None = None,
 ) -> dict[str, pl.DataFrame]:
-    """The tables of all parts with a column of histories.
+    """The tables of all parts with a column of histories; `targets` are those of the main label.
 
-    The rows of `train` are the events; `targets` are those of the main label, [N] each. `order` comes from
-    `check_history`, and `order_format` is the format of its text.
-
-    Errors:
-        DataError: a row has no valid order value.
+    The rows of `train` are the events. `order` is the column that orders rows, `order_format` the format of its text.
 
     >>> log = pl.DataFrame({"user": [1, 1, 1, 2], "film": ["a", "b", "c", "d"], "day": [1, 2, 2, 1]})
     >>> ask = HistorySettings(user="user", item="film")
@@ -87,10 +78,18 @@ def add_histories(
     numbers = (events[at] for at in scratch.pieces(len(events)))
     values = join_rows(rows.select(pl.col(item_column).gather(one)) for one in numbers).to_series()
     made, first = {}, 0
+
+    def lists(at: slice) -> pl.DataFrame:
+        """`values[start[n]:end[n]]` for some rows n, as a column of lists."""
+        places = pl.select(place=pl.int_ranges(pl.Series(start[at]), pl.Series(end[at]))).with_row_index("row")
+        places = places.explode("place", empty_as_null=True)
+        flat = places.select("row", value=values.gather(places["place"]))  # null for a row without values
+        cells = flat.group_by("row", maintain_order=True).agg(pl.col("value").drop_nulls().alias(settings.column))
+        return cells.select(settings.column)
+
     for name, f in frames.items():
-        pieces = [slice(first + at.start, first + at.stop) for at in scratch.pieces(f.height)]
-        lists = (_lists(values, start[at], end[at]).alias(settings.column).to_frame() for at in pieces)
-        made[name] = f.with_columns(join_rows(lists).to_series())
+        pieces = (slice(first + at.start, first + at.stop) for at in scratch.pieces(f.height))
+        made[name] = f.with_columns(join_rows(map(lists, pieces)).to_series())
         first += f.height
     return made
 
@@ -120,17 +119,6 @@ def _spans(
     return scratch.concatenate(events(), np.int64), start, end
 
 
-def _lists(values: pl.Series, start: np.ndarray, end: np.ndarray) -> pl.Series:
-    """`values[start[n]:end[n]]` for every n, as one column of lists."""
-    ranges = (
-        pl.select(place=pl.int_ranges(pl.Series(start), pl.Series(end)))
-        .with_row_index("row")
-        .explode("place", empty_as_null=True)
-    )
-    flat = ranges.select("row", value=values.gather(ranges["place"]))  # null for a row without values
-    return flat.group_by("row", maintain_order=True).agg(pl.col("value").drop_nulls())["value"]
-
-
 def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetEncoding) -> None:
     """Check that a table can be target-encoded, and that a field reads each new column."""
     for name, made in zip(settings.columns, settings.made, strict=True):
@@ -155,17 +143,16 @@ def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetE
 def add_target_encoding(
     frames: Mapping[str, pl.DataFrame], targets: Mapping[str, np.ndarray], settings: TargetEncoding, *, seed: int
 ) -> dict[str, pl.DataFrame]:
-    """The tables of all parts with the target-encoded columns, float64, null for categories without rows.
-
-    `targets` are those of the main label, [N] for each part.
-    """
+    """The tables of all parts with the target-encoded columns, float64, null for categories without rows."""
     made = dict(frames)
     folds = scratch.fill(frames["train"].height, np.int64, lambda at: np.arange(at.start, at.stop))
     np.random.default_rng(seed).shuffle(folds)
     for at in scratch.pieces(len(folds)):
         folds[at] %= settings.folds
     for column, new in zip(settings.columns, settings.made, strict=True):
-        ranks, counts = rank_texts(pl.concat([_texts(frame, column) for frame in frames.values()]))
+        # As text, the cells of parts of other types are equal.
+        texts = (as_text(f[column][at]).to_frame() for f in frames.values() for at in scratch.pieces(f.height))
+        ranks, counts = rank_texts(join_rows(texts).to_series())
         ends = np.cumsum([frame.height for frame in frames.values()])
         codes = dict(zip(frames, np.split(ranks, ends[:-1]), strict=True))
         for name in frames:
@@ -179,12 +166,6 @@ def add_target_encoding(
             joined = join_rows(pl.DataFrame({new: one}).fill_nan(None) for one in pieces)
             made[name] = made[name].with_columns(joined.to_series())
     return made
-
-
-def _texts(frame: pl.DataFrame, column: str) -> pl.Series:
-    """A column's cells as text, so that those of parts of other types are equal."""
-    pieces = (as_text(frame[column][at]).to_frame() for at in scratch.pieces(frame.height))
-    return join_rows(pieces).to_series()
 
 
 def _mean_labels(
@@ -236,21 +217,8 @@ def sample_negatives(
 
     Items are sampled uniformly from the log's catalogue, without replacement among one positive's n. "Never used"
     refers to the whole log, including test rows: otherwise a negative could be a test positive. So the sample depends
-    on the test rows' items, as in every evaluation with such negatives.
-
-    Args:
-        positives: rows of one part, all of them also in `log`.
-        log: all positive rows of all parts; its items are the catalogue.
-        settings: columns and number, including the columns of users and items (`NegativeSampling.of_schema`).
-        seed: the same seed, rows and settings give the same negatives on every machine.
-        label: the label's column and its value for "not used"; the column is appended if the positives have none.
-
-    Returns:
-        The negatives, n times the positives' rows, with their columns and types, those of one positive together.
-
-    Errors:
-        DataError: a column is missing or has nulls, an item has two descriptions, a user has fewer than n unused items.
-        ConfigError: the settings lack the column of users or of items.
+    on the test rows' items, as in every evaluation with such negatives. `log` has all positive rows of all parts, and
+    `label` is its column and the value for "not used". The negatives of one positive are together.
 
     >>> log = pl.DataFrame({"user": [1, 1, 2], "app": ["a", "b", "c"], "used": [1, 1, 1]})
     >>> ask = NegativeSampling(user="user", item="app", per_positive=1)
@@ -260,7 +228,14 @@ def sample_negatives(
     user_column, item_column = _check(positives, log, settings)
     n = settings.per_positive
     items, users = (distinct_rows(log.select(name)).to_series().sort() for name in (item_column, user_column))
-    used = _pairs(log[user_column], users, log[item_column], items)
+    pairs = scratch.fill(  # of a user and an item in the log, each as one number
+        log.height,
+        np.int64,
+        lambda at: _codes(log[user_column][at], users) * len(items) + _codes(log[item_column][at], items),
+    )
+    pairs.sort()
+    new = scratch.where(len(pairs), lambda at: np.diff(pairs[at], prepend=pairs[at.start - 1] if at.start else -1) != 0)
+    used = scratch.take(pairs, new)
     asking = scratch.fill(positives.height, np.int64, lambda at: _codes(positives[user_column][at], users))
     used_by = _used_by(used, asking, users, len(items), n)
     unused = len(items) - used_by
@@ -298,9 +273,8 @@ def _distinct(unused: np.ndarray, asking: np.ndarray, n: int, rng: np.random.Gen
 def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int) -> np.ndarray:
     """For each used item of each user, the number of unused ones before it, as one increasing number [M].
 
-    The j-th used item s_j of a user has s_j - j unused ones below it. These numbers increase within a user, so one
-    search over all users counts the used items below a wanted unused one. There is no rejection sampling, so users with
-    few unused items cost no more than others.
+    The j-th used item s_j of a user has s_j - j unused ones below it, so one search over all users counts the used
+    items below a wanted unused one: without rejection sampling, users with few unused items cost no more than others.
     """
     start = np.cumsum(used_by) - used_by
 
@@ -328,11 +302,7 @@ def _descriptions(log: pl.DataFrame, positives: pl.DataFrame, settings: Negative
 
 
 def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: bool | int | float | str) -> pl.DataFrame:
-    """The rows with `negative_value` in the label's column, in its type; a new last column if it is missing.
-
-    Errors:
-        DataError: the column's type does not hold such a value.
-    """
+    """The rows with `negative_value` in the label's column, in its type; a new last column if it is missing."""
     kind = frame.schema.get(label_column)
     label = pl.lit(negative_value) if kind is None else pl.lit(negative_value).cast(kind)
     try:
@@ -364,19 +334,9 @@ def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSamplin
 
 def _codes(column: pl.Series, known: pl.Series) -> np.ndarray:
     """Index of each value in the sorted `known`, which has all of them; [N] int64 (missing values: len(known))."""
-    place = pl.DataFrame({"value": known, "code": np.arange(len(known), dtype=np.int64)})
-    joined = pl.DataFrame({"value": column.cast(known.dtype)}).join(
-        place, on="value", how="left", maintain_order="left"
-    )
-    return joined.get_column("code").fill_null(len(known)).to_numpy()
-
-
-def _pairs(user: pl.Series, users: pl.Series, item: pl.Series, items: pl.Series) -> np.ndarray:
-    """The pairs of a user and an item in a log, each as one number, without repeats, in order."""
-    found = scratch.fill(len(user), np.int64, lambda at: _codes(user[at], users) * len(items) + _codes(item[at], items))
-    found.sort()
-    new = scratch.where(len(found), lambda at: np.diff(found[at], prepend=found[at.start - 1] if at.start else -1) != 0)
-    return scratch.take(found, new)
+    codes = pl.int_range(len(known), eager=True)
+    cells = column.cast(known.dtype)
+    return cells.replace_strict(known, codes, default=len(known), return_dtype=pl.Int64).to_numpy()
 
 
 def _used_by(used: np.ndarray, asking: np.ndarray, users: pl.Series, items: int, n: int) -> np.ndarray:
@@ -418,8 +378,11 @@ def with_negatives(
         for name, y in main.items()
     }
     log = pl.concat(list(positives.values()))
-    values = {label.column: _negative_value(frames, label.column) for label in schema.labels}
-    for label in schema.labels:
+    values: dict[str, int | float] = {}
+    for label in schema.labels:  # the smallest value that is not positive, else 0
+        column = pl.concat([part.get_column(label.column) for part in frames.values()])
+        low = column.min() if column.dtype.is_numeric() else 0
+        values[label.column] = low if isinstance(low, (int, float)) and low <= 0 else 0
         if values[label.column] in label.drop_values:
             raise DataError(
                 f"a sampled negative must not be dropped: {values[label.column]!r} in column {label.column!r} is among "
@@ -427,10 +390,8 @@ def with_negatives(
             )
     all_frames, all_targets = dict(frames), dict(targets)
     for number, name in enumerate(PARTS):
-        if name not in frames or name not in settings.parts:
-            continue
-        has_negatives = bool((main[name] <= 0).any())
-        if (settings.only_where_missing and has_negatives) or positives[name].is_empty():
+        wanted = name in frames and name in settings.parts and not positives[name].is_empty()
+        if not wanted or (settings.only_where_missing and (main[name] <= 0).any()):
             continue
         added = sample_negatives(
             positives[name],
@@ -453,10 +414,3 @@ def with_negatives(
         all_targets[name] = scratch.empty((len(main[name]) + len(y), len(schema.labels)), np.float32)
         all_targets[name][: len(main[name])], all_targets[name][len(main[name]) :] = targets[name], y
     return all_frames, all_targets
-
-
-def _negative_value(frames: Mapping[str, pl.DataFrame], column: str) -> int | float:
-    """The value for a negative in a label's column: its smallest value that is not positive, else 0."""
-    values = pl.concat([part.get_column(column) for part in frames.values()])
-    low = values.min() if values.dtype.is_numeric() else 0
-    return low if isinstance(low, (int, float)) and low <= 0 else 0

@@ -46,23 +46,12 @@ class LabelledRows:
 
 
 def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:
-    """`read_labels` for one label: targets [N].
-
-    >>> rows = read_label(pl.DataFrame({"rating": [5, 3, 1]}), Label("rating", positive_above=3, drop_values=(3,)))
-    >>> rows.main.tolist(), rows.dropped
-    ([1.0, 0.0], 1)
-    """
+    """`read_labels` for one label."""
     return read_labels(frame, (label,), all_negative=all_negative)
 
 
 def with_event_label(frame: pl.DataFrame, schema: Schema, has_negatives: bool) -> pl.DataFrame:
-    """The table, with 1 in every row as its label if it has none and negatives will be sampled.
-
-    >>> from fieldwise import Categorical
-    >>> schema = Schema(fields=(Categorical("user"),), label=Label("event"))
-    >>> with_event_label(pl.DataFrame({"user": [7, 8]}), schema, True)["event"].to_list()
-    [1, 1]
-    """
+    """The table, with 1 in every row as its label if it has none and negatives will be sampled."""
     column = schema.label.column
     if not has_negatives or column in frame.columns:
         return frame
@@ -72,17 +61,10 @@ def with_event_label(frame: pl.DataFrame, schema: Schema, has_negatives: bool) -
 def read_labels(
     frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool = False, weight: np.ndarray | None = None
 ) -> LabelledRows:
-    """Rows with targets by the labels' rules: 0 and 1 (binary) or the number (regression), without dropped rows.
+    """Rows with targets by the labels' rules, the main label first: 0 and 1 (binary) or numbers, without dropped rows.
 
-    Args:
-        frame: the table.
-        labels: columns and rules, the main label first.
-        all_negative: allow rows without any of a rule's positive_values (such as sampled negatives).
-        weight: row weights [N] of the table.
-
-    Errors:
-        DataError: no such column, no rows, a missing label, a value outside the rule, none of the positive_values;
-            rows are counted from 0 in `frame`.
+    `all_negative` allows rows without any of a rule's positive_values (such as sampled negatives); `weight` are row
+    weights of the table. Errors count rows from 0 in `frame`.
 
     >>> labels = Label("rating", positive_above=3), Label("minutes", task="regression", drop_values=(0,))
     >>> read_labels(pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]}), labels).y.tolist()
@@ -97,62 +79,57 @@ def read_labels(
             )
     if frame.height == 0:
         raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
-    keep = _kept(frame, labels, all_negative=all_negative)
-    left = int(np.count_nonzero(keep))
-    if not left:
+    keep, y = scratch.empty(frame.height, np.bool_), scratch.empty((frame.height, len(labels)), np.float32)
+    missing: dict[str, tuple[int, int]] = {}  # how many rows have no label, and the first of them
+    positive = {label.name: label.positive_values is None or all_negative for label in labels}
+    for at in scratch.pieces(frame.height):
+        kept = pl.repeat(True, at.stop - at.start, eager=True)
+        with counting_from(at.start):
+            columns = [_column(frame[at], label) for label in labels]
+            texts = [as_text(column) for column in columns]
+            for label, column, text in zip(labels, columns, texts, strict=True):
+                kept &= ~text.is_in(_texts(label.drop_values, column)).fill_null(False)
+                if not positive[label.name] and label.positive_values is not None:
+                    positive[label.name] = bool(text.is_in(_texts(label.positive_values, column)).any())
+            keep[at] = kept.to_numpy()
+            for number, (label, column, text) in enumerate(zip(labels, columns, texts, strict=True)):
+                absent = text.is_null() & kept
+                if absent.any():
+                    count, first = missing.get(label.name, (0, at.start + int(absent.arg_max() or 0)))
+                    missing[label.name] = count + int(absent.sum()), first
+                # Dropped labels become null instead of being removed, so that errors count the table's rows.
+                target = _target(column.zip_with(kept, column.clear(len(column))), label)
+                y[at, number] = target.cast(pl.Float32).to_numpy()
+    for label in labels:
+        if label.name in missing or not positive[label.name]:
+            _refuse(frame, label, missing.get(label.name))
+    rows = scratch.where(frame.height, lambda at: keep[at])
+    if not len(rows):
         named = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
         raise DataError(
             f"no row is left: all {frame.height} have a label in drop_values of column {named}; drop fewer values"
         )
-    y, end = scratch.empty((left, len(labels)), np.float32), 0
-    for at in scratch.pieces(frame.height):
-        kept = pl.Series(keep[at])
-        start, end = end, end + int(kept.sum())
-        with counting_from(at.start):
-            for number, label in enumerate(labels):
-                # Dropped labels become null instead of being removed, so that errors count the table's rows.
-                column = _column(frame[at], label)
-                column = column.zip_with(kept, column.clear(len(column)))
-                target = _binary(column, label) if label.task == "binary" else _regression(column, label)
-                y[start:end, number] = target.filter(kept).cast(pl.Float32).to_numpy()
-    if left == frame.height:
+    if len(rows) == frame.height:
         return LabelledRows(frame, y, weight=weight)
-    rows = scratch.where(frame.height, lambda at: keep[at])
     weight = None if weight is None else scratch.take(weight, rows)
-    return LabelledRows(take_rows(frame, rows), y, frame.height - left, weight, rows)
+    return LabelledRows(take_rows(frame, rows), scratch.take(y, rows), frame.height - len(rows), weight, rows)
 
 
-def _kept(frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool) -> np.ndarray:
-    """Whether each row has no value to drop [N], after checking that every other row has all labels."""
-    keep = scratch.empty(frame.height, np.bool_)
-    missing: dict[str, tuple[int, int]] = {}  # how many rows have no label, and the first of them
-    positive = {label.name: label.positive_values is None or all_negative for label in labels}
+def _refuse(frame: pl.DataFrame, label: Label, missing: tuple[int, int] | None) -> NoReturn:
+    """Raise, since rows have no label, or since no positive value occurs: every row would silently be negative."""
+    if missing is not None:
+        raise DataError(
+            f"every row needs a label: {missing[0]} of {frame.height} rows have none in column {label.column!r}, the "
+            f"first is row {missing[1]} (counting from 0); remove or fill them"
+        )
+    smallest = pl.Series(dtype=pl.String)
     for at in scratch.pieces(frame.height):
-        piece = frame[at]
-        with counting_from(at.start):
-            texts = {label.name: as_text(_column(piece, label)) for label in labels}
-        kept = pl.repeat(True, piece.height, eager=True)
-        for label in labels:
-            column, text = piece.get_column(label.column), texts[label.name]
-            kept &= ~text.is_in(_texts(label.drop_values, column)).fill_null(False)
-            if not positive[label.name] and label.positive_values is not None:
-                positive[label.name] = bool(text.is_in(_texts(label.positive_values, column)).any())
-        keep[at] = kept.to_numpy()
-        for name, text in texts.items():
-            absent = text.is_null() & kept
-            if absent.any():
-                count, first = missing.get(name, (0, at.start + int(absent.arg_max() or 0)))
-                missing[name] = count + int(absent.sum()), first
-    for label in labels:
-        if label.name in missing:
-            count, row = missing[label.name]
-            raise DataError(
-                f"every row needs a label: {count} of {frame.height} rows have none in column {label.column!r}, the "
-                f"first is row {row} (counting from 0); remove or fill them"
-            )
-        if not positive[label.name]:
-            _refuse_positive_values(frame, label)
-    return keep
+        texts = as_text(_column(frame[at], label)).alias("")
+        smallest = pl.concat([smallest, texts]).unique().sort().head(SHOWN_VALUES)
+    raise DataError(
+        f"the label's positive_values {list(label.positive_values or ())} must occur in column {label.column!r}, "
+        f"found only {', '.join(map(repr, smallest.to_list()))}; correct the rule or the column"
+    )
 
 
 def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
@@ -162,46 +139,31 @@ def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
     return as_number(column, f"label column {label.column!r}", form=label.number_format)
 
 
-def _refuse_positive_values(frame: pl.DataFrame, label: Label) -> NoReturn:
-    """Raise, since no positive value occurs: otherwise every row would silently be negative."""
-    assert label.positive_values is not None
-    smallest = pl.Series(dtype=pl.String)
-    for at in scratch.pieces(frame.height):
-        texts = as_text(_column(frame[at], label))
-        smallest = pl.concat([smallest, texts.alias("")]).unique().sort().head(SHOWN_VALUES)
-    found = ", ".join(map(repr, smallest.to_list()))
-    raise DataError(
-        f"the label's positive_values {list(label.positive_values)} must occur in column {label.column!r}, "
-        f"found only {found}; correct the rule or the column"
-    )
-
-
 def _texts(values: Iterable[object], column: pl.Series) -> list[str]:
     """Values of a rule as text: `True`, as written by pandas, is true in a column of booleans."""
     texts = [cell_text(v) or "" for v in values]
     return [text.lower() for text in texts] if column.dtype == pl.Boolean else texts
 
 
-def _binary(column: pl.Series, label: Label) -> pl.Series:
-    if label.positive_values is not None:
+def _target(column: pl.Series, label: Label) -> pl.Series:
+    """The cells' numbers, or whether they are positive by the label's rule."""
+    if label.task == "binary" and label.positive_values is not None:
         return as_text(column).is_in(_texts(label.positive_values, column))
-    if label.positive_above is not None:
-        return as_number(column, f"label column {label.column!r}") > label.positive_above
-    text = as_text(column)
-    if column.dtype in (pl.Boolean, pl.String):  # as written by JSON and pandas
-        text = text.str.to_lowercase().replace({"true": "1", "false": "0"})
-    outside = ~text.is_in(["0", "1"])
-    if outside.any():
-        row = int(outside.arg_max() or 0)
-        raise DataError(
-            f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in row {row} "
-            "(counting from 0); give positive_above or positive_values, and drop_values for rows to drop"
-        )
-    return text == "1"
-
-
-def _regression(column: pl.Series, label: Label) -> pl.Series:
+    if label.task == "binary" and label.positive_above is None:
+        text = as_text(column)
+        if column.dtype in (pl.Boolean, pl.String):  # as written by JSON and pandas
+            text = text.str.to_lowercase().replace({"true": "1", "false": "0"})
+        outside = ~text.is_in(["0", "1"])
+        if outside.any():
+            row = int(outside.arg_max() or 0)
+            raise DataError(
+                f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in row "
+                f"{row} (counting from 0); give positive_above or positive_values, and drop_values for rows to drop"
+            )
+        return text == "1"
     number = as_number(column, f"label column {label.column!r}")
+    if label.task == "binary":
+        return number > label.positive_above
     if label.range is not None:
         low, high = label.range
         outside = (number < low) | (number > high)

@@ -75,14 +75,6 @@ class ParsedTimestamps:
     mixed: str = ""
 
 
-def check_format(text: pl.Series, form: str) -> pl.Series:
-    """Microseconds since 1970 by a given format, null if a cell does not fit it."""
-    if "%" not in form:
-        raise DataError(f"a time's format is written with % signs, such as '%d.%m.%Y %H:%M', found {form!r}")
-    found = _parse(text, form)
-    return found if not found.null_count() else _filled(found, _parse(_normal(text), form))
-
-
 def parse_timestamps(text: pl.Series) -> ParsedTimestamps:
     """A text column parsed as times, by the supported formats (`READ_FORMATS`).
 
@@ -96,14 +88,20 @@ def parse_timestamps(text: pl.Series) -> ParsedTimestamps:
         first, second = (used[0] for used, _ in ways.values())
         return ParsedTimestamps(values=values.clear(len(values)), other=(first, second))
     for used, found in ways.values():
-        return ParsedTimestamps(values=found, format=used[0] if len(used) == 1 else None, mixed=_mixed(text, normal))
+        named, mixed = normal.str.contains(_OFFSET), ""
+        count, present = int(named.sum()), len(normal) - normal.null_count()
+        if 0 < count < present:
+            with_one, without = text.filter(named)[0].strip(), text.filter(~named)[0].strip()
+            mixed = f"{count:,} of {present:,} cells have an offset from UTC ({with_one!r}), the others do not "
+            mixed += f"({without!r})"
+        return ParsedTimestamps(values=found, format=used[0] if len(used) == 1 else None, mixed=mixed)
     return ParsedTimestamps(values=values)
 
 
 def _readings(text: pl.Series) -> tuple[pl.Series, pl.Series, dict[str, tuple[list[str], pl.Series]]]:
-    """Normalised cells, their unambiguous times, and by family of formats that reads all others the times of all.
+    """Normalised cells, their unambiguous times, and by family the formats needed for all others and the times of all.
 
-    With each family come those of its formats that were needed. Where none was, the one family is `unambiguous`.
+    Where no other format was needed, the one family is `unambiguous`.
     """
     normal = _normal(text)
     values, _ = _by(normal, "unambiguous")
@@ -114,18 +112,8 @@ def _readings(text: pl.Series) -> tuple[pl.Series, pl.Series, dict[str, tuple[li
     for family in _ORDERS:
         found, used = _by(rest, family)
         if found.null_count() == rest.null_count():
-            ways[family] = used, _filled(values, found)
+            ways[family] = used, values.fill_null(found)
     return normal, values, ways
-
-
-def _mixed(text: pl.Series, normal: pl.Series) -> str:
-    """A sentence on cells with and without an offset, if there are both; else ""."""
-    named = normal.str.contains(_OFFSET)
-    count, present = int(named.sum()), len(normal) - normal.null_count()
-    if not 0 < count < present:
-        return ""
-    with_one, without = text.filter(named)[0].strip(), text.filter(~named)[0].strip()
-    return f"{count:,} of {present:,} cells have an offset from UTC ({with_one!r}), the others do not ({without!r})"
 
 
 @cache
@@ -150,7 +138,7 @@ def _by(text: pl.Series, family: str) -> tuple[pl.Series, list[str]]:
         for form in forms:
             left = found.null_count()
             values = _parse(text, form)
-            found = _filled(found, values.zip_with(values.is_between(*_YEARS), values.clear(len(values))))
+            found = found.fill_null(values.zip_with(values.is_between(*_YEARS), values.clear(len(values))))
             used += [form] if found.null_count() < left else []
         if found.null_count() in (before, text.null_count()):
             break
@@ -183,22 +171,11 @@ def _normal(text: pl.Series) -> pl.Series:
     )
 
 
-def _filled(values: pl.Series, more: pl.Series) -> pl.Series:
-    return values.zip_with(values.is_not_null(), more)
-
-
 def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
-    """Sortable values of column `name` (int64 or float64, [N]).
+    """Sortable values of column `name` (int64 or float64, [N]); errors name the purpose `what`: `time`, `order`.
 
-    Errors name the purpose `what`: `time`, `order`. `form` is the format of text with dates; without one the supported
-    formats are tried, on all cells at once, which decide together.
-
-    Errors:
-        DataError: no such column, a missing value, text that is neither a number nor a date, dates with ambiguous day
-            and month, times with and without an offset from UTC.
-
-    >>> order_values(pl.DataFrame({"day": ["2026-01-02", "2026-01-01"]}), "day", "time").argmin()
-    np.int64(1)
+    `form` is the format of text with dates; without one the supported formats are tried on all cells, which decide
+    together.
     """
     if name not in frame.columns:
         raise DataError(f"the {what} column {name!r} must be in the table, found only: {', '.join(frame.columns)}")
@@ -226,7 +203,15 @@ def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = N
     if values.null_count():
         row = int(values.is_null().arg_max() or 0)
         if column.dtype == pl.String and (column[row] or "").strip():
-            raise DataError(_unread(column, values, row, what, form))
+            rule = "every row needs a number or a date for ordering"
+            fix = f"fix it, or give the schema a time_format; formats read without one: {READ_FORMATS}"
+            if form is not None:
+                rule, fix = f"the schema's time_format {form!r} must fit every cell", "fix the cell or the format"
+            many = int((values.is_null() & (column.str.strip_chars() != "")).sum())
+            raise DataError(
+                f"{rule}: the {what} column {name!r} holds {column[row]!r} in row {row} (counting from 0), {many} of "
+                f"{len(values)} rows are like it; {fix}"
+            )
         raise DataError(
             f"every row needs its {what} (a number or a date) for ordering: column {name!r} holds {column[row]!r} "
             f"in row {row} (counting from 0), {values.null_count()} of {len(values)} rows have none; fill them, or "
@@ -239,10 +224,6 @@ def latest_rows(log: pl.DataFrame, column: str, time: str | None, form: str | No
     """The latest row of each value of a column, in the order of the values, without rows that have none.
 
     Without the column `time` the last row of the table counts, as for equal times.
-
-    >>> log = pl.DataFrame({"day": [2, 1, 1], "user": ["b", "b", "a"], "device": ["tv", "phone", "pc"]})
-    >>> latest_rows(log, "user", "day")["device"].to_list()
-    ['pc', 'tv']
     """
     if time is not None and time in log.columns:
         log = log[order_values(log, time, "time", form).argsort(kind="stable")]
@@ -279,7 +260,10 @@ def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:
     """Numbers if every present cell is one, else times; a cell that is neither becomes null."""
     text = column.str.strip_chars().replace("", None)
     if form is not None:
-        return check_format(text, form)
+        if "%" not in form:
+            raise DataError(f"a time's format is written with % signs, such as '%d.%m.%Y %H:%M', found {form!r}")
+        times = _parse(text, form)
+        return times.fill_null(_parse(_normal(text), form)) if times.null_count() else times
     number = text.cast(pl.Float64, strict=False).fill_nan(None)
     if number.null_count() == text.null_count():
         return number
@@ -296,17 +280,3 @@ def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:
             "write the offset into every cell, or convert all to one time zone and omit it"
         )
     return found.values if found.values.null_count() < number.null_count() else number
-
-
-def _unread(column: pl.Series, values: pl.Series, row: int, what: str, form: str | None) -> str:
-    """The sentence for a cell that is neither a number nor a date."""
-    many = int((values.is_null() & (column.str.strip_chars() != "")).sum())
-    if form is not None:
-        rule, fix = f"the schema's time_format {form!r} must fit every cell", "fix the cell or the format"
-    else:
-        rule = "every row needs a number or a date for ordering"
-        fix = f"fix it, or give the schema a time_format; formats read without one: {READ_FORMATS}"
-    return (
-        f"{rule}: the {what} column {column.name!r} holds {column[row]!r} in row {row} (counting from 0), {many} of "
-        f"{len(values)} rows are like it; {fix}"
-    )

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -31,10 +31,10 @@ from fieldwise.data.prepare.derived import (
 )
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
 from fieldwise.data.prepare.row_fingerprints import count_repeats
-from fieldwise.data.prepare.settings import PARTS, PreparationSettings, SplitSettings
+from fieldwise.data.prepare.settings import PARTS, HistorySettings, NegativeSampling, SplitSettings, TargetEncoding
 from fieldwise.data.prepare.splits import rank_texts, split_table
 from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes, take_rows
-from fieldwise.data.read.chunked_table import renumbering_rows
+from fieldwise.data.read.chunked_table import counting_from, renumbering_rows
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.data.table import EncodedTable, save_chunks
 from fieldwise.distributed.engine import Engine, Task
@@ -47,7 +47,6 @@ from fieldwise.storage.folders import LOCK, sync_tree
 from fieldwise.storage.machine import ahead
 from fieldwise.storage.scratch import MemoryBudget
 
-NOTHING = PreparationSettings()
 ENCODER = "encoder.json"
 ROWS = "{}.rows"  # raw rows of a part that are mapped; those of smaller tables are in one file
 GROUP = "{}.group.npy"
@@ -124,26 +123,22 @@ class Preparation:
     begun and not finished begins again, but not the reading of text; the result is the same as if not interrupted.
 
     Args:
-        schema: the table's schema.
-        split: settings of the split.
         seed: seed of the split, the negatives and the folds; the same seed, table and settings give the same result.
-        add: negatives, histories and target encoding.
+        negatives: for logs with only positives.
+        history: for a column of each row's earlier items of its user; a sampled negative has its positive's history.
+        target_encoding: for columns of target-encoded categories.
         folder: of this preparation alone, from which all rows are mapped; it exists. None: they are in memory.
         piece: gives how many rows of a table are processed at once; given with a folder.
         reports: told the phases and their rows.
         engine: machines that do what can be done file by file, and see the folder; None: this process.
-
-    Errors of `run` and `encode`:
-        SchemaError: the table lacks the schema's time, user, item, group or key columns, or no field reads a new
-            column.
-        DataError: the table does not fit the schema, a part is empty or, for a binary label, has one class.
-        ConfigError: the history has no order; target encoding together with sampled negatives.
     """
 
     schema: Schema
     split: SplitSettings
     seed: int
-    add: PreparationSettings = NOTHING
+    negatives: NegativeSampling | None = None
+    history: HistorySettings | None = None
+    target_encoding: TargetEncoding | None = None
     folder: Path | None = None
     piece: Callable[[pl.DataFrame], int] | None = None
     reports: Reports = NO_REPORTS
@@ -160,11 +155,11 @@ class Preparation:
             encoder, encoded, unseen = self.encode(rows)
             return Prepared(encoder=encoder, counts={"dropped_by_label": dropped, **counts}, unseen=unseen, **encoded)
         with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher") as thread:
-            if (facts := self._facts("rows")) is None:
-                counts = self._write_rows(source)
-                flushed = thread.submit(self._finish_rows, counts)  # while the rows are used
-            else:
-                counts, flushed = facts["counts"], None
+            facts, flushed = self._facts("rows"), None
+            if facts is None:
+                facts = {"counts": self._write_rows(source)}
+                flushed = thread.submit(self._finish, "rows", flush=True, **facts)  # while the rows are used
+            counts = facts["counts"]
             targets = {name: map_array(self._path(TARGETS.format(name))) for name in PARTS}
             encoder, encoded, unseen = self.encode(
                 {name: LabelledRows(self._mapped(name).frame, y) for name, y in targets.items()}
@@ -178,7 +173,7 @@ class Preparation:
     def encode(self, rows: Mapping[str, LabelledRows]) -> tuple[Encoder, dict[str, Part], dict[str, dict[str, float]]]:
         """An encoder fitted on `train`, the encoded parts, and `Prepared.unseen`."""
         train = rows["train"].frame
-        if self._facts("encoder") is None:
+        if self.folder is None or self._facts("encoder") is None:
             with self._bounded("vocabularies and scales", train):
                 counted = self.engine and counted_files(self._mapped("train"), self.schema, self.engine)
                 encoder = Encoder.fit(train, self.schema, counted=counted)
@@ -187,35 +182,47 @@ class Preparation:
                 self._finish("encoder")
         else:
             encoder = _read_encoder(self._path(ENCODER))
-        found = {name: self._encoded(name, part, encoder) for name, part in rows.items()}
-        parts = {name: part for name, (part, _) in found.items()}
-        return encoder, parts, {name: unseen for name, (_, unseen) in found.items() if name != "train"}
+        parts, unseen = {}, {}
+        for name, part in rows.items():
+            facts = None if self.folder is None else self._facts(name)
+            if facts is None:
+                with self._bounded(f"encoding {name} rows", part.frame):
+                    chunks = None
+                    if self.engine is not None:
+                        chunks = encoded_files(self._mapped(name), self._path(ENCODER), self.engine)
+                    weight = None if part.weight is None else part.weight.astype(np.float32)
+                    folder = None if self.folder is None else self.folder / name
+                    table = encode_table(encoder, part.frame, part.y, weight, folder, chunks)
+                    groups = group_codes(part.frame, self.schema)
+                    facts = {"unseen": {} if name == "train" else encoder.unseen_in(table)}
+                    if self.folder is not None and groups is not None:
+                        with new_file(self._path(GROUP.format(name))) as file:
+                            write_array(file, groups)
+                if self.folder is not None:
+                    self._finish(name, **facts)
+            parts[name] = Part(part.frame, table, groups) if self.folder is None else _read_part(self.folder, name)
+            if name != "train":
+                unseen[name] = facts["unseen"]
+        return encoder, parts, unseen
 
     def _write_rows(self, source: Callable[[Path], MappedRows]) -> dict[str, int]:
         """Write the rows of each part with all columns, and their targets; returns counts (`Prepared.counts`)."""
         with self._scratch_folder() as place:
             table = source(self._path(SOURCE))
             self.reports.begin("labels, split and rows of each part", table.frame.height)
-            with self._budget(place, table.frame):
+            with MemoryBudget(place, self.piece and self.piece(table.frame), self.reports.add).active():
                 parts, dropped = self._divided(table)
                 self.reports.add(dropped)
                 del table
                 shutil.rmtree(self._path(SOURCE), ignore_errors=True)  # its place on disk is free again
                 rows, counts = self.derived(parts)
                 for name, part in rows.items():
-                    if self.add != NOTHING:
+                    if self.negatives or self.history or self.target_encoding:  # else they are written already
                         chunks = (part.frame[at] for at in scratch.pieces(part.frame.height))
                         join_rows(chunks, self._path(ROWS.format(name)))
-                    self._write(TARGETS.format(name), part.y)
+                    with new_file(self._path(TARGETS.format(name))) as file:
+                        write_array(file, part.y)
         return {"dropped_by_label": dropped, **counts}
-
-    def _finish_rows(self, counts: Mapping[str, int]) -> None:
-        try:
-            for name in PARTS:
-                sync_tree(self._path(ROWS.format(name)))
-        except OSError as e:
-            raise cannot_write(self._path(), e) from e
-        self._finish("rows", counts=counts)
 
     def _divided(self, table: MappedRows) -> tuple[dict[str, LabelledRows], int]:
         """The rows of each part with their targets, and how many rows the labels' rules drop.
@@ -223,28 +230,28 @@ class Preparation:
         What will be added to the rows is checked here already. In a folder, rows to which nothing is added are written
         there at once, and files of the table that hold rows of one part alone are moved.
         """
-        frame, schema, add = table.frame, self.schema, self.add
+        frame, schema = table.frame, self.schema
         check_columns(frame.columns, schema)
         made: list[str] = []
-        if add.history is not None:
-            check_history(frame, schema, add.history)
-            made.append(add.history.column)
-        if add.target_encoding is not None:
-            if add.negatives is not None:
+        if self.history is not None:
+            check_history(frame, schema, self.history)
+            made.append(self.history.column)
+        if self.target_encoding is not None:
+            if self.negatives is not None:
                 raise ConfigError(
                     "target_encoding needs the label of every row, found [negatives] too: remove one of them"
                 )
-            check_target_encoding(frame, schema, add.target_encoding)
-            made += add.target_encoding.made
+            check_target_encoding(frame, schema, self.target_encoding)
+            made += self.target_encoding.made
         check_table(frame, schema, made_later=made)
-        frame = with_event_label(frame, schema, add.negatives is not None)
+        frame = with_event_label(frame, schema, self.negatives is not None)
         rows = read_labels(frame, schema.labels)
         with renumbering_rows(rows.kept):
-            indices = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.main)
+            indices = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.y[:, 0])
         folders = {} if self.folder is None else {name: self.folder / ROWS.format(name) for name in PARTS}
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)  # of a killed process
-        places = folders if add == NOTHING else {}
+        places = {} if self.negatives or self.history or self.target_encoding else folders
         files = table.files if rows.frame is table.frame else ()  # else some rows were dropped, or a label was added
         parts = {}
         for name in PARTS:
@@ -255,51 +262,46 @@ class Preparation:
 
     def derived(self, rows: Mapping[str, LabelledRows]) -> tuple[dict[str, LabelledRows], dict[str, int]]:
         """The rows of each part with target encoding, histories and negatives, and counts (`Prepared.counts`)."""
-        schema, add = self.schema, self.add
+        schema = self.schema
         frames = {name: part.frame for name, part in rows.items()}
         targets = {name: part.y for name, part in rows.items()}
-        mains = {name: part.main for name, part in rows.items()}
+        mains = {name: part.y[:, 0] for name, part in rows.items()}
         weights = {name: part.weight for name, part in rows.items() if part.weight is not None}
         counts = count_repeats(frames, schema)  # of the raw rows, without sampled negatives
-        if add.target_encoding is not None:
-            frames = add_target_encoding(frames, mains, add.target_encoding, seed=self.seed)
-        if add.history is not None:
-            order = check_history(frames["train"], schema, add.history)
+        if self.target_encoding is not None:
+            frames = add_target_encoding(frames, mains, self.target_encoding, seed=self.seed)
+        if self.history is not None:
+            order = self.history.order or schema.time
+            assert order is not None, "checked before the split"
             # Before sampling negatives: an item that a user never used is not an event of that user.
-            settings, form = add.history.of_schema(schema), schema.format_of(order)
+            settings, form = self.history.of_schema(schema), schema.format_of(order)
             frames = add_histories(frames, mains, settings, order=order, order_format=form)
-        if weights and add.negatives is not None:
+        if weights and self.negatives is not None:
             raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
-        if add.negatives is not None:
+        if self.negatives is not None:
             before = sum(map(len, targets.values()))
-            negatives = add.negatives.of_schema(schema)
+            negatives = self.negatives.of_schema(schema)
             frames, targets = with_negatives(frames, targets, schema, negatives, self.seed)
             counts["negatives_drawn"] = sum(map(len, targets.values())) - before
-        _check_targets(targets, weights, schema)
+        for name, weight in weights.items():
+            if not weight.any():
+                raise DataError(
+                    f"some {name} row must have a weight above 0, but the weights of all {len(weight)} are zero: give "
+                    "rows of every class a weight, or use another split"
+                )
+        for name, y in targets.items():
+            y = y[weights[name] > 0] if name in weights else y
+            for label, target in zip(schema.labels, y.T, strict=True):
+                positive = int((target > 0.5).sum())
+                if label.task == "binary" and positive in (0, len(y)):
+                    found = "positive" if positive else "negative"
+                    log = ", in a log of positives alone add [negatives]" if positive else ""
+                    raise DataError(
+                        f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
+                        f"{label.name!r}; check the rule, use another split{log or ', or add rows of the other class'}"
+                    )
         counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}
         return {name: LabelledRows(f, targets[name], weight=weights.get(name)) for name, f in frames.items()}, counts
-
-    def _encoded(self, name: str, rows: LabelledRows, encoder: Encoder) -> tuple[Part, dict[str, float]]:
-        """A part, and the shares of its unknown values."""
-        facts = self._facts(name)
-        if facts is None:
-            with self._bounded(f"encoding {name} rows", rows.frame):
-                chunks = None
-                if self.engine is not None:
-                    chunks = encoded_files(self._mapped(name), self._path(ENCODER), self.engine)
-                weight = None if rows.weight is None else rows.weight.astype(np.float32)
-                folder = None if self.folder is None else self.folder / name
-                table = encode_table(encoder, rows.frame, rows.y, weight, folder, chunks)
-                groups = group_codes(rows.frame, self.schema)
-                unseen = {} if name == "train" else encoder.unseen_in(table)
-                if self.folder is None:
-                    return Part(rows.frame, table, groups), unseen
-                if groups is not None:
-                    self._write(GROUP.format(name), groups)
-            self._finish(name, unseen=unseen)
-        else:
-            unseen = facts["unseen"]
-        return _read_part(self._path(), name), unseen
 
     def _path(self, name: str = "") -> Path:
         assert self.folder is not None, "stages have a folder"
@@ -310,15 +312,19 @@ class Preparation:
 
     def _facts(self, stage: str) -> dict[str, Any] | None:
         """What a finished stage has stated; None if it is not finished."""
-        if self.folder is None:
-            return None
         try:
             facts: dict[str, Any] = json.loads(self._path(DONE.format(stage)).read_text("utf-8"))
         except (OSError, ValueError):
             return None
         return facts
 
-    def _finish(self, stage: str, **facts: Any) -> None:
+    def _finish(self, stage: str, *, flush: bool = False, **facts: Any) -> None:
+        """Note that a stage is finished; `flush`: with the rows of all parts on disk."""
+        try:
+            for name in PARTS if flush else ():
+                sync_tree(self._path(ROWS.format(name)))
+        except OSError as e:
+            raise cannot_write(self._path(), e) from e
         write_atomically(self._path(DONE.format(stage)), json.dumps(facts).encode())
 
     @contextmanager
@@ -344,22 +350,11 @@ class Preparation:
         if self.folder is None:
             yield
             return
-        with self._scratch_folder() as place, self._budget(place, frame):
+        with (
+            self._scratch_folder() as place,
+            MemoryBudget(place, self.piece and self.piece(frame), self.reports.add).active(),
+        ):
             yield
-
-    def _budget(self, place: Path, frame: pl.DataFrame) -> AbstractContextManager[None]:
-        return MemoryBudget(place, self.piece and self.piece(frame), self.reports.add).active()
-
-    def _write(self, name: str, array: np.ndarray) -> None:
-        with new_file(self._path(name)) as file:
-            write_array(file, array)
-
-
-def prepare(
-    frame: pl.DataFrame, schema: Schema, *, split: SplitSettings, seed: int, add: PreparationSettings = NOTHING
-) -> Prepared:
-    """Prepared data from a table in memory; arguments and errors as of `Preparation`."""
-    return Preparation(schema=schema, split=split, seed=seed, add=add).run(lambda _: MappedRows(frame=frame))
 
 
 def check_columns(columns: Collection[str], schema: Schema) -> None:
@@ -372,31 +367,10 @@ def check_columns(columns: Collection[str], schema: Schema) -> None:
             )
 
 
-def _check_targets(targets: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray], schema: Schema) -> None:
-    for name, weight in weights.items():
-        if not weight.any():
-            raise DataError(
-                f"some {name} row must have a weight above 0, but the weights of all {len(weight)} are zero: give "
-                "rows of every class a weight, or use another split"
-            )
-    for name, y in targets.items():
-        y = y[weights[name] > 0] if name in weights else y
-        for label, target in zip(schema.labels, y.T, strict=True):
-            positive = int((target > 0.5).sum())
-            if label.task == "binary" and positive in (0, len(y)):
-                found = "positive" if positive else "negative"
-                log = ", in a log of positives alone add [negatives]" if positive else ""
-                raise DataError(
-                    f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
-                    f"{label.name!r}; check the rule, use another split{log or ', or add rows of the other class'}"
-                )
-
-
 def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
-    """An integer per row for its group [N] (`Schema.grouping`), or None without such a column.
+    """An integer per row for its group [N] (`Schema.grouping`), unrelated to other tables' ones, or None without it.
 
-    A row without a group is its own group, so that group AUC skips and counts it like every group of one class. Codes
-    of two tables are unrelated.
+    A row without a group is its own group, so that group AUC skips and counts it like every group of one class.
     """
     if schema.grouping is None or schema.grouping not in frame.columns:
         return None
@@ -414,9 +388,6 @@ def encoded_together(train: Part, valid: Part, schema: Schema) -> tuple[Encoder,
     """An encoder fitted on training and validation rows, and these rows encoded by it, the training rows first.
 
     If only one part has row weights, each row of the other gets their mean.
-
-    Errors:
-        DataError: a column has other types of values in the two parts.
     """
     columns = [c for c in dict.fromkeys(schema.columns) if c in train.frame.columns]
     try:
@@ -429,15 +400,15 @@ def encoded_together(train: Part, valid: Part, schema: Schema) -> tuple[Encoder,
     with (train.bound or MemoryBudget()).active(in_new_folder=True):
         y = scratch.empty((frame.height, train.y.shape[1]), np.float32)
         y[: len(train.y)], y[len(train.y) :] = train.y, valid.y
+        tables = (train.table, valid.table)
+        means = [np.float32(one.weight.mean()) for one in tables if one.weight is not None]
+        weights = [np.full(len(one), means[0]) if one.weight is None else one.weight for one in tables if means]
         encoder = Encoder.fit(frame, schema)
-        return encoder, encode_table(encoder, frame, y, _weights(train.table, valid.table))
+        return encoder, encode_table(encoder, frame, y, np.concatenate(weights) if weights else None)
 
 
 def encoded_by(encoder: Encoder, part: Part, own: Encoder) -> EncodedTable:
-    """A part's rows encoded by an encoder.
-
-    It is `part.table` if `own`, the encoder of that, is equal.
-    """
+    """A part's rows encoded by an encoder: `part.table` if `own`, the encoder of that, is equal."""
     if encoder is own or encoder.to_json() == own.to_json():
         return part.table
     with (part.bound or MemoryBudget()).active(in_new_folder=True):
@@ -467,16 +438,6 @@ def _told(chunks: Iterable[tuple[slice, EncodedTable]]) -> Iterator[tuple[slice,
         scratch.budget().told(len(table))
 
 
-def _weights(train: EncodedTable, valid: EncodedTable) -> np.ndarray | None:
-    given = [table.weight for table in (train, valid) if table.weight is not None]
-    if not given:
-        return None
-    mean = np.float32(given[0].mean())
-    return np.concatenate(
-        [np.full(len(table), mean, np.float32) if table.weight is None else table.weight for table in (train, valid)]
-    )
-
-
 def is_begun(folder: Path) -> bool:
     """Whether a stage of an earlier preparation in a folder is finished."""
     return any(folder.glob(DONE.format("*")))
@@ -501,11 +462,7 @@ def link_results(folder: Path, to: Path) -> None:
 
 
 def write_prepared(prepared: Prepared, folder: Path) -> None:
-    """Write prepared data to a folder.
-
-    Errors:
-        DataError: a column of the raw rows cannot be written, the disk is full.
-    """
+    """Write prepared data to a folder."""
     (folder / ENCODER).write_text(prepared.encoder.to_json(), "utf-8")
     write_facts(folder, prepared.counts, prepared.unseen)
     for name in PARTS:
@@ -523,8 +480,7 @@ def write_prepared(prepared: Prepared, folder: Path) -> None:
 
 def write_facts(folder: Path, counts: Mapping[str, int], unseen: Mapping[str, Mapping[str, float]]) -> None:
     """Write what `Prepared` states about its rows."""
-    about = {"counts": dict(counts), "unseen": {name: dict(shares) for name, shares in unseen.items()}}
-    write_atomically(folder / "prepared.json", json.dumps(about).encode())
+    write_atomically(folder / "prepared.json", json.dumps({"counts": counts, "unseen": unseen}).encode())
 
 
 def read_prepared(folder: Path) -> Prepared:
@@ -542,31 +498,27 @@ def _read_encoder(path: Path) -> Encoder:
 
 
 def _read_part(folder: Path, name: str) -> Part:
-    table = EncodedTable.open(folder / name)
-    group = folder / GROUP.format(name)
-    groups = map_array(group) if group.exists() else None
-    mapped = folder / ROWS.format(name)
-    if mapped.is_dir():
-        return Part(lambda: MappedRows.of_folder(mapped).frame, table, groups, stored=mapped)
-    path = folder / f"{name}.arrow"
-    return Part(lambda: _read_rows(path, len(table)), table, groups, stored=path)
+    table, group, mapped = EncodedTable.open(folder / name), folder / GROUP.format(name), folder / ROWS.format(name)
+    stored = mapped if mapped.is_dir() else folder / f"{name}.arrow"
 
+    def rows() -> pl.DataFrame:
+        if stored is mapped:
+            return MappedRows.of_folder(mapped).frame
+        try:
+            frame = pl.read_ipc(stored)
+        except (pl.exceptions.PolarsError, OSError) as e:
+            raise DataError(f"the cache's raw rows can no longer be read: {str(e).splitlines()[0]}; start again") from e
+        if frame.height != len(table):
+            raise DataError(
+                f"the cache's raw rows {stored} must be {len(table)}, found {frame.height}; clear the cache"
+            )
+        return frame
 
-def _read_rows(path: Path, rows: int) -> pl.DataFrame:
-    try:
-        frame = pl.read_ipc(path)
-    except (pl.exceptions.PolarsError, OSError) as e:
-        raise DataError(f"the cache's raw rows can no longer be read: {str(e).splitlines()[0]}; start again") from e
-    if frame.height != rows:
-        raise DataError(f"the cache's raw rows {path} must be {rows}, found {frame.height}; clear the cache")
-    return frame
+    return Part(rows, table, map_array(group) if group.exists() else None, stored=stored)
 
 
 def counted_files(rows: MappedRows, schema: Schema, engine: Engine) -> Callable[[Field], Iterator[Counted]]:
-    """`counted` for `Encoder.fit`, by an engine, a file at a time.
-
-    All machines see the folder of the memory budget, which is told the rows of each file that is counted.
-    """
+    """`counted` for `Encoder.fit`, by an engine, a file at a time; the memory budget is told the rows of each."""
     tasks, answers = _file_tasks(rows, schema=schema.to_dict()), list[dict[str, Any]]()
     for answer in engine(count_file, tasks):
         answers.append(answer)
@@ -587,17 +539,15 @@ def count_file(given: Mapping[str, Any]) -> dict[str, Any]:
     to.mkdir(exist_ok=True)
     for k, f in enumerate(Schema.from_dict(given["schema"]).fields):
         if not f.shares:
-            counted = count_column(f, column_of(frame, f), first_row=given["first"])
+            with counting_from(given["first"]), MemoryBudget().active():  # a file is one piece
+                (counted,) = count_column(f, column_of(frame, f))
             write_atomically(to / f"{k}.arrow", arrow_bytes(counted.values))
             present[f"{k}.arrow"] = counted.present
     return {"rows": frame.height, "present": present}
 
 
 def encoded_files(rows: MappedRows, encoder: Path, engine: Engine) -> Iterator[tuple[slice, EncodedTable]]:
-    """The encoded rows of each file, by an engine, and which rows they are.
-
-    All machines see the folder of the memory budget. `encoder` is its JSON file.
-    """
+    """The encoded rows of each file, by an engine, and which rows they are; `encoder` is its JSON file."""
     tasks = _file_tasks(rows, encoder=str(encoder), digest=file_digest(encoder))
     for file, answer in zip(rows.files, engine(encode_file, tasks), strict=True):
         yield slice(file.first, file.end), EncodedTable.open(Path(answer["path"]))

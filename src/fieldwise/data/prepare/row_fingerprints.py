@@ -1,14 +1,13 @@
 """Hashes of rows: which rows of another table are in this one, rows that repeat, and the digest of a table."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
 
-from fieldwise.errors import DataError
 from fieldwise.schema import Schema
 from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
@@ -35,13 +34,7 @@ class Overlap(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RowSketch:
-    """The smallest hashes of a table's rows.
-
-    Args:
-        rows: number of rows of the table.
-        columns: the columns that identify rows.
-        hashes: distinct, ascending, uint64.
-    """
+    """The smallest hashes of a table's rows, distinct and ascending, and the columns that identify rows."""
 
     rows: int
     columns: tuple[str, ...]
@@ -81,12 +74,9 @@ class RowSketch:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "RowSketch":
-        """The inverse of `to_plain`."""
-        try:
-            hashes = np.frombuffer(bytes.fromhex(plain["hashes"]), dtype=">u8").astype(np.uint64)
-            return cls(rows=int(plain["rows"]), columns=tuple(plain["columns"]), hashes=hashes)
-        except (LookupError, TypeError, ValueError) as e:
-            raise DataError(f"a sketch of rows must have rows, columns and hashes: {e}") from None
+        """The inverse of `to_plain`; another value is a LookupError, TypeError or ValueError."""
+        hashes = np.frombuffer(bytes.fromhex(plain["hashes"]), dtype=">u8").astype(np.uint64)
+        return cls(rows=int(plain["rows"]), columns=tuple(plain["columns"]), hashes=hashes)
 
 
 def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
@@ -108,28 +98,24 @@ def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
         else:
             if column.dtype != pl.String:
                 column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)  # structs: rare
-            found = _text_hashes(column.fill_null(""))
+            # The bytes of a text as digits of a number to the base, modulo 2**64, and its length.
+            column = column.fill_null("")
+            lengths = column.str.len_bytes().to_numpy().astype(np.int64)
+            octets = np.frombuffer(column.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
+            ends = np.cumsum(lengths)
+            starts, found = ends - lengths, np.empty(len(lengths), np.uint64)
+            for first in range(0, len(lengths), TEXT_ROWS):
+                some = slice(first, first + TEXT_ROWS)
+                digits = octets[starts[first] : ends[some][-1]]
+                powers, back = (np.full(len(digits) + 1, factor, np.uint64) for factor in (_BASE, _INVERSE))
+                powers[0] = back[0] = 1
+                sums = np.zeros(len(digits) + 1, np.uint64)
+                np.cumsum((digits.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1], out=sums[1:])
+                start, end = starts[some] - starts[first], ends[some] - starts[first]
+                found[some] = (sums[end] - sums[start]) * np.cumprod(back)[start]
+            found += lengths.astype(np.uint64) * np.uint64(_BASE)
         rows = _mixed(rows * np.uint64(_BASE) + np.where(absent, _ABSENT, _mixed(found)))
     return rows
-
-
-def _text_hashes(column: pl.Series) -> np.ndarray:
-    """Hashes of texts: the bytes as digits of a number to the base, modulo 2**64, and the length."""
-    lengths = column.str.len_bytes().to_numpy().astype(np.int64)
-    octets = np.frombuffer(column.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
-    ends = np.cumsum(lengths)
-    starts = ends - lengths
-    found = np.empty(len(lengths), np.uint64)
-    for first in range(0, len(lengths), TEXT_ROWS):
-        some = slice(first, first + TEXT_ROWS)
-        digits = octets[starts[first] : ends[some][-1]]
-        powers, back = (np.full(len(digits) + 1, factor, np.uint64) for factor in (_BASE, _INVERSE))
-        powers[0] = back[0] = 1
-        sums = np.zeros(len(digits) + 1, np.uint64)
-        np.cumsum((digits.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1], out=sums[1:])
-        start, end = starts[some] - starts[first], ends[some] - starts[first]
-        found[some] = (sums[end] - sums[start]) * np.cumprod(back)[start]
-    return found + lengths.astype(np.uint64) * np.uint64(_BASE)
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
@@ -159,29 +145,26 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
     """
     train = frames["train"]
     named = [*schema.columns, *(label.column for label in schema.labels), schema.time, schema.grouping]
-    keys = [key for key in schema.row_keys if key in train.columns and not _all_differ(train, key)]
+    keys = []
+    for key in schema.row_keys:
+        if key in train.columns:
+            hashes = _sorted_hashes(train, [key])
+            chunks = (hashes[at.start : at.stop + 1] for at in scratch.pieces(len(hashes)))
+            if len(hashes) < 2 or any((chunk[1:] == chunk[:-1]).any() for chunk in chunks):
+                keys.append(key)
     columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
-    if schema.time in columns and not any(_repeats(frames, [schema.time]).values()):
-        return {}  # as after a split by time: the other columns need not be read
-    return {REPEATS.format(name): count for name, count in _repeats(frames, columns).items() if count}
-
-
-def _repeats(frames: Mapping[str, pl.DataFrame], columns: list[str]) -> dict[str, int]:
-    """The number of rows of each part but `train` that equal a training row in some columns."""
-    known, found = _sorted_hashes(frames["train"], columns), {}
-    for name in [name for name, frame in frames.items() if name != "train" and frame.height]:
-        hashes, found[name] = _sorted_hashes(frames[name], columns), 0  # a search in ascending order stays in the cache
-        for at in scratch.pieces(len(hashes)):
-            place = np.searchsorted(known, hashes[at]).clip(max=len(known) - 1)
-            found[name] += int((known[place] == hashes[at]).sum())
+    found: dict[str, int] = {}
+    for chosen in ([schema.time], columns) if schema.time in columns else (columns,):
+        known, found = _sorted_hashes(train, chosen), {}
+        for name in [name for name, frame in frames.items() if name != "train" and frame.height]:
+            hashes, count = _sorted_hashes(frames[name], chosen), 0  # an ascending search stays in the cache
+            for at in scratch.pieces(len(hashes)):
+                place = np.searchsorted(known, hashes[at]).clip(max=len(known) - 1)
+                count += int((known[place] == hashes[at]).sum())
+            found |= {REPEATS.format(name): count} if count else {}
+        if not found:  # as after a split by time: the other columns need not be read
+            break
     return found
-
-
-def _all_differ(train: pl.DataFrame, key: str) -> bool:
-    """Whether a column numbers the rows."""
-    hashes = _sorted_hashes(train, [key])
-    chunks = (hashes[at.start : at.stop + 1] for at in scratch.pieces(len(hashes)))
-    return len(hashes) > 1 and not any((chunk[1:] == chunk[:-1]).any() for chunk in chunks)
 
 
 def _sorted_hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
@@ -192,11 +175,7 @@ def _sorted_hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
 
 
 def copies_sentence(frame: pl.DataFrame) -> str:
-    """A sentence on rows of a raw table that equal an earlier row in every column, or an empty text.
-
-    >>> copies_sentence(pl.DataFrame({"user": [1, 1, 2], "click": [0, 0, 1]})).partition(":")[0]
-    '1 of 3 rows equals an earlier row in every column'
-    """
+    """A sentence on rows of a raw table that equal an earlier row in every column, or an empty text."""
     copies = frame.height - (frame.hash_rows(seed=0).n_unique() if frame.width else frame.height)
     if not copies:
         return ""
@@ -232,36 +211,19 @@ def digest_rows(frame: pl.DataFrame) -> str:
     """SHA-256 over a table's columns: their names, kinds of values, and values in order.
 
     Integer and float widths do not matter, nor whether text is stored as categories.
-
-    >>> rows = pl.DataFrame({"user": ["a", None], "age": [3, 4]})
-    >>> digest_rows(rows) == digest_rows(rows.cast({"age": pl.Int8}))
-    True
-    >>> digest_rows(rows) == digest_rows(rows[::-1])
-    False
     """
+
+    def digest_of(column: pl.Series) -> bytes:
+        rows, digest = column.to_frame(), hashlib.sha256()
+        for part in _parts(column.dtype, lambda: (one.to_series() for one in rows.iter_slices(DIGEST_ROWS))):
+            digest.update(part)
+        return digest.digest()
+
     whole = hashlib.sha256(f"{frame.height} rows".encode())
-    for column, digest in zip(frame, each(_column_digest, frame.get_columns(), rows=frame.height), strict=True):
+    for column, digest in zip(frame, each(digest_of, frame.get_columns(), rows=frame.height), strict=True):
         name = column.name.encode()
         whole.update(len(name).to_bytes(8, "little") + name + digest)
     return ROWS_VERSION + whole.hexdigest()
-
-
-def _column_digest(column: pl.Series) -> bytes:
-    frame, digest = column.to_frame(), hashlib.sha256()
-    for part in _parts(column.dtype, lambda: (one.to_series() for one in frame.iter_slices(DIGEST_ROWS))):
-        digest.update(part)
-    return digest.digest()
-
-
-def _bits(masks: Iterable[np.ndarray]) -> Iterator[bytes]:
-    """The bytes that `np.packbits` makes of masks of any lengths, one after another."""
-    rest = np.empty(0, bool)
-    for mask in masks:
-        mask = np.concatenate([rest, mask])
-        whole = len(mask) // 8 * 8
-        yield np.packbits(mask[:whole]).tobytes()
-        rest = mask[whole:]
-    yield np.packbits(rest).tobytes()
 
 
 def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes]:
@@ -270,7 +232,12 @@ def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes]:
     It is read slice by slice, so that a column of a table mapped from disk is never copied as a whole.
     """
     if any(one.null_count() for one in slices()):
-        yield from _bits(one.is_null().to_numpy() for one in slices())
+        rest = np.empty(0, bool)
+        for one in slices():
+            rest = np.concatenate([rest, one.is_null().to_numpy()])
+            yield np.packbits(rest[: len(rest) // 8 * 8]).tobytes()
+            rest = rest[len(rest) // 8 * 8 :]
+        yield np.packbits(rest).tobytes()
     else:
         yield b"none absent"
     present = (one.drop_nulls() for one in slices())

@@ -1,9 +1,8 @@
 """Settings of the split, histories, target encoding and negatives; they need neither NumPy nor polars."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import Field, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Union
+from typing import Any, ClassVar, Literal, Self
 
 from fieldwise.errors import ConfigError
 from fieldwise.schema import Schema
@@ -153,34 +152,7 @@ class NegativeSampling(_IdColumns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreparationSettings:
-    """What is added to a log's rows before encoding, besides the split.
-
-    Args:
-        negatives: for logs with only positives.
-        history: for a column of each row's earlier items of its user; a sampled negative has its positive's history.
-        target_encoding: for columns of target-encoded categories.
-    """
-
-    negatives: NegativeSampling | None = None
-    history: HistorySettings | None = None
-    target_encoding: TargetEncoding | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitKind:
-    """Base of the settings of a split, which have a field `kind`, the name in recipes."""
-
-    if TYPE_CHECKING:
-        kind: str
-
-    def advice(self, kept: int) -> str:
-        """What to do where a part is empty; `kept` users were kept in train."""
-        return "give more rows or change the shares valid and test"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RandomSplit(SplitKind):
+class RandomSplit:
     """A random split; the sizes are shares of the rows, rounded half up.
 
     Args:
@@ -199,7 +171,7 @@ class RandomSplit(SplitKind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeSplit(SplitKind):
+class TimeSplit:
     """A split by time: the oldest rows are training rows, then validation rows, the latest are test rows.
 
     Rows of equal time are never separated. Each cut lies between two neighbouring times, and the pair of cuts is the
@@ -222,7 +194,7 @@ class TimeSplit(SplitKind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeaveLastOutSplit(SplitKind):
+class LeaveLastOutSplit:
     """Leave-last-out: each user's last rows are test rows, those before validation rows, the others training rows.
 
     A user's rows with equal order values keep the table's order. Users with fewer than
@@ -248,13 +220,9 @@ class LeaveLastOutSplit(SplitKind):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, found {getattr(self, name)}")
 
-    def advice(self, kept: int) -> str:
-        """See the base."""
-        return f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
-
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnSplit(SplitKind):
+class ColumnSplit:
     """A split by a column with each row's part.
 
     Args:
@@ -286,25 +254,8 @@ class ColumnSplit(SplitKind):
         if self.stratify and self.valid_share is None:
             raise ConfigError("stratify is for sampling validation rows: also give valid_share, or omit stratify")
 
-    def advice(self, kept: int) -> str:
-        """See the base."""
-        if self.valid_share is None:
-            return f"give their values in column {self.column!r}, or valid_share to sample validation rows from train"
-        return f"give their values in column {self.column!r}, or change valid_share"
 
-
-SPLITS: Mapping[str, type[SplitKind]] = {
-    "random": RandomSplit,
-    "time": TimeSplit,
-    "leave-last-out": LeaveLastOutSplit,
-    "column": ColumnSplit,
-}
-"""All of them by the `kind` that recipes name them by."""
-
-if TYPE_CHECKING:
-    SplitSettings = SplitKind
-else:
-    SplitSettings = Union[tuple(SPLITS.values())]  # noqa: UP007, what recipes are read by, and the settings' page
+SplitSettings = RandomSplit | TimeSplit | LeaveLastOutSplit | ColumnSplit
 
 
 def _check_shares(valid: float, test: float) -> None:

@@ -3,7 +3,7 @@
 Letters: N rows, K different texts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
@@ -18,11 +18,9 @@ from fieldwise.schema import Schema
 from fieldwise.storage import scratch
 
 
-def distinct_rows(
-    frame: pl.DataFrame, cells: Callable[[pl.DataFrame], pl.DataFrame] = pl.DataFrame.unique
-) -> pl.DataFrame:
-    """The different rows of a table, in memory and in any order, or those that `cells` makes of each piece."""
-    chunks = (cells(frame[at]) for at in scratch.pieces(frame.height))
+def distinct_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    """The different rows of a table, in memory and in any order."""
+    chunks = (frame[at].unique() for at in scratch.pieces(frame.height))
     return reduce(lambda found, chunk: pl.concat([found, chunk]).unique(), chunks)
 
 
@@ -30,22 +28,16 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     """The rank of each cell's text (see `as_text`) among the column's sorted texts, from 1, and the rows of each rank.
 
     Rank 0 is a missing cell. The different texts are held in memory.
-
-    Shape:
-        returns [N] int32, [K + 1] int64.
     """
-
-    def texts(rows: pl.DataFrame) -> pl.DataFrame:
-        cells = coded(rows.to_series())
-        return cells.texts.filter(cells.counts() > 0).alias("text").unique().to_frame()
-
-    known = distinct_rows(column.to_frame(), texts).sort("text").with_row_index("rank", offset=1)
+    pieces = (coded(column[at]).texts for at in scratch.pieces(len(column)))
+    texts = reduce(lambda found, more: pl.concat([found, more]).unique(), pieces, pl.Series(dtype=pl.String)).sort()
+    known = pl.int_range(1, len(texts) + 1, eager=True)
     ranks = scratch.empty(len(column), np.int32)
-    counts = np.zeros(known.height + 1, dtype=np.int64)
+    counts = np.zeros(len(texts) + 1, dtype=np.int64)
     for at in scratch.pieces(len(column)):
         cells = coded(column[at])
-        own = cells.texts.alias("text").to_frame().join(known, on="text", how="left", maintain_order="left")
-        ranks[at] = cells.look_up(own.get_column("rank").fill_null(0).to_numpy().astype(np.int32), 0)
+        own = cells.texts.replace_strict(texts, known, default=0, return_dtype=pl.Int32).to_numpy()
+        ranks[at] = cells.look_up(own, 0)
         counts += np.bincount(ranks[at], minlength=len(counts))
     return ranks, counts
 
@@ -55,12 +47,8 @@ def group_rows(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """All rows with a rank above 0, by consecutive ranks, about a piece at a time; one rank's rows are never parted.
 
-    `ranks` and `counts` are those of `rank_texts`. Rows of one rank come in the order of `values`; equal ones in that
-    of the table.
-
-    Shape:
-        values: [N].
-        yields [M] int64, the rows' numbers; [M] int64, the rank of each, less the first one's; the rows of each rank.
+    `ranks` and `counts` are those of `rank_texts`. Rows of one rank come in the order of `values` [N]; equal ones in
+    that of the table. Yields the rows' numbers, the rank of each, less the first one's, and the rows of each rank.
     """
     starts = np.cumsum(counts) - counts
     grouped, place = scratch.empty(len(ranks), np.int64), starts.copy()
@@ -80,38 +68,16 @@ def group_rows(
         first = last
 
 
-def time_boundaries(ordered: np.ndarray, shares: tuple[float, float]) -> tuple[np.generic, np.generic]:
-    """The first time of the validation rows and the first time of the test rows.
-
-    The cuts are the pair that is closest to the shares (smallest sum of the two distances, in rows) among those that
-    leave rows in every part; of two equally close ones the earlier is used.
-    """
-    after = np.array([shares[0] + shares[1], shares[1]])
-    targets = np.round(len(ordered) * (1 - after), 6)  # rounded, so that equally close cuts compare as equal
-    first, second = (_nearest(ordered, float(target)) for target in targets)
-    if first == second:
-        # Both distances grow away from the common cut, so the best pair has one of the two cuts there.
-        pairs = [(_start(ordered, first - 1), first), (first, _after(ordered, first))]
-        allowed = [(a, b) for a, b in pairs if a > 0 and b < len(ordered)]
-        first, second = min(allowed, key=lambda pair: float(np.abs(np.array(pair) - targets).sum()))
-    return ordered[first], ordered[second]
+def _ends(ordered: np.ndarray, place: int) -> tuple[int, int]:
+    """The first place of the value at a place, and the first behind it."""
+    first, after = (int(np.searchsorted(ordered, ordered[place], side=side)) for side in ("left", "right"))
+    return first, after
 
 
 def _nearest(ordered: np.ndarray, target: float) -> int:
     """The cut (number of rows before it) nearest to a target, with rows before and after it."""
-    at = min(max(int(target), 0), len(ordered) - 1)
-    cuts = _start(ordered, at), _after(ordered, at)
+    cuts = _ends(ordered, min(max(int(target), 0), len(ordered) - 1))
     return min((cut for cut in cuts if 0 < cut < len(ordered)), key=lambda cut: (abs(cut - target), cut))
-
-
-def _start(ordered: np.ndarray, place: int) -> int:
-    """The first place of the value at a place."""
-    return int(np.searchsorted(ordered, ordered[place], side="left"))
-
-
-def _after(ordered: np.ndarray, place: int) -> int:
-    """The first place behind the value at a place."""
-    return int(np.searchsorted(ordered, ordered[place], side="right"))
 
 
 def assign_random_split(rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None) -> np.ndarray:
@@ -135,14 +101,8 @@ def assign_random_split(rows: int, shares: tuple[float, float], seed: int, class
     return part
 
 
-def classes_of(y: np.ndarray | None) -> np.ndarray:
-    """The class of each row [N], int32, from its target.
-
-    Errors:
-        DataError: no targets, or a class of fewer than 3 rows.
-    """
-    if y is None:
-        raise DataError("a stratified split needs the label: give y, or omit stratify")
+def classes_of(y: np.ndarray) -> np.ndarray:
+    """The class of each row [N], int32, from its target, of which every one has at least 3 rows."""
     values = reduce(np.union1d, (y[at] for at in scratch.pieces(len(y))), np.empty(0, y.dtype))
     codes = scratch.empty(len(y), np.int32)
     counts = np.zeros(len(values), dtype=np.int64)
@@ -171,11 +131,7 @@ def _apportion(counts: np.ndarray, share: float, room: np.ndarray) -> np.ndarray
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Row numbers of each part: sorted, int64; every row of the table is in exactly one part.
-
-    Shape:
-        train [N_train], valid [N_valid], test [N_test].
-    """
+    """Row numbers of each part: sorted, int64; every row of the table is in exactly one part."""
 
     train: np.ndarray
     valid: np.ndarray
@@ -188,30 +144,13 @@ class Split:
         return {"train": len(self.train), "valid": len(self.valid), "test": len(self.test)}
 
 
-def split_table(
-    frame: pl.DataFrame,
-    settings: SplitSettings,
-    schema: Schema | None = None,
-    *,
-    seed: int = 0,
-    y: np.ndarray | None = None,
-) -> Split:
-    """Split a table's rows.
+def split_table(frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *, seed: int = 0, y: np.ndarray) -> Split:
+    """Split a table's rows, by the seed and, to stratify, targets [N].
 
     The schema's columns are used where the settings name none; its group stands for users where it does not say who
-    they are. `y` are targets [N], needed to stratify.
-
-    Errors:
-        DataError: a column is missing or has nulls, a value belongs to no part, a part would be empty.
-
-    >>> frame = pl.DataFrame({"t": [5, 1, 2, 4, 3]})
-    >>> from fieldwise.data.prepare.settings import TimeSplit
-    >>> split_table(frame, TimeSplit(valid=0.2, test=0.2, column="t")).test
-    array([0])
+    they are.
     """
-    if y is not None and len(y) != frame.height:
-        raise DataError(f"targets must match the table's rows: found {len(y)} targets and {frame.height} rows")
-    kept = 0
+    kept, fix = 0, "give more rows or change the shares valid and test"
     if isinstance(settings, RandomSplit):
         classes = classes_of(y) if settings.stratify else None
         part = assign_random_split(frame.height, (settings.valid, settings.test), seed, classes)
@@ -219,28 +158,30 @@ def split_table(
         part = _by_time(frame, settings, schema)
     elif isinstance(settings, LeaveLastOutSplit):
         part, kept = _by_user(frame, settings, schema)
+        fix = f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
     else:
-        assert isinstance(settings, ColumnSplit), "there is no other"
         part = _by_column(frame, settings, seed, y)
-
+        share = "valid_share to sample validation rows from train" if settings.valid_share is None else ""
+        fix = f"give their values in column {settings.column!r}, or {share or 'change valid_share'}"
     train, valid, test = (scratch.where(len(part), lambda at, k=k: part[at] == k) for k in range(3))  # type: ignore[misc]
     split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept)
     empty = [name for name, rows in (("train", train), ("valid", valid), ("test", test)) if not len(rows)]
     if empty:
-        few = "a table needs at least 3 rows, and for a model that is of use hundreds: add rows"
+        if frame.height == 1:
+            fix = "a table needs at least 3 rows, and for a model that is of use hundreds: add rows"
         raise DataError(
             f"every part needs rows: the {settings.kind} split of {frame.height} rows leaves {' and '.join(empty)} "
-            f"empty; {few if frame.height == 1 else settings.advice(kept)}"
+            f"empty; {fix}"
         )
     return split
 
 
-def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None) -> np.ndarray:
+def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.ndarray:
     """The part of each row [N], int8: 0 train, 1 valid, 2 test."""
-    name = settings.column or (None if schema is None else schema.time)
+    name = settings.column or schema.time
     if name is None:
         raise DataError("a time split needs a time column: give the split's column or the schema's time")
-    values = order_values(frame, name, "time", None if schema is None else schema.format_of(name))
+    values = order_values(frame, name, "time", schema.format_of(name))
     ordered = scratch.fill(len(values), values.dtype.type, values.__getitem__)
     ordered.sort()
     few = int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, len(ordered))
@@ -248,18 +189,27 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema | None) ->
         raise DataError(
             f"a time split needs at least 3 different times: column {name!r} holds {few}; choose another split"
         )
-    first, second = time_boundaries(ordered, (settings.valid, settings.test))
-    return scratch.fill(len(values), np.int8, lambda at: (values[at] >= first).astype(np.int8) + (values[at] >= second))
+    # The cuts are the pair that is closest to the shares (see `TimeSplit`) among those that leave rows in every part.
+    after = np.array([settings.valid + settings.test, settings.test])
+    targets = np.round(len(ordered) * (1 - after), 6)  # rounded, so that equally close cuts compare as equal
+    first, second = (_nearest(ordered, float(target)) for target in targets)
+    if first == second:
+        # Both distances grow away from the common cut, so the best pair has one of the two cuts there.
+        pairs = [(_ends(ordered, first - 1)[0], first), (first, _ends(ordered, first)[1])]
+        allowed = [(a, b) for a, b in pairs if a > 0 and b < len(ordered)]
+        first, second = min(allowed, key=lambda pair: float(np.abs(np.array(pair) - targets).sum()))
+    valid, test = ordered[first], ordered[second]
+    return scratch.fill(len(values), np.int8, lambda at: (values[at] >= valid).astype(np.int8) + (values[at] >= test))
 
 
-def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema | None) -> tuple[np.ndarray, int]:
+def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema) -> tuple[np.ndarray, int]:
     """The part of each row [N], and how many users have too few rows to be held out."""
-    user = settings.user or (None if schema is None else schema.user or schema.group)
-    order = settings.order or (None if schema is None else schema.time)
+    user = settings.user or schema.user or schema.group
+    order = settings.order or schema.time
     if user is None or order is None:
         missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
         raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
-    values = order_values(frame, order, "order", None if schema is None else schema.format_of(order))
+    values = order_values(frame, order, "order", schema.format_of(order))
     if user not in frame.columns:
         raise DataError(
             f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"
@@ -278,7 +228,7 @@ def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema | 
     return part, kept
 
 
-def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndarray | None) -> np.ndarray:
+def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndarray) -> np.ndarray:
     """The part of each row [N]."""
     name = settings.column
     if name not in frame.columns:
@@ -304,9 +254,7 @@ def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndar
             "their values to train"
         )
     train = scratch.where(len(part), lambda at: part[at] == 0)
-    classes = None
-    if settings.stratify:
-        classes = classes_of(None if y is None else scratch.take(y, train))
+    classes = classes_of(scratch.take(y, train)) if settings.stratify else None
     part[train] = assign_random_split(len(train), (settings.valid_share, 0.0), seed, classes)
     return part
 
@@ -320,13 +268,10 @@ def hold_out(
     time: str | None = None,
     time_format: str | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split rows into kept rows and a held-out share.
+    """The sorted numbers of kept rows and of a held-out share.
 
     With targets `y` the sample is stratified. With the column `time` the latest rows are held out, and rows of equal
     time are never separated.
-
-    Returns:
-        Sorted row numbers, int64: of the kept rows, of the held-out rows.
     """
     if time is None:
         classes = None if y is None else np.unique(y, return_inverse=True)[1].astype(np.int64)
