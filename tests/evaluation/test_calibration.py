@@ -7,17 +7,16 @@ from scipy.stats import binomtest, rankdata
 from sklearn.calibration import calibration_curve
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import brier_score_loss, log_loss
+from sklearn.metrics import log_loss
 
 from fieldwise.errors import DataError
 from fieldwise.evaluation import logloss_from_logits, sigmoid
 from fieldwise.evaluation.calibration import (
+    METHODS,
     Isotonic,
     Platt,
-    brier,
     calibration_error,
     calibration_error_by_chance,
-    fit_calibration,
     fit_isotonic,
     fit_platt,
     reliability,
@@ -82,7 +81,7 @@ def test_isotonic_is_scikit_learns_on_platts_targets():
 def test_calibrating_repairs_what_is_known_to_be_wrong(method):
     y, z = rows(20_000, seed=2)
     new_y, new_z = rows(20_000, seed=3)
-    after = fit_calibration(y, z, method).logit(new_z)
+    after = METHODS[method](y, z).logit(new_z)
     best = logloss_from_logits(new_y, 0.4 * new_z - 1)
     assert logloss_from_logits(new_y, new_z) > best + 0.1
     assert logloss_from_logits(new_y, after) == pytest.approx(best, abs=0.002)
@@ -111,11 +110,6 @@ def test_maps_that_are_no_calibration():
     for at, p in (((), ()), ((0.0,), (0.0,)), ((0.0, 0.0), (0.1, 0.2)), ((0.0, 1.0), (0.5, 0.4)), ((0.0,), (0.1, 0.2))):
         with pytest.raises(DataError, match="increasing logits"):
             Isotonic(at=at, probability=p)
-
-
-def test_brier_is_scikit_learns():
-    y, z = rows(300)
-    assert brier(y, sigmoid(z)) == pytest.approx(brier_score_loss(y, sigmoid(z)), rel=1e-12)
 
 
 @pytest.mark.parametrize(("binning", "strategy"), [("width", "uniform"), ("count", "quantile")])

@@ -184,7 +184,7 @@ def _calibrate(options: EvaluateOptions, method: str) -> None:
     """Fit a calibration on validation rows and save it in the bundle, or remove it."""
     from fieldwise.bundle.files import bundle_digest
     from fieldwise.data.prepare.labels import read_labels
-    from fieldwise.evaluation.calibration import METHODS, Calibration, before_and_after, fit_calibration
+    from fieldwise.evaluation.calibration import METHODS, Calibration, before_and_after
 
     data, target, known = options.data, options.out or options.bundle, (*METHODS, NONE)
     if method not in known:
@@ -224,7 +224,7 @@ def _calibrate(options: EvaluateOptions, method: str) -> None:
         for k, name in ((k, label.name) for k, label in enumerate(labels) if label.task == "binary"):
             y, score = rows.y[:, k], scores[:, k]
             try:
-                maps[name] = maps.get(name) or fit_calibration(y, score, cast("Method", method))
+                maps[name] = maps.get(name) or METHODS[cast("Method", method)](y, score)
             except DataError as e:
                 raise DataError(f"label {name!r}, {where}: {e}") from None
             figures[where][name] = before_and_after(y, score, maps[name])

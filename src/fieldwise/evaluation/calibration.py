@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldwise.charts import Axis, Chart, Line, line_chart
+from fieldwise.charts import Chart, Line, line_chart
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import (
     labelled_column,
@@ -28,27 +28,9 @@ NORMAL_975 = 1.959963984540054  # the 97.5 % quantile of the standard normal dis
 Method = Literal["platt", "isotonic"]
 
 
-def brier(y: ArrayLike, probability: ArrayLike) -> float:
-    """Mean squared difference of probability and label (Brier, 1950).
-
-    >>> brier([1, 0], [0.5, 0.5])
-    0.25
-    """
-    positive, p = probability_column(y, probability)
-    return float(np.mean(np.square(p - positive)))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Reliability:
-    """A reliability diagram: rows in bins of similar probability, without empty bins.
-
-    Args:
-        rows: number of rows per bin, [B].
-        predicted: mean probability per bin, [B].
-        observed: share of positives per bin, [B].
-        low: lower end of the share's 95 % interval (`wilson`), [B].
-        high: upper end, [B].
-    """
+    """A reliability diagram: each non-empty bin's rows, mean probability, share of positives, and its 95 % interval."""
 
     rows: NDArray[np.int64]
     predicted: NDArray[np.float64]
@@ -67,41 +49,19 @@ class Reliability:
         return next((edge for edge in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if most <= edge), 1.0)
 
     def plot(self, name: str = "", *, edge: float | None = None, colour: int = 0) -> Chart:
-        """A chart of shares of positives by predicted probability, with 95 % intervals.
-
-        Args:
-            name: what is shown, for the title.
-            edge: end of both axes.
-            colour: number of the colour.
-        """
-        line = Line(
-            name="",
-            x=self.predicted,
-            y=self.observed,
-            low=self.low,
-            high=self.high,
-            colour=colour,
-            joined=False,
-            points=True,
-        )
+        """A chart of shares of positives by predicted probability, with 95 % intervals; `edge` ends both axes."""
+        line = Line(x=self.predicted, y=self.observed, low=self.low, high=self.high, colour=colour, joined=False)
         span = 0, self.edge() if edge is None else edge
         title = f"Reliability diagram{name and f', {name}'}: positive rate by mean prediction"
-        x, y = Axis("mean prediction of a bin", span=span), Axis("positive rate", span=span)
-        return line_chart([line], x, y, title=title, diagonal=True)
+        x, y = "mean prediction of a bin", "positive rate"
+        return line_chart([line], x, y, title=title, x_span=span, y_span=span, diagonal=True)
 
 
 def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count") -> Reliability:
     """The share of positive rows by predicted probability, in bins.
 
-    Args:
-        y: labels 0 and 1, [N].
-        probability: within [0, 1], [N].
-        bins: number of bins, at least 1.
-        binning: `count` makes bins of equally many rows, but never splits rows of equal probability, so there may be
-            fewer bins; `width` divides [0, 1] into bins of equal width (Guo et al., ICML 2017).
-
-    Errors:
-        DataError: no row, lengths that differ, NaN, a probability outside [0, 1].
+    Bins of equal `count` never split rows of equal probability, so there may be fewer; those of equal `width` divide
+    [0, 1] (Guo et al., ICML 2017).
 
     >>> found = reliability([0, 1, 1, 1], [0.1, 0.1, 0.9, 0.9], bins=2)
     >>> found.observed.tolist(), round(found.error, 3)
@@ -136,13 +96,9 @@ def _binned(
 
 
 def mass_bins(counts: ArrayLike, bins: int = BINS) -> NDArray[np.int64]:
-    """The bin of each distinct value, from low to high, for bins of about equally many rows.
+    """The bin of each distinct value, from low to high, for bins of about equally many rows (or weight).
 
     A value belongs to the bin of its middle row, so that rows of equal value are never split.
-
-    Args:
-        counts: number of rows, or weight, of each distinct value, [T]; may be 0.
-        bins: number of bins.
 
     >>> mass_bins([1, 1, 4, 2], 2).tolist()
     [0, 0, 1, 1]
@@ -181,10 +137,6 @@ def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> 
 
     A bin's gap is then about normal, with mean absolute value sqrt(2 / pi) times its standard deviation. Only an error
     above this is evidence of miscalibration.
-
-    Args:
-        probability: within [0, 1], [N].
-        bins: number of bins of equally many rows.
 
     >>> p = np.random.default_rng(0).uniform(0.1, 0.3, 9000)
     >>> round(calibration_error_by_chance(p), 3), round(calibration_error_by_chance(p[:900]), 3)
@@ -271,21 +223,13 @@ class Isotonic:
 Calibration = Platt | Isotonic
 
 
-def fit_calibration(y: ArrayLike, logit: ArrayLike, method: Method) -> Calibration:
-    """A calibration fitted by `fit_platt` or `fit_isotonic`, chosen by name."""
-    return METHODS[method](y, logit)
-
-
 def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
     """The maximum-likelihood line over logits (Platt scaling).
 
     Platt, Probabilistic Outputs for Support Vector Machines, 1999, with his targets (P + 1) / (P + 2) for the P
     positives and 1 / (M + 2) for the M negatives, which keep the line finite if scores separate the classes; fitted
-    by scikit-learn's logistic regression on both classes of every row, weighted by its target.
-
-    Args:
-        y: labels 0 and 1 of rows that were not trained on, [N].
-        logit: finite, [N].
+    by scikit-learn's logistic regression on both classes of every row, weighted by its target. The rows must be others
+    than those of training.
 
     Errors:
         DataError: one class only, one score only, scores that decrease with the label, lengths that differ, NaN.
@@ -299,8 +243,7 @@ def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
     """
     from sklearn.linear_model import LogisticRegression  # here, since metrics do not need scikit-learn
 
-    positive, z = _rows_to_fit(y, logit)
-    target = _targets(positive)
+    z, target = _rows_to_fit(y, logit)
     center, scale = float(z.mean()), float(z.std())
     x, labels = np.tile((z - center) / scale, 2)[:, None], np.repeat([1, 0], len(z))
     fitted = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10)
@@ -321,10 +264,6 @@ def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
     Zadrozny and Elkan, KDD 2002, by pool adjacent violators (scikit-learn). Labels are Platt's targets (`fit_platt`),
     so that no probability is 0 or 1, which would make the logloss infinite if it is wrong once.
 
-    Args:
-        y: labels 0 and 1 of rows that were not trained on, [N].
-        logit: finite, [N].
-
     Errors:
         DataError: one class only, one score only, lengths that differ, NaN.
 
@@ -333,8 +272,7 @@ def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
     """
     from sklearn.isotonic import IsotonicRegression  # here, since metrics do not need scikit-learn
 
-    positive, z = _rows_to_fit(y, logit)
-    fitted = IsotonicRegression(out_of_bounds="clip").fit(z, _targets(positive))
+    fitted = IsotonicRegression(out_of_bounds="clip").fit(*_rows_to_fit(y, logit))
     return Isotonic(
         at=tuple(np.asarray(fitted.X_thresholds_, np.float64).tolist()),
         probability=tuple(np.asarray(fitted.y_thresholds_, np.float64).tolist()),
@@ -347,22 +285,19 @@ METHODS: dict[Method, Callable[[ArrayLike, ArrayLike], Calibration]] = {"platt":
 def before_and_after(y: ArrayLike, logit: ArrayLike, calibration: Calibration) -> dict[str, dict[str, float]]:
     """Metrics of a model's probabilities `before` and `after` calibration.
 
-    Args:
-        y: labels of 0 and 1, [N].
-        logit: the model's scores, [N].
-        calibration: the calibration to apply.
-
     >>> found = before_and_after([1, 0, 1, 1], [2.0, -1.0, 4.0, -2.0], Platt(slope=0.5, intercept=0.0))
     >>> found["after"]["logloss"] < found["before"]["logloss"], found["after"]["positive_rate"]
     (True, 0.75)
     """
+    from sklearn.metrics import brier_score_loss  # here, since metrics do not need scikit-learn
+
     labels, z = np.asarray(y, dtype=np.float64), np.asarray(logit, dtype=np.float64)
     figures = {}
     for when, score in {"before": z, "after": calibration.logit(z)}.items():
         p = sigmoid(score)
         figures[when] = {
             "logloss": logloss_from_logits(labels, score),
-            "brier": brier(labels, p),
+            "brier": brier_score_loss(labels, p),
             "ece": calibration_error(labels, p),
             "mean_prediction": float(p.mean()),
             "positive_rate": float(labels.mean()),
@@ -370,15 +305,11 @@ def before_and_after(y: ArrayLike, logit: ArrayLike, calibration: Calibration) -
     return figures
 
 
-def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The logits, and Platt's targets in place of labels 1 and 0."""
     positive, z = labelled_column(y, logit, "logits")
     require_both_classes(positive, "a calibration")
     if z.min() == z.max():
         raise DataError(f"a calibration needs scores that differ, but all {len(z):,} rows have {z[0]:g}")
-    return positive, z
-
-
-def _targets(positive: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Platt's targets in place of 1 and 0."""
     ones = int(positive.sum())
-    return np.where(positive, (ones + 1) / (ones + 2), 1 / (len(positive) - ones + 2))
+    return z, np.where(positive, (ones + 1) / (ones + 2), 1 / (len(positive) - ones + 2))

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.charts import Chart, Dot, dot_chart, heat_map, wider
+from fieldwise.charts import Chart, dot_chart, heat_map, wider
 from fieldwise.config import nearest
 from fieldwise.data.read.simulation import PLANTED
 from fieldwise.data.read.tables import TableLike
 from fieldwise.display import SHOWN_ROWS, Table, number, pandas_frame
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation.slices import ABSENT
 from fieldwise.explain.attribution import has_gradients, integrated_gradients, occlusion, pair_interactions
-from fieldwise.explain.subject import ABSENT, METHODS, UNSEEN, Method, Subject
-from fieldwise.schema import Schema
+from fieldwise.explain.subject import METHODS, UNSEEN, Method, Subject
 from fieldwise.schema.ids import named_id
 from fieldwise.schema.label import Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
@@ -202,10 +202,10 @@ class Explanation:
         if row is not None:
             plain = self.row(row)
             title = f"contribution to the score of {plain['score']:.3g} (base {plain['base']:.3g})"
-        sizes = self._sizes(row)
-        dots = [Dot(name=f, value=x, low=min(0.0, x), high=max(0.0, x), colour=x < 0) for f, x in sizes[:SHOWN_ROWS]]
-        span = wider(min(0.0, *(x for _, x in sizes)), max(0.0, *(x for _, x in sizes)))
-        return dot_chart(dots, span, title=title, rule=0.0)
+        names, sizes = zip(*self._sizes(row)[:SHOWN_ROWS], strict=True)
+        low, high, colours = np.minimum(sizes, 0.0), np.maximum(sizes, 0.0), np.less(sizes, 0)
+        span = wider(low.min(), high.max())
+        return dot_chart(names, sizes, span, title=title, low=low, high=high, colours=colours, rule=0.0)
 
     def plot_attention(self, row: int | None = None) -> Chart:
         """A heat map of AFM's or AutoInt's attention over fields, of one row or averaged over rows, layers and heads.
@@ -317,7 +317,10 @@ def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Expla
                 f"method 'terms' needs a model of terms of fields and pairs (LR, FM, AFM), found {name}: use "
                 f"{subject.usual_method!r}; its other terms are shown with every method"
             )
-        contributions, base = _by_terms(subject)
+        # Each field's first-order term and half of its pairs', and the bias.
+        added = subject.terms.added
+        pairs = subject.by_field(added["pairs"]) / 2 if "pairs" in added else 0.0
+        contributions, base = added["first_order"] + pairs, added["bias"]
     elif method == "integrated_gradients":
         if not has_gradients(subject.network):
             raise ConfigError(
@@ -332,13 +335,6 @@ def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Expla
         base = score_batches(subject.network, subject.background.batches(SCORING_BATCH))[others].mean(1)
     gap = subject.logit - base - contributions.sum(1)
     return Explanation(subject=subject, method=method, contributions=contributions, base=base, gap=gap)
-
-
-def _by_terms(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
-    """Each field's first-order term and half of its pairs' [N, F], and the bias [N]."""
-    added = subject.terms.added
-    pairs = subject.by_field(added["pairs"]) / 2 if "pairs" in added else 0.0
-    return added["first_order"] + pairs, added["bias"]
 
 
 MAIN = 3  # maximum number of reasons
@@ -416,55 +412,33 @@ def _parts(explanation: Explanation, row: int) -> list[tuple[tuple[int, ...], fl
 
 
 def _clause(explanation: Explanation, row: int, fields: tuple[int, ...], up: bool) -> str:
-    schema, values = explanation.subject.schema, explanation.subject.values.row(row)
-    levels = [explanation.subject.levels.get(f.name, {row: ""})[row] for f in schema.fields]
-    words = [_Value(schema, f, values[f], levels[f]) for f in fields]
+    words = [_in_words(explanation.subject, row, field, up) for field in fields]
     if len(words) == 1:
-        return words[0].clause(up)
-    user, item = sorted(words, key=lambda one: not one.is_id("user"))
-    if user.is_id("user") and schema.fields[item.field].role == "item":
-        return f"this user {'likes' if up else 'does not like'} {item.phrase}"
-    return f"{words[0].phrase} goes {'well' if up else 'badly'} with {words[1].phrase}"
+        return words[0][2]
+    (user, _), (item, number) = sorted(zip(words, fields, strict=True), key=lambda one: one[0][0] != "user")
+    if user[0] == "user" and explanation.subject.schema.fields[number].role == "item":
+        return f"this user {'likes' if up else 'does not like'} {item[1]}"
+    return f"{words[0][1]} goes {'well' if up else 'badly'} with {words[1][1]}"
 
 
-class _Value:
-    """A field's value in words."""
-
-    def __init__(self, schema: Schema, field: int, value: str, level: str) -> None:
-        self.schema, self.field, self.level = schema, field, level
-        self.name = schema.fields[field].name.replace("_", " ")
-        self.unseen = schema.fields[field].cell == "category" and value.endswith(UNSEEN)
-        value = value.removesuffix(UNSEEN) if self.unseen else value
-        self.absent, self.value = value == ABSENT, value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
-
-    def is_id(self, role: str) -> bool:
-        """Whether it is the id of a user or item."""
-        return self.schema.fields[self.field].column == named_id(role, self.schema)  # type: ignore[arg-type]
-
-    @property
-    def phrase(self) -> str:
-        """The value as a noun."""
-        for role in ("user", "item"):
-            if self.is_id(role):
-                return f"this {role}"
-        if self.absent:
-            return f"a missing {self.name}"
-        if self.level:
-            return f"a {self.level} {self.name} ({self.value})"
-        return f"the {'new ' if self.unseen else ''}{self.name} {self.value}"
-
-    def clause(self, up: bool) -> str:
-        """The value as a main clause."""
-        for role in ("user", "item"):
-            if self.is_id(role):
-                high = "high" if up else "low"
-                return f"this {role}{' is new' if self.unseen else f'’s scores are {high} in general'}"
-        if self.absent:
-            return f"the {self.name} is missing"
-        if self.level:
-            return f"the {self.name} is {self.level} ({self.value})"
-        are = "are" if self.schema.fields[self.field].cell == "list" and self.name.endswith("s") else "is"
-        return f"the {self.name} {are} {self.value}" + (", which is new to the model" if self.unseen else "")
+def _in_words(subject: Subject, row: int, number: int, up: bool) -> tuple[str, str, str]:
+    """Whose id a field's value is ("user", "item" or ""), and the value as a noun and as a main clause."""
+    field = subject.schema.fields[number]
+    name, value = field.name.replace("_", " "), subject.values.row(row)[number]
+    unseen = field.cell == "category" and value.endswith(UNSEEN)
+    value = value.removesuffix(UNSEEN) if unseen else value
+    for role in ("user", "item"):
+        if field.column == named_id(role, subject.schema):
+            high = "high" if up else "low"
+            return role, f"this {role}", f"this {role}{' is new' if unseen else f'’s scores are {high} in general'}"
+    if value == ABSENT:
+        return "", f"a missing {name}", f"the {name} is missing"
+    value = value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+    if level := subject.levels.get(field.name, {row: ""})[row]:
+        return "", f"a {level} {name} ({value})", f"the {name} is {level} ({value})"
+    are = "are" if field.cell == "list" and name.endswith("s") else "is"
+    new, clause = "new " if unseen else "", ", which is new to the model" if unseen else ""
+    return "", f"the {new}{name} {value}", f"the {name} {are} {value}{clause}"
 
 
 PAIR_DRAWS = 4

@@ -17,16 +17,14 @@ from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.prepared import Prepared, encoded_by, group_codes
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.display import Table, number
-from fieldwise.errors import DataError, FieldwiseError
+from fieldwise.errors import DataError
 from fieldwise.models.build import model_name
 from fieldwise.report.page import Block, Caution, Code, Section, count, percent
-from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.pipeline import recipe_of, rows_of_run, scored_rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import read_record
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
-from fieldwise.storage.cache import Cache
 
 INSTEAD = "run the report with the data that it was trained on"
 
@@ -41,7 +39,7 @@ class Scored(NamedTuple):
 class ReportedRun:
     """A bundle, or a run stored by `compare`, which has only scores of its test rows.
 
-    `prepare` makes its rows again, `score` then sets `test` (scores by label, with the bundle's calibration), `raw`
+    `score` sets, for its rows that were prepared again, `test` (scores by label, with the bundle's calibration), `raw`
     (without), `valid` (the same of the validation rows; empty without a bundle) and `checked` (whether the test rows
     are verified to be those of the run).
 
@@ -79,17 +77,6 @@ class ReportedRun:
         self.origin["environment"] = about.get("environment", {})
         self.history = about.get("history", ())
         self.name = Path(self.recipe.name).stem if self.recipe.name.endswith(".toml") else self.recipe.name
-
-    def prepare(self, data_dir: Path, cache: Cache | None = None) -> Prepared:
-        """The rows of the run, prepared again.
-
-        Errors:
-            ConfigError, DataError, SchemaError: the data are missing, or no longer fit the recipe.
-        """
-        try:
-            return prepare_recipe(self.recipe, data_dir, cache=cache)
-        except FieldwiseError as e:
-            raise type(e)(f"the rows of the run {self.folder} cannot be prepared again: {e}") from None
 
     def score(self, prepared: Prepared) -> None:
         """Check that rows belong to the run, and score them.
@@ -165,20 +152,13 @@ def data_section(run: ReportedRun) -> Section:
         if schema.time is not None:
             cells[f"first {schema.time}"], cells[f"last {schema.time}"] = _times(part.frame, schema)
         rows.append(cells)
-    counts = prepared.counts
-    notes = []
-    dropped = counts.get("dropped_by_label", 0)
-    notes.append(f"{count(dropped)} rows were dropped by the label's rule." if dropped else "No row was dropped.")
-    if counts.get("negatives_drawn"):
-        notes.append(f"{count(counts['negatives_drawn'])} negatives were sampled.")
-    blocks: list[Block] = [Table(list(rows[0]), [list(cells.values()) for cells in rows], note=" ".join(notes))]
+    dropped, drawn = (prepared.counts.get(name, 0) for name in ("dropped_by_label", "negatives_drawn"))
+    note = f"{count(dropped)} rows were dropped by the label's rule." if dropped else "No row was dropped."
+    note += f" {count(drawn)} negatives were sampled." if drawn else ""
+    blocks: list[Block] = [Table(list(rows[0]), [list(cells.values()) for cells in rows], note=note)]
     if not run.checked:
-        blocks.append(
-            Caution(
-                "Not checked: whether these are the test rows of the training run, because the bundle has no digest of "
-                "them."
-            )
-        )
+        why = "because the bundle has no digest of them"
+        blocks.append(Caution(f"Not checked: whether these are the test rows of the training run, {why}."))
     blocks.append(_fields(run))
     return Section("Data", blocks)
 
@@ -224,18 +204,8 @@ def recipe_section(run: ReportedRun) -> Section:
         rows += [[name, str(value)] for name, value in flat(settings.get(part, {}), f"{part}.").items() if value != {}]
     rows += [["seed", str(run.recipe.seed)], ["data_seed", str(run.recipe.rows_seed)]]
     title = "Settings of model, training and split"
-    blocks: list[Block] = [
-        Table(["fact", "value"], _facts(run), words=(1,)),
-        Table(["setting", "value"], rows, title=title, folded=True, words=(1,)),
-        Code("The whole recipe, as TOML", tomli_w.dumps(settings)),
-    ]
-    return Section("Recipe and machine", blocks)
-
-
-def _facts(run: ReportedRun) -> list[list[str]]:
     record, environment = run.record, run.origin.get("environment", {})
-    versions = {**run.origin.get("versions", {})}
-    versions |= {k: environment[k] for k in ("fieldwise", "torch") if k in environment}
+    versions = run.origin.get("versions", {}) | {k: environment[k] for k in ("fieldwise", "torch") if k in environment}
     seconds = record.get("seconds_per_epoch")
     facts = {
         "recipe": run.recipe.name,
@@ -253,4 +223,10 @@ def _facts(run: ReportedRun) -> list[list[str]]:
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
     unknown = "not recorded: trained by an older version"
-    return [[k, v or unknown] for k, v in facts.items() if v or k in ("machine", "commit")]
+    known = [[k, v or unknown] for k, v in facts.items() if v or k in ("machine", "commit")]
+    blocks: list[Block] = [
+        Table(["fact", "value"], known, words=(1,)),
+        Table(["setting", "value"], rows, title=title, folded=True, words=(1,)),
+        Code("The whole recipe, as TOML", tomli_w.dumps(settings)),
+    ]
+    return Section("Recipe and machine", blocks)
