@@ -197,12 +197,12 @@ def test_calibration_and_roc() -> None:
     assert f"AUC {roc_auc_score(LOG['liked'], score):.4f}" in words(chart)
     line = next(e for e in ElementTree.fromstring(chart).iter("path") if e.get("stroke") == "var(--c0)")
     x, y = np.array([point.split() for point in str(line.get("d"))[1:].split("L")], float).T
-    area = np.trapezoid((y.max() - y) / 180, (x - 50) / 260)
+    area = np.trapezoid((y.max() - y) / 180, (x - 56) / 254)
     assert area == pytest.approx(roc_auc_score(LOG["liked"], score), abs=0.003)
     found = reliability(LOG["liked"], FITTED.predict_proba(LOG)[:, 1])
     chart = FITTED.plot("calibration", LOG.drop("liked"), LOG["liked"])
     at = np.array([[x, y] for _, x, y in dots(chart)])
-    np.testing.assert_allclose((at[:, 0] - 50) / 260, found.predicted / found.edge(), atol=1e-4)
+    np.testing.assert_allclose((at[:, 0] - 56) / 254, found.predicted / found.edge(), atol=1e-4)
     np.testing.assert_allclose((190 - at[:, 1]) / 180, found.observed / found.edge(), atol=1e-4)
 
 

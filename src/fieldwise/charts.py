@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 from xml.etree import ElementTree
 
 import numpy as np
@@ -106,7 +106,7 @@ def _axes(width: float, height: float, left: float, right: float, top: float, bo
     from matplotlib.figure import Figure
 
     colours = _colours()
-    style: Any = {
+    style: dict[str, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": "fieldwise",
         "text.parse_math": False,  # names of fields may have a $
@@ -124,7 +124,9 @@ def _axes(width: float, height: float, left: float, right: float, top: float, bo
     }
     ticks = {"labelcolor": colours["soft"], "major.size": 0, "major.pad": 6}
     style |= {f"{axis}tick.{name}": value for axis in "xy" for name, value in ticks.items()}
-    with mpl.rc_context(style), warnings.catch_warnings():
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()  # the reader's own settings are for their own figures
+        mpl.rcParams.update(cast(Any, style))
         # Matplotlib's font only measures the text; the reader's fonts have the characters that it lacks.
         warnings.filterwarnings("ignore", "Glyph", UserWarning)
         figure = Figure((width / 72, height / 72), frameon=False)
@@ -137,7 +139,7 @@ def _root(width: float, height: float, title: str) -> ElementTree.Element:
     return ElementTree.Element("svg", view | {"role": "img", "aria-label": _legal(title)})
 
 
-def _chart(axes: Any, title: str, tips: Iterator[str] = iter(()), **more: str) -> Chart:  # noqa: B008
+def _chart(axes: Any, title: str, tips: Sequence[str] = (), **more: str) -> Chart:
     """The figure as flat SVG without styles, which a page's Content-Security-Policy may forbid; text stays text.
 
     `tips` are the texts to show when hovering over each of the tiles.
@@ -149,7 +151,7 @@ def _chart(axes: Any, title: str, tips: Iterator[str] = iter(()), **more: str) -
     root = _root(width, height, title)
     root.attrib |= more
     names = {colour: f"var(--{name})" for name, colour in reversed(_colours().items())}
-    group = ""
+    group, rest = "", iter(tips)
     for element in tree.iter():
         tag = element.tag.rpartition("}")[2]
         group = element.get("id", "") if tag == "g" else group
@@ -164,15 +166,13 @@ def _chart(axes: Any, title: str, tips: Iterator[str] = iter(()), **more: str) -
             if "rotate(-0" in kept["transform"]:
                 del kept["transform"]
         else:
-            tag, kept = (
-                "circle",
-                {"fill": kept["fill"], "cx": element.get("x", ""), "cy": element.get("y", ""), "r": "3"},
-            )
+            tag, place = "circle", {"cx": element.get("x", ""), "cy": element.get("y", "")}
+            kept = {"fill": kept["fill"], **place, "r": "3"}
         short = {name: re.sub(r"\d+\.\d{3,}", lambda x: f"{float(x[0]):.2f}", v) for name, v in kept.items()}
         shape = ElementTree.SubElement(root, tag, short)
         shape.text = (element.text or "").strip()
         if group == _TILES:
-            ElementTree.SubElement(shape, "title").text = next(tips)
+            ElementTree.SubElement(shape, "title").text = next(rest)
     return Chart(ElementTree.tostring(root, encoding="unicode"), root.get("aria-label", ""))
 
 
@@ -185,9 +185,9 @@ def _legal(text: str, longest: int = 1000) -> str:
     return NOT_XML.sub("\ufffd", text if len(text) <= longest else text[: longest - 1] + "…")
 
 
-def _rule(colour: str = "soft") -> dict[str, Any]:
+def _rule() -> dict[str, Any]:
     """The look of a dashed line across a chart."""
-    return {"color": _colours()[colour], "linewidth": 1, "linestyle": (0, (3, 3))}
+    return {"color": _colours()["soft"], "linewidth": 1, "linestyle": (0, (3, 3))}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -231,7 +231,7 @@ def line_chart(
     """
     named = [line for line in lines if line.name]
     top = 10 + (17 * len(named) + 4 if named else 0)
-    with _axes(WIDTH, 220 + top, left=50, right=10, top=top, bottom=40) as axes:
+    with _axes(WIDTH, 220 + top, left=56, right=10, top=top, bottom=40) as axes:
         for line in lines:
             colour = _colours()[f"c{line.colour % COLOURS}"]
             if line.low is not None and line.high is not None:
@@ -242,6 +242,7 @@ def line_chart(
             look = {"color": colour, "linestyle": style, "linewidth": 2, "marker": marker}
             axes.plot(line.x, line.y, label=label if line.name else "", **look)
         axes.set(xlabel=_legal(x), ylabel=_legal(y), xlim=x_span, ylim=y_span)
+        axes.yaxis.set_label_coords(-40 / 254, 0.5)  # beside the widest numbers
         axes.xaxis.set_major_formatter("{x:,.6g}")
         axes.yaxis.set_major_formatter("{x:,.6g}" + unit)
         if diagonal:
@@ -318,6 +319,6 @@ def heat_map(
         axes.xaxis.tick_top()
         axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=60, ha="left", rotation_mode="anchor")
         axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
-        tips = iter([f"{rows[r]}, {columns[c]}: {values[r, c]:.3f}" for r, c in known])
+        tips = [f"{rows[r]}, {columns[c]}: {values[r, c]:.3f}" for r, c in known]
         fits = "fieldwise heat fits" if width <= 1.25 * WIDTH else "fieldwise heat"
         return _chart(axes, title, tips, **{"class": fits, "width": f"{width:g}"})

@@ -4,7 +4,7 @@ Letters: N rows, R replicates, K columns of scores, S seeds, T runs of ties.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -128,19 +128,18 @@ def _measure(
         )
     for column in columns:
         finite_column(column, "scores")
-    if metric in NUMBERS:
-        errors = np.abs(columns - target)
-        if metric == "mae":
-            return lambda times: errors @ times / times.sum()
-        squares = np.square(errors)
-        return lambda times: np.sqrt(squares @ times / times.sum())
-    positive = labels_of(y)
-    if metric == "logloss":
-        losses = row_losses(positive, columns)
-        return lambda times: losses @ times / times.sum()
-    if metric == "brier":
-        squares = np.square(sigmoid(columns) - positive)
-        return lambda times: squares @ times / times.sum()
+    positive = target == 1 if metric in NUMBERS else labels_of(y)
+    per_row: Mapping[str, Callable[[], NDArray[np.float64]]] = {  # the metrics that are means over rows
+        "mae": lambda: np.abs(columns - target),
+        "rmse": lambda: np.square(columns - target),
+        "logloss": lambda: row_losses(positive, columns),
+        "brier": lambda: np.square(sigmoid(columns) - positive),
+    }
+    if metric in per_row:
+        values = per_row[metric]()
+        if metric == "rmse":
+            return lambda times: np.sqrt(values @ times / times.sum())
+        return lambda times: values @ times / times.sum()
     if metric == "ece":
         columns = sigmoid(columns)
     else:

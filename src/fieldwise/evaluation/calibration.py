@@ -38,11 +38,6 @@ class Reliability:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
-    @property
-    def error(self) -> float:
-        """Expected calibration error: the mean over rows of each bin's |predicted - observed|."""
-        return float((self.rows * np.abs(self.predicted - self.observed)).sum() / self.rows.sum())
-
     def edge(self) -> float:
         """The end of a scale of probabilities from 0 that holds all bins: 1, or less if all are far below."""
         most = max(float(self.predicted.max()), float(self.high.max()))
@@ -62,10 +57,6 @@ def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binni
 
     Bins of equal `count` never split rows of equal probability, so there may be fewer; those of equal `width` divide
     [0, 1] (Guo et al., ICML 2017).
-
-    >>> found = reliability([0, 1, 1, 1], [0.1, 0.1, 0.9, 0.9], bins=2)
-    >>> found.observed.tolist(), round(found.error, 3)
-    ([0.5, 1.0], 0.25)
     """
     positive, p = probability_column(y, probability)
     if bins < 1:
@@ -99,9 +90,6 @@ def mass_bins(counts: ArrayLike, bins: int = BINS) -> NDArray[np.int64]:
     """The bin of each distinct value, from low to high, for bins of about equally many rows (or weight).
 
     A value belongs to the bin of its middle row, so that rows of equal value are never split.
-
-    >>> mass_bins([1, 1, 4, 2], 2).tolist()
-    [0, 0, 1, 1]
     """
     rows = np.asarray(counts)
     upto = np.cumsum(rows)
@@ -137,10 +125,6 @@ def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> 
 
     A bin's gap is then about normal, with mean absolute value sqrt(2 / pi) times its standard deviation. Only an error
     above this is evidence of miscalibration.
-
-    >>> p = np.random.default_rng(0).uniform(0.1, 0.3, 9000)
-    >>> round(calibration_error_by_chance(p), 3), round(calibration_error_by_chance(p[:900]), 3)
-    (0.013, 0.041)
     """
     p = np.sort(probability_column(np.zeros(np.shape(probability)), probability)[1])
     edges = np.arange(bins + 1) * len(p) // bins
@@ -149,12 +133,7 @@ def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> 
 
 
 def wilson(positives: ArrayLike, rows: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both ends of a share's 95 % Wilson interval (JASA 22, 1927), which stays within 0 and 1.
-
-    >>> low, high = wilson([0, 5], [10, 10])
-    >>> low.round(3).tolist(), high.round(3).tolist()
-    ([0.0, 0.237], [0.278, 0.763])
-    """
+    """Both ends of a share's 95 % Wilson interval (JASA 22, 1927), which stays within 0 and 1."""
     k, n = np.asarray(positives, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     z = NORMAL_975
     middle = (k + z * z / 2) / (n + z * z)
@@ -233,13 +212,6 @@ def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
 
     Errors:
         DataError: one class only, one score only, scores that decrease with the label, lengths that differ, NaN.
-
-    >>> rng = np.random.default_rng(0)
-    >>> z = rng.normal(size=20000)
-    >>> y = rng.random(20000) < sigmoid(0.5 * z - 1)
-    >>> found = fit_platt(y, z)
-    >>> round(found.slope, 1), round(found.intercept, 1)
-    (0.5, -1.0)
     """
     from sklearn.linear_model import LogisticRegression  # here, since metrics do not need scikit-learn
 
@@ -266,9 +238,6 @@ def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
 
     Errors:
         DataError: one class only, one score only, lengths that differ, NaN.
-
-    >>> fit_isotonic([0, 1, 0, 1], [-2.0, -1.0, 1.0, 2.0]).probability
-    (0.25, 0.5, 0.5, 0.75)
     """
     from sklearn.isotonic import IsotonicRegression  # here, since metrics do not need scikit-learn
 

@@ -122,8 +122,8 @@ def binary_metrics(
     if both:
         metrics["normalized_entropy"] = metrics["logloss"] / entropy(rate)
     predicted = p >= 0.5  # of a million rows scikit-learn's four functions take five to eight times as long
-    ones = np.ones(len(positive)) if w is None else w
-    right, chosen, positives = (float(ones[rows].sum()) for rows in (positive & predicted, predicted, positive))
+    kinds = (positive & predicted, predicted, positive)
+    right, chosen, positives = (float((kind if w is None else w[kind]).sum()) for kind in kinds)
     metrics |= {
         "ece": calibration_error(positive, p, weight=w),
         "accuracy": float(np.average(positive == predicted, weights=w)),
@@ -134,13 +134,15 @@ def binary_metrics(
         "mean_prediction": float(np.average(p, weights=w)),
         "rows": len(positive),
     }
-    if group is None or not both:
-        return metrics
+    return metrics if group is None or not both else metrics | _group_metrics(positive, z, group, w)
+
+
+def _group_metrics(positive: ArrayLike, z: ArrayLike, group: ArrayLike, w: ArrayLike | None) -> dict[str, float]:
     try:
         within = asdict(group_auc(positive, z, group, weight=w))
     except NoMixedGroupError:
-        return metrics | {"gauc_groups": 0}
-    return metrics | {"gauc": within.pop("value"), **{f"gauc_{name}": value for name, value in within.items()}}
+        return {"gauc_groups": 0}
+    return {"gauc": within.pop("value"), **{f"gauc_{name}": value for name, value in within.items()}}
 
 
 def regression_metrics(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> dict[str, float]:

@@ -131,12 +131,7 @@ def group_auc(
 def values_by_group(
     y: ArrayLike, score: ArrayLike, group: ArrayLike, weight: ArrayLike | None = None
 ) -> tuple[NDArray[np.generic], NDArray[np.int64], NDArray[np.int64], NDArray[Any], NDArray[np.float64]]:
-    """Each group's name, rows, positives, sum of weights, and AUC (.5 if it has one class): all [G].
-
-    >>> _, rows, _, _, values = values_by_group([0, 1, 1], [0.1, 0.9, 0.2], ["a", "a", "b"])
-    >>> rows.tolist(), values.tolist()
-    ([2, 1], [1.0, 0.5])
-    """
+    """Each group's name, rows, positives, sum of weights, and AUC (.5 if it has one class): all [G]."""
     positive, scores = labelled_column(y, score, "scores")
     column = np.asarray(group)
     if column.shape != positive.shape:

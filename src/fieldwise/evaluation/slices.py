@@ -97,11 +97,6 @@ def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> li
     `positive_rate` (Wilson's interval); with at least 30 rows `mean_prediction`, `logloss` and `off`, the mean
     prediction minus the positive rate (normal intervals of means); with at least 10 rows of each class `auc` (DeLong's
     variance, interval on the logit scale; one-sided if all pairs are in order).
-
-    >>> y, z = [0, 1] * 20, [-1.0, 1.0] * 20
-    >>> found = binary_slices(y, z, [Slice("all", np.arange(40)), Slice("few", np.arange(4))])
-    >>> [(s.name, s.rows, sorted(s.metrics)) for s in found]
-    [('all', 40, ['auc', 'logloss', 'mean_prediction', 'off', 'positive_rate']), ('few', 4, ['positive_rate'])]
     """
     positive, z = labelled_column(y, logit, "logits")
     p = sigmoid(z)

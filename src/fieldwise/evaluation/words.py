@@ -15,11 +15,7 @@ INTERVALS = (
 
 
 def of_100(share: float) -> str:
-    """A share as a number out of 100, with a decimal only close to 0 or 100.
-
-    >>> of_100(0.8412), of_100(0.004), of_100(0.9991), of_100(1.0)
-    ('84', '0.4', '99.9', '100')
-    """
+    """A share as a number out of 100, with a decimal only close to 0 or 100."""
     close = 0 < share < 0.01 or 0.99 < share < 1
     return f"{100 * share:.1f}" if close else f"{100 * share:.0f}"
 
@@ -30,8 +26,6 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
     >>> found = binary_words({"auc": 0.8412, "positive_rate": 0.58}, Label("rating", positive_above=3))
     >>> found["auc"][:93]
     'Of a row with a rating above 3 and one without, sampled at random, the model scores the first'
-    >>> found["auc"][94:]
-    'higher 84 times of 100; guessing does 50 times.'
     """
     found: dict[str, str] = {}
     rule = label.rule or "a positive label"

@@ -34,11 +34,7 @@ def effects(bundle: Bundle, rows: TableLike | None = None, *, label: str | None 
 
 
 def widest_first(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Effects by the range of their predictions, without those of a single value.
-
-    >>> [one["field"] for one in widest_first([{"field": f, "predictions": p} for f, p in zip("ab", ([0, 1], [0, 2]))])]
-    ['b', 'a']
-    """
+    """Effects by the range of their predictions, without those of a single value."""
     several = [one for one in found if len(one["predictions"]) > 1]
     return sorted(several, key=lambda one: -float(np.ptp(one["predictions"])))
 

@@ -459,13 +459,8 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
     """
     subject, contributions = explanation.subject, explanation.contributions
     fields = [
-        {
-            "field": name,
-            "mean_size": float(np.abs(contributions[:, f]).mean()),
-            "mean": float(contributions[:, f].mean()),
-            "deviation": float(contributions[:, f].std()),
-        }
-        for f, name in enumerate(subject.fields)
+        {"field": name, "mean_size": float(np.abs(column).mean()), **_spread(column)}
+        for name, column in zip(subject.fields, contributions.T, strict=True)
     ]
     found: dict[str, Any] = {
         "label": subject.label,
@@ -483,26 +478,22 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
     if "matches" in added:
         heads = range(int(shown["matched_head"].max()) + 1)
         found["levels"] = [
-            {
-                "level": level + 1,
-                "mean": float(added["matches"][:, level].sum(1).mean()),
-                "deviation": float(added["matches"][:, level].sum(1).std()),
-                "matched_share": [float((shown["matched_head"][:, level] == k).mean()) for k in heads],
-            }
-            for level in range(added["matches"].shape[1])
+            {"level": level + 1, **_spread(score), "matched_share": [float((matched == k).mean()) for k in heads]}
+            for level, (score, matched) in enumerate(
+                zip(added["matches"].sum(2).T, shown["matched_head"].swapaxes(0, 1), strict=True)
+            )
         ]
         for side in ("user", "item"):
             gates, effects = shown[f"{side}_gates"], shown[f"{side}_gate_effects"]
             found[f"{side}_gates"] = [
-                {
-                    "field": subject.fields[f],
-                    "mean": float(gates[:, k].mean()),
-                    "deviation": float(gates[:, k].std()),
-                    "mean_effect": float(effects[:, k].mean()),
-                }
+                {"field": subject.fields[f], **_spread(gates[:, k]), "mean_effect": float(effects[:, k].mean())}
                 for k, f in enumerate(subject.tower_fields(side))
             ]
     return found
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    return {"mean": float(values.mean()), "deviation": float(values.std())}
 
 
 def summary_tables(found: dict[str, Any], pairs: int) -> dict[str, Table]:

@@ -101,25 +101,17 @@ def faithfulness(
     all_gone = _changes(subject, others, np.ones((rows, draws, fields), bool))
     if not all_gone.mean() > 0:
         raise DataError("no field changes the score of these rows, so faithfulness is undefined")
-    moved = {}
+    moved: dict[str, list[np.ndarray]] = {}
+    zero = np.zeros(rows)
     for name, importance in given.items():
         # The fields' ranks, 0 for the most important; ties in the fields' order.
         order = np.argsort(-importance if importance.ndim == 3 else -importance[:, None], axis=-1, kind="stable")
         ranks = np.broadcast_to(np.argsort(order, axis=-1, kind="stable"), random_NKF.shape)
         deleted = [_changes(subject, others, ranks < m) for m in range(1, fields)]
         inserted = [_changes(subject, others, ranks >= m) for m in range(1, fields)]
-        zero = np.zeros(rows)
-        moved[name] = np.stack([zero, *deleted, all_gone]), np.stack([all_gone, *inserted, zero])
+        moved[name] = [np.stack([zero, *deleted, all_gone]), np.stack([all_gone, *inserted, zero])]
     resamples = rng.integers(0, rows, (RESAMPLES, rows))
-    areas = {}
-    for name, both in moved.items():
-        # The share under each curve: for all rows first, then for every resample.
-        inner = [curve[1:-1].mean(0) for curve in both]
-        with np.errstate(invalid="ignore"):  # a resample in which no logit changes has no share, and is skipped
-            gone = all_gone[resamples].sum(1)
-            shares = [np.array([one.sum() / all_gone.sum(), *(one[resamples].sum(1) / gone)]) for one in inner]
-        areas[name] = shares[0], 1 - shares[1]
-    return tuple(_curves(name, moved[name], areas) for name in given)
+    return tuple(_curves(moved, name, all_gone, resamples) for name in given)
 
 
 def _changes(subject: Subject, others: np.ndarray, taken_NKF: np.ndarray) -> np.ndarray:
@@ -131,12 +123,18 @@ def _changes(subject: Subject, others: np.ndarray, taken_NKF: np.ndarray) -> np.
     return change
 
 
-def _curves(
-    name: str, moved: tuple[np.ndarray, np.ndarray], areas: Mapping[str, tuple[np.ndarray, np.ndarray]]
-) -> Curves:
+def _curves(moved: dict[str, list[np.ndarray]], name: str, all_gone: np.ndarray, resamples: np.ndarray) -> Curves:
     figures: dict[str, Any] = {}
-    for what, curve, own, base in zip(("deletion", "insertion"), moved, areas[name], areas[RANDOM], strict=True):
-        ends, ends_of_gain = (tuple(np.nanpercentile(one[1:], EDGES).tolist()) for one in (own, own - base))
-        figures |= {what: curve.mean(1), f"{what}_area": float(own[0]), f"{what}_interval": ends}
-        figures[f"{what}_gain"] = (float(own[0] - base[0]), *ends_of_gain)
+    for k, what in enumerate(("deletion", "insertion")):
+        shares = []  # under the curve of this order and of the random one: for all rows first, then for every resample
+        for curve in (moved[name][k], moved[RANDOM][k]):
+            inner = curve[1:-1].mean(0)
+            with np.errstate(invalid="ignore"):  # a resample in which no logit changes has no share, and is skipped
+                resampled = inner[resamples].sum(1) / all_gone[resamples].sum(1)
+            share = np.array([inner.sum() / all_gone.sum(), *resampled])
+            shares.append(1 - share if what == "insertion" else share)
+        own, gain = shares[0], shares[0] - shares[1]
+        ends, ends_of_gain = (tuple(np.nanpercentile(one[1:], EDGES).tolist()) for one in (own, gain))
+        figures |= {what: moved[name][k].mean(1), f"{what}_area": float(own[0]), f"{what}_interval": ends}
+        figures[f"{what}_gain"] = (float(gain[0]), *ends_of_gain)
     return Curves(order=name, **figures)

@@ -60,7 +60,7 @@ from fieldwise.runs.pipeline import best_possible, scored_rows_digest
 from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
 from fieldwise.runs.records import RunRecord, with_words
 from fieldwise.schema.ids import id_columns
-from fieldwise.schema.label import Label, Task
+from fieldwise.schema.label import Task
 from fieldwise.storage.cache import Cache
 from fieldwise.training.objective import Objective, monitored
 
@@ -370,57 +370,48 @@ def report(
 
 
 def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
+    recipe, frame, seed, bundle = run.recipe, run.frame, settings.seed, run.bundle
+    columns = id_columns(frame.columns, recipe.schema)
     sections: list[Section] = []
     facts: list[tuple[str, str, str]] = []
     for label in run.labels:
-        found, own = _label_sections(run, label, settings)
-        if len(run.recipe.schema.labels) > 1:
+        rows, binary = run.test[label.name], label.task == "binary"
+        best = best_possible(run.prepared.test) if label is recipe.schema.label and binary else None
+        kept = None if bundle is None else bundle.calibration.get(label.name)
+        metrics, own = metrics_section(rows, run.group, binary, best, seed)
+        if kept is not None:
+            text = f"All metrics except those under Calibration use the {kept.kind} calibration of the bundle."
+            metrics = Section(metrics.title, [*metrics.blocks, text])
+        found = [words_section(rows, run.group, label), metrics]
+        if binary:
+            own.append(("positive rate", percent(float(np.mean(rows.y))), ""))
+            found.append(curves_section({run.name: rows}))
+            found.append(calibration_section(run.raw[label.name], run.valid.get(label.name), kept, seed))
+        else:
+            found.append(numbers_section(rows))
+        found.append(slices_section(settings.slices, frame, recipe.schema, rows, binary))
+        found.append(cold_section(run.prepared.train.frame, frame, columns, rows, binary))
+        if bundle is None:
+            text = "A run stored by `compare` has no network to explain: train a bundle."
+            found.append(Section("Explanation", [text]))
+        else:
+            found.append(explanation_section(bundle, frame, label.name, rows=settings.rows, seed=seed))
+        if len(recipe.schema.labels) > 1:
             found = [Section(f"{section.title}: {label.name}", section.blocks) for section in found]
             own = [(f"{words} of {label.name}", value, more) for words, value, more in own]
         sections, facts = sections + found, facts + own
-    facts.append(("test rows", count(run.frame.height), ""))
+    facts.append(("test rows", count(frame.height), ""))
     if "parameters" in run.record:
         facts.append(("parameters", count(run.record["parameters"]), ""))
     grouped = run.prepared.valid.group is not None
-    monitor = monitored(run.recipe.training, Objective.of(*run.recipe.schema.labels), grouped=grouped)
-    best = run.record.get("best_epoch")
-    sections.insert(2, learning_section(run.history, best, str(run.record.get("stopped", "")), monitor))
-    columns = id_columns(run.frame.columns, run.recipe.schema)
-    sections.insert(1, popularity_section(run, columns, settings.seed))
-    sections += [data_section(run), recipe_section(run)]
+    monitor = monitored(recipe.training, Objective.of(*recipe.schema.labels), grouped=grouped)
+    stopped, best_epoch = str(run.record.get("stopped", "")), run.record.get("best_epoch")
+    sections.insert(2, learning_section(run.history, best_epoch, stopped, monitor))
+    sections.insert(1, popularity_section(run, columns, seed))
     task = " and ".join(f"{label.name} ({label.task})" for label in run.labels)
-    about = f"{run.recipe.name}, seed {run.recipe.seed}: predicts {task} of {count(run.frame.height)} test rows."
+    about = f"{recipe.name}, seed {recipe.seed}: predicts {task} of {count(frame.height)} test rows."
+    sections += [data_section(run), recipe_section(run)]
     return Chapter(title=run.name, about=about, facts=facts, sections=sections)
-
-
-def _label_sections(
-    run: ReportedRun, label: Label, settings: ReportSettings
-) -> tuple[list[Section], list[tuple[str, str, str]]]:
-    rows, binary = run.test[label.name], label.task == "binary"
-    main = label is run.recipe.schema.label
-    best = best_possible(run.prepared.test) if main and binary else None
-    kept = None if run.bundle is None else run.bundle.calibration.get(label.name)
-    metrics, facts = metrics_section(rows, run.group, binary, best, settings.seed)
-    if kept is not None:
-        text = f"All metrics except those under Calibration use the {kept.kind} calibration of the bundle."
-        metrics = Section(metrics.title, [*metrics.blocks, text])
-    found = [words_section(rows, run.group, label), metrics]
-    if binary:
-        found.append(curves_section({run.name: rows}))
-        facts.append(("positive rate", percent(float(np.mean(rows.y))), ""))
-        found.append(calibration_section(run.raw[label.name], run.valid.get(label.name), kept, settings.seed))
-    else:
-        found.append(numbers_section(rows))
-    schema, frame = run.recipe.schema, run.frame
-    found.append(slices_section(settings.slices, frame, schema, rows, binary))
-    columns = id_columns(frame.columns, schema)
-    found.append(cold_section(run.prepared.train.frame, frame, columns, rows, binary))
-    if run.bundle is None:
-        text = "A run stored by `compare` has no network to explain: train a bundle."
-        found.append(Section("Explanation", [text]))
-    else:
-        found.append(explanation_section(run.bundle, frame, label.name, rows=settings.rows, seed=settings.seed))
-    return found, facts
 
 
 def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]:

@@ -14,8 +14,8 @@ from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_list, as_number, as_text, code_texts, coded
 from fieldwise.display import Table, number
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation import binary_metrics, logloss_from_logits, mae, rmse, sigmoid
-from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled, resampled_gauc
+from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics, sigmoid
+from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import (
     BINS,
     METHODS,
@@ -58,96 +58,91 @@ from fieldwise.training.history import STOPPED, learning_curves
 
 TABLED = 11
 OF_ROWS = ("rows", "positive_rate")  # do not depend on the scores
+IN_TABLE = {  # the metrics of the table, in its order
+    "auc": "AUC",
+    "gauc": "group AUC",
+    "average_precision": "average precision",
+    "logloss": "logloss",
+    "brier": "Brier score",
+    "ece": "expected calibration error",
+    "normalized_entropy": "normalized entropy",
+    "accuracy": "accuracy at .5",
+    "precision": "precision at .5",
+    "recall": "recall at .5",
+    "f1": "F1 at .5",
+    "positive_rate": "positive rate",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
+    "mean_target": "mean target",
+    "mean_prediction": "mean prediction",
+    "rows": "rows",
+}
 
 
 def metrics_section(
     rows: Scored, group: np.ndarray | None, binary: bool, best: Mapping[str, float] | None, seed: int
 ) -> tuple[Section, list[tuple[str, str, str]]]:
     """All metrics of a label on the test rows, and the first ones as facts: name, value, interval."""
-    metrics, left_out = _binary_rows(rows, group, seed) if binary else (_regression_rows(rows, seed), "")
+    if binary:
+        values, ends = _binary_values(rows, group, seed)
+    else:
+        values, ends, spread = regression_metrics(*rows), {}, float(np.var(rows.y))
+        values |= {"mean_target": float(rows.y.mean()), "mean_prediction": float(rows.score.mean())}
+        values |= {"r2": 1 - float(np.mean((rows.y - rows.score) ** 2)) / spread} if spread > 0 else {}
+    replicates, left_out = replicates_for(len(rows.y)), ""
+    for name in ("auc", "average_precision", "logloss", "brier", "ece") if binary else ("rmse", "mae"):
+        draws = resampled(rows.y, rows.score[None], name, replicates=replicates, seed=seed)
+        ends[name] = interval_text(estimate([values[name]], draws[:, 0], least=0.0))
+    if binary and group is not None:
+        left_out = "Group AUC is omitted: every group has only one class."
+        if "gauc" in values:
+            skipped = count(values["gauc_skipped_groups"]), count(values["gauc_skipped_rows"])
+            left_out = f"Group AUC excludes {skipped[0]} groups of one class ({skipped[1]} rows)."
     columns = ["metric", "test rows", "95 % interval", *["best possible"] * (best is not None)]
-    table = []
-    for words, name, value, ends in metrics:
-        cells = [words, value, ends]
+    table, facts = [], []
+    for name, words in IN_TABLE.items():
+        if name not in values:
+            continue
+        words += f" ({count(values['gauc_groups'])} groups)" if name == "gauc" else ""
+        cells = [words, (count if name == "rows" else number)(values[name]), ends.get(name, "")]
+        if name in (("auc", "logloss") if binary else ("rmse", "mae")):
+            facts.append((cells[0], cells[1], cells[2]))
         if best is not None:
             cells.append(number(best[name]) if name in best and name not in OF_ROWS else "")
         table.append(cells)
-    notes: list[Block] = [
-        Table(
-            columns,
-            table,
-            note="Intervals are for other rows from the same source: bootstrap, "
-            f"{replicates_for(len(rows.y)):,} replicates over rows (for group AUC, over groups), and Wilson's for "
-            "shares. They assume independent rows: if users have many similar rows, they are too narrow. They do not "
-            f"cover other seeds or splits: `fieldwise compare` with several seeds does. {left_out}".rstrip(),
-        )
-    ]
+    note = (
+        f"Intervals are for other rows from the same source: bootstrap, {replicates:,} replicates over rows (for group "
+        "AUC, over groups), and Wilson's for shares. They assume independent rows: if users have many similar rows, "
+        "they are too narrow. They do not cover other seeds or splits: `fieldwise compare` with several seeds does. "
+    )
+    blocks: list[Block] = [Table(columns, table, note=(note + left_out).rstrip())]
     if best is not None:
-        notes.append("Best possible: metrics of the true probabilities, which are known for this log.")
-    first = ("auc", "logloss") if binary else ("rmse", "mae")
-    facts = [(w, value, ends) for w, name, value, ends in metrics if name in first]
-    return Section("Metrics", notes), facts
+        blocks.append("Best possible: metrics of the true probabilities, which are known for this log.")
+    return Section("Metrics", blocks), facts
 
 
-_Row = tuple[str, str, str, str]
-"""A metric's name in words, its name, its value and its interval."""
-
-
-def _with_intervals(rows: Scored, metrics: Sequence[tuple[str, MetricName, float]], seed: int) -> list[_Row]:
-    out: list[_Row] = []
-    for words, name, value in metrics:
-        draws = resampled(rows.y, rows.score[None], name, replicates=replicates_for(len(rows.y)), seed=seed)
-        out.append((words, name, number(value), interval_text(estimate([value], draws[:, 0], least=0.0))))
-    return out
-
-
-def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[list[_Row], str]:
-    """The table's rows, and a sentence on rows that group AUC excludes."""
+def _binary_values(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[dict[str, float], dict[str, str]]:
+    """The metrics, and the intervals of group AUC and of shares."""
     y, z = rows.y, rows.score
-    found = binary_metrics(y, z, group=group)
-    positive, predicted = y == 1, z >= 0
-    drawn: list[tuple[str, MetricName, float]] = [
-        ("AUC", "auc", found["auc"]),
-        ("average precision", "average_precision", float(average_precision_score(y, z))),
-        ("logloss", "logloss", found["logloss"]),
-        ("Brier score", "brier", float(brier_score_loss(y, sigmoid(z)))),
-        ("expected calibration error", "ece", found["ece"]),
-    ]
-    out = _with_intervals(rows, drawn, seed)
-    if group is not None and "gauc" in found:
-        of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=replicates_for(len(y)), seed=seed))
-        words = f"group AUC ({count(found['gauc_groups'])} groups)"
-        out.insert(1, (words, "gauc", number(found["gauc"]), interval_text(of)))
-    out.append(("normalized entropy", "normalized_entropy", number(found["normalized_entropy"]), ""))
-    every = np.ones_like(positive)
-    for words, share, right, of_rows in (
-        ("accuracy at .5", "accuracy", positive == predicted, every),
-        ("precision at .5", "precision", positive & predicted, predicted),
-        ("recall at .5", "recall", positive & predicted, positive),
-        ("F1 at .5", "f1", None, None),
-        ("positive rate", "positive_rate", positive, every),
-        ("mean prediction", "mean_prediction", None, None),
+    values = binary_metrics(y, z, group=group)
+    values["average_precision"] = float(average_precision_score(y, z))
+    values["brier"] = float(brier_score_loss(y, sigmoid(z)))
+    ends = {}
+    if group is not None and "gauc" in values:
+        draws = resampled_gauc(y, z, group, replicates=replicates_for(len(y)), seed=seed)
+        ends["gauc"] = interval_text(estimate([values["gauc"]], draws))
+    positive, predicted, every = y == 1, z >= 0, np.ones(len(y), bool)
+    for name, right, of_rows in (
+        ("accuracy", positive == predicted, every),
+        ("precision", positive & predicted, predicted),
+        ("recall", positive & predicted, positive),
+        ("positive_rate", positive, every),
     ):
-        ends = ""
-        if right is not None and of_rows is not None and of_rows.any():
+        if of_rows.any():
             low, high = wilson(right.sum(), of_rows.sum())
-            ends = f"{number(float(low))} to {number(float(high))}"
-        out.append((words, share, number(found[share]), ends))
-    out.append(("rows", "rows", count(len(y)), ""))
-    if "gauc" not in found:
-        return out, "" if group is None else "Group AUC is omitted: every group has only one class."
-    skipped = count(found["gauc_skipped_groups"]), count(found["gauc_skipped_rows"])
-    return out, f"Group AUC excludes {skipped[0]} groups of one class ({skipped[1]} rows)."
-
-
-def _regression_rows(rows: Scored, seed: int) -> list[_Row]:
-    y, score = rows.y, rows.score
-    out = _with_intervals(rows, [("RMSE", "rmse", rmse(y, score)), ("MAE", "mae", mae(y, score))], seed)
-    if (spread := float(np.var(y))) > 0:
-        out.append(("R²", "r2", number(1 - float(np.mean((y - score) ** 2)) / spread), ""))
-    out.append(("mean target", "mean_target", number(float(y.mean())), ""))
-    out.append(("mean prediction", "mean_prediction", number(float(score.mean())), ""))
-    return [*out, ("rows", "rows", count(len(y)), "")]
+            ends[name] = f"{number(float(low))} to {number(float(high))}"
+    return values, ends
 
 
 def learning_section(
@@ -354,7 +349,7 @@ def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Secti
             text = "These probabilities are worse than always predicting the share of positives: do not use them yet."
             blocks.append(Caution(text))
     else:
-        metrics = {"rmse": rmse(rows.y, rows.score), "mae": mae(rows.y, rows.score)}
+        metrics = regression_metrics(rows.y, rows.score)
         said = regression_words(metrics, label, spread=float(np.std(rows.y)))
     figures = {
         name: percent(metrics[name]) if name in ("mean_prediction", *AT_HALF) else number(metrics[name])
