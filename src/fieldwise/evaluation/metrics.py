@@ -24,23 +24,14 @@ from fieldwise.evaluation.ranking import NoMixedGroupError, auc, group_auc
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric's name and uses; `binary_metrics` and `regression_metrics` compute it.
+    """A metric's name and uses; `binary_metrics` and `regression_metrics` compute it."""
 
-    Args:
-        name: its key in dictionaries of metrics, in recipes and records.
-        shown: its name in tables and figures.
-        tasks: tasks of the labels that have it.
-        higher: whether higher is better.
-        watched: whether early stopping may use it (`training.monitor`).
-        compared: whether `compare` has a column for it.
-    """
-
-    name: str
-    shown: str
-    tasks: tuple[Literal["binary", "regression"], ...]
-    higher: bool
-    watched: bool = True
-    compared: bool = False
+    name: str  # its key in dictionaries of metrics, in recipes and records
+    shown: str  # its name in tables and figures
+    tasks: tuple[Literal["binary", "regression"], ...]  # of the labels that have it
+    higher: bool  # whether higher is better
+    watched: bool = True  # whether early stopping may use it (`training.monitor`)
+    compared: bool = False  # whether `compare` has a column for it
 
 
 METRICS: Mapping[str, Metric] = {

@@ -56,9 +56,6 @@ def effect(bundle: Bundle, field: Field, rows: TableLike | None = None, *, label
 
     Values are at most eight quantiles of the rows if they are numbers (also given as `numbers`), else the ten most
     frequent ones, for a list each of them alone. Other fields that read the same column change with it.
-
-    Errors:
-        DataError: no rows.
     """
     rows = bundle.samples if rows is None else as_table(rows)
     if not rows.height:

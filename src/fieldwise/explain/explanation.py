@@ -95,11 +95,10 @@ class Explanation:
         if not 0 <= row < rows:
             raise DataError(f"rows are numbered from 0 to {rows - 1}, found row {row}")
         values = list(subject.values.row(row))
-        own = self.contributions[row]
         added = {name: term[row] for name, term in subject.terms.added.items()}
         shown = {name: part[row] for name, part in subject.terms.shown.items()}
         fields = [
-            {"field": name, "value": values[f], "contribution": float(own[f])}
+            {"field": name, "value": values[f], "contribution": float(self.contributions[row, f])}
             | {term: float(added[term][f]) for term in ("first_order", "attended") if term in added}
             for f, name in enumerate(subject.fields)
         ]
@@ -117,18 +116,12 @@ class Explanation:
         }
         found |= {term: float(added[term]) for term in ("bias", "mlp") if term in added}
         if "pairs" in added:
-            found["pairs"] = sorted(
-                (
-                    {
-                        "fields": [subject.fields[i], subject.fields[j]],
-                        "values": [values[i], values[j]],
-                        "contribution": float(added["pairs"][p]),
-                    }
-                    | {name: float(shown[part][p]) for name, part in _OF_PAIRS.items() if part in shown}
-                    for p, (i, j) in enumerate(subject.pairs)
-                ),
-                key=lambda pair: -abs(pair["contribution"]),
-            )
+            found["pairs"] = []
+            for p in np.argsort(-np.abs(added["pairs"]), kind="stable"):
+                names, own = [subject.fields[f] for f in subject.pairs[p]], [values[f] for f in subject.pairs[p]]
+                pair = {"fields": names, "values": own, "contribution": float(added["pairs"][p])}
+                pair |= {name: float(shown[part][p]) for name, part in _OF_PAIRS.items() if part in shown}
+                found["pairs"].append(pair)
         elif "attention" in shown:
             found["attention"] = shown["attention"].tolist()
         if "matches" in added:
@@ -151,15 +144,11 @@ class Explanation:
         pairs = chosen[np.stack(np.triu_indices(len(chosen), 1), axis=1)]
         others = subject.others(DRAWS, seed)[number]
         effect = pair_interactions(subject.mixer, subject.logit, others, number, chosen)[0].mean(0)
-        values = subject.values.row(row)
-        return [
-            {
-                "fields": [subject.fields[f] for f in pairs[p]],
-                "values": [values[f] for f in pairs[p]],
-                "effect": float(effect[p]),
-            }
-            for p in np.argsort(-np.abs(effect), kind="stable")
-        ]
+        values, found = subject.values.row(row), []
+        for p in np.argsort(-np.abs(effect), kind="stable"):
+            names, own = [subject.fields[f] for f in pairs[p]], [values[f] for f in pairs[p]]
+            found.append({"fields": names, "values": own, "effect": float(effect[p])})
+        return found
 
     def __repr__(self) -> str:
         rows, subject = len(self.contributions), self.subject
@@ -248,25 +237,16 @@ class Explanation:
 
     def _matches(self, matches_LH: np.ndarray, shown: dict[str, np.ndarray], values: list[str]) -> dict[str, Any]:
         """IntTower's levels with the matched heads, and both sides' gates."""
-        heads = shown["matched_head"]
-        levels = [
-            {
-                "level": level + 1,
-                "contribution": float(matches_LH[level].sum()),
-                "heads": [
-                    {"user_head": h, "item_head": int(heads[level, h]), "product": float(product)}
-                    for h, product in enumerate(matches_LH[level])
-                ],
-            }
-            for level in range(len(matches_LH))
-        ]
-        gates = {}
+        levels, gates = [], {}
+        for level, (products, matched) in enumerate(zip(matches_LH, shown["matched_head"], strict=True)):
+            of_heads = enumerate(zip(matched, products, strict=True))
+            heads = [{"user_head": h, "item_head": int(i), "product": float(product)} for h, (i, product) in of_heads]
+            levels.append({"level": level + 1, "contribution": float(products.sum()), "heads": heads})
         for side in ("user", "item"):
+            fields, weights = self.subject.tower_fields(side), shown[f"{side}_gates"]
             gates[f"{side}_gates"] = [
                 {"field": self.subject.fields[f], "value": values[f], "gate": float(gate), "effect": float(effect)}
-                for f, gate, effect in zip(
-                    self.subject.tower_fields(side), shown[f"{side}_gates"], shown[f"{side}_gate_effects"], strict=True
-                )
+                for f, gate, effect in zip(fields, weights, shown[f"{side}_gate_effects"], strict=True)
             ]
         return {"levels": levels, **gates}
 
@@ -347,15 +327,6 @@ def sentence(explanation: Explanation, row: int) -> str:
 
     A reason is a field or a pair of fields whose part of the score differs from its mean over the background rows: of
     the model's own terms with the method `terms`, else a field's contribution.
-
-    >>> from fieldwise import LR, Label, Numeric, Recommender, Schema, TrainingSettings
-    >>> import polars as pl
-    >>> log = pl.DataFrame({"price": [1.0, 2.0, 8.0, 9.0] * 100, "bought": [1, 1, 0, 0] * 100})
-    >>> schema = Schema(fields=(Numeric("price"),), label=Label("bought"))
-    >>> training = TrainingSettings(epochs=30, batch_size=16, learning_rate=0.1)
-    >>> found = Recommender(schema, LR(), training=training).fit(log).explain(log.head(1))
-    >>> sentence(found, 0).partition(", ")[2]
-    'mainly because the price is low (1)'
     """
     parts = _parts(explanation, row)
     total = sum(amount for _, amount in parts)

@@ -85,11 +85,7 @@ def count(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage.
-
-    >>> percent(0.1234)
-    '12.3 %'
-    """
+    """A share as a percentage."""
     return f"{100 * share:.1f} %"
 
 
@@ -98,11 +94,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class Chapter:
-    """A chapter of the page: a run, or the comparison of all runs.
-
-    Args:
-        facts: the key figures at the top: name, value and further text.
-    """
+    """A chapter of the page, a run or the comparison of all runs, with the name, value and more of its key figures."""
 
     title: str
     sections: Sequence[Section]

@@ -42,21 +42,10 @@ class ReportedRun:
     `score` sets, for its rows that were prepared again, `test` (scores by label, with the bundle's calibration), `raw`
     (without), `valid` (the same of the validation rows; empty without a bundle) and `checked` (whether the test rows
     are verified to be those of the run).
-
-    Attributes:
-        name: its name in headings, unique in the report.
-        record: the result of `TrainingResult.facts`: parameters, epochs, seconds, counts.
-        origin: when and with what it was made: `created`, `versions`, `environment`, as far as known.
-        history: the evaluations during training, in order; empty if they were not recorded.
-        bundle: its bundle; None for a stored run.
     """
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
-        """Open a bundle or a stored run, without reading its rows.
-
-        Errors:
-            BundleError: neither, a damaged bundle, or one without a recipe. DataError: a damaged stored run.
-        """
+        """Open a bundle or a stored run, without reading its rows."""
         self.folder, self.bundle = folder, None
         self.stored = None if (folder / MANIFEST).exists() else read_record(folder)
         if self.stored is None:
@@ -79,11 +68,7 @@ class ReportedRun:
         self.name = Path(self.recipe.name).stem if self.recipe.name.endswith(".toml") else self.recipe.name
 
     def score(self, prepared: Prepared) -> None:
-        """Check that rows belong to the run, and score them.
-
-        Errors:
-            DataError: the data have changed since, or have no test rows.
-        """
+        """Check that rows belong to the run, and score them."""
         recipe, bundle = self.recipe, self.bundle
         self.prepared, self.checked = prepared, True
         self.valid: dict[str, Scored] = {}
@@ -159,8 +144,18 @@ def data_section(run: ReportedRun) -> Section:
     if not run.checked:
         why = "because the bundle has no digest of them"
         blocks.append(Caution(f"Not checked: whether these are the test rows of the training run, {why}."))
-    blocks.append(_fields(run))
-    return Section("Data", blocks)
+    encoder, unseen, fields = prepared.encoder, prepared.unseen.get("test", {}), []
+    for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
+        size = count(len(fitted.values)) if isinstance(fitted, Vocabulary) else ""
+        share = percent(unseen[field.name]) if field.name in unseen else ""
+        shown = field.name if field.column == field.name else f"{field.name} (column {field.column})"
+        fields.append([shown, field.kind, field.role, size, share])
+    note = (
+        "Values known: values of the training rows with their own embedding. Unseen: the share of the test rows' "
+        "values that use the field's embedding for unknown values."
+    )
+    columns = ["field", "kind", "role", "values known", "unseen on test"]
+    return Section("Data", [*blocks, Table(columns, fields, title="Fields", words=(1, 2), note=note)])
 
 
 def _times(frame: pl.DataFrame, schema: Schema) -> list[str]:
@@ -174,26 +169,6 @@ def _times(frame: pl.DataFrame, schema: Schema) -> list[str]:
         return ["", ""]
     cells = present.get_column(column)
     return [str(cells[int(moments.argmin())]), str(cells[int(moments.argmax())])]
-
-
-def _fields(run: ReportedRun) -> Table:
-    encoder, unseen = run.prepared.encoder, run.prepared.unseen.get("test", {})
-    rows = []
-    for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
-        size = count(len(fitted.values)) if isinstance(fitted, Vocabulary) else ""
-        share = percent(unseen[field.name]) if field.name in unseen else ""
-        name = field.name if field.column == field.name else f"{field.name} (column {field.column})"
-        rows.append([name, field.kind, field.role, size, share])
-    return Table(
-        ["field", "kind", "role", "values known", "unseen on test"],
-        rows,
-        title="Fields",
-        words=(1, 2),
-        note=(
-            "Values known: values of the training rows with their own embedding. Unseen: the share of the test "
-            "rows' values that use the field's embedding for unknown values."
-        ),
-    )
 
 
 def recipe_section(run: ReportedRun) -> Section:
