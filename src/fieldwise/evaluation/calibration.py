@@ -157,11 +157,7 @@ class Platt:
             )
 
     def logit(self, logit: ArrayLike) -> NDArray[np.float64]:
-        """Calibrated logits, for logits of any shape.
-
-        >>> Platt(slope=2.0, intercept=-1.0).logit([0.0, 1.0]).tolist()
-        [-1.0, 1.0]
-        """
+        """Calibrated logits, for logits of any shape."""
         z: NDArray[np.float64] = self.slope * np.asarray(logit, dtype=np.float64) + self.intercept
         return z
 
@@ -189,11 +185,7 @@ class Isotonic:
             )
 
     def logit(self, logit: ArrayLike) -> NDArray[np.float64]:
-        """Calibrated logits, for logits of any shape.
-
-        >>> Isotonic(at=(-1.0, 1.0), probability=(0.25, 0.75)).logit([0.0]).tolist()
-        [0.0]
-        """
+        """Calibrated logits, for logits of any shape."""
         p = np.interp(np.asarray(logit, dtype=np.float64), self.at, self.probability)
         z: NDArray[np.float64] = np.log(p) - np.log1p(-p)
         return z
@@ -252,12 +244,7 @@ METHODS: dict[Method, Callable[[ArrayLike, ArrayLike], Calibration]] = {"platt":
 
 
 def before_and_after(y: ArrayLike, logit: ArrayLike, calibration: Calibration) -> dict[str, dict[str, float]]:
-    """Metrics of a model's probabilities `before` and `after` calibration.
-
-    >>> found = before_and_after([1, 0, 1, 1], [2.0, -1.0, 4.0, -2.0], Platt(slope=0.5, intercept=0.0))
-    >>> found["after"]["logloss"] < found["before"]["logloss"], found["after"]["positive_rate"]
-    (True, 0.75)
-    """
+    """Metrics of a model's probabilities `before` and `after` calibration."""
     from sklearn.metrics import brier_score_loss  # here, since metrics do not need scikit-learn
 
     labels, z = np.asarray(y, dtype=np.float64), np.asarray(logit, dtype=np.float64)

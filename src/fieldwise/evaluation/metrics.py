@@ -50,20 +50,12 @@ METRICS: Mapping[str, Metric] = {
 
 
 def compared(task: str) -> tuple[MetricName, ...]:
-    """Names of the metrics that `compare` shows, the main one first.
-
-    >>> compared("binary")
-    ('auc', 'logloss', 'ece')
-    """
+    """Names of the metrics that `compare` shows, the main one first."""
     return tuple(cast(MetricName, m.name) for m in METRICS.values() if task in m.tasks and m.compared)
 
 
 def shown_name(name: str) -> str:
-    """A metric's name for display; an unknown name is returned unchanged.
-
-    >>> shown_name("gauc"), shown_name("clicks.rmse")
-    ('group AUC', 'clicks.rmse')
-    """
+    """A metric's name for display; an unknown name is returned unchanged."""
     return METRICS[name].shown if name in METRICS else name
 
 

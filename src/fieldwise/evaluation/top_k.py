@@ -13,9 +13,6 @@ def places(score: ArrayLike, chosen: ArrayLike, tie: ArrayLike | None = None) ->
     """The ranks [P], from 1, of the candidates with numbers `chosen` [P] when all are sorted by score, highest first.
 
     Of equal scores the lower `tie` [N] ranks first, or without it the earlier candidate.
-
-    >>> places([0.1, 0.9, 0.9, 0.5], [0, 2, 3]).tolist()
-    [4, 2, 3]
     """
     scores = np.asarray(score, dtype=np.float64)
     if not np.isfinite(scores).all():

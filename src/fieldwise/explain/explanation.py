@@ -29,22 +29,12 @@ DARK = 3.0  # multiple of the equal weights that has the darkest shade, unless a
 
 
 def darkest(weights: np.ndarray, equal: float) -> float:
-    """The weight of the darkest shade: three times the equal ones (at most 1), or the largest if it is above that.
-
-    >>> darkest(np.array([0.1677, 0.1657]), 1 / 6), darkest(np.array([0.7, 0.02]), 1 / 6)
-    (0.5, 0.7)
-    """
+    """The weight of the darkest shade: three times the equal ones (at most 1), or the largest if it is above that."""
     return max(float(weights.max()), min(1.0, DARK * equal))
 
 
 def uniform_text(weights: np.ndarray, equal: float) -> str:
-    """A sentence about uniform weights, all within 10 % of the equal ones; empty if they are not.
-
-    >>> uniform_text(np.array([0.1677, 0.1657]), 1 / 6)
-    'attention is uniform: all weights are within 10 % of the equal ones, 0.1667 (0.1657 to 0.1677)'
-    >>> uniform_text(np.array([0.2, 0.13]), 1 / 6)
-    ''
-    """
+    """A sentence about uniform weights, all within 10 % of the equal ones; empty if they are not."""
     if np.any(np.abs(weights - equal) > UNIFORM * equal):
         return ""
     known = f"{equal:.4f} ({weights.min():.4f} to {weights.max():.4f})"

@@ -84,12 +84,6 @@ def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
 
     A value not in the vocabulary is marked, and a missing one is shown as absent. A history shows its latest values,
     as far as the model reads them; a long cell ends with the number of further values.
-
-    >>> from fieldwise import Categorical, Label, Schema
-    >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
-    >>> encoder = Encoder.fit(pl.DataFrame({"app": ["a", "b"]}), schema)
-    >>> field_values(encoder, pl.DataFrame({"app": ["b", "c", None]}))["app"].to_list()
-    ['b', 'c (not in the vocabulary)', '(absent)']
     """
     columns = []
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
@@ -181,20 +175,18 @@ class Subject:
         wanted = names[0] if label is None else label
         if wanted not in names:
             raise ConfigError(f"a label must be one of the bundle's, found {wanted!r}: {nearest(wanted, names)}")
-        position = names.index(wanted)
-        network = bundle.network
+        position, network = names.index(wanted), bundle.network
         if bundle.schema.more_labels:
             assert isinstance(network.heads, nn.ModuleList)
             network = network.heads[position]
-        table = bundle.encoder.transform(frame)
         return cls(
+            table=bundle.encoder.transform(frame),  # first, since it names a column that is missing
             label=wanted,
             settings=bundle.schema.labels[position],
             schema=bundle.schema,
             network=network,
             values=field_values(bundle.encoder, frame),
             levels=number_levels(bundle.encoder, frame, rows),
-            table=table,
             background=bundle.encoded_samples if background is None else bundle.encoder.transform(rows),
             calibration=bundle.calibration.get(wanted),
         )

@@ -384,7 +384,7 @@ def picture(y: np.ndarray, p: np.ndarray) -> Figure:
 
 
 FEW = 12  # up to this many distinct numbers are treated as categories
-SEEN = ((0, 0), (1, 4), (5, 19), (20, 99), (100, None))
+SEEN = {"none (new)": (0, 0), "1 to 4": (1, 4), "5 to 19": (5, 19), "20 to 99": (20, 99), "100 or more": (100, np.inf)}
 BINARY = {"auc": "AUC", "logloss": "logloss", "off": "prediction − rate"}
 DRAWN = ("auc", "rmse", "off")
 REGRESSION = {"rmse": "RMSE", "mae": "MAE", "off": "prediction − target"}
@@ -486,11 +486,7 @@ def cold_section(
             raise ConfigError(f"user and item ids must be single values: {e}") from None
         seen = np.bincount(ids.codes[: train.height], minlength=len(ids.texts) + 1)[ids.codes[train.height :]]
         new[role] = seen == 0
-        slices = []
-        for low, high in SEEN:
-            inside = (seen >= low) & (seen <= (np.inf if high is None else high))
-            name = "none (new)" if high == 0 else (f"{low} or more" if high is None else f"{low} to {high}")
-            slices.append(Slice(name, np.flatnonzero(inside)))
+        slices = [Slice(name, np.flatnonzero((seen >= low) & (seen <= high))) for name, (low, high) in SEEN.items()]
         known = np.unique(as_text(test.get_column(column)).fill_null("").to_numpy()[seen == 0])
         note = f"Every {column} of the test rows is in the training rows."
         if len(known):
@@ -520,8 +516,8 @@ def _table(title: str, what: str, slices: Sequence[Slice], rows: Scored, binary:
     columns = [what, "rows", "positive rate" if binary else "mean target"]
     spans = {}
     for name, word in words.items():
-        own = [one.metrics[name] for one in (*found, all_rows) if name in one.metrics]
         if name in DRAWN and any(name in one.metrics for one in found):
+            own = [one.metrics[name] for one in (*found, all_rows) if name in one.metrics]
             spans[name] = wider(min(one.low for one in own), max(one.high for one in own), 0.01)
         columns += [word, ""] if name in spans else [word]
     cells: list[list[str | Markup]] = []
