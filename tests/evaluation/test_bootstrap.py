@@ -13,7 +13,7 @@ from sklearn.metrics import (
 )
 
 from fieldwise.errors import DataError
-from fieldwise.evaluation import delong, sigmoid
+from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import calibration_error
 
@@ -58,12 +58,6 @@ def test_groups_are_sampled_whole():
         assert value == pytest.approx(values[rng.integers(0, len(mixed), len(mixed))].mean())
     with pytest.raises(DataError, match="both classes, found none"):
         resampled_gauc([0, 0], [1.0, 2.0], ["a", "b"])
-
-
-def test_the_spread_of_paired_differences_is_delongs():
-    y, scores = log(2000)
-    found = resampled(y, scores, "auc", replicates=600)
-    assert np.std(found[:, 0] - found[:, 1]) == pytest.approx(delong(y, *scores).standard_error, rel=0.1)
 
 
 def test_intervals_hold_the_true_value_as_often_as_they_say():

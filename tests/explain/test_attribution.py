@@ -182,10 +182,6 @@ def test_mixed_rows_score_as_rows_mixed_by_hand(make, rows, monkeypatch, block):
 def test_tables_with_some_kinds_of_fields_alone(subtests, make, rows):
     for kept in [["item", "user"], ["genres", "price"], ["history", "item"], ["price", "hour"]]:
         with subtests.test(kept=kept):
-            import dataclasses
-
-            from explain.conftest import SCHEMA
-
             schema = dataclasses.replace(SCHEMA, fields=tuple(f for f in SCHEMA.fields if f.name in kept))
             bundle = make(LR(), schema=schema)
             mixer = Mixer(bundle.network, bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples))

@@ -14,7 +14,7 @@ from serving.conftest import catalogue, log, make
 from fieldwise import FM, AutoInt, Categorical, Label, Numeric, Schema
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation.calibration import fit_calibration
+from fieldwise.evaluation.calibration import fit_isotonic
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.serving import Ranker, item_table
 from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
@@ -207,7 +207,7 @@ def test_the_server_recommends_what_recommend_does(build, calibrated):
     bundle = build(AutoInt(embedding_dim=4), schema=schema, seed=4)
     if calibrated:
         score, label = np.linspace(-6, 6, 12), np.array([0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1])
-        calibration = fit_calibration(label, score, "isotonic")
+        calibration = fit_isotonic(label, score)
         bundle = Bundle(
             schema, bundle.encoder, bundle.settings, bundle.network, bundle.samples, {}, {"click": calibration}
         )

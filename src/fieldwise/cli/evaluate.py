@@ -194,7 +194,7 @@ def _fit_calibration(
 ) -> "tuple[dict[str, Any], dict[str, Calibration]]":
     """A calibration of each binary label, fitted on the first of the parts, and the figures of all of them."""
     from fieldwise.data.prepare.labels import read_labels
-    from fieldwise.evaluation.calibration import before_and_after, fit_calibration
+    from fieldwise.evaluation.calibration import METHODS, before_and_after
 
     data, labels = options.data, bundle.schema.labels
     if all(label.task != "binary" for label in labels):
@@ -219,7 +219,7 @@ def _fit_calibration(
         for k, name in ((k, label.name) for k, label in enumerate(labels) if label.task == "binary"):
             y, score = rows.y[:, k], scores[:, k]
             try:
-                maps[name] = maps.get(name) or fit_calibration(y, score, method)
+                maps[name] = maps.get(name) or METHODS[method](y, score)
             except DataError as e:
                 raise DataError(f"label {name!r}, {where}: {e}") from None
             figures[where][name] = before_and_after(y, score, maps[name])

@@ -10,11 +10,7 @@ from fieldwise.errors import DataError
 
 
 def finite_column(values: ArrayLike, what: str, rows: int | None = None) -> NDArray[np.float64]:
-    """The values as float64 [N], `rows` of them if that is given; `what` names them in errors.
-
-    Errors:
-        DataError: no row, more than one dimension, not numbers, NaN or infinity, another number of rows.
-    """
+    """The values as finite float64 [N], `rows` of them if that is given; `what` names them in errors."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise DataError(f"{what} must be one-dimensional, found shape {array.shape}; flatten them first")
@@ -45,14 +41,16 @@ def labels_of(y: ArrayLike) -> NDArray[np.bool_]:
     """Which rows are positive, [N]; labels other than 0 and 1 raise a DataError."""
     labels = finite_column(y, "labels")
     positive: NDArray[np.bool_] = labels == 1
-    outside = ~(positive | (labels == 0))
-    if outside.any():
-        row = int(outside.argmax())
-        raise DataError(
-            f"labels of a binary metric must be 0 or 1, found {labels[row]:g} in row {row} (counting from 0); apply "
-            "the label's positive rule first"
-        )
+    rule, fix = "labels of a binary metric must be 0 or 1", "; apply the label's positive rule first"
+    _refuse(~(positive | (labels == 0)), labels, rule, fix)
     return positive
+
+
+def _refuse(wrong: NDArray[np.bool_], values: NDArray[np.float64], rule: str, fix: str = "") -> None:
+    """Raise a DataError that names the first of the rows with a wrong value, if there is one."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(f"{rule}, found {values[row]:g} in row {row} (counting from 0){fix}")
 
 
 def labelled_column(y: ArrayLike, other: ArrayLike, what: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
@@ -64,34 +62,20 @@ def labelled_column(y: ArrayLike, other: ArrayLike, what: str) -> tuple[NDArray[
 def probability_column(y: ArrayLike, probability: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Which rows are positive, and the probabilities, each within [0, 1]; both [N]."""
     positive, p = labelled_column(y, probability, "probabilities")
-    outside = (p < 0) | (p > 1)
-    if outside.any():
-        row = int(outside.argmax())
-        raise DataError(
-            f"probabilities must lie in [0, 1], found {p[row]:g} in row {row} (counting from 0); if these are logits, "
-            "apply the sigmoid or use the metric for logits"
-        )
+    fix = "; if these are logits, apply the sigmoid or use the metric for logits"
+    _refuse((p < 0) | (p > 1), p, "probabilities must lie in [0, 1]", fix)
     return positive, p
 
 
 def weight_column(weight: ArrayLike | None, rows: int) -> NDArray[np.float64] | None:
-    """Weights of rows as float64 [N]; None if there are none.
-
-    Errors:
-        DataError: not one per row, NaN or infinity, one below 0, or none above 0.
-
-    >>> weight_column([1, 0], 2).tolist()
-    [1.0, 0.0]
-    """
+    """Weights of rows as float64 [N]; None if there are none. One below 0, or none above 0, raises a DataError."""
     if weight is None:
         return None
     array = np.asarray(weight)
     if array.shape != (rows,):
         raise DataError(f"weights must be one number for each of {rows} rows, found shape {array.shape}")
     numbers = finite_column(array, "weights")
-    if (numbers < 0).any():
-        row = int((numbers < 0).argmax())
-        raise DataError(f"weights must not be negative, found {numbers[row]:g} in row {row} (counting from 0)")
+    _refuse(numbers < 0, numbers, "weights must not be negative")
     if not numbers.any():
         raise DataError(f"some row must have a weight above 0, but the weights of all {rows} rows are zero")
     return numbers

@@ -4,9 +4,9 @@ Letters: N rows, R replicates, K columns of scores, S seeds, T runs of ties.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -99,23 +99,21 @@ def resampled(
     """
     columns = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     measure = _measure(y, columns, metric)
-    positive = labels_of(y) if metric in RANKS else None
+    positive, rows = labels_of(y) if metric in RANKS else None, columns.shape[1]
     rng = np.random.default_rng(seed)
     out = np.empty((replicates, len(columns)))
     for r in range(replicates):
-        out[r] = measure(_draw(rng, columns.shape[1], positive))
+        for _ in range(TRIES):
+            times = np.bincount(rng.integers(0, rows, rows), minlength=rows)
+            if positive is None or 0 < int(times[positive].sum()) < rows:  # AUC requires both classes
+                break
+        else:
+            raise DataError(
+                f"AUC's interval needs rows of both classes, but {TRIES} resamples of {rows} rows held only one: use "
+                "more rows"
+            )
+        out[r] = measure(times)
     return out
-
-
-def _draw(rng: np.random.Generator, rows: int, positive: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """How often each row was sampled [N]; with `positive` given, both classes are among them, as AUC requires."""
-    for _ in range(TRIES):
-        times = np.bincount(rng.integers(0, rows, rows), minlength=rows)
-        if positive is None or 0 < int(times[positive].sum()) < rows:
-            return times
-    raise DataError(
-        f"AUC's interval needs rows of both classes, but {TRIES} resamples of {rows} rows held only one: use more rows"
-    )
 
 
 def _measure(
@@ -130,69 +128,44 @@ def _measure(
         )
     for column in columns:
         finite_column(column, "scores")
-    if metric in NUMBERS:
-        errors = np.abs(columns - target)
-        if metric == "mae":
-            return lambda times: errors @ times / times.sum()
-        squares = np.square(errors)
-        return lambda times: np.sqrt(squares @ times / times.sum())
-    positive = labels_of(y)
-    if metric == "logloss":
-        losses = row_losses(positive, columns)
-        return lambda times: losses @ times / times.sum()
-    if metric == "brier":
-        squares = np.square(sigmoid(columns) - positive)
-        return lambda times: squares @ times / times.sum()
+    positive = target == 1 if metric in NUMBERS else labels_of(y)
+    per_row: Mapping[str, Callable[[], NDArray[np.float64]]] = {  # the metrics that are means over rows
+        "mae": lambda: np.abs(columns - target),
+        "rmse": lambda: np.square(columns - target),
+        "logloss": lambda: row_losses(positive, columns),
+        "brier": lambda: np.square(sigmoid(columns) - positive),
+    }
+    if metric in per_row:
+        values = per_row[metric]()
+        if metric == "rmse":
+            return lambda times: np.sqrt(values @ times / times.sum())
+        return lambda times: values @ times / times.sum()
     if metric == "ece":
         columns = sigmoid(columns)
-        binned = [(_ordered(positive, column), column - positive) for column in columns]
-        gaps = [(order, gap[order], ties) for (order, _, ties), gap in binned]
-        return lambda times: np.array([_calibration_error(times, *of) for of in gaps])
-    require_both_classes(positive, "AUC")
-    ordered = [_ordered(positive, column) for column in columns]
-    of_one = _auc if metric == "auc" else _average_precision
-    return lambda times: np.array([of_one(times, *of_column) for of_column in ordered])
+    else:
+        require_both_classes(positive, "AUC")
+    ranked = []  # the rows of each column from low to high, where runs of ties begin [T], and what to sum in each
+    for column in columns:
+        order = np.argsort(column, kind="stable")
+        own = column - positive if metric == "ece" else positive
+        ranked.append((order, np.flatnonzero(np.diff(column[order], prepend=np.nan)), own[order]))
 
+    def of_column(times: NDArray[np.int64], order: Any, ties: Any, own: Any) -> float:
+        drawn = times[order]
+        every, summed = np.add.reduceat(drawn, ties), np.add.reduceat(drawn * own, ties)
+        if metric == "ece":
+            return float(np.abs(np.bincount(mass_bins(every, BINS), summed)).sum() / drawn.sum())
+        if metric == "auc":  # pairs are counted in integers, as in `auc`
+            negatives = every - summed
+            below = np.cumsum(negatives) - negatives
+            wins = int((summed * (2 * below + negatives)).sum())
+            return wins / (2 * int(summed.sum()) * int(negatives.sum()))
+        # Average precision: the mean over positives of the precision among rows with at least their score.
+        right = summed[::-1]
+        precision = np.cumsum(right) / np.maximum(np.cumsum(every[::-1]), 1)
+        return float((right * precision).sum() / right.sum())
 
-def _ordered(
-    positive: NDArray[np.bool_], score: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
-    """The rows from low to high, which of them are positive, and where runs of ties begin [T]."""
-    order = np.argsort(score, kind="stable")
-    ranked = score[order]
-    return order, positive[order], np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
-
-
-def _auc(
-    times: NDArray[np.int64], order: NDArray[np.int64], positive: NDArray[np.bool_], ties: NDArray[np.int64]
-) -> float:
-    """AUC of rows with counts: pairs are counted in integers, as in `auc`."""
-    drawn = times[order]
-    high = np.add.reduceat(np.where(positive, drawn, 0), ties)
-    low = np.add.reduceat(np.where(positive, 0, drawn), ties)
-    below = np.cumsum(low) - low
-    return float(int((high * (2 * below + low)).sum()) / (2 * int(high.sum()) * int(low.sum())))
-
-
-def _average_precision(
-    times: NDArray[np.int64], order: NDArray[np.int64], positive: NDArray[np.bool_], ties: NDArray[np.int64]
-) -> float:
-    """Average precision: the mean over positives of the precision among rows with at least their score."""
-    drawn = times[order]
-    right = np.add.reduceat(np.where(positive, drawn, 0), ties)[::-1]
-    rows = np.cumsum(np.add.reduceat(drawn, ties)[::-1])
-    precision = np.cumsum(right) / np.maximum(rows, 1)
-    return float((right * precision).sum() / right.sum())
-
-
-def _calibration_error(
-    times: NDArray[np.int64], order: NDArray[np.int64], gap: NDArray[np.float64], ties: NDArray[np.int64]
-) -> float:
-    """`calibration_error` of rows with counts; `gap` is probability minus label, in the order of scores [N]."""
-    drawn = times[order]
-    off = np.add.reduceat(drawn * gap, ties)
-    place = mass_bins(np.add.reduceat(drawn, ties), BINS)
-    return float(np.abs(np.bincount(place, off)).sum() / drawn.sum())
+    return lambda times: np.array([of_column(times, *one) for one in ranked])
 
 
 def resampled_gauc(
@@ -206,7 +179,8 @@ def resampled_gauc(
     >>> resampled_gauc([0, 1, 0, 1], [1, 2, 1, 2], ["a", "a", "b", "b"], replicates=2).tolist()
     [1.0, 1.0]
     """
-    values, rows, mixed = values_by_group(y, score, group)
+    _, rows, positives, _, values = values_by_group(y, score, group)
+    mixed = (positives > 0) & (positives < rows)
     values, rows = values[mixed], rows[mixed]
     if not len(values):
         raise DataError("group AUC needs a group with rows of both classes, found none; omit the group")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldwise.charts import Axis, Chart, Line, line_chart
+from fieldwise.charts import Chart, Line, line_chart
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import (
     labelled_column,
@@ -28,27 +28,9 @@ NORMAL_975 = 1.959963984540054  # the 97.5 % quantile of the standard normal dis
 Method = Literal["platt", "isotonic"]
 
 
-def brier(y: ArrayLike, probability: ArrayLike) -> float:
-    """Mean squared difference of probability and label (Brier, 1950).
-
-    >>> brier([1, 0], [0.5, 0.5])
-    0.25
-    """
-    positive, p = probability_column(y, probability)
-    return float(np.mean(np.square(p - positive)))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Reliability:
-    """A reliability diagram: rows in bins of similar probability, without empty bins.
-
-    Args:
-        rows: number of rows per bin, [B].
-        predicted: mean probability per bin, [B].
-        observed: share of positives per bin, [B].
-        low: lower end of the share's 95 % interval (`wilson`), [B].
-        high: upper end, [B].
-    """
+    """A reliability diagram: each non-empty bin's rows, mean probability, share of positives, and its 95 % interval."""
 
     rows: NDArray[np.int64]
     predicted: NDArray[np.float64]
@@ -56,56 +38,25 @@ class Reliability:
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
-    @property
-    def error(self) -> float:
-        """Expected calibration error: the mean over rows of each bin's |predicted - observed|."""
-        return float((self.rows * np.abs(self.predicted - self.observed)).sum() / self.rows.sum())
-
     def edge(self) -> float:
         """The end of a scale of probabilities from 0 that holds all bins: 1, or less if all are far below."""
         most = max(float(self.predicted.max()), float(self.high.max()))
         return next((edge for edge in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if most <= edge), 1.0)
 
     def plot(self, name: str = "", *, edge: float | None = None, colour: int = 0) -> Chart:
-        """A chart of shares of positives by predicted probability, with 95 % intervals.
-
-        Args:
-            name: what is shown, for the title.
-            edge: end of both axes.
-            colour: number of the colour.
-        """
-        line = Line(
-            name="",
-            x=self.predicted,
-            y=self.observed,
-            low=self.low,
-            high=self.high,
-            colour=colour,
-            joined=False,
-            points=True,
-        )
+        """A chart of shares of positives by predicted probability, with 95 % intervals; `edge` ends both axes."""
+        line = Line(x=self.predicted, y=self.observed, low=self.low, high=self.high, colour=colour, joined=False)
         span = 0, self.edge() if edge is None else edge
         title = f"Reliability diagram{name and f', {name}'}: positive rate by mean prediction"
-        x, y = Axis("mean prediction of a bin", span=span), Axis("positive rate", span=span)
-        return line_chart([line], x, y, title=title, diagonal=True)
+        x, y = "mean prediction of a bin", "positive rate"
+        return line_chart([line], x, y, title=title, x_span=span, y_span=span, diagonal=True)
 
 
 def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count") -> Reliability:
     """The share of positive rows by predicted probability, in bins.
 
-    Args:
-        y: labels 0 and 1, [N].
-        probability: within [0, 1], [N].
-        bins: number of bins, at least 1.
-        binning: `count` makes bins of equally many rows, but never splits rows of equal probability, so there may be
-            fewer bins; `width` divides [0, 1] into bins of equal width (Guo et al., ICML 2017).
-
-    Errors:
-        DataError: no row, lengths that differ, NaN, a probability outside [0, 1].
-
-    >>> found = reliability([0, 1, 1, 1], [0.1, 0.1, 0.9, 0.9], bins=2)
-    >>> found.observed.tolist(), round(found.error, 3)
-    ([0.5, 1.0], 0.25)
+    Bins of equal `count` never split rows of equal probability, so there may be fewer; those of equal `width` divide
+    [0, 1] (Guo et al., ICML 2017).
     """
     positive, p = probability_column(y, probability)
     if bins < 1:
@@ -136,16 +87,9 @@ def _binned(
 
 
 def mass_bins(counts: ArrayLike, bins: int = BINS) -> NDArray[np.int64]:
-    """The bin of each distinct value, from low to high, for bins of about equally many rows.
+    """The bin of each distinct value, from low to high, for bins of about equally many rows (or weight).
 
     A value belongs to the bin of its middle row, so that rows of equal value are never split.
-
-    Args:
-        counts: number of rows, or weight, of each distinct value, [T]; may be 0.
-        bins: number of bins.
-
-    >>> mass_bins([1, 1, 4, 2], 2).tolist()
-    [0, 0, 1, 1]
     """
     rows = np.asarray(counts)
     upto = np.cumsum(rows)
@@ -181,14 +125,6 @@ def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> 
 
     A bin's gap is then about normal, with mean absolute value sqrt(2 / pi) times its standard deviation. Only an error
     above this is evidence of miscalibration.
-
-    Args:
-        probability: within [0, 1], [N].
-        bins: number of bins of equally many rows.
-
-    >>> p = np.random.default_rng(0).uniform(0.1, 0.3, 9000)
-    >>> round(calibration_error_by_chance(p), 3), round(calibration_error_by_chance(p[:900]), 3)
-    (0.013, 0.041)
     """
     p = np.sort(probability_column(np.zeros(np.shape(probability)), probability)[1])
     edges = np.arange(bins + 1) * len(p) // bins
@@ -197,12 +133,7 @@ def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> 
 
 
 def wilson(positives: ArrayLike, rows: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both ends of a share's 95 % Wilson interval (JASA 22, 1927), which stays within 0 and 1.
-
-    >>> low, high = wilson([0, 5], [10, 10])
-    >>> low.round(3).tolist(), high.round(3).tolist()
-    ([0.0, 0.237], [0.278, 0.763])
-    """
+    """Both ends of a share's 95 % Wilson interval (JASA 22, 1927), which stays within 0 and 1."""
     k, n = np.asarray(positives, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     z = NORMAL_975
     middle = (k + z * z / 2) / (n + z * z)
@@ -226,11 +157,7 @@ class Platt:
             )
 
     def logit(self, logit: ArrayLike) -> NDArray[np.float64]:
-        """Calibrated logits, for logits of any shape.
-
-        >>> Platt(slope=2.0, intercept=-1.0).logit([0.0, 1.0]).tolist()
-        [-1.0, 1.0]
-        """
+        """Calibrated logits, for logits of any shape."""
         z: NDArray[np.float64] = self.slope * np.asarray(logit, dtype=np.float64) + self.intercept
         return z
 
@@ -258,11 +185,7 @@ class Isotonic:
             )
 
     def logit(self, logit: ArrayLike) -> NDArray[np.float64]:
-        """Calibrated logits, for logits of any shape.
-
-        >>> Isotonic(at=(-1.0, 1.0), probability=(0.25, 0.75)).logit([0.0]).tolist()
-        [0.0]
-        """
+        """Calibrated logits, for logits of any shape."""
         p = np.interp(np.asarray(logit, dtype=np.float64), self.at, self.probability)
         z: NDArray[np.float64] = np.log(p) - np.log1p(-p)
         return z
@@ -271,36 +194,20 @@ class Isotonic:
 Calibration = Platt | Isotonic
 
 
-def fit_calibration(y: ArrayLike, logit: ArrayLike, method: Method) -> Calibration:
-    """A calibration fitted by `fit_platt` or `fit_isotonic`, chosen by name."""
-    return METHODS[method](y, logit)
-
-
 def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
     """The maximum-likelihood line over logits (Platt scaling).
 
     Platt, Probabilistic Outputs for Support Vector Machines, 1999, with his targets (P + 1) / (P + 2) for the P
     positives and 1 / (M + 2) for the M negatives, which keep the line finite if scores separate the classes; fitted
-    by scikit-learn's logistic regression on both classes of every row, weighted by its target.
-
-    Args:
-        y: labels 0 and 1 of rows that were not trained on, [N].
-        logit: finite, [N].
+    by scikit-learn's logistic regression on both classes of every row, weighted by its target. The rows must be others
+    than those of training.
 
     Errors:
         DataError: one class only, one score only, scores that decrease with the label, lengths that differ, NaN.
-
-    >>> rng = np.random.default_rng(0)
-    >>> z = rng.normal(size=20000)
-    >>> y = rng.random(20000) < sigmoid(0.5 * z - 1)
-    >>> found = fit_platt(y, z)
-    >>> round(found.slope, 1), round(found.intercept, 1)
-    (0.5, -1.0)
     """
     from sklearn.linear_model import LogisticRegression  # here, since metrics do not need scikit-learn
 
-    positive, z = _rows_to_fit(y, logit)
-    target = _targets(positive)
+    z, target = _rows_to_fit(y, logit)
     center, scale = float(z.mean()), float(z.std())
     x, labels = np.tile((z - center) / scale, 2)[:, None], np.repeat([1, 0], len(z))
     fitted = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10)
@@ -321,20 +228,12 @@ def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
     Zadrozny and Elkan, KDD 2002, by pool adjacent violators (scikit-learn). Labels are Platt's targets (`fit_platt`),
     so that no probability is 0 or 1, which would make the logloss infinite if it is wrong once.
 
-    Args:
-        y: labels 0 and 1 of rows that were not trained on, [N].
-        logit: finite, [N].
-
     Errors:
         DataError: one class only, one score only, lengths that differ, NaN.
-
-    >>> fit_isotonic([0, 1, 0, 1], [-2.0, -1.0, 1.0, 2.0]).probability
-    (0.25, 0.5, 0.5, 0.75)
     """
     from sklearn.isotonic import IsotonicRegression  # here, since metrics do not need scikit-learn
 
-    positive, z = _rows_to_fit(y, logit)
-    fitted = IsotonicRegression(out_of_bounds="clip").fit(z, _targets(positive))
+    fitted = IsotonicRegression(out_of_bounds="clip").fit(*_rows_to_fit(y, logit))
     return Isotonic(
         at=tuple(np.asarray(fitted.X_thresholds_, np.float64).tolist()),
         probability=tuple(np.asarray(fitted.y_thresholds_, np.float64).tolist()),
@@ -345,24 +244,16 @@ METHODS: dict[Method, Callable[[ArrayLike, ArrayLike], Calibration]] = {"platt":
 
 
 def before_and_after(y: ArrayLike, logit: ArrayLike, calibration: Calibration) -> dict[str, dict[str, float]]:
-    """Metrics of a model's probabilities `before` and `after` calibration.
+    """Metrics of a model's probabilities `before` and `after` calibration."""
+    from sklearn.metrics import brier_score_loss  # here, since metrics do not need scikit-learn
 
-    Args:
-        y: labels of 0 and 1, [N].
-        logit: the model's scores, [N].
-        calibration: the calibration to apply.
-
-    >>> found = before_and_after([1, 0, 1, 1], [2.0, -1.0, 4.0, -2.0], Platt(slope=0.5, intercept=0.0))
-    >>> found["after"]["logloss"] < found["before"]["logloss"], found["after"]["positive_rate"]
-    (True, 0.75)
-    """
     labels, z = np.asarray(y, dtype=np.float64), np.asarray(logit, dtype=np.float64)
     figures = {}
     for when, score in {"before": z, "after": calibration.logit(z)}.items():
         p = sigmoid(score)
         figures[when] = {
             "logloss": logloss_from_logits(labels, score),
-            "brier": brier(labels, p),
+            "brier": brier_score_loss(labels, p),
             "ece": calibration_error(labels, p),
             "mean_prediction": float(p.mean()),
             "positive_rate": float(labels.mean()),
@@ -370,15 +261,11 @@ def before_and_after(y: ArrayLike, logit: ArrayLike, calibration: Calibration) -
     return figures
 
 
-def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The logits, and Platt's targets in place of labels 1 and 0."""
     positive, z = labelled_column(y, logit, "logits")
     require_both_classes(positive, "a calibration")
     if z.min() == z.max():
         raise DataError(f"a calibration needs scores that differ, but all {len(z):,} rows have {z[0]:g}")
-    return positive, z
-
-
-def _targets(positive: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Platt's targets in place of 1 and 0."""
     ones = int(positive.sum())
-    return np.where(positive, (ones + 1) / (ones + 2), 1 / (len(positive) - ones + 2))
+    return z, np.where(positive, (ones + 1) / (ones + 2), 1 / (len(positive) - ones + 2))

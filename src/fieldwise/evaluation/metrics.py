@@ -1,12 +1,12 @@
 """All metrics of a task at once, over a whole split, never averaged over batches; their registry. Letter: N rows."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Literal, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fieldwise.evaluation.binary import (
     entropy,
@@ -24,36 +24,25 @@ from fieldwise.evaluation.ranking import NoMixedGroupError, auc, group_auc
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric's name and uses; `binary_metrics` and `regression_metrics` compute it.
+    """A metric's name and uses; `binary_metrics` and `regression_metrics` compute it."""
 
-    Args:
-        name: its key in dictionaries of metrics, in recipes and records.
-        shown: its name in tables and figures.
-        tasks: tasks of the labels that have it.
-        higher: whether higher is better.
-        watched: whether early stopping may use it (`training.monitor`).
-        compared: whether `compare` has a column for it.
-    """
-
-    name: str
-    shown: str
-    tasks: tuple[Literal["binary", "regression"], ...]
-    higher: bool
-    watched: bool = True
-    compared: bool = False
+    name: str  # its key in dictionaries of metrics, in recipes and records
+    shown: str  # its name in tables and figures
+    tasks: tuple[Literal["binary", "regression"], ...]  # of the labels that have it
+    higher: bool  # whether higher is better
+    watched: bool = True  # whether early stopping may use it (`training.monitor`)
+    compared: bool = False  # whether `compare` has a column for it
 
 
-_BINARY: tuple[Literal["binary"]] = ("binary",)
-_REGRESSION: tuple[Literal["regression"]] = ("regression",)
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric(name="auc", shown="AUC", tasks=_BINARY, higher=True, compared=True),
-        Metric(name="logloss", shown="logloss", tasks=_BINARY, higher=False, compared=True),
-        Metric(name="gauc", shown="group AUC", tasks=_BINARY, higher=True),
-        Metric(name="ece", shown="ECE", tasks=_BINARY, higher=False, watched=False, compared=True),
-        Metric(name="rmse", shown="RMSE", tasks=_REGRESSION, higher=False, compared=True),
-        Metric(name="mae", shown="MAE", tasks=_REGRESSION, higher=False),
+        Metric(name="auc", shown="AUC", tasks=("binary",), higher=True, compared=True),
+        Metric(name="logloss", shown="logloss", tasks=("binary",), higher=False, compared=True),
+        Metric(name="gauc", shown="group AUC", tasks=("binary",), higher=True),
+        Metric(name="ece", shown="ECE", tasks=("binary",), higher=False, watched=False, compared=True),
+        Metric(name="rmse", shown="RMSE", tasks=("regression",), higher=False, compared=True),
+        Metric(name="mae", shown="MAE", tasks=("regression",), higher=False),
         Metric(name="loss", shown="loss", tasks=("binary", "regression"), higher=False),
     )
 }
@@ -61,31 +50,13 @@ METRICS: Mapping[str, Metric] = {
 
 
 def compared(task: str) -> tuple[MetricName, ...]:
-    """Names of the metrics that `compare` shows, the main one first.
-
-    >>> compared("binary")
-    ('auc', 'logloss', 'ece')
-    """
+    """Names of the metrics that `compare` shows, the main one first."""
     return tuple(cast(MetricName, m.name) for m in METRICS.values() if task in m.tasks and m.compared)
 
 
 def shown_name(name: str) -> str:
-    """A metric's name for display; an unknown name is returned unchanged.
-
-    >>> shown_name("gauc"), shown_name("clicks.rmse")
-    ('group AUC', 'clicks.rmse')
-    """
+    """A metric's name for display; an unknown name is returned unchanged."""
     return METRICS[name].shown if name in METRICS else name
-
-
-def metric_names(present: Iterable[str]) -> list[str]:
-    """The registry's names that are present, in its order.
-
-    >>> metric_names({"rmse", "rows", "mae"})
-    ['rmse', 'mae']
-    """
-    found = set(present)
-    return [name for name in METRICS if name in found]
 
 
 def binary_metrics(
@@ -133,9 +104,15 @@ def binary_metrics(
     metrics["logloss"] = float(np.average(row_losses(positive, z), weights=w))
     if both:
         metrics["normalized_entropy"] = metrics["logloss"] / entropy(rate)
+    predicted = p >= 0.5  # of a million rows scikit-learn's four functions take five to eight times as long
+    kinds = (positive & predicted, predicted, positive)
+    right, chosen, positives = (float((kind if w is None else w[kind]).sum()) for kind in kinds)
     metrics |= {
         "ece": calibration_error(positive, p, weight=w),
-        **_decision_metrics(positive, p, w),
+        "accuracy": float(np.average(positive == predicted, weights=w)),
+        "precision": right / chosen if chosen else 0.0,
+        "recall": right / positives if positives else 0.0,
+        "f1": 2 * right / (chosen + positives) if chosen + positives else 0.0,
         "positive_rate": rate,
         "mean_prediction": float(np.average(p, weights=w)),
         "rows": len(positive),
@@ -143,39 +120,12 @@ def binary_metrics(
     return metrics if group is None or not both else metrics | _group_metrics(positive, z, group, w)
 
 
-def _decision_metrics(
-    positive: NDArray[np.bool_], probability: NDArray[np.float64], weight: NDArray[np.float64] | None
-) -> dict[str, float]:
-    """Accuracy, precision, recall and F1 at probability .5, which is positive; 0 where one would divide by zero.
-
-    Of a million rows scikit-learn's four functions take five to eight times as long.
-    """
-    predicted = probability >= 0.5
-    w = np.ones(len(positive)) if weight is None else weight
-    kinds = (positive & predicted, predicted, positive)
-    right, all_predicted, positives = (float(w[rows].sum()) for rows in kinds)
-    return {
-        "accuracy": float(np.average(positive == predicted, weights=weight)),
-        "precision": right / all_predicted if all_predicted else 0.0,
-        "recall": right / positives if positives else 0.0,
-        "f1": 2 * right / (all_predicted + positives) if all_predicted + positives else 0.0,
-    }
-
-
-def _group_metrics(
-    positive: NDArray[np.bool_], z: NDArray[np.float64], group: ArrayLike, weight: NDArray[np.float64] | None
-) -> dict[str, float]:
-    """Group AUC with its groups, or only `gauc_groups` = 0 if every group has one class."""
+def _group_metrics(positive: ArrayLike, z: ArrayLike, group: ArrayLike, w: ArrayLike | None) -> dict[str, float]:
     try:
-        within = group_auc(positive, z, group, weight=weight)
+        within = asdict(group_auc(positive, z, group, weight=w))
     except NoMixedGroupError:
         return {"gauc_groups": 0}
-    return {
-        "gauc": within.value,
-        "gauc_groups": within.groups,
-        "gauc_skipped_groups": within.skipped_groups,
-        "gauc_skipped_rows": within.skipped_rows,
-    }
+    return {"gauc": within.pop("value"), **{f"gauc_{name}": value for name, value in within.items()}}
 
 
 def regression_metrics(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> dict[str, float]:

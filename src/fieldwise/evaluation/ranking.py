@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldwise.charts import Axis, Chart, Line, line_chart
+from fieldwise.charts import Chart, Line, line_chart
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import labelled_column, labels_of, require_both_classes, weight_column
 
@@ -50,8 +50,8 @@ def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> f
 def roc_chart(curves: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Chart:
     """A chart of ROC curves: false and true positive rates by name (without a legend if it is empty)."""
     lines = [Line(name=name, x=x, y=y, colour=k) for k, (name, (x, y)) in enumerate(curves.items())]
-    x, y = Axis("false positive rate", span=(0, 1)), Axis("true positive rate", span=(0, 1))
-    return line_chart(lines, x, y, title="ROC curve: true positive rate by false positive rate", diagonal=True)
+    x, y, unit = "false positive rate", "true positive rate", (0, 1)
+    return line_chart(lines, x, y, title=f"ROC curve: {y} by {x}", x_span=unit, y_span=unit, diagonal=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +105,15 @@ def group_auc(
     """
     if one_class not in ("skip", "half", "error"):
         raise ValueError(f"one_class must be 'skip', 'half' or 'error', found {one_class!r}")
-    names, rows, positives, mass, values = _by_group(y, score, group, weight)
+    names, rows, positives, mass, values = values_by_group(y, score, group, weight)
     mixed = (positives > 0) & (positives < rows)
     if one_class == "error" and not mixed.all():
-        raise _one_class_group(names, rows, positives)
+        first = int((~mixed).argmax())
+        raise DataError(
+            f"every group must hold both classes, but group {names[first]!s} holds only label "
+            f"{int(positives[first] > 0)} ({rows[first]} rows), as do {int((~mixed).sum())} of {len(names)} groups; "
+            "use one_class='skip' or 'half', or remove those groups"
+        )
     if one_class == "skip" and not mixed.any():
         raise NoMixedGroupError(
             f"group AUC needs a group with rows of both classes, but each of the {len(names)} groups holds one class "
@@ -123,30 +128,7 @@ def group_auc(
     )
 
 
-def _one_class_group(names: NDArray[np.generic], rows: NDArray[np.int64], positives: NDArray[np.int64]) -> DataError:
-    """The error that names the first group of one class."""
-    single = (positives == 0) | (positives == rows)
-    first = int(single.argmax())
-    return DataError(
-        f"every group must hold both classes, but group {names[first]!s} holds only label "
-        f"{int(positives[first] > 0)} ({rows[first]} rows), as do {int(single.sum())} of {len(names)} groups; "
-        "use one_class='skip' or 'half', or remove those groups"
-    )
-
-
 def values_by_group(
-    y: ArrayLike, score: ArrayLike, group: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Each group's AUC (.5 if it has one class), its rows, and whether it has both classes: all [G].
-
-    >>> values_by_group([0, 1, 1], [0.1, 0.9, 0.2], ["a", "a", "b"])
-    (array([1. , 0.5]), array([2, 1]), array([ True, False]))
-    """
-    _, rows, positives, _, values = _by_group(y, score, group)
-    return values, rows, (positives > 0) & (positives < rows)
-
-
-def _by_group(
     y: ArrayLike, score: ArrayLike, group: ArrayLike, weight: ArrayLike | None = None
 ) -> tuple[NDArray[np.generic], NDArray[np.int64], NDArray[np.int64], NDArray[Any], NDArray[np.float64]]:
     """Each group's name, rows, positives, sum of weights, and AUC (.5 if it has one class): all [G]."""
@@ -246,8 +228,11 @@ def delong(y: ArrayLike, first: ArrayLike, second: ArrayLike) -> DeLong:
         raise DataError(
             f"DeLong's test needs two rows of each class, found {counts[0]} positive and {counts[1]} negative"
         )
-    parts = [_mean_parts(positive, scores) for scores in (first, second)]
-    means = [float(part[0].mean()) for part in parts]
+    parts = []
+    for scores in (first, second):
+        of_seeds = [auc_parts(positive, score) for score in np.atleast_2d(np.asarray(scores))]
+        parts.append([np.mean(column, axis=0) for column in zip(*of_seeds, strict=True)])
+    means = [float(wins.mean()) for wins, _ in parts]
     variance = sum(float(np.var(parts[0][k] - parts[1][k], ddof=1)) / counts[k] for k in range(2))
     difference, error = means[0] - means[1], math.sqrt(variance)
     certain = 1.0 if difference == 0 else 0.0
@@ -263,21 +248,10 @@ def auc_parts(y: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.float64], NDAr
     >>> auc_parts([0, 0, 1, 1], [0.1, 0.4, 0.4, 0.8])
     (array([0.75, 1.  ]), array([1.  , 0.75]))
     """
+    from scipy.stats import rankdata  # imported here: takes half a second
+
     positive, scores = labelled_column(y, score, "scores")
     require_both_classes(positive, "AUC")
-    high, low = scores[positive], scores[~positive]
-    return _share_below(high, np.sort(low)), 1.0 - _share_below(low, np.sort(high))
-
-
-def _share_below(x: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The share of the sorted `others` below each x, ties counting half."""
-    order = np.argsort(x, kind="stable")  # sorted queries make the searches cache-friendly
-    twice = np.searchsorted(others, x[order], side="left") + np.searchsorted(others, x[order], side="right")
-    share = np.empty(len(x))
-    share[order] = twice / (2 * len(others))
-    return share
-
-
-def _mean_parts(positive: NDArray[np.bool_], scores: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    of_seeds = [auc_parts(positive, score) for score in np.atleast_2d(np.asarray(scores))]
-    return np.mean([part[0] for part in of_seeds], axis=0), np.mean([part[1] for part in of_seeds], axis=0)
+    ranks = rankdata(scores)  # of ties the mean
+    above, below = (ranks[rows] - rankdata(scores[rows]) for rows in (positive, ~positive))
+    return above / len(below), 1.0 - below / len(above)

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 
 from fieldwise.evaluation.binary import labelled_column, paired_columns, row_losses, sigmoid
-from fieldwise.evaluation.calibration import wilson
+from fieldwise.evaluation.calibration import NORMAL_975, wilson
 from fieldwise.evaluation.ranking import auc_parts
 
 LEAST_ROWS = 30  # for means, whose intervals are normal
@@ -39,25 +38,15 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceMetrics:
-    """The metrics of a slice, without those that it is too small for.
-
-    Args:
-        positives: number of positives of a binary label, else None.
-    """
+    """The metrics of a slice, without those that it is too small for."""
 
     name: str
     rows: int
-    positives: int | None
     metrics: Mapping[str, Interval]
 
 
 def by_code(codes: ArrayLike, names: Sequence[str], *, most: int = 12) -> list[Slice]:
-    """A slice for each of the most frequent values, one for all others, and one for rows without a value.
-
-    Args:
-        codes: value of each row, in [0, K], K if the row has none, [N].
-        names: names of the K values.
-        most: number of values with their own slice.
+    """A slice for each of the `most` frequent values, one for all others, and one for rows without a value, code K.
 
     >>> [(s.name, s.rows.tolist()) for s in by_code([0, 1, 1, 2, 3], ["a", "b", "c"], most=1)]
     [('b', [1, 2]), ('2 others', [0, 3]), ('(absent)', [4])]
@@ -82,12 +71,7 @@ def by_quantile(
 ) -> list[Slice]:
     """Slices of similar size by increasing number, and one for rows without a number (NaN).
 
-    Equal numbers are never split.
-
-    Args:
-        numbers: [N].
-        bins: number of slices; fewer if many numbers are equal.
-        word: formats a number for the names.
+    Equal numbers are never split, so there may be fewer than `bins`; `word` writes a number in a name.
 
     >>> [(s.name, len(s.rows)) for s in by_quantile([1.0, 2.0, 3.0, 9.0, np.nan], bins=2)]
     [('1 to 2', 2), ('3 to 9', 2), ('(absent)', 1)]
@@ -113,16 +97,6 @@ def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> li
     `positive_rate` (Wilson's interval); with at least 30 rows `mean_prediction`, `logloss` and `off`, the mean
     prediction minus the positive rate (normal intervals of means); with at least 10 rows of each class `auc` (DeLong's
     variance, interval on the logit scale; one-sided if all pairs are in order).
-
-    Args:
-        y: labels 0 and 1, [N].
-        logit: finite, [N].
-        slices: slices of these rows; an empty one has no metrics.
-
-    >>> y, z = [0, 1] * 20, [-1.0, 1.0] * 20
-    >>> found = binary_slices(y, z, [Slice("all", np.arange(40)), Slice("few", np.arange(4))])
-    >>> [(s.name, s.rows, sorted(s.metrics)) for s in found]
-    [('all', 40, ['auc', 'logloss', 'mean_prediction', 'off', 'positive_rate']), ('few', 4, ['positive_rate'])]
     """
     positive, z = labelled_column(y, logit, "logits")
     p = sigmoid(z)
@@ -140,7 +114,7 @@ def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> li
             metrics["off"] = _mean(p[one.rows] - positive[one.rows])
         if min(positives, rows - positives) >= LEAST_OF_A_CLASS:
             metrics["auc"] = _auc(positive[one.rows], z[one.rows])
-        found.append(SliceMetrics(name=one.name, rows=rows, positives=positives, metrics=metrics))
+        found.append(SliceMetrics(name=one.name, rows=rows, metrics=metrics))
     return found
 
 
@@ -156,27 +130,18 @@ def regression_slices(y: ArrayLike, prediction: ArrayLike, slices: Sequence[Slic
         metrics: dict[str, Interval] = {}
         if len(one.rows) >= LEAST_ROWS:
             t, error = target[one.rows], predicted[one.rows] - target[one.rows]
+            columns = {"mean_target": t, "mean_prediction": predicted[one.rows], "off": error, "mae": np.abs(error)}
             square = _mean(error**2)
-            metrics = {
-                "mean_target": _mean(t),
-                "mean_prediction": _mean(predicted[one.rows]),
-                "off": _mean(error),
-                "mae": _mean(np.abs(error)),
-                "rmse": Interval(
-                    value=math.sqrt(square.value), low=math.sqrt(max(0.0, square.low)), high=math.sqrt(square.high)
-                ),
-            }
-        found.append(SliceMetrics(name=one.name, rows=len(one.rows), positives=None, metrics=metrics))
+            low, high = math.sqrt(max(0.0, square.low)), math.sqrt(square.high)
+            metrics = {name: _mean(values) for name, values in columns.items()}
+            metrics["rmse"] = Interval(value=math.sqrt(square.value), low=low, high=high)
+        found.append(SliceMetrics(name=one.name, rows=len(one.rows), metrics=metrics))
     return found
-
-
-def _reach() -> float:
-    return float(ndtri(0.975))
 
 
 def _mean(values: NDArray[np.float64]) -> Interval:
     mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
-    return Interval(value=mean, low=mean - _reach() * error, high=mean + _reach() * error)
+    return Interval(value=mean, low=mean - NORMAL_975 * error, high=mean + NORMAL_975 * error)
 
 
 def _auc(positive: NDArray[np.bool_], z: NDArray[np.float64]) -> Interval:
@@ -188,6 +153,6 @@ def _auc(positive: NDArray[np.bool_], z: NDArray[np.float64]) -> Interval:
         reach = 3 / min(len(wins), len(losses))
         return Interval(value=value, low=max(0.0, value - reach), high=min(1.0, value + reach))
     error = math.sqrt(float(wins.var(ddof=1)) / len(wins) + float(losses.var(ddof=1)) / len(losses))
-    middle, reach = math.log(value / (1 - value)), _reach() * error / (value * (1 - value))
+    middle, reach = math.log(value / (1 - value)), NORMAL_975 * error / (value * (1 - value))
     low, high = (1 / (1 + math.exp(-(middle + side * reach))) for side in (-1, 1))
     return Interval(value=value, low=low, high=high)

@@ -10,18 +10,9 @@ TOP_K = ("hr", "ndcg", "recall")
 
 
 def places(score: ArrayLike, chosen: ArrayLike, tie: ArrayLike | None = None) -> NDArray[np.int64]:
-    """The ranks, from 1, of some candidates when all are sorted by score, highest first.
+    """The ranks [P], from 1, of the candidates with numbers `chosen` [P] when all are sorted by score, highest first.
 
-    Args:
-        score: finite score of every candidate, [N].
-        chosen: row numbers of the candidates whose ranks are returned, [P].
-        tie: tie breaker: of equal scores the lower value ranks first, [N]; the candidates' order, if omitted.
-
-    Errors:
-        DataError: a score is NaN or infinite.
-
-    >>> places([0.1, 0.9, 0.9, 0.5], [0, 2, 3]).tolist()
-    [4, 2, 3]
+    Of equal scores the lower `tie` [N] ranks first, or without it the earlier candidate.
     """
     scores = np.asarray(score, dtype=np.float64)
     if not np.isfinite(scores).all():
@@ -41,17 +32,8 @@ def top_k_metrics(place: ArrayLike, user: ArrayLike, users: int, k: int) -> dict
       number of positives (Järvelin and Kekäläinen, TOIS 20(4), 2002, with gains of 0 and 1).
     - `recall`: the share of the user's positives that are among them; at most k / positives if there are more.
 
-    Args:
-        place: rank of each positive among its user's candidates, from 1, [P].
-        user: user of each positive, from 0, [P]; every user has at least one.
-        users: U.
-        k: at least 1.
-
-    Returns:
-        The metrics by name, with a value per user, [U].
-
-    Errors:
-        DataError: k below 1, or a user without a positive.
+    `place` is the rank of each positive among its user's candidates, from 1, [P], and `user` whose it is, from 0 to
+    U - 1, [P]; every user has at least one. The metrics have a value per user, [U].
 
     >>> found = top_k_metrics([1, 5, 3], [0, 0, 1], users=2, k=3)
     >>> found["hr"].tolist(), found["recall"].tolist(), found["ndcg"].round(3).tolist()

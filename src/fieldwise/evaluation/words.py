@@ -15,27 +15,17 @@ INTERVALS = (
 
 
 def of_100(share: float) -> str:
-    """A share as a number out of 100, with a decimal only close to 0 or 100.
-
-    >>> of_100(0.8412), of_100(0.004), of_100(0.9991), of_100(1.0)
-    ('84', '0.4', '99.9', '100')
-    """
+    """A share as a number out of 100, with a decimal only close to 0 or 100."""
     close = 0 < share < 0.01 or 0.99 < share < 1
     return f"{100 * share:.1f}" if close else f"{100 * share:.0f}"
 
 
 def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
-    """A sentence about each metric of a binary label, by name.
-
-    Args:
-        metrics: all or some of the metrics of `binary_metrics`.
-        label: defines which rows are positive.
+    """A sentence about each of the metrics of a binary label, by name, all or some of those of `binary_metrics`.
 
     >>> found = binary_words({"auc": 0.8412, "positive_rate": 0.58}, Label("rating", positive_above=3))
     >>> found["auc"][:93]
     'Of a row with a rating above 3 and one without, sampled at random, the model scores the first'
-    >>> found["auc"][94:]
-    'higher 84 times of 100; guessing does 50 times.'
     """
     found: dict[str, str] = {}
     rule = label.rule or "a positive label"
@@ -49,43 +39,30 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
         found["gauc"] = (
             f"The same if both rows belong to one group, such as a user: {of_100(metrics['gauc'])} times of 100."
         )
+    rate = metrics.get("positive_rate")
     if {"logloss", "normalized_entropy"} <= metrics.keys():
-        found["logloss"] = _logloss(metrics)
+        loss, entropy = metrics["logloss"], metrics["normalized_entropy"]
+        found["logloss"] = f"The penalty for wrong probabilities: {loss:.3f}, 0 at best."
+        if entropy > 0:
+            less = 100 * abs(1 - entropy)
+            better = f"{less:.0f} % less" if entropy < 1 else f"{less:.0f} % more, so the model is worse than no model"
+            better = "the same, so the model is no better" if less < 0.5 else better
+            share = "" if rate is None else f" ({of_100(rate)} of 100)"
+            found["logloss"] = (
+                f"The penalty for wrong probabilities: {loss:.3f}. Always predicting the share of positives{share} "
+                f"costs {loss / entropy:.3f}; the model costs {better}."
+            )
     if "ece" in metrics:
         found["ece"] = (
             "Among rows with similar predictions, the share of positives differs from the prediction by "
             f"{100 * metrics['ece']:.1f} percentage points on average; 0 is best."
         )
-    if {"mean_prediction", "positive_rate"} <= metrics.keys():
+    if "mean_prediction" in metrics and rate is not None:
         found["mean_prediction"] = (
             f"Over all rows the model expects {of_100(metrics['mean_prediction'])} of 100 to be positive; "
-            f"{of_100(metrics['positive_rate'])} of 100 are."
+            f"{of_100(rate)} of 100 are."
         )
-    return found | _at_half(metrics)
-
-
-def _logloss(metrics: Mapping[str, float]) -> str:
-    """Logloss compared with always predicting the rows' positive rate."""
-    loss, entropy = metrics["logloss"], metrics["normalized_entropy"]
-    rate = f" ({of_100(metrics['positive_rate'])} of 100)" if "positive_rate" in metrics else ""
-    if not entropy > 0:
-        return f"The penalty for wrong probabilities: {loss:.3f}, 0 at best."
-    less = 100 * abs(1 - entropy)
-    better = f"{less:.0f} % less" if entropy < 1 else f"{less:.0f} % more, so the model is worse than no model"
-    if less < 0.5:
-        better = "the same, so the model is no better"
-    return (
-        f"The penalty for wrong probabilities: {loss:.3f}. Always predicting the share of positives"
-        f"{rate} costs {loss / entropy:.3f}; the model costs {better}."
-    )
-
-
-def _at_half(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Sentences on the decisions at a threshold of 50 %."""
-    found: dict[str, str] = {}
-    says_none = metrics.get("precision") == 0 and metrics.get("recall") == 0
-    if says_none:
-        rate = metrics.get("positive_rate")
+    if metrics.get("precision") == 0 and metrics.get("recall") == 0:
         rare = "" if rate is None else f", as is usual where {of_100(rate)} of 100 rows are positive"
         found["precision"] = found["recall"] = (
             f"With a threshold of 50 %, no row that it predicts positive is, or it predicts none{rare}: rank "
@@ -96,23 +73,16 @@ def _at_half(metrics: Mapping[str, float]) -> dict[str, str]:
             f"Of the rows that it predicts at 50 % or more, {of_100(metrics['precision'])} of 100 are positive."
         )
         found["recall"] = f"Of the positive rows it predicts {of_100(metrics['recall'])} of 100 at 50 % or more."
-    if {"accuracy", "positive_rate"} <= metrics.keys():
-        usual = max(metrics["positive_rate"], 1 - metrics["positive_rate"])
+    if "accuracy" in metrics and rate is not None:
         found["accuracy"] = (
             f"With a threshold of 50 % it is right for {of_100(metrics['accuracy'])} of 100 rows; always predicting "
-            "the "
-            f"more frequent class is right for {of_100(usual)}."
+            f"the more frequent class is right for {of_100(max(rate, 1 - rate))}."
         )
     return found
 
 
 def regression_words(metrics: Mapping[str, float], label: Label, *, spread: float | None = None) -> dict[str, str]:
-    """A sentence about each metric of a regression label, by name.
-
-    Args:
-        metrics: `rmse` and `mae`, or one of them.
-        label: what is predicted.
-        spread: the targets' standard deviation, which is the RMSE of always predicting their mean.
+    """A sentence about each of `rmse` and `mae`; `spread` is the RMSE of always predicting the targets' mean.
 
     >>> regression_words({"mae": 0.71}, Label("rating", task="regression", range=(1, 5)))["mae"]
     'On average a prediction is 0.71 off, of “rating” from 1 to 5.'
@@ -134,11 +104,7 @@ def regression_words(metrics: Mapping[str, float], label: Label, *, spread: floa
 
 
 def remarks(metrics: Mapping[str, float], rows: str = "these rows") -> list[str]:
-    """Warning sentences on the metrics of a binary label or of several labels; often none.
-
-    Args:
-        metrics: as returned by `binary_metrics` or `Objective.metrics`; missing metrics are ignored.
-        rows: description of the rows.
+    """Warning sentences on the metrics of `rows`, of a binary label or of several labels; often none.
 
     >>> remarks({"logloss": 0.9, "normalized_entropy": 1.3, "positive_rate": 0.5}, "test rows")
     ['On test rows the logloss 0.9000 is worse than 0.6923, that of always predicting the share of positives (50.0 %).']
@@ -154,12 +120,7 @@ def remarks(metrics: Mapping[str, float], rows: str = "these rows") -> list[str]
 
 
 def remarks_on_means(runs: Sequence[Mapping[str, float]], rows: str) -> list[str]:
-    """`remarks` on the mean logloss and AUC of several runs, for tables that show only these.
-
-    Args:
-        runs: the metrics of each run.
-        rows: description of the rows.
-    """
+    """`remarks` on the mean logloss and AUC of several runs, for tables that show only these."""
     shown = ("auc", "logloss", "normalized_entropy", "positive_rate", "mean_prediction")
     names = [name for name in runs[0] if name in shown]
     return remarks({name: float(np.mean([run[name] for run in runs])) for name in names}, rows)
@@ -169,69 +130,50 @@ _KNOWN = ("auc", "logloss", "normalized_entropy", "accuracy", "precision", "reca
 
 
 def _sentences(own: Mapping[str, float]) -> list[str]:
+    """Remarks on one label's metrics."""
     rate = own.get("positive_rate")
     if rate is None:
         return []
     if rate in (0, 1):
         which = "positive" if rate else "negative"
         return [f"all labels are {which}: AUC and other metrics that compare two classes are undefined"]
-    found = [_worse_than_constant(own, rate), _decisions(own, rate), *_luck(own, rate)]
-    return [sentence for sentence in found if sentence is not None]
-
-
-def _worse_than_constant(own: Mapping[str, float], rate: float) -> str | None:
-    ratio = own.get("normalized_entropy", 0.0)
-    if ratio <= 1:
-        return None
-    constant = f"{own['logloss'] / ratio:.4f}, that of always predicting the share of positives ({100 * rate:.1f} %)"
-    told = f"the logloss {own['logloss']:.4f} is worse than {constant}"
-    mean = own.get("mean_prediction")
-    if mean is not None and abs(mean - rate) > 0.1 * min(rate, 1 - rate):
-        told += f"; the mean prediction is {100 * mean:.1f} %"
-    if own.get("auc", 0.5) > 0.5 + WIDE:
-        told += (
-            f"; the ranking is useful (AUC {own['auc']:.4f}), the probabilities need `fieldwise evaluate --calibrate`"
+    found, auc, ratio = [], own.get("auc"), own.get("normalized_entropy", 0.0)
+    if ratio > 1:
+        constant = (
+            f"{own['logloss'] / ratio:.4f}, that of always predicting the share of positives ({100 * rate:.1f} %)"
         )
-    return told
-
-
-def _decisions(own: Mapping[str, float], rate: float) -> str | None:
-    """A remark if all rows are predicted alike at .5: accuracy is then the share of one class."""
-    if not {"accuracy", "precision", "recall"} <= own.keys():
-        return None
-    if own["recall"] == 0 and np.isclose(own["accuracy"], 1 - rate, rtol=0, atol=1e-9):
-        return (
-            "precision, recall and f1 are 0 because no row has a probability of 0.5 or more, as is usual where "
-            f"{100 * rate:.1f} % are positive: use AUC and logloss, or a lower threshold"
-        )
-    if own["recall"] == 1 and np.isclose(own["accuracy"], rate, rtol=0, atol=1e-9):
-        return (
-            "recall is 1 because every row has a probability of 0.5 or more, as is usual where "
-            f"{100 * rate:.1f} % are positive: use AUC and logloss, or a higher threshold"
-        )
-    return None
-
-
-def _luck(own: Mapping[str, float], rate: float) -> list[str]:
-    if not {"auc", "rows"} <= own.keys():
-        return []
-    positives = round(own["rows"] * rate)
-    negatives = round(own["rows"]) - positives
-    half, found = 1.96 * _auc_error(own["auc"], positives, negatives), []
-    if half > WIDE:
-        few, which = min((positives, "positive"), (negatives, "negative"))
-        found.append(
-            f"{few:,} of {own['rows']:,.0f} labels are {which}, so few that other rows would give an AUC up to "
-            f"{half:.2f} higher or lower (95 % interval)"
-        )
-    if own["auc"] + half < 0.5:
-        found.append("the AUC is below 0.5, so the ranking is reversed: check the label's rule")
+        told = f"the logloss {own['logloss']:.4f} is worse than {constant}"
+        mean = own.get("mean_prediction")
+        if mean is not None and abs(mean - rate) > 0.1 * min(rate, 1 - rate):
+            told += f"; the mean prediction is {100 * mean:.1f} %"
+        if auc is not None and auc > 0.5 + WIDE:
+            told += f"; the ranking is useful (AUC {auc:.4f}), the probabilities need `fieldwise evaluate --calibrate`"
+        found.append(told)
+    if {"accuracy", "precision", "recall"} <= own.keys():
+        # If all rows are predicted alike at .5, accuracy is the share of one class.
+        for recall, share, what, every, bound in (
+            (0, 1 - rate, "precision, recall and f1 are 0", "no", "lower"),
+            (1, rate, "recall is 1", "every", "higher"),
+        ):
+            if own["recall"] == recall and np.isclose(own["accuracy"], share, rtol=0, atol=1e-9):
+                found.append(
+                    f"{what} because {every} row has a probability of 0.5 or more, as is usual where "
+                    f"{100 * rate:.1f} % are positive: use AUC and logloss, or a {bound} threshold"
+                )
+    if auc is not None and "rows" in own:
+        positives = round(own["rows"] * rate)
+        negatives = round(own["rows"]) - positives
+        # The standard error of an AUC (Hanley and McNeil, Radiology 143, 1982), with AUCs below .5 mirrored.
+        near = min(max(auc, 1 - auc), 0.99)  # the formula gives 0 at an AUC of 1
+        one, two = near / (2 - near), 2 * near**2 / (1 + near)
+        spread = near * (1 - near) + (positives - 1) * (one - near**2) + (negatives - 1) * (two - near**2)
+        half = 1.96 * float(np.sqrt(spread / max(positives * negatives, 1)))
+        if half > WIDE:
+            few, which = min((positives, "positive"), (negatives, "negative"))
+            found.append(
+                f"{few:,} of {own['rows']:,.0f} labels are {which}, so few that other rows would give an AUC up to "
+                f"{half:.2f} higher or lower (95 % interval)"
+            )
+        if auc + half < 0.5:
+            found.append("the AUC is below 0.5, so the ranking is reversed: check the label's rule")
     return found
-
-
-def _auc_error(auc: float, positives: int, negatives: int) -> float:
-    """The standard error of an AUC (Hanley and McNeil, Radiology 143, 1982), with AUCs below .5 mirrored."""
-    near = min(max(auc, 1 - auc), 0.99)  # the formula gives 0 at an AUC of 1
-    one, two = near / (2 - near), 2 * near**2 / (1 + near)
-    spread = near * (1 - near) + (positives - 1) * (one - near**2) + (negatives - 1) * (two - near**2)
-    return float(np.sqrt(spread / max(positives * negatives, 1)))

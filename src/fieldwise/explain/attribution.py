@@ -7,6 +7,7 @@ background rows.
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from fieldwise.layout import Bags, Batch
 from fieldwise.ops.devices import device_of, flushed_denormals
 from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
 
-ROWS = 256
+ROWS = 256  # rows per batch: AFM's products of 39 fields with vectors of 64 take 50 MB
 STEPS = 64
 
 
@@ -34,14 +35,8 @@ def integrated_gradients(
 ) -> tuple[np.ndarray, float]:
     """Integrated gradients (Sundararajan et al., ICML 2017, Equation 1) of the logit for every field's vectors.
 
-    All tables' vectors move along the path together; the integral uses Gauss-Legendre quadrature. A field's
-    contribution is the sum over its vectors' entries.
-
-    Args:
-        network: a network of one label, with `has_gradients`.
-        table: N rows.
-        background: rows whose average vectors are the start of the path.
-        steps: number of quadrature points.
+    All tables' vectors move along the path together, from the background's average vectors; the integral uses
+    Gauss-Legendre quadrature. A field's contribution is the sum over its vectors' entries.
 
     Returns:
         The contributions [N, F] float64, and the logit of the average vectors. The rest of a row's logit is the
@@ -51,22 +46,30 @@ def integrated_gradients(
     kept = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
     network = copy.deepcopy(network, kept).eval()
     with flushed_denormals():
-        average = _average(network, background)
+        sums: list[Tensor] = []  # of the outputs [F, D] of each call of an embedding, in the order of the calls
+
+        def add(x: Tensor, call: int) -> Tensor:
+            if call == len(sums):
+                sums.append(torch.zeros(x.shape[1:], device=x.device))
+            sums[call] += x.sum(0)
+            return x
+
+        for batch in device_batches(network, background):
+            with torch.no_grad(), _vectors(network, add):
+                network(batch)
+        average = [total / len(background) for total in sums]
         with torch.no_grad(), _vectors(network, lambda x, call: average[call].expand_as(x)):
             one = background.batch(slice(0, 1))[0]  # any row: its vectors are replaced
             base = float(network(one.to(device_of(network))))
-        parts = [_of_batch(network, batch, average, steps) for batch in _batches(network, table)]
+        nodes, weights = np.polynomial.legendre.leggauss(steps)
+        parts = []
+        for batch in device_batches(network, table):
+            total = np.zeros((batch.size, len(average[0])))
+            for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
+                for step, gradient in _at(network, batch, average, float(node)):
+                    total += weight * in_numpy((step * gradient).sum(2))
+            parts.append(total)
     return np.concatenate(parts), base
-
-
-def _of_batch(network: nn.Module, batch: Batch, average: list[Tensor], steps: int) -> np.ndarray:
-    """Contributions [N, F]."""
-    nodes, weights = np.polynomial.legendre.leggauss(steps)
-    total = np.zeros((batch.size, len(average[0])))
-    for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
-        for step, gradient in _at(network, batch, average, float(node)):
-            total += weight * in_numpy((step * gradient).sum(2))
-    return total
 
 
 def _at(network: nn.Module, batch: Batch, average: list[Tensor], at: float) -> list[tuple[Tensor, Tensor]]:
@@ -84,24 +87,7 @@ def _at(network: nn.Module, batch: Batch, average: list[Tensor], at: float) -> l
     return [(way, gradient) for way, gradient in zip(ways, gradients, strict=True) if gradient is not None]
 
 
-def _average(network: nn.Module, background: EncodedTable) -> list[Tensor]:
-    """The mean output [F, D] of each call of an embedding over a background's rows, in the order of the calls."""
-    sums: list[Tensor] = []
-
-    def add(x: Tensor, call: int) -> Tensor:
-        if call == len(sums):
-            sums.append(torch.zeros(x.shape[1:], device=x.device))
-        sums[call] += x.sum(0)
-        return x
-
-    with torch.no_grad():
-        for batch in _batches(network, background):
-            with _vectors(network, add):
-                network(batch)
-    return [total / len(background) for total in sums]
-
-
-def _batches(network: nn.Module, table: EncodedTable) -> Iterator[Batch]:
+def device_batches(network: nn.Module, table: EncodedTable) -> Iterator[Batch]:
     """The table's rows on the network's device; one empty batch without a row."""
     for start in range(0, max(1, len(table)), ROWS):
         yield table.batch(slice(start, min(start + ROWS, len(table))))[0].to(device_of(network))
@@ -117,7 +103,7 @@ def _embeddings(network: nn.Module) -> list[FieldEmbedding]:
 @contextmanager
 def _vectors(network: nn.Module, change: Callable[[Tensor, int], Tensor]) -> Iterator[None]:
     """A context in which `change` replaces every embedding call's output; it gets the output and the call's number."""
-    calls = iter(range(10**6))
+    calls = count()
 
     def hook(_: nn.Module, __: Any, x: Tensor) -> Tensor:
         return change(x, next(calls))
@@ -135,13 +121,7 @@ MOST_CELLS = 2**25  # fields of mixed rows that are chosen at once
 
 
 class Mixer:
-    """Computes logits of rows with some fields from background rows.
-
-    Args:
-        network: a network of one label.
-        table: N rows.
-        background: K rows of the same layout.
-    """
+    """Computes logits of a table's rows with some fields from background rows of the same layout."""
 
     def __init__(self, network: nn.Module, table: EncodedTable, background: EncodedTable) -> None:
         self.network, self.rows, self.layout = network, len(table), table.layout
@@ -154,14 +134,10 @@ class Mixer:
         self.several = [i for i, f in enumerate(fields) if f.kind == "bag"]
 
     def score(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> np.ndarray:
-        """Logits [M] float64.
-
-        Args:
-            rows: row numbers in the table, [M].
-            others: row numbers in the background, [M].
-            taken_MF: which fields come from the background, bool [M, F].
-        """
-        return score_batches(self.network, self._batches(rows, others, taken_MF))
+        """The logits [M] of rows [M] of the table with the fields `taken_MF` from rows [M] of the background."""
+        blocks = (slice(start, start + BLOCK) for start in range(0, len(rows), BLOCK))
+        mixed = (self.mixed(rows[part], others[part], taken_MF[part]).batches(SCORING_BATCH) for part in blocks)
+        return score_batches(self.network, chain.from_iterable(mixed))
 
     def without(self, rows: np.ndarray, others: np.ndarray, taken_SF: np.ndarray) -> np.ndarray:
         """The logits [S, M, K] of rows [M] with each set of fields from their background rows [M, K]."""
@@ -170,11 +146,6 @@ class Mixer:
             number = np.tile(np.repeat(rows, others.shape[1]), len(sets))
             found.append(self.score(number, np.tile(others.ravel(), len(sets)), np.repeat(sets, others.size, axis=0)))
         return np.concatenate(found).reshape(len(taken_SF), *others.shape)
-
-    def _batches(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> Iterator[tuple]:  # type: ignore[type-arg]
-        for start in range(0, len(rows), BLOCK):
-            part = slice(start, start + BLOCK)
-            yield from self.mixed(rows[part], others[part], taken_MF[part]).batches(SCORING_BATCH)
 
     def mixed(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> EncodedTable:
         """The mixed rows, encoded."""
@@ -188,13 +159,7 @@ class Mixer:
 
 
 def occlusion(mixer: Mixer, logit: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The logit minus its mean with other rows' values in one field, for every field [N, F].
-
-    Args:
-        mixer: mixer of the N rows.
-        logit: logits of the rows, [N].
-        others: each row's background rows, [N, K].
-    """
+    """The logit [N] minus its mean with other rows' values [N, K] in one field, for every field [N, F]."""
     without = mixer.without(np.arange(len(logit)), others, np.eye(mixer.layout.num_fields, dtype=bool))
     lost: np.ndarray = logit[:, None] - without.mean(2).T
     return lost
@@ -206,14 +171,7 @@ def pair_interactions(
     """Interaction effects of all pairs of fields, or of chosen ones, [M, K, P], in the order of `pair_indices`.
 
     `f(x) - f(x without i) - f(x without j) + f(x without both)` for every background row: effects of single fields,
-    such as first-order terms, cancel.
-
-    Args:
-        mixer: mixer of the N rows.
-        logit: logits of the rows, [N].
-        others: background rows of the chosen rows, [M, K].
-        rows: numbers of the chosen rows, [M].
-        fields: numbers of the fields whose pairs are measured; all if omitted.
+    such as first-order terms, cancel. `others` are the background rows [M, K] of the chosen `rows` [M].
     """
     one_SF = np.eye(mixer.layout.num_fields, dtype=bool)
     one_SF = one_SF if fields is None else one_SF[fields]

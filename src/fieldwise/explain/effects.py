@@ -34,22 +34,13 @@ def effects(bundle: Bundle, rows: TableLike | None = None, *, label: str | None 
 
 
 def widest_first(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Effects by the range of their predictions, without those of a single value.
-
-    >>> [one["field"] for one in widest_first([{"field": f, "predictions": p} for f, p in zip("ab", ([0, 1], [0, 2]))])]
-    ['b', 'a']
-    """
+    """Effects by the range of their predictions, without those of a single value."""
     several = [one for one in found if len(one["predictions"]) > 1]
     return sorted(several, key=lambda one: -float(np.ptp(one["predictions"])))
 
 
 def shown_fields(schema: Schema) -> list[Field]:
-    """The fields that are no ids of users or items, nor lists of such ids: those say nothing about other ids.
-
-    >>> from fieldwise.testing import small_schema
-    >>> [field.name for field in shown_fields(small_schema())]
-    ['genres', 'price', 'hour']
-    """
+    """The fields that are no ids of users or items, nor lists of such ids: those say nothing about other ids."""
     ids = {named_id("user", schema), named_id("item", schema)}
     names = {field.name for field in schema.fields if field.column in ids}
     return [field for field in schema.fields if field.name not in names and field.shares not in names]
@@ -60,15 +51,6 @@ def effect(bundle: Bundle, field: Field, rows: TableLike | None = None, *, label
 
     Values are at most eight quantiles of the rows if they are numbers (also given as `numbers`), else the ten most
     frequent ones, for a list each of them alone. Other fields that read the same column change with it.
-
-    Args:
-        bundle: the bundle that predicts.
-        field: a field of its schema.
-        rows: raw rows over which to average; the bundle's sample rows if omitted.
-        label: the label to predict; the main one if omitted.
-
-    Errors:
-        DataError: no rows.
     """
     rows = bundle.samples if rows is None else as_table(rows)
     if not rows.height:

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.charts import Chart, Dot, dot_chart, heat_map, wider
+from fieldwise.charts import Chart, dot_chart, heat_map, wider
 from fieldwise.config import nearest
 from fieldwise.data.read.simulation import PLANTED
 from fieldwise.data.read.tables import TableLike
 from fieldwise.display import SHOWN_ROWS, Table, number, pandas_frame
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation.slices import ABSENT
 from fieldwise.explain.attribution import has_gradients, integrated_gradients, occlusion, pair_interactions
-from fieldwise.explain.subject import ABSENT, METHODS, UNSEEN, Method, Subject
-from fieldwise.schema import Schema
+from fieldwise.explain.subject import METHODS, UNSEEN, Method, Subject
 from fieldwise.schema.ids import named_id
 from fieldwise.schema.label import Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
@@ -29,22 +29,12 @@ DARK = 3.0  # multiple of the equal weights that has the darkest shade, unless a
 
 
 def darkest(weights: np.ndarray, equal: float) -> float:
-    """The weight of the darkest shade: three times the equal ones (at most 1), or the largest if it is above that.
-
-    >>> darkest(np.array([0.1677, 0.1657]), 1 / 6), darkest(np.array([0.7, 0.02]), 1 / 6)
-    (0.5, 0.7)
-    """
+    """The weight of the darkest shade: three times the equal ones (at most 1), or the largest if it is above that."""
     return max(float(weights.max()), min(1.0, DARK * equal))
 
 
 def uniform_text(weights: np.ndarray, equal: float) -> str:
-    """A sentence about uniform weights, all within 10 % of the equal ones; empty if they are not.
-
-    >>> uniform_text(np.array([0.1677, 0.1657]), 1 / 6)
-    'attention is uniform: all weights are within 10 % of the equal ones, 0.1667 (0.1657 to 0.1677)'
-    >>> uniform_text(np.array([0.2, 0.13]), 1 / 6)
-    ''
-    """
+    """A sentence about uniform weights, all within 10 % of the equal ones; empty if they are not."""
     if np.any(np.abs(weights - equal) > UNIFORM * equal):
         return ""
     known = f"{equal:.4f} ({weights.min():.4f} to {weights.max():.4f})"
@@ -95,11 +85,10 @@ class Explanation:
         if not 0 <= row < rows:
             raise DataError(f"rows are numbered from 0 to {rows - 1}, found row {row}")
         values = list(subject.values.row(row))
-        own = self.contributions[row]
         added = {name: term[row] for name, term in subject.terms.added.items()}
         shown = {name: part[row] for name, part in subject.terms.shown.items()}
         fields = [
-            {"field": name, "value": values[f], "contribution": float(own[f])}
+            {"field": name, "value": values[f], "contribution": float(self.contributions[row, f])}
             | {term: float(added[term][f]) for term in ("first_order", "attended") if term in added}
             for f, name in enumerate(subject.fields)
         ]
@@ -117,18 +106,12 @@ class Explanation:
         }
         found |= {term: float(added[term]) for term in ("bias", "mlp") if term in added}
         if "pairs" in added:
-            found["pairs"] = sorted(
-                (
-                    {
-                        "fields": [subject.fields[i], subject.fields[j]],
-                        "values": [values[i], values[j]],
-                        "contribution": float(added["pairs"][p]),
-                    }
-                    | {name: float(shown[part][p]) for name, part in _OF_PAIRS.items() if part in shown}
-                    for p, (i, j) in enumerate(subject.pairs)
-                ),
-                key=lambda pair: -abs(pair["contribution"]),
-            )
+            found["pairs"] = []
+            for p in np.argsort(-np.abs(added["pairs"]), kind="stable"):
+                names, own = [subject.fields[f] for f in subject.pairs[p]], [values[f] for f in subject.pairs[p]]
+                pair = {"fields": names, "values": own, "contribution": float(added["pairs"][p])}
+                pair |= {name: float(shown[part][p]) for name, part in _OF_PAIRS.items() if part in shown}
+                found["pairs"].append(pair)
         elif "attention" in shown:
             found["attention"] = shown["attention"].tolist()
         if "matches" in added:
@@ -151,15 +134,11 @@ class Explanation:
         pairs = chosen[np.stack(np.triu_indices(len(chosen), 1), axis=1)]
         others = subject.others(DRAWS, seed)[number]
         effect = pair_interactions(subject.mixer, subject.logit, others, number, chosen)[0].mean(0)
-        values = subject.values.row(row)
-        return [
-            {
-                "fields": [subject.fields[f] for f in pairs[p]],
-                "values": [values[f] for f in pairs[p]],
-                "effect": float(effect[p]),
-            }
-            for p in np.argsort(-np.abs(effect), kind="stable")
-        ]
+        values, found = subject.values.row(row), []
+        for p in np.argsort(-np.abs(effect), kind="stable"):
+            names, own = [subject.fields[f] for f in pairs[p]], [values[f] for f in pairs[p]]
+            found.append({"fields": names, "values": own, "effect": float(effect[p])})
+        return found
 
     def __repr__(self) -> str:
         rows, subject = len(self.contributions), self.subject
@@ -202,10 +181,10 @@ class Explanation:
         if row is not None:
             plain = self.row(row)
             title = f"contribution to the score of {plain['score']:.3g} (base {plain['base']:.3g})"
-        sizes = self._sizes(row)
-        dots = [Dot(name=f, value=x, low=min(0.0, x), high=max(0.0, x), colour=x < 0) for f, x in sizes[:SHOWN_ROWS]]
-        span = wider(min(0.0, *(x for _, x in sizes)), max(0.0, *(x for _, x in sizes)))
-        return dot_chart(dots, span, title=title, rule=0.0)
+        names, sizes = zip(*self._sizes(row)[:SHOWN_ROWS], strict=True)
+        low, high, colours = np.minimum(sizes, 0.0), np.maximum(sizes, 0.0), np.less(sizes, 0)
+        span = wider(low.min(), high.max())
+        return dot_chart(names, sizes, span, title=title, low=low, high=high, colours=colours, rule=0.0)
 
     def plot_attention(self, row: int | None = None) -> Chart:
         """A heat map of AFM's or AutoInt's attention over fields, of one row or averaged over rows, layers and heads.
@@ -248,25 +227,16 @@ class Explanation:
 
     def _matches(self, matches_LH: np.ndarray, shown: dict[str, np.ndarray], values: list[str]) -> dict[str, Any]:
         """IntTower's levels with the matched heads, and both sides' gates."""
-        heads = shown["matched_head"]
-        levels = [
-            {
-                "level": level + 1,
-                "contribution": float(matches_LH[level].sum()),
-                "heads": [
-                    {"user_head": h, "item_head": int(heads[level, h]), "product": float(product)}
-                    for h, product in enumerate(matches_LH[level])
-                ],
-            }
-            for level in range(len(matches_LH))
-        ]
-        gates = {}
+        levels, gates = [], {}
+        for level, (products, matched) in enumerate(zip(matches_LH, shown["matched_head"], strict=True)):
+            of_heads = enumerate(zip(matched, products, strict=True))
+            heads = [{"user_head": h, "item_head": int(i), "product": float(product)} for h, (i, product) in of_heads]
+            levels.append({"level": level + 1, "contribution": float(products.sum()), "heads": heads})
         for side in ("user", "item"):
+            fields, weights = self.subject.tower_fields(side), shown[f"{side}_gates"]
             gates[f"{side}_gates"] = [
                 {"field": self.subject.fields[f], "value": values[f], "gate": float(gate), "effect": float(effect)}
-                for f, gate, effect in zip(
-                    self.subject.tower_fields(side), shown[f"{side}_gates"], shown[f"{side}_gate_effects"], strict=True
-                )
+                for f, gate, effect in zip(fields, weights, shown[f"{side}_gate_effects"], strict=True)
             ]
         return {"levels": levels, **gates}
 
@@ -317,7 +287,10 @@ def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Expla
                 f"method 'terms' needs a model of terms of fields and pairs (LR, FM, AFM), found {name}: use "
                 f"{subject.usual_method!r}; its other terms are shown with every method"
             )
-        contributions, base = _by_terms(subject)
+        # Each field's first-order term and half of its pairs', and the bias.
+        added = subject.terms.added
+        pairs = subject.by_field(added["pairs"]) / 2 if "pairs" in added else 0.0
+        contributions, base = added["first_order"] + pairs, added["bias"]
     elif method == "integrated_gradients":
         if not has_gradients(subject.network):
             raise ConfigError(
@@ -334,13 +307,6 @@ def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Expla
     return Explanation(subject=subject, method=method, contributions=contributions, base=base, gap=gap)
 
 
-def _by_terms(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
-    """Each field's first-order term and half of its pairs' [N, F], and the bias [N]."""
-    added = subject.terms.added
-    pairs = subject.by_field(added["pairs"]) / 2 if "pairs" in added else 0.0
-    return added["first_order"] + pairs, added["bias"]
-
-
 MAIN = 3  # maximum number of reasons
 HALF = 0.5  # minimum size of a further reason, and of one against, as a share of the strongest one's
 LONGEST = 60  # characters of a value
@@ -351,15 +317,6 @@ def sentence(explanation: Explanation, row: int) -> str:
 
     A reason is a field or a pair of fields whose part of the score differs from its mean over the background rows: of
     the model's own terms with the method `terms`, else a field's contribution.
-
-    >>> from fieldwise import LR, Label, Numeric, Recommender, Schema, TrainingSettings
-    >>> import polars as pl
-    >>> log = pl.DataFrame({"price": [1.0, 2.0, 8.0, 9.0] * 100, "bought": [1, 1, 0, 0] * 100})
-    >>> schema = Schema(fields=(Numeric("price"),), label=Label("bought"))
-    >>> training = TrainingSettings(epochs=30, batch_size=16, learning_rate=0.1)
-    >>> found = Recommender(schema, LR(), training=training).fit(log).explain(log.head(1))
-    >>> sentence(found, 0).partition(", ")[2]
-    'mainly because the price is low (1)'
     """
     parts = _parts(explanation, row)
     total = sum(amount for _, amount in parts)
@@ -416,55 +373,33 @@ def _parts(explanation: Explanation, row: int) -> list[tuple[tuple[int, ...], fl
 
 
 def _clause(explanation: Explanation, row: int, fields: tuple[int, ...], up: bool) -> str:
-    schema, values = explanation.subject.schema, explanation.subject.values.row(row)
-    levels = [explanation.subject.levels.get(f.name, {row: ""})[row] for f in schema.fields]
-    words = [_Value(schema, f, values[f], levels[f]) for f in fields]
+    words = [_in_words(explanation.subject, row, field, up) for field in fields]
     if len(words) == 1:
-        return words[0].clause(up)
-    user, item = sorted(words, key=lambda one: not one.is_id("user"))
-    if user.is_id("user") and schema.fields[item.field].role == "item":
-        return f"this user {'likes' if up else 'does not like'} {item.phrase}"
-    return f"{words[0].phrase} goes {'well' if up else 'badly'} with {words[1].phrase}"
+        return words[0][2]
+    (user, _), (item, number) = sorted(zip(words, fields, strict=True), key=lambda one: one[0][0] != "user")
+    if user[0] == "user" and explanation.subject.schema.fields[number].role == "item":
+        return f"this user {'likes' if up else 'does not like'} {item[1]}"
+    return f"{words[0][1]} goes {'well' if up else 'badly'} with {words[1][1]}"
 
 
-class _Value:
-    """A field's value in words."""
-
-    def __init__(self, schema: Schema, field: int, value: str, level: str) -> None:
-        self.schema, self.field, self.level = schema, field, level
-        self.name = schema.fields[field].name.replace("_", " ")
-        self.unseen = schema.fields[field].cell == "category" and value.endswith(UNSEEN)
-        value = value.removesuffix(UNSEEN) if self.unseen else value
-        self.absent, self.value = value == ABSENT, value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
-
-    def is_id(self, role: str) -> bool:
-        """Whether it is the id of a user or item."""
-        return self.schema.fields[self.field].column == named_id(role, self.schema)  # type: ignore[arg-type]
-
-    @property
-    def phrase(self) -> str:
-        """The value as a noun."""
-        for role in ("user", "item"):
-            if self.is_id(role):
-                return f"this {role}"
-        if self.absent:
-            return f"a missing {self.name}"
-        if self.level:
-            return f"a {self.level} {self.name} ({self.value})"
-        return f"the {'new ' if self.unseen else ''}{self.name} {self.value}"
-
-    def clause(self, up: bool) -> str:
-        """The value as a main clause."""
-        for role in ("user", "item"):
-            if self.is_id(role):
-                high = "high" if up else "low"
-                return f"this {role}{' is new' if self.unseen else f'’s scores are {high} in general'}"
-        if self.absent:
-            return f"the {self.name} is missing"
-        if self.level:
-            return f"the {self.name} is {self.level} ({self.value})"
-        are = "are" if self.schema.fields[self.field].cell == "list" and self.name.endswith("s") else "is"
-        return f"the {self.name} {are} {self.value}" + (", which is new to the model" if self.unseen else "")
+def _in_words(subject: Subject, row: int, number: int, up: bool) -> tuple[str, str, str]:
+    """Whose id a field's value is ("user", "item" or ""), and the value as a noun and as a main clause."""
+    field = subject.schema.fields[number]
+    name, value = field.name.replace("_", " "), subject.values.row(row)[number]
+    unseen = field.cell == "category" and value.endswith(UNSEEN)
+    value = value.removesuffix(UNSEEN) if unseen else value
+    for role in ("user", "item"):
+        if field.column == named_id(role, subject.schema):
+            high = "high" if up else "low"
+            return role, f"this {role}", f"this {role}{' is new' if unseen else f'’s scores are {high} in general'}"
+    if value == ABSENT:
+        return "", f"a missing {name}", f"the {name} is missing"
+    value = value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+    if level := subject.levels.get(field.name, {row: ""})[row]:
+        return "", f"a {level} {name} ({value})", f"the {name} is {level} ({value})"
+    are = "are" if field.cell == "list" and name.endswith("s") else "is"
+    new, clause = "new " if unseen else "", ", which is new to the model" if unseen else ""
+    return "", f"the {new}{name} {value}", f"the {name} {are} {value}{clause}"
 
 
 PAIR_DRAWS = 4
@@ -485,13 +420,8 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
     """
     subject, contributions = explanation.subject, explanation.contributions
     fields = [
-        {
-            "field": name,
-            "mean_size": float(np.abs(contributions[:, f]).mean()),
-            "mean": float(contributions[:, f].mean()),
-            "deviation": float(contributions[:, f].std()),
-        }
-        for f, name in enumerate(subject.fields)
+        {"field": name, "mean_size": float(np.abs(column).mean()), **_spread(column)}
+        for name, column in zip(subject.fields, contributions.T, strict=True)
     ]
     found: dict[str, Any] = {
         "label": subject.label,
@@ -509,26 +439,22 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
     if "matches" in added:
         heads = range(int(shown["matched_head"].max()) + 1)
         found["levels"] = [
-            {
-                "level": level + 1,
-                "mean": float(added["matches"][:, level].sum(1).mean()),
-                "deviation": float(added["matches"][:, level].sum(1).std()),
-                "matched_share": [float((shown["matched_head"][:, level] == k).mean()) for k in heads],
-            }
-            for level in range(added["matches"].shape[1])
+            {"level": level + 1, **_spread(score), "matched_share": [float((matched == k).mean()) for k in heads]}
+            for level, (score, matched) in enumerate(
+                zip(added["matches"].sum(2).T, shown["matched_head"].swapaxes(0, 1), strict=True)
+            )
         ]
         for side in ("user", "item"):
             gates, effects = shown[f"{side}_gates"], shown[f"{side}_gate_effects"]
             found[f"{side}_gates"] = [
-                {
-                    "field": subject.fields[f],
-                    "mean": float(gates[:, k].mean()),
-                    "deviation": float(gates[:, k].std()),
-                    "mean_effect": float(effects[:, k].mean()),
-                }
+                {"field": subject.fields[f], **_spread(gates[:, k]), "mean_effect": float(effects[:, k].mean())}
                 for k, f in enumerate(subject.tower_fields(side))
             ]
     return found
+
+
+def _spread(values: np.ndarray) -> dict[str, float]:
+    return {"mean": float(values.mean()), "deviation": float(values.std())}
 
 
 def summary_tables(found: dict[str, Any], pairs: int) -> dict[str, Table]:

@@ -5,6 +5,7 @@ Letters: N rows, F fields, K background rows per row, O orders.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -100,24 +101,17 @@ def faithfulness(
     all_gone = _changes(subject, others, np.ones((rows, draws, fields), bool))
     if not all_gone.mean() > 0:
         raise DataError("no field changes the score of these rows, so faithfulness is undefined")
-    moved = {}
+    moved: dict[str, list[np.ndarray]] = {}
+    zero = np.zeros(rows)
     for name, importance in given.items():
-        ranks = _ranks(np.broadcast_to(importance if importance.ndim == 3 else importance[:, None], random_NKF.shape))
+        # The fields' ranks, 0 for the most important; ties in the fields' order.
+        order = np.argsort(-importance if importance.ndim == 3 else -importance[:, None], axis=-1, kind="stable")
+        ranks = np.broadcast_to(np.argsort(order, axis=-1, kind="stable"), random_NKF.shape)
         deleted = [_changes(subject, others, ranks < m) for m in range(1, fields)]
         inserted = [_changes(subject, others, ranks >= m) for m in range(1, fields)]
-        zero = np.zeros(rows)
-        moved[name] = np.stack([zero, *deleted, all_gone]), np.stack([all_gone, *inserted, zero])
+        moved[name] = [np.stack([zero, *deleted, all_gone]), np.stack([all_gone, *inserted, zero])]
     resamples = rng.integers(0, rows, (RESAMPLES, rows))
-    areas = {name: [_areas(curve, all_gone, resamples) for curve in both] for name, both in moved.items()}
-    return tuple(_curves(name, moved[name], areas) for name in given)
-
-
-def _ranks(importance: np.ndarray) -> np.ndarray:
-    """Ranks of the fields, 0 for the most important; ties in the fields' order."""
-    order = np.argsort(-importance, axis=-1, kind="stable")
-    ranks = np.empty_like(order)
-    np.put_along_axis(ranks, order, np.broadcast_to(np.arange(order.shape[-1]), order.shape), -1)
-    return ranks
+    return tuple(_curves(moved, name, all_gone, resamples) for name in given)
 
 
 def _changes(subject: Subject, others: np.ndarray, taken_NKF: np.ndarray) -> np.ndarray:
@@ -129,30 +123,18 @@ def _changes(subject: Subject, others: np.ndarray, taken_NKF: np.ndarray) -> np.
     return change
 
 
-def _areas(curve: np.ndarray, all_gone: np.ndarray, resamples: np.ndarray) -> np.ndarray:
-    """The share under a curve [F + 1, N]: for all rows first, then for every resample."""
-    inner = curve[1:-1].mean(0)
-    with np.errstate(invalid="ignore"):  # a resample in which no logit changes has no share, and is skipped
-        resampled = inner[resamples].sum(1) / all_gone[resamples].sum(1)
-    return np.array([inner.sum() / all_gone.sum(), *resampled])
-
-
-def _curves(name: str, moved: tuple[np.ndarray, np.ndarray], areas: Mapping[str, list[np.ndarray]]) -> Curves:
-    deletion, insertion = areas[name][0], 1 - areas[name][1]
-    base_deletion, base_insertion = areas[RANDOM][0], 1 - areas[RANDOM][1]
-    return Curves(
-        order=name,
-        deletion=moved[0].mean(1),
-        insertion=moved[1].mean(1),
-        deletion_area=float(deletion[0]),
-        insertion_area=float(insertion[0]),
-        deletion_interval=_edges(deletion),
-        insertion_interval=_edges(insertion),
-        deletion_gain=(float((deletion - base_deletion)[0]), *_edges(deletion - base_deletion)),
-        insertion_gain=(float((insertion - base_insertion)[0]), *_edges(insertion - base_insertion)),
-    )
-
-
-def _edges(shares: np.ndarray) -> tuple[float, float]:
-    low, high = np.nanpercentile(shares[1:], EDGES)
-    return float(low), float(high)
+def _curves(moved: dict[str, list[np.ndarray]], name: str, all_gone: np.ndarray, resamples: np.ndarray) -> Curves:
+    figures: dict[str, Any] = {}
+    for k, what in enumerate(("deletion", "insertion")):
+        shares = []  # under the curve of this order and of the random one: for all rows first, then for every resample
+        for curve in (moved[name][k], moved[RANDOM][k]):
+            inner = curve[1:-1].mean(0)
+            with np.errstate(invalid="ignore"):  # a resample in which no logit changes has no share, and is skipped
+                resampled = inner[resamples].sum(1) / all_gone[resamples].sum(1)
+            share = np.array([inner.sum() / all_gone.sum(), *resampled])
+            shares.append(1 - share if what == "insertion" else share)
+        own, gain = shares[0], shares[0] - shares[1]
+        ends, ends_of_gain = (tuple(np.nanpercentile(one[1:], EDGES).tolist()) for one in (own, gain))
+        figures |= {what: moved[name][k].mean(1), f"{what}_area": float(own[0]), f"{what}_interval": ends}
+        figures[f"{what}_gain"] = (float(gain[0]), *ends_of_gain)
+    return Curves(order=name, **figures)

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest
@@ -22,13 +22,11 @@ from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import Calibration
-from fieldwise.explain.attribution import Mixer, has_gradients
-from fieldwise.ops.devices import device_of
+from fieldwise.evaluation.slices import ABSENT
+from fieldwise.explain.attribution import Mixer, device_batches, has_gradients
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches, scoring_mode
-
-ROWS = 256  # rows per batch: AFM's products of 39 fields with vectors of 64 take 50 MB
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,20 +66,15 @@ def terms_of(network: nn.Module, table: EncodedTable) -> Terms:
     take_apart = vars(type(network)).get("logit_terms")  # its own: a subclass may add to the score
     if take_apart is None:
         return Terms(added={}, shown={})
-    starts, device = range(0, max(1, len(table)), ROWS), device_of(network)
     with scoring_mode(network):
-        batches = (table.batch(slice(b, min(b + ROWS, len(table))))[0].to(device) for b in starts)
-        found = [take_apart(network, batch) for batch in batches]
-    added, shown = ({name: _joined([part[i][name] for part in found]) for name in found[0][i]} for i in (0, 1))
+        found = [take_apart(network, batch) for batch in device_batches(network, table)]
+    added, shown = (
+        {name: torch.cat([part[i][name] for part in found]).detach().cpu().numpy() for name in found[0][i]}
+        for i in (0, 1)
+    )
     return Terms(added={name: term.astype(np.float64) for name, term in added.items()}, shown=shown)
 
 
-def _joined(parts: list[Tensor]) -> np.ndarray:
-    joined: np.ndarray = torch.cat(parts).detach().cpu().numpy()
-    return joined
-
-
-ABSENT = "(absent)"
 UNSEEN = " (not in the vocabulary)"
 LISTED = 8  # maximum number of a bag's values shown
 
@@ -91,31 +84,27 @@ def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
 
     A value not in the vocabulary is marked, and a missing one is shown as absent. A history shows its latest values,
     as far as the model reads them; a long cell ends with the number of further values.
-
-    >>> from fieldwise import Categorical, Label, Schema
-    >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
-    >>> encoder = Encoder.fit(pl.DataFrame({"app": ["a", "b"]}), schema)
-    >>> field_values(encoder, pl.DataFrame({"app": ["b", "c", None]}))["app"].to_list()
-    ['b', 'c (not in the vocabulary)', '(absent)']
     """
     columns = []
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
         column = frame.get_column(field.column)
         if field.cell == "list":
             known = set(fitted.values) if isinstance(fitted, Vocabulary) else None
-            cells = as_list(column, field.separator, newest=field.max_length)
-            texts = [_listed(cell, known) for cell in cells.to_list()]
+            texts = []
+            for cell in as_list(column, field.separator, newest=field.max_length).to_list():
+                shown = [value if known is None or value in known else value + UNSEEN for value in cell[:LISTED]]
+                more = [f"and {len(cell) - LISTED} more"] if len(cell) > LISTED else []
+                texts.append(", ".join([*shown, *more]) or ABSENT)
         elif field.cell == "category":
             text = as_text(column)
             texts = [ABSENT if value is None else str(value) for value in text.to_list()]
             if isinstance(fitted, Vocabulary):
                 unseen = (fitted.ids(text) == UNKNOWN).tolist()
                 texts = [value + UNSEEN * new for value, new in zip(texts, unseen, strict=True)]
-        elif column.dtype.is_temporal() or column.dtype == pl.String:
-            texts = [ABSENT if value is None else str(value) for value in column.to_list()]
         else:
-            numbers = as_number(column, f"column {field.column!r}").to_list()
-            texts = [ABSENT if value is None else f"{value:.12g}" for value in numbers]
+            written = column.dtype.is_temporal() or column.dtype == pl.String
+            cells = column if written else as_number(column, f"column {field.column!r}")
+            texts = [ABSENT if cell is None else f"{cell}" if written else f"{cell:.12g}" for cell in cells.to_list()]
         columns.append(pl.Series(field.name, texts, dtype=pl.String))
     return pl.DataFrame(columns)
 
@@ -139,19 +128,12 @@ def number_levels(encoder: Encoder, frame: pl.DataFrame, others: pl.DataFrame) -
         )
         known = usual.drop_nulls().sort().to_numpy()
         number = own.fill_null(np.nan).to_numpy()
-        below = (np.searchsorted(known, number) + np.searchsorted(known, number, side="right")) / (
-            2 * max(len(known), 1)
-        )
+        twice = np.searchsorted(known, number) + np.searchsorted(known, number, side="right")
+        below = twice / (2 * max(len(known), 1))
         level = np.select([below < 1 / 3, below <= 2 / 3], ["low", "medium"], "high")
         shown = ~np.isnan(number) & (usual.n_unique() > 2)
         found[field.name] = np.where(shown, level, "").tolist()
     return found
-
-
-def _listed(cell: list[str], known: set[str] | None) -> str:
-    shown = [value if known is None or value in known else value + UNSEEN for value in cell[:LISTED]]
-    more = [f"and {len(cell) - LISTED} more"] if len(cell) > LISTED else []
-    return ", ".join([*shown, *more]) or ABSENT
 
 
 Method = Literal["terms", "integrated_gradients", "occlusion"]
@@ -164,13 +146,9 @@ class Subject:
 
     Args:
         label, settings: the label's name, and the label, which says what its score is.
-        schema: the bundle's schema.
-        network: the network of this label.
         values: the fields' values as text, [N, F].
         levels: whether a number is low, medium or high among the background rows' ones, for N rows by field.
         table: N rows.
-        background: background rows to compare with.
-        calibration: calibration of the label's scores, if the bundle has one.
     """
 
     label: str
@@ -197,20 +175,18 @@ class Subject:
         wanted = names[0] if label is None else label
         if wanted not in names:
             raise ConfigError(f"a label must be one of the bundle's, found {wanted!r}: {nearest(wanted, names)}")
-        position = names.index(wanted)
-        network = bundle.network
+        position, network = names.index(wanted), bundle.network
         if bundle.schema.more_labels:
             assert isinstance(network.heads, nn.ModuleList)
             network = network.heads[position]
-        table = bundle.encoder.transform(frame)
         return cls(
+            table=bundle.encoder.transform(frame),  # first, since it names a column that is missing
             label=wanted,
             settings=bundle.schema.labels[position],
             schema=bundle.schema,
             network=network,
             values=field_values(bundle.encoder, frame),
             levels=number_levels(bundle.encoder, frame, rows),
-            table=table,
             background=bundle.encoded_samples if background is None else bundle.encoder.transform(rows),
             calibration=bundle.calibration.get(wanted),
         )

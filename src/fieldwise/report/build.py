@@ -11,7 +11,7 @@ import polars as pl
 from markupsafe import Markup
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.charts import Axis, Dot, Line, dot_chart, heat_map, interval_cell, line_chart, share_cell, wider
+from fieldwise.charts import Line, dot_chart, heat_map, line_chart, wider
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.display import Table, number
@@ -40,16 +40,27 @@ from fieldwise.report.metrics import (
     slices_section,
     words_section,
 )
-from fieldwise.report.page import Block, Caution, Chapter, Figure, Section, count, measured, percent, render
-from fieldwise.report.runs import ReportedRun, Scored, data_section, recipe_section
-from fieldwise.runs.data import data_settings
+from fieldwise.report.page import (
+    Block,
+    Caution,
+    Chapter,
+    Figure,
+    Section,
+    count,
+    interval_cell,
+    measured,
+    percent,
+    render,
+    share_cell,
+)
+from fieldwise.report.runs import ReportedRun, data_section, recipe_section
+from fieldwise.runs.data import data_settings, prepare_recipe
 from fieldwise.runs.leaderboard import Board, leaderboards
 from fieldwise.runs.pipeline import best_possible, scored_rows_digest
 from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
 from fieldwise.runs.records import RunRecord, with_words
-from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
-from fieldwise.schema.label import Label, Task
+from fieldwise.schema.label import Task
 from fieldwise.storage.cache import Cache
 from fieldwise.training.objective import Objective, monitored
 
@@ -64,7 +75,8 @@ DRAWS = 1000
 def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed: int) -> Section:
     """Items found among the first ten by the model and by popularity, or the reason why this does not apply."""
     user, item = columns["user"], columns["item"]
-    if run.recipe.schema.label.task != "binary":
+    label = run.recipe.schema.label
+    if label.task != "binary":
         return _left_out("the label is a number, so no item counts as found")
     if user is None or item is None:
         return _left_out("the rows have no column of users, or none of items (`user` and `item` of the schema)")
@@ -72,8 +84,11 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
         return _left_out("a run stored by `compare` has no network: train a bundle")
     if run.recipe.target_encoding is not None:
         return _left_out("target encoding depends on rows, so an item has no values of its own")
-    try:
-        task = _task(run.prepared, run.recipe.schema, item, seed)
+    prepared, rows = run.prepared, run.test[label.name]
+    columns_of = [as_text(part.frame.get_column(item)) for part in (prepared.train, prepared.valid, prepared.test)]
+    users = max(USERS[0], min(USERS[1], SCORED // min(pl.concat(columns_of).n_unique(), ITEMS)))
+    try:  # the ranking of `evaluate --ranking`, with fewer users and items where there are many
+        task = RankingTask(prepared, run.recipe.schema, RankingSettings(candidates=ITEMS, users=users, seed=seed))
     except DataError:
         return _left_out("no test user has a positive row of an item that the user had not liked before")
     except FieldwiseError as e:
@@ -84,26 +99,13 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
         return _left_out(str(e))
     hits = [np.bincount(ranked.user, place <= K) for place in (ranked.place, ranked.popular)]
     most = np.minimum(np.bincount(ranked.user), K)
-    shown = _shown(run.test[run.recipe.schema.label.name], run.prepared.test.frame.get_column(item), task)
-    return Section(TITLE, [*_blocks(hits[0] / most, hits[1] / most, task, seed), shown])
-
-
-def _task(prepared: Prepared, schema: Schema, item: str, seed: int) -> RankingTask:
-    """The ranking of `evaluate --ranking`, with fewer users and items where there are many."""
-    parts = (prepared.train, prepared.valid, prepared.test)
-    items = pl.concat([as_text(part.frame.get_column(item)) for part in parts]).n_unique()
-    users = max(USERS[0], min(USERS[1], SCORED // min(items, ITEMS)))
-    return RankingTask(prepared, schema, RankingSettings(candidates=ITEMS, users=users, seed=seed))
-
-
-def _shown(rows: Scored, items: pl.Series, task: RankingTask) -> str:
-    """How well both rank the test rows themselves."""
-    likes = dict(zip(as_text(task.items.get_column(items.name)), task.likes.tolist(), strict=True))
-    model, guess = auc(rows.y, rows.score), auc(rows.y, [likes.get(one, 0) for one in as_text(items)])
-    return (
+    likes = dict(zip(as_text(task.items.get_column(item)), task.likes.tolist(), strict=True))
+    model, guess = auc(rows.y, rows.score), auc(rows.y, [likes.get(one, 0) for one in columns_of[2]])
+    shown = (
         "Of a positive and a negative test row sampled at random, the model scores the "
         f"positive one higher {of_100(model)} times of 100, and popularity {of_100(guess)} times."
     )
+    return Section(TITLE, [*_blocks(hits[0] / most, hits[1] / most, task, seed), shown])
 
 
 def _blocks(of_model: np.ndarray, of_popular: np.ndarray, task: RankingTask, seed: int) -> list[Block]:
@@ -127,39 +129,27 @@ def _blocks(of_model: np.ndarray, of_popular: np.ndarray, task: RankingTask, see
             "items."
         )
         blocks.append(text)
+    users, items = len(gain), task.items.height
+    several = f"{count(users)} users" + (f" sampled of {count(task.all_users)}" if task.all_users > users else "")
+    which = f"{ITEMS:,} of {items:,} items sampled for each, with those they liked"
+    which = which if items > ITEMS else f"{items:,} items, which are all"
+    rows = []
+    for name, one, other, ends in (
+        ("found of each user's", of_model, of_popular, f"{100 * low:+.1f} to {100 * high:+.1f}"),
+        ("users with one found", of_model > 0, of_popular > 0, ""),
+    ):
+        means = float(one.mean()), float(other.mean())
+        rows.append([name, *map(percent, means), f"{100 * (means[0] - means[1]):+.1f}", ends])
     table = Table(
         [f"among the first {K}", "model", "popularity", "difference", "95 % interval"],
-        [
-            ["found of each user's", *_compared(of_model, of_popular), f"{_points(low)} to {_points(high)}"],
-            ["users with one found", *_compared(of_model > 0, of_popular > 0), ""],
-        ],
+        rows,
         note=(
-            f"{_about(task, len(gain))}. At most {K} of a user's items can be found, and at most as many count. "
-            f"Interval: bootstrap over users, {DRAWS:,} replicates."
+            f"{several} with positive test rows of items that they had not liked before; {which}, without those that "
+            f"the user liked in training and validation rows (`fieldwise evaluate --ranking`). At most {K} of a user's "
+            f"items can be found, and at most as many count. Interval: bootstrap over users, {DRAWS:,} replicates."
         ),
     )
     return [*blocks, table]
-
-
-def _about(task: RankingTask, users: int) -> str:
-    several = f"{count(users)} users" + (f" sampled of {count(task.all_users)}" if task.all_users > users else "")
-    items = task.items.height
-    which = f"{ITEMS:,} of {items:,} items sampled for each, with those they liked"
-    which = which if items > ITEMS else f"{items:,} items, which are all"
-    return (
-        f"{several} with positive test rows of items that they had not liked before; {which}, without those that the "
-        "user liked in training and validation rows (`fieldwise evaluate --ranking`)"
-    )
-
-
-def _compared(model: np.ndarray, popular: np.ndarray) -> list[str]:
-    """The means of both, and their difference."""
-    of_model, of_popular = float(model.mean()), float(popular.mean())
-    return [percent(of_model), percent(of_popular), _points(of_model - of_popular)]
-
-
-def _points(share: float) -> str:
-    return f"{100 * share:+.1f}"
 
 
 def _left_out(why: str) -> Section:
@@ -202,17 +192,21 @@ def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows
     if "attention" in found:
         blocks += _attention(np.array(found["attention"]["mean"]), found["attention"]["fields"])
     if "levels" in found:
-        blocks += _levels(found, tables)
+        shares = np.array([level["matched_share"] for level in found["levels"]])
+        names = [f"level {level['level']}" for level in found["levels"]]
+        title, heads = "The share of matches by level and item head", tables["levels"].columns[3:]
+        drawing = heat_map(shares, names, heads, title=title, most=1.0)
+        note = "The share of a user's heads that match each item head best."
+        blocks.append(Figure("Matches by item head", drawing, tables["levels"], note=note))
+        gates = [float(row[2]) for row in tables["gates"].rows]
+        blocks.append(_barred(tables["gates"], gates, 2, words=(1, 3)))
     return Section("Explanation", blocks)
 
 
 def _barred(table: Table, shares: Sequence[float], after: int, *, words: Sequence[int], note: str = "") -> Table:
     """The table with bars of shares after a column."""
-    columns = [*table.columns[: after + 1], "", *table.columns[after + 1 :]]
-    rows = [
-        [*row[: after + 1], share_cell(share), *row[after + 1 :]]
-        for row, share in zip(table.rows, shares, strict=False)
-    ]
+    cells = zip([table.columns, *table.rows], ["", *map(share_cell, shares)], strict=False)
+    columns, *rows = ([*row[: after + 1], bar, *row[after + 1 :]] for row, bar in cells)
     return dataclasses.replace(table, columns=columns, rows=rows, words=words, note=note)
 
 
@@ -235,11 +229,12 @@ def _directions(found: Sequence[dict[str, Any]], task: Task) -> list[Block]:
         rows = [[v, prediction_text(p, task)] for v, p in zip(one["values"], one["predictions"], strict=True)]
         table = Table([one["field"], "mean prediction"], rows)
         if "numbers" in one:
-            line = Line(name="", x=one["numbers"], y=mean, points=True)
-            drawing = line_chart([line], Axis(one["field"]), Axis("", span=scale, unit=unit), title=title)
+            line = Line(x=one["numbers"], y=mean, points=True)
+            drawing = line_chart([line], one["field"], "", title=title, y_span=scale, unit=unit)
         else:
-            dots = [Dot(name=value, value=p) for value, p in zip(one["values"], mean, strict=True)]
-            drawing = dot_chart(sorted(dots, key=lambda dot: -dot.value), scale, title=title, unit=unit)
+            order = np.argsort([-p for p in mean], kind="stable")
+            names, values = [one["values"][k] for k in order], [mean[k] for k in order]
+            drawing = dot_chart(names, values, scale, title=title, unit=unit)
         blocks.append(Figure(title, drawing, table))
     return blocks
 
@@ -253,32 +248,26 @@ def _pairs(pairs: Sequence[dict[str, Any]], table: Table, fields: Sequence[str])
         words=(2,),
         note="Strength: the root mean square of the part of the score due to both values together, beyond each alone.",
     )
-    figures: list[Block] = [_square("Strength of pairs", pairs, "strength", fields, most=None)]
-    if "mean_attention" in pairs[0]:
-        weights, equal = np.array([p["mean_attention"] for p in pairs]), 1 / len(pairs)
-        if uniform := uniform_text(weights, equal):
-            figures.append(f"Of pairs, {uniform}, on average over these rows. {UNDRAWN}")
-        else:
-            most = darkest(weights, equal)
-            figures.append(_square("Attention of pairs, mean", pairs, "mean_attention", fields, most=most))
-    return [top, *figures]
-
-
-def _square(
-    title: str, pairs: Sequence[dict[str, Any]], part: str, fields: Sequence[str], most: float | None
-) -> Figure:
-    place = {name: k for k, name in enumerate(fields)}
-    values = np.full((len(fields), len(fields)), np.nan)
-    for pair in pairs:
-        i, j = (place[name] for name in pair["fields"])
-        values[i, j] = values[j, i] = pair[part]
-    ordered = sorted(pairs, key=lambda pair: -pair[part])
-    return Figure(
-        title,
-        heat_map(values, fields, fields, title=f"{title}: a tile for each pair of fields", most=most),
-        Table(["pair", part.replace("_", " ")], [[" × ".join(p["fields"]), number(p[part])] for p in ordered]),
-        note=f"The strongest tile: {number(float(np.nanmax(values)))}.",
-    )
+    found: list[Block] = [top]
+    for title, part in (("Strength of pairs", "strength"), ("Attention of pairs, mean", "mean_attention")):
+        if part not in pairs[0]:
+            continue
+        weights, most = np.array([pair[part] for pair in pairs]), None
+        if part == "mean_attention":
+            if uniform := uniform_text(weights, 1 / len(pairs)):
+                found.append(f"Of pairs, {uniform}, on average over these rows. {UNDRAWN}")
+                continue
+            most = darkest(weights, 1 / len(pairs))
+        values = np.full((len(fields), len(fields)), np.nan)
+        for pair, weight in zip(pairs, weights, strict=True):
+            i, j = (fields.index(name) for name in pair["fields"])
+            values[i, j] = values[j, i] = weight
+        order = np.argsort(-weights, kind="stable")
+        rows = [[" × ".join(pairs[k]["fields"]), number(float(weights[k]))] for k in order]
+        drawing = heat_map(values, fields, fields, title=f"{title}: a tile for each pair of fields", most=most)
+        note = f"The strongest tile: {number(float(weights.max()))}."
+        found.append(Figure(title, drawing, Table(["pair", part.replace("_", " ")], rows), note=note))
+    return found
 
 
 def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
@@ -312,20 +301,6 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
             drawing = heat_map(own, fields, fields, title=what, most=most)
             found.append(Figure(title, drawing, table))
     return found
-
-
-def _levels(found: dict[str, Any], tables: dict[str, Table]) -> list[Block]:
-    shares = np.array([level["matched_share"] for level in found["levels"]])
-    names = [f"level {level['level']}" for level in found["levels"]]
-    title, heads = "The share of matches by level and item head", tables["levels"].columns[3:]
-    figure = Figure(
-        "Matches by item head",
-        heat_map(shares, names, heads, title=title, most=1.0),
-        tables["levels"],
-        note="The share of a user's heads that match each item head best.",
-    )
-    gates = [float(row[2]) for row in tables["gates"].rows]
-    return [figure, _barred(tables["gates"], gates, 2, words=(1, 3))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,21 +338,9 @@ def report(
     """
     settings = settings or ReportSettings()
     runs = [ReportedRun(folder, settings.device) for folder in folders]
-    twice = [one.folder for k, one in enumerate(runs) if any(one.folder.samefile(o.folder) for o in runs[:k])]
-    if twice:
-        raise ConfigError(f"runs to report must differ, found {twice[0]} twice: give each once")
-    _name_apart(runs)
-    prepared: dict[str, Prepared] = {}  # compared runs usually share their rows
-    for one in runs:
-        key = repr((one.recipe.data, data_settings(one.recipe)))
-        if key not in prepared:
-            prepared[key] = one.prepare(data_dir, cache)
-        one.score(prepared[key])
-    return render(runs[0].name if len(runs) == 1 else f"{len(runs)} runs", _chapters(runs, settings))
-
-
-def _name_apart(runs: Sequence[ReportedRun]) -> None:
-    """Add the seed or the folder to names that several runs have."""
+    for k, run in enumerate(runs):
+        if any(run.folder.samefile(other.folder) for other in runs[:k]):
+            raise ConfigError(f"runs to report must differ, found {run.folder} twice: give each once")
     by_name: dict[str, list[ReportedRun]] = {}
     for run in runs:
         by_name.setdefault(run.name, []).append(run)
@@ -385,112 +348,104 @@ def _name_apart(runs: Sequence[ReportedRun]) -> None:
         by_seed = len({run.recipe.seed for run in namesakes}) == len(namesakes)
         for run in namesakes if len(namesakes) > 1 else ():
             run.name = f"{name} ({f'seed {run.recipe.seed}' if by_seed else run.folder})"
-
-
-def _chapters(runs: Sequence[ReportedRun], settings: ReportSettings) -> list[Chapter]:
+    prepared: dict[str, Prepared] = {}  # compared runs usually share their rows
+    for run in runs:
+        key = repr((run.recipe.data, data_settings(run.recipe)))
+        if key not in prepared:
+            try:
+                prepared[key] = prepare_recipe(run.recipe, data_dir, cache=cache)
+            except FieldwiseError as e:
+                raise type(e)(f"the rows of the run {run.folder} cannot be prepared again: {e}") from None
+        run.score(prepared[key])
     for run in runs:
         check_slices(settings.slices, run.frame, run.recipe.schema)
         id_columns(run.frame.columns, run.recipe.schema)
     chapters = [_chapter(run, settings) for run in runs]
     if len(runs) == 1:
-        return chapters
+        return render(runs[0].name, chapters)
     names = ", ".join(run.name for run in runs)
     about = f"{len(runs)} runs: {names}. The first is the baseline of those with the same test rows."
-    return [Chapter(title="Runs compared", about=about, sections=comparison_sections(runs, settings.seed)), *chapters]
+    first = Chapter(title="Runs compared", about=about, sections=comparison_sections(runs, settings.seed))
+    return render(f"{len(runs)} runs", [first, *chapters])
 
 
 def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
+    recipe, frame, seed, bundle = run.recipe, run.frame, settings.seed, run.bundle
+    columns = id_columns(frame.columns, recipe.schema)
     sections: list[Section] = []
     facts: list[tuple[str, str, str]] = []
     for label in run.labels:
-        found, own = _label_sections(run, label, settings)
-        if len(run.recipe.schema.labels) > 1:
+        rows, binary = run.test[label.name], label.task == "binary"
+        best = best_possible(run.prepared.test) if label is recipe.schema.label and binary else None
+        kept = None if bundle is None else bundle.calibration.get(label.name)
+        metrics, own = metrics_section(rows, run.group, binary, best, seed)
+        if kept is not None:
+            text = f"All metrics except those under Calibration use the {kept.kind} calibration of the bundle."
+            metrics = Section(metrics.title, [*metrics.blocks, text])
+        found = [words_section(rows, run.group, label), metrics]
+        if binary:
+            own.append(("positive rate", percent(float(np.mean(rows.y))), ""))
+            found.append(curves_section({run.name: rows}))
+            found.append(calibration_section(run.raw[label.name], run.valid.get(label.name), kept, seed))
+        else:
+            found.append(numbers_section(rows))
+        found.append(slices_section(settings.slices, frame, recipe.schema, rows, binary))
+        found.append(cold_section(run.prepared.train.frame, frame, columns, rows, binary))
+        if bundle is None:
+            text = "A run stored by `compare` has no network to explain: train a bundle."
+            found.append(Section("Explanation", [text]))
+        else:
+            found.append(explanation_section(bundle, frame, label.name, rows=settings.rows, seed=seed))
+        if len(recipe.schema.labels) > 1:
             found = [Section(f"{section.title}: {label.name}", section.blocks) for section in found]
             own = [(f"{words} of {label.name}", value, more) for words, value, more in own]
         sections, facts = sections + found, facts + own
-    facts.append(("test rows", count(run.frame.height), ""))
+    facts.append(("test rows", count(frame.height), ""))
     if "parameters" in run.record:
         facts.append(("parameters", count(run.record["parameters"]), ""))
     grouped = run.prepared.valid.group is not None
-    monitor = monitored(run.recipe.training, Objective.of(*run.recipe.schema.labels), grouped=grouped)
-    best = run.record.get("best_epoch")
-    sections.insert(2, learning_section(run.history, best, str(run.record.get("stopped", "")), monitor))
-    columns = id_columns(run.frame.columns, run.recipe.schema)
-    sections.insert(1, popularity_section(run, columns, settings.seed))
-    sections += [data_section(run), recipe_section(run)]
+    monitor = monitored(recipe.training, Objective.of(*recipe.schema.labels), grouped=grouped)
+    stopped, best_epoch = str(run.record.get("stopped", "")), run.record.get("best_epoch")
+    sections.insert(2, learning_section(run.history, best_epoch, stopped, monitor))
+    sections.insert(1, popularity_section(run, columns, seed))
     task = " and ".join(f"{label.name} ({label.task})" for label in run.labels)
-    about = f"{run.recipe.name}, seed {run.recipe.seed}: predicts {task} of {count(run.frame.height)} test rows."
+    about = f"{recipe.name}, seed {recipe.seed}: predicts {task} of {count(frame.height)} test rows."
+    sections += [data_section(run), recipe_section(run)]
     return Chapter(title=run.name, about=about, facts=facts, sections=sections)
-
-
-def _label_sections(
-    run: ReportedRun, label: Label, settings: ReportSettings
-) -> tuple[list[Section], list[tuple[str, str, str]]]:
-    rows, binary = run.test[label.name], label.task == "binary"
-    main = label is run.recipe.schema.label
-    best = best_possible(run.prepared.test) if main and binary else None
-    kept = None if run.bundle is None else run.bundle.calibration.get(label.name)
-    metrics, facts = metrics_section(rows, run.group, binary, best, settings.seed)
-    if kept is not None:
-        text = f"All metrics except those under Calibration use the {kept.kind} calibration of the bundle."
-        metrics = Section(metrics.title, [*metrics.blocks, text])
-    found = [words_section(rows, run.group, label), metrics]
-    if binary:
-        found.append(curves_section({run.name: rows}))
-        facts.append(("positive rate", percent(float(np.mean(rows.y))), ""))
-        found.append(calibration_section(run.raw[label.name], run.valid.get(label.name), kept, settings.seed))
-    else:
-        found.append(numbers_section(rows))
-    schema, frame = run.recipe.schema, run.frame
-    found.append(slices_section(settings.slices, frame, schema, rows, binary))
-    columns = id_columns(frame.columns, schema)
-    found.append(cold_section(run.prepared.train.frame, frame, columns, rows, binary))
-    if run.bundle is None:
-        text = "A run stored by `compare` has no network to explain: train a bundle."
-        found.append(Section("Explanation", [text]))
-    else:
-        found.append(explanation_section(run.bundle, frame, label.name, rows=settings.rows, seed=settings.seed))
-    return found, facts
 
 
 def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]:
     """A leaderboard for each task and set of test rows, and the curves of runs that share one."""
-    boards = leaderboards({run.name: [_record(run)] for run in runs}, seed=seed)
-    by_name = {run.name: run for run in runs}
+    records, by_name = {}, {run.name: run for run in runs}
+    for run in runs:
+        label = run.recipe.schema.label
+        rows = run.test[label.name]
+        facts = {
+            "task": label.task,
+            "test_digest": scored_rows_digest(run.frame, run.recipe),
+            "seed": run.recipe.seed,
+            "test": binary_metrics(*rows) if label.task == "binary" else {"rmse": rmse(*rows)},
+            "parameters": int(run.record.get("parameters", 0)),
+            "epochs": float(run.record.get("epochs", 0)),
+            "seconds": float(run.record.get("seconds", 0.0)),
+            "seconds_per_epoch": run.record.get("seconds_per_epoch"),
+        }
+        records[run.name] = [with_words(RunRecord(run.folder, facts, (rows.y, rows.score)), run.recipe)]
+    boards = leaderboards(records, seed=seed)
     sections = []
     for board in boards:
-        title = "Comparison" if len(boards) == 1 else f"Comparison: {board.title}"
-        sections.append(Section(title, _board(board)))
+        where = "" if len(boards) == 1 else f": {board.title}"
+        sections.append(Section(f"Comparison{where}", [_board(board)]))
         if board.task == "binary" and len(board.lines) > 1:
-            names = [line.recipe for line in board.lines]
-            label = by_name[names[0]].recipe.schema.label.name
-            curves = curves_section(
-                {name: by_name[name].test[by_name[name].recipe.schema.label.name] for name in names}
-            )
-            where = "" if len(boards) == 1 else f": {board.title}"
-            of = f" of {label}" if len(by_name[names[0]].recipe.schema.labels) > 1 else ""
+            shown = [by_name[line.recipe] for line in board.lines]
+            curves = curves_section({run.name: run.test[run.recipe.schema.label.name] for run in shown})
+            labels = shown[0].recipe.schema.labels
+            of = f" of {labels[0].name}" if len(labels) > 1 else ""
             sections.append(Section(f"{curves.title}{of}{where}", curves.blocks))
     return sections
 
 
-def _record(run: ReportedRun) -> RunRecord:
-    """A run as a record for the leaderboard."""
-    label = run.recipe.schema.label
-    rows = run.test[label.name]
-    facts = {
-        "task": label.task,
-        "test_digest": scored_rows_digest(run.frame, run.recipe),
-        "seed": run.recipe.seed,
-        "test": binary_metrics(*rows) if label.task == "binary" else {"rmse": rmse(*rows)},
-        "parameters": int(run.record.get("parameters", 0)),
-        "epochs": float(run.record.get("epochs", 0)),
-        "seconds": float(run.record.get("seconds", 0.0)),
-        "seconds_per_epoch": run.record.get("seconds_per_epoch"),
-    }
-    return with_words(RunRecord(run.folder, facts, (rows.y, rows.score)), run.recipe)
-
-
-def _board(board: Board) -> list[Block]:
+def _board(board: Board) -> Table:
     main, by_auc = shown_name(board.metric), board.metric == "auc"
     others = [m for m in compared(board.task) if m != board.metric]
     own = [line.metrics[board.metric] for line in board.lines]
@@ -505,7 +460,7 @@ def _board(board: Board) -> list[Block]:
             tested = "-" if gain.delong_p is None else _p(gain.delong_p)
             against = [measured(gain.estimate, "+"), _p(gain.estimate.p), *[tested] * by_auc]
         epoch = "-" if line.seconds_per_epoch is None else f"{line.seconds_per_epoch:.1f}"
-        cells = [measured(one), interval_cell(one.value, one.low, one.high, span)]
+        cells = [measured(one), interval_cell(one, span)]
         cells += [measured(line.metrics[m]) for m in others]
         rows.append([line.recipe, *cells, *against, count(line.parameters), epoch])
     note = (
@@ -513,7 +468,7 @@ def _board(board: Board) -> list[Block]:
         f"Intervals and p: a paired bootstrap of these rows with {board.replicates:,} replicates. They do not include "
         "the variance over seeds, so another seed may change the order (`fieldwise compare --seeds 3` includes it)."
     )
-    return [Table(columns, rows, note=note)]
+    return Table(columns, rows, note=note)
 
 
 def _p(value: float) -> str:

@@ -7,24 +7,22 @@ from typing import Any
 import numpy as np
 import polars as pl
 from markupsafe import Markup
-from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
+from sklearn.metrics import average_precision_score, brier_score_loss, precision_recall_curve, roc_curve
 
-from fieldwise.charts import Axis, Line, interval_cell, line_chart, wider
+from fieldwise.charts import Line, line_chart, wider
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_list, as_number, as_text, coded
 from fieldwise.display import Table, number
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation import binary_metrics, logloss_from_logits, mae, rmse, sigmoid
-from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled, resampled_gauc
+from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics, sigmoid
+from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import (
     BINS,
     METHODS,
     Calibration,
     Platt,
     Reliability,
-    brier,
     calibration_error,
-    fit_calibration,
     reliability,
     wilson,
 )
@@ -34,16 +32,24 @@ from fieldwise.evaluation.slices import (
     ABSENT,
     LEAST_OF_A_CLASS,
     LEAST_ROWS,
-    Interval,
     Slice,
-    SliceMetrics,
     binary_slices,
     by_code,
     by_quantile,
     regression_slices,
 )
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
-from fieldwise.report.page import Block, Caution, Figure, Section, count, measured, percent
+from fieldwise.report.page import (
+    Block,
+    Caution,
+    Figure,
+    Section,
+    count,
+    interval_cell,
+    interval_text,
+    measured,
+    percent,
+)
 from fieldwise.report.runs import Scored
 from fieldwise.runs.leaderboard import replicates_for
 from fieldwise.schema import Schema
@@ -52,101 +58,91 @@ from fieldwise.training.history import STOPPED, learning_curves
 
 TABLED = 11
 OF_ROWS = ("rows", "positive_rate")  # do not depend on the scores
+IN_TABLE = {  # the metrics of the table, in its order
+    "auc": "AUC",
+    "gauc": "group AUC",
+    "average_precision": "average precision",
+    "logloss": "logloss",
+    "brier": "Brier score",
+    "ece": "expected calibration error",
+    "normalized_entropy": "normalized entropy",
+    "accuracy": "accuracy at .5",
+    "precision": "precision at .5",
+    "recall": "recall at .5",
+    "f1": "F1 at .5",
+    "positive_rate": "positive rate",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
+    "mean_target": "mean target",
+    "mean_prediction": "mean prediction",
+    "rows": "rows",
+}
 
 
 def metrics_section(
     rows: Scored, group: np.ndarray | None, binary: bool, best: Mapping[str, float] | None, seed: int
 ) -> tuple[Section, list[tuple[str, str, str]]]:
     """All metrics of a label on the test rows, and the first ones as facts: name, value, interval."""
-    metrics, left_out = _binary_rows(rows, group, seed) if binary else (_regression_rows(rows, seed), "")
-    columns = ["metric", "test rows", "95 % interval"]
-    if best is not None:
-        columns.append("best possible")
-    table = []
-    for words, name, value, ends in metrics:
-        cells = [words, value, _ends(ends)]
+    if binary:
+        values, ends = _binary_values(rows, group, seed)
+    else:
+        values, ends, spread = regression_metrics(*rows), {}, float(np.var(rows.y))
+        values |= {"mean_target": float(rows.y.mean()), "mean_prediction": float(rows.score.mean())}
+        values |= {"r2": 1 - float(np.mean((rows.y - rows.score) ** 2)) / spread} if spread > 0 else {}
+    replicates, left_out = replicates_for(len(rows.y)), ""
+    for name in ("auc", "average_precision", "logloss", "brier", "ece") if binary else ("rmse", "mae"):
+        draws = resampled(rows.y, rows.score[None], name, replicates=replicates, seed=seed)
+        ends[name] = interval_text(estimate([values[name]], draws[:, 0], least=0.0))
+    if binary and group is not None:
+        left_out = "Group AUC is omitted: every group has only one class."
+        if "gauc" in values:
+            skipped = count(values["gauc_skipped_groups"]), count(values["gauc_skipped_rows"])
+            left_out = f"Group AUC excludes {skipped[0]} groups of one class ({skipped[1]} rows)."
+    columns = ["metric", "test rows", "95 % interval", *["best possible"] * (best is not None)]
+    table, facts = [], []
+    for name, words in IN_TABLE.items():
+        if name not in values:
+            continue
+        words += f" ({count(values['gauc_groups'])} groups)" if name == "gauc" else ""
+        cells = [words, (count if name == "rows" else number)(values[name]), ends.get(name, "")]
+        if name in (("auc", "logloss") if binary else ("rmse", "mae")):
+            facts.append((cells[0], cells[1], cells[2]))
         if best is not None:
             cells.append(number(best[name]) if name in best and name not in OF_ROWS else "")
         table.append(cells)
-    notes: list[Block] = [
-        Table(
-            columns,
-            table,
-            note="Intervals are for other rows from the same source: bootstrap, "
-            f"{replicates_for(len(rows.y)):,} replicates over rows (for group AUC, over groups), and Wilson's for "
-            "shares. They assume independent rows: if users have many similar rows, they are too narrow. They do not "
-            f"cover other seeds or splits: `fieldwise compare` with several seeds does. {left_out}".rstrip(),
-        )
-    ]
+    note = (
+        f"Intervals are for other rows from the same source: bootstrap, {replicates:,} replicates over rows (for group "
+        "AUC, over groups), and Wilson's for shares. They assume independent rows: if users have many similar rows, "
+        "they are too narrow. They do not cover other seeds or splits: `fieldwise compare` with several seeds does. "
+    )
+    blocks: list[Block] = [Table(columns, table, note=(note + left_out).rstrip())]
     if best is not None:
-        notes.append("Best possible: metrics of the true probabilities, which are known for this log.")
-    first = ("auc", "logloss") if binary else ("rmse", "mae")
-    facts = [(w, value, _ends(ends)) for w, name, value, ends in metrics if name in first]
-    return Section("Metrics", notes), facts
+        blocks.append("Best possible: metrics of the true probabilities, which are known for this log.")
+    return Section("Metrics", blocks), facts
 
 
-def _ends(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f"{number(ends[0])} to {number(ends[1])}"
-
-
-_Row = tuple[str, str, str, tuple[float, float] | None]
-
-
-def _with_intervals(rows: Scored, metrics: Sequence[tuple[str, MetricName, float]], seed: int) -> list[_Row]:
-    out: list[_Row] = []
-    for words, name, value in metrics:
-        draws = resampled(rows.y, rows.score[None], name, replicates=replicates_for(len(rows.y)), seed=seed)
-        found = estimate([value], draws[:, 0], least=0.0)
-        out.append((words, name, number(value), (found.low, found.high)))
-    return out
-
-
-def _binary_rows(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[list[_Row], str]:
-    """The table's rows, and a sentence on rows that group AUC excludes."""
+def _binary_values(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[dict[str, float], dict[str, str]]:
+    """The metrics, and the intervals of group AUC and of shares."""
     y, z = rows.y, rows.score
-    found = binary_metrics(y, z, group=group)
-    positive, predicted = y == 1, z >= 0
-    drawn: list[tuple[str, MetricName, float]] = [
-        ("AUC", "auc", found["auc"]),
-        ("average precision", "average_precision", float(average_precision_score(y, z))),
-        ("logloss", "logloss", found["logloss"]),
-        ("Brier score", "brier", brier(y, sigmoid(z))),
-        ("expected calibration error", "ece", found["ece"]),
-    ]
-    out = _with_intervals(rows, drawn, seed)
-    if group is not None and "gauc" in found:
-        of = estimate([found["gauc"]], resampled_gauc(y, z, group, replicates=replicates_for(len(y)), seed=seed))
-        words = f"group AUC ({count(found['gauc_groups'])} groups)"
-        out.insert(1, (words, "gauc", number(found["gauc"]), (of.low, of.high)))
-    out.append(("normalized entropy", "normalized_entropy", number(found["normalized_entropy"]), None))
-    shares = {
-        "accuracy": (positive == predicted, np.ones_like(positive)),
-        "precision": (positive & predicted, predicted),
-        "recall": (positive & predicted, positive),
-    }
-    for share, (right, of_rows) in shares.items():
-        low, high = wilson(right.sum(), max(1, of_rows.sum()))
-        ends = (float(low), float(high)) if of_rows.any() else None
-        out.append((f"{share} at .5", share, number(found[share]), ends))
-    out.append(("F1 at .5", "f1", number(found["f1"]), None))
-    low, high = wilson(positive.sum(), len(y))
-    out.append(("positive rate", "positive_rate", number(found["positive_rate"]), (float(low), float(high))))
-    out.append(("mean prediction", "mean_prediction", number(found["mean_prediction"]), None))
-    out.append(("rows", "rows", count(len(y)), None))
-    if "gauc" not in found:
-        return out, "" if group is None else "Group AUC is omitted: every group has only one class."
-    skipped = count(found["gauc_skipped_groups"]), count(found["gauc_skipped_rows"])
-    return out, f"Group AUC excludes {skipped[0]} groups of one class ({skipped[1]} rows)."
-
-
-def _regression_rows(rows: Scored, seed: int) -> list[_Row]:
-    y, score = rows.y, rows.score
-    out = _with_intervals(rows, [("RMSE", "rmse", rmse(y, score)), ("MAE", "mae", mae(y, score))], seed)
-    if (spread := float(np.var(y))) > 0:
-        out.append(("R²", "r2", number(1 - float(np.mean((y - score) ** 2)) / spread), None))
-    out.append(("mean target", "mean_target", number(float(y.mean())), None))
-    out.append(("mean prediction", "mean_prediction", number(float(score.mean())), None))
-    return [*out, ("rows", "rows", count(len(y)), None)]
+    values = binary_metrics(y, z, group=group)
+    values["average_precision"] = float(average_precision_score(y, z))
+    values["brier"] = float(brier_score_loss(y, sigmoid(z)))
+    ends = {}
+    if group is not None and "gauc" in values:
+        draws = resampled_gauc(y, z, group, replicates=replicates_for(len(y)), seed=seed)
+        ends["gauc"] = interval_text(estimate([values["gauc"]], draws))
+    positive, predicted, every = y == 1, z >= 0, np.ones(len(y), bool)
+    for name, right, of_rows in (
+        ("accuracy", positive == predicted, every),
+        ("precision", positive & predicted, predicted),
+        ("recall", positive & predicted, positive),
+        ("positive_rate", positive, every),
+    ):
+        if of_rows.any():
+            low, high = wilson(right.sum(), of_rows.sum())
+            ends[name] = f"{number(float(low))} to {number(float(high))}"
+    return values, ends
 
 
 def learning_section(
@@ -178,8 +174,7 @@ def learning_section(
 
 def curves_section(runs: Mapping[str, Scored]) -> Section:
     """ROC and precision-recall curves of one label, for runs on the same test rows."""
-    roc = {}
-    pr: list[Line] = []
+    roc, pr = {}, []
     roc_rows, pr_rows = [], []
     grid = np.linspace(0, 1, TABLED)
     rate = 0.0
@@ -210,7 +205,7 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
         Figure(
             "Precision and recall",
             line_chart(
-                pr, Axis("recall", span=(0, 1)), Axis("precision", span=(0, 1), mark=rate), title="Precision by recall"
+                pr, "recall", "precision", title="Precision by recall", x_span=(0, 1), y_span=(0, 1), y_mark=rate
             ),
             table("recall", "precision", grid[1:], pr_rows),
             note=f"The dashed line is the positive rate, {number(rate)}: the precision of random scores.",
@@ -224,9 +219,22 @@ WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
 
 def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | None, seed: int) -> Section:
     """Reliability on the test rows, before and after calibrations fitted on the validation rows."""
-    maps, blocks = _fitted(valid)
-    if valid is None and kept is not None:
-        maps[kept.kind] = kept
+    maps: dict[str, Calibration | None] = {"none": None}
+    blocks: list[Block] = []
+    if valid is None:
+        text = (
+            "Calibrations need scores of validation rows that the network was not trained on. A run stored by "
+            "`compare` has none, nor has a bundle of `training.refit`: train a bundle without it to see them."
+        )
+        blocks.append(text)
+        if kept is not None:
+            maps[kept.kind] = kept
+    else:
+        for method in METHODS:
+            try:
+                maps[method] = METHODS[method](valid.y, valid.score)
+            except DataError as e:
+                blocks.append(Caution(f"{WORDS[method]} is skipped: {e}."))
     logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
     rows = _figures_of(test, logits, seed)
     if kept is not None and kept.kind in logits:
@@ -261,24 +269,6 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     return Section("Calibration", blocks)
 
 
-def _fitted(valid: Scored | None) -> tuple[dict[str, Calibration | None], list[Block]]:
-    """Calibrations fitted on the validation rows, `none` first, and notes on those that could not be fitted."""
-    maps: dict[str, Calibration | None] = {"none": None}
-    if valid is None:
-        text = (
-            "Calibrations need scores of validation rows that the network was not trained on. A run stored by "
-            "`compare` has none, nor has a bundle of `training.refit`: train a bundle without it to see them."
-        )
-        return maps, [text]
-    notes: list[Block] = []
-    for method in METHODS:
-        try:
-            maps[method] = fit_calibration(valid.y, valid.score, method)
-        except DataError as e:
-            notes.append(Caution(f"{WORDS[method]} is skipped: {e}."))
-    return maps, notes
-
-
 def _figures_of(test: Scored, logits: Mapping[str, np.ndarray], seed: int) -> dict[str, list[str | Markup]]:
     """A table row for each calibration's logits, compared with those of `none`."""
     drawn = resampled(
@@ -294,7 +284,7 @@ def _figures_of(test: Scored, logits: Mapping[str, np.ndarray], seed: int) -> di
             WORDS[name],
             measured(loss),
             "" if k == 0 else measured(gain, "+"),
-            number(brier(test.y, p)),
+            number(brier_score_loss(test.y, p)),
             number(calibration_error(test.y, p)),
             number(calibration_error(test.y, p, binning="width")),
             number(float(p.mean())),
@@ -314,13 +304,9 @@ def reliability_figure(
     note: str = "",
 ) -> Figure:
     """A reliability diagram with its numbers; `edge` ends both axes, `word` writes a share."""
-    table = Table(
-        ["mean prediction", "positive rate", "95 % interval", "rows"],
-        [
-            [word(a), word(b), f"{word(low)} to {word(high)}", count(n)]
-            for a, b, low, high, n in zip(bins.predicted, bins.observed, bins.low, bins.high, bins.rows, strict=True)
-        ],
-    )
+    columns = zip(bins.predicted, bins.observed, bins.low, bins.high, bins.rows, strict=True)
+    rows = [[word(a), word(b), f"{word(low)} to {word(high)}", count(n)] for a, b, low, high, n in columns]
+    table = Table(["mean prediction", "positive rate", "95 % interval", "rows"], rows)
     return Figure(title, bins.plot(name, edge=edge, colour=colour), table, note=note)
 
 
@@ -332,26 +318,16 @@ def numbers_section(test: Scored) -> Section:
     if not found:
         return Section("Calibration", [f"Too few rows for bins. {left_out}"])
     x, y = ([one.metrics[name] for one in found] for name in ("mean_prediction", "mean_target"))
-    line = Line(
-        name="",
-        x=[v.value for v in x],
-        y=[v.value for v in y],
-        low=[v.low for v in y],
-        high=[v.high for v in y],
-        joined=False,
-        points=True,
-    )
-    ends = [v for one in (*x, *y) for v in (one.low, one.high)]
-    span = wider(min(ends), max(ends))
-    table = Table(
-        ["mean prediction", "mean target", "95 % interval", "rows"],
-        [
-            [number(a.value), number(b.value), f"{number(b.low)} to {number(b.high)}", count(one.rows)]
-            for one, a, b in zip(found, x, y, strict=True)
-        ],
-    )
-    axes = Axis("mean prediction of a bin", span=span), Axis("mean target", span=span)
-    drawing = line_chart([line], *axes, title="Mean target by mean prediction", diagonal=True)
+    value, low, high = ([getattr(one, part) for one in y] for part in ("value", "low", "high"))
+    line = Line(x=[one.value for one in x], y=value, low=low, high=high, joined=False)
+    span = wider(min(*low, *(one.low for one in x)), max(*high, *(one.high for one in x)))
+    rows = [
+        [number(a.value), number(b.value), interval_text(b), count(one.rows)]
+        for one, a, b in zip(found, x, y, strict=True)
+    ]
+    table = Table(["mean prediction", "mean target", "95 % interval", "rows"], rows)
+    title, axes = "Mean target by mean prediction", ("mean prediction of a bin", "mean target")
+    drawing = line_chart([line], *axes, title=title, x_span=span, y_span=span, diagonal=True)
     figure = Figure("Targets by prediction", drawing, table, note=f"{BINS} bins of equal count.")
     return Section("Calibration", [figure, left_out])
 
@@ -373,7 +349,7 @@ def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Secti
             text = "These probabilities are worse than always predicting the share of positives: do not use them yet."
             blocks.append(Caution(text))
     else:
-        metrics = {"rmse": rmse(rows.y, rows.score), "mae": mae(rows.y, rows.score)}
+        metrics = regression_metrics(rows.y, rows.score)
         said = regression_words(metrics, label, spread=float(np.std(rows.y)))
     figures = {
         name: percent(metrics[name]) if name in ("mean_prediction", *AT_HALF) else number(metrics[name])
@@ -391,28 +367,24 @@ def picture(y: np.ndarray, p: np.ndarray) -> Figure:
     bins, how = reliability(y, p, bins=TENTHS, binning="width"), "Rows are grouped in steps of 10 %"
     if len(bins.rows) < FEW_BINS:
         bins, how = reliability(y, p, bins=TENTHS), "Rows are grouped by prediction, equally many each"
+    # A sentence about the bin with the most rows, if possible not the first or last.
+    inner = (bins.predicted >= 0.2) & (bins.predicted <= 0.8)
+    one = int(np.argmax(np.where(inner | ~inner.any(), bins.rows, 0)))
+    edge = bins.edge()
+    digits = 0 if edge > 0.2 else 1 if edge > 0.02 else 2
+    said, true = (f"{100 * share:.{digits}f} %" for share in (bins.predicted[one], bins.observed[one]))
+    chance = "explains" if bins.low[one] <= bins.predicted[one] <= bins.high[one] else "does not explain"
     note = (
-        f"{_sentence(bins)} {how}. A point on the dashed line means a correct prediction; below it the model predicts "
+        f"Of the {count(bins.rows[one])} rows predicted at about {said}, {true} were positive, which chance {chance}. "
+        f"{how}. A point on the dashed line means a correct prediction; below it the model predicts "
         "too much, above it too little. The thin line is the 95 % interval of the observed share, which is wider with "
         "fewer rows."
     )
     return reliability_figure(bins, "Predicted and observed", word=percent, note=note)
 
 
-def _sentence(bins: Reliability) -> str:
-    """A sentence about the bin with the most rows, if possible not the first or last."""
-    inner = (bins.predicted >= 0.2) & (bins.predicted <= 0.8)
-    one = int(np.argmax(np.where(inner | ~inner.any(), bins.rows, 0)))
-    edge = bins.edge()
-    digits = 0 if edge > 0.2 else 1 if edge > 0.02 else 2
-    said, true = (f"{100 * share:.{digits}f} %" for share in (bins.predicted[one], bins.observed[one]))
-    within = bins.low[one] <= bins.predicted[one] <= bins.high[one]
-    chance = "which chance explains" if within else "which chance does not explain"
-    return f"Of the {count(bins.rows[one])} rows predicted at about {said}, {true} were positive, {chance}."
-
-
 FEW = 12  # up to this many distinct numbers are treated as categories
-SEEN = ((0, 0), (1, 4), (5, 19), (20, 99), (100, None))
+SEEN = {"none (new)": (0, 0), "1 to 4": (1, 4), "5 to 19": (5, 19), "20 to 99": (20, 99), "100 or more": (100, np.inf)}
 BINARY = {"auc": "AUC", "logloss": "logloss", "off": "prediction − rate"}
 DRAWN = ("auc", "rmse", "off")
 REGRESSION = {"rmse": "RMSE", "mae": "MAE", "off": "prediction − target"}
@@ -426,11 +398,7 @@ def slice_names(frame: pl.DataFrame, schema: Schema) -> tuple[str, ...]:
 
 
 def check_slices(names: Sequence[str], frame: pl.DataFrame, schema: Schema) -> None:
-    """Check, before any work, that the fields or columns exist.
-
-    Errors:
-        ConfigError: no such field or column.
-    """
+    """Check, before any work, that the fields or columns exist; one that does not raises a ConfigError."""
     known = slice_names(frame, schema)
     for name in names:
         if name not in known:
@@ -447,45 +415,37 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
     """
     field = next((f for f in schema.fields if f.name == name), None)
     column = frame.get_column(name if field is None else field.column)
-    if field is not None and field.cell == "category":
-        return _by_text(column), ""
-    if field is not None and field.cell == "list" and field.max_length is not None:
-        lengths = as_list(column, field.separator).list.len().fill_null(0).cast(pl.Float64)
-        slices = by_quantile(lengths.to_numpy(), word=lambda n: f"{n:,.0f}")
-        return slices, "By the number of values, in bins of similar size."
-    if (field is not None and field.cell == "list") or isinstance(column.dtype, (pl.List, pl.Array)):
-        separator = field.separator if field is not None and field.cell == "list" else "|"
-        return _by_member(as_list(column, separator)), "A row is in the slice of each of its values."
+    listed = isinstance(column.dtype, (pl.List, pl.Array)) if field is None else field.cell == "list"
+    if listed:
+        cells = as_list(column, field.separator if field is not None and field.cell == "list" else "|")
+        lengths = cells.list.len().fill_null(0).to_numpy()
+        if field is not None and field.max_length is not None:
+            slices = by_quantile(lengths, word=lambda n: f"{n:,.0f}")
+            return slices, "By the number of values, in bins of similar size."
+        row = np.repeat(np.arange(len(cells)), lengths)
+        members = coded(cells.explode(empty_as_null=False, keep_nulls=False).cast(pl.String))
+        slices = [Slice(one.name, np.unique(row[one.rows])) for one in by_code(members.codes, members.texts.to_list())]
+        if len(empty := np.flatnonzero(lengths == 0)):
+            slices.append(Slice(ABSENT, empty))
+        return slices, "A row is in the slice of each of its values."
     if field is not None and field.cell == "number" and column.dtype == pl.String:
         column = as_number(column, f"column {column.name!r}", form=field.number_format)
-    amounts = (field is not None and field.cell == "number") or column.dtype.is_numeric() or column.dtype.is_temporal()
-    if amounts and column.n_unique() > FEW:
-        numbers = as_number(column, f"column {column.name!r}").to_numpy()
-        return by_quantile(numbers, word=_word(column)), "Bins of similar size, from low to high."
-    if amounts and not column.dtype.is_temporal():
-        return by_quantile(as_number(column, f"column {column.name!r}").to_numpy(), bins=column.len() or 1), ""
-    return _by_text(column), ""
+    temporal, several = column.dtype.is_temporal(), column.n_unique() > FEW
+    amounts = several if temporal else column.dtype.is_numeric() or (field is not None and field.cell == "number")
+    if not amounts or (field is not None and field.cell == "category"):
+        texts = coded(column)
+        return by_code(texts.codes, texts.texts.to_list()), ""
+    numbers = as_number(column, f"column {column.name!r}").to_numpy()
+    if not several:
+        return by_quantile(numbers, bins=column.len() or 1), ""
 
+    def word(x: float) -> str:
+        if isinstance(column.dtype, (pl.Date, pl.Datetime)):
+            form = "%Y-%m-%d" if column.dtype == pl.Date else "%Y-%m-%d %H:%M"
+            return datetime.datetime.fromtimestamp(x, datetime.UTC).strftime(form)
+        return f"{x:.6g}" if x != round(x) or abs(x) >= 2**53 else f"{x:.0f}"
 
-def _word(column: pl.Series) -> Callable[[float], str]:
-    if isinstance(column.dtype, (pl.Date, pl.Datetime)):
-        form = "%Y-%m-%d" if column.dtype == pl.Date else "%Y-%m-%d %H:%M"
-        return lambda s: datetime.datetime.fromtimestamp(s, datetime.UTC).strftime(form)
-    return lambda x: f"{x:.6g}" if x != round(x) or abs(x) >= 2**53 else f"{x:.0f}"
-
-
-def _by_text(column: pl.Series) -> list[Slice]:
-    cells = coded(column)
-    return by_code(cells.codes, cells.texts.to_list())
-
-
-def _by_member(cells: pl.Series) -> list[Slice]:
-    lengths = cells.list.len().fill_null(0)
-    row = np.repeat(np.arange(len(cells)), lengths.to_numpy())
-    members = coded(cells.explode(empty_as_null=False, keep_nulls=False).cast(pl.String))
-    found = [Slice(one.name, np.unique(row[one.rows])) for one in by_code(members.codes, members.texts.to_list())]
-    empty = np.flatnonzero(lengths.to_numpy() == 0)
-    return [*found, Slice(ABSENT, empty)] if len(empty) else found
+    return by_quantile(numbers, word=word), "Bins of similar size, from low to high."
 
 
 def slices_section(names: Sequence[str], frame: pl.DataFrame, schema: Schema, rows: Scored, binary: bool) -> Section:
@@ -498,8 +458,16 @@ def slices_section(names: Sequence[str], frame: pl.DataFrame, schema: Schema, ro
     for name in names:
         slices, note = slices_of(name, frame, schema)
         blocks.append(_table(f"By {name}", name, slices, rows, binary, note))
-    blocks.append(_about(binary))
-    return Section("Slices", blocks)
+    if binary:
+        text = (
+            f"Too small: fewer than {LEAST_ROWS} rows, or for AUC fewer than {LEAST_OF_A_CLASS} of a class. "
+            "Prediction − rate is calibration: below 0 the model predicts too little there. Dashed: the AUC of all "
+            "rows, and 0. Intervals are 95 %, for each slice separately (Wilson, DeLong, normal); among many "
+            "slices some differ by sampling error only."
+        )
+    else:
+        text = f"Too small: fewer than {LEAST_ROWS} rows. Intervals are 95 %, normal, for each slice separately."
+    return Section("Slices", [*blocks, text])
 
 
 def cold_section(
@@ -512,13 +480,13 @@ def cold_section(
         if column is None:
             blocks.append(f"The schema has no column of {role}s: set {role} = COLUMN in it.")
             continue
-        seen = _seen(train, test, column)
+        try:  # missing is treated as one value
+            ids = coded(pl.concat([one.get_column(column).to_frame() for one in (train, test)]).to_series())
+        except DataError as e:
+            raise ConfigError(f"user and item ids must be single values: {e}") from None
+        seen = np.bincount(ids.codes[: train.height], minlength=len(ids.texts) + 1)[ids.codes[train.height :]]
         new[role] = seen == 0
-        slices = []
-        for low, high in SEEN:
-            inside = (seen >= low) & (seen <= (np.inf if high is None else high))
-            name = "none (new)" if high == 0 else (f"{low} or more" if high is None else f"{low} to {high}")
-            slices.append(Slice(name, np.flatnonzero(inside)))
+        slices = [Slice(name, np.flatnonzero((seen >= low) & (seen <= high))) for name, (low, high) in SEEN.items()]
         known = np.unique(as_text(test.get_column(column)).fill_null("").to_numpy()[seen == 0])
         note = f"Every {column} of the test rows is in the training rows."
         if len(known):
@@ -540,63 +508,26 @@ def cold_section(
     return Section("Cold start", [*blocks, text])
 
 
-def _seen(train: pl.DataFrame, test: pl.DataFrame, column: str) -> np.ndarray:
-    """The number of training rows with each test row's value [N]; missing is treated as one value."""
-    try:
-        cells = coded(pl.concat([frame.get_column(column).to_frame() for frame in (train, test)]).to_series())
-    except DataError as e:
-        raise ConfigError(f"user and item ids must be single values: {e}") from None
-    here, there = cells.codes[: train.height], cells.codes[train.height :]
-    found: np.ndarray = np.bincount(here, minlength=len(cells.texts) + 1)[there]
-    return found
-
-
 def _table(title: str, what: str, slices: Sequence[Slice], rows: Scored, binary: bool, note: str) -> Table:
     every = Slice("", np.arange(len(rows.y)))
     *found, all_rows = (binary_slices if binary else regression_slices)(rows.y, rows.score, [*slices, every])
     whole = all_rows.metrics
     words = BINARY if binary else REGRESSION
     columns = [what, "rows", "positive rate" if binary else "mean target"]
-    spans = {name: _span([m.metrics[name] for m in found if name in m.metrics], whole.get(name)) for name in DRAWN}
+    spans = {}
     for name, word in words.items():
-        columns += [word, ""] if spans.get(name) is not None else [word]
+        if name in DRAWN and any(name in one.metrics for one in found):
+            own = [one.metrics[name] for one in (*found, all_rows) if name in one.metrics]
+            spans[name] = wider(min(one.low for one in own), max(one.high for one in own), 0.01)
+        columns += [word, ""] if name in spans else [word]
     cells: list[list[str | Markup]] = []
     for one in found:
-        row: list[str | Markup] = [one.name, count(one.rows), _text(one, "positive_rate" if binary else "mean_target")]
-        for name in words:
-            row.append(_text(one, name))
-            if (span := spans.get(name)) is not None:
-                row.append(_drawing(one, name, span, whole.get(name)))
+        row: list[str | Markup] = [one.name, count(one.rows)]
+        for name in ("positive_rate" if binary else "mean_target", *words):
+            value, missing = one.metrics.get(name), "too small" if one.rows else ""
+            row.append(missing if value is None else measured(value, "+" if name == "off" else ""))
+            if name in spans:
+                rule = 0.0 if name == "off" else (whole[name].value if name in whole else None)
+                row.append("" if value is None else interval_cell(value, spans[name], rule=rule))
         cells.append(row)
     return Table(columns, cells, title=title, note=note)
-
-
-def _text(one: SliceMetrics, name: str) -> str | Markup:
-    found = one.metrics.get(name)
-    if found is None:
-        return "too small" if one.rows else ""
-    return measured(found, "+" if name == "off" else "")
-
-
-def _drawing(one: SliceMetrics, name: str, span: tuple[float, float], whole: Interval | None) -> str | Markup:
-    found = one.metrics.get(name)
-    rule = 0.0 if name == "off" else (None if whole is None else whole.value)
-    return "" if found is None else interval_cell(found.value, found.low, found.high, span, rule=rule)
-
-
-def _span(found: Sequence[Interval], whole: Interval | None) -> tuple[float, float] | None:
-    every = [*found, *([whole] if whole is not None else [])]
-    if not found:
-        return None
-    return wider(min(f.low for f in every), max(f.high for f in every), 0.01)
-
-
-def _about(binary: bool) -> str:
-    if binary:
-        return (
-            f"Too small: fewer than {LEAST_ROWS} rows, or for AUC fewer than {LEAST_OF_A_CLASS} of a class. "
-            "Prediction − rate is calibration: below 0 the model predicts too little there. Dashed: the AUC of all "
-            "rows, and 0. Intervals are 95 %, for each slice separately (Wilson, DeLong, normal); among many "
-            "slices some differ by sampling error only."
-        )
-    return f"Too small: fewer than {LEAST_ROWS} rows. Intervals are 95 %, normal, for each slice separately."

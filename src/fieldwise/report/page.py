@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -52,8 +53,30 @@ class Section(NamedTuple):
 
 def measured(found: Interval | Estimate, sign: str = "") -> Markup:
     """A table cell with a value and its interval."""
-    ends = f"{number(found.low, sign)} to {number(found.high, sign)}"
-    return Markup("{}<small>{}</small>").format(number(found.value, sign), ends)
+    return Markup("{}<small>{}</small>").format(number(found.value, sign), interval_text(found, sign))
+
+
+def interval_text(found: Interval | Estimate, sign: str = "") -> str:
+    """The ends of a value's interval."""
+    return f"{number(found.low, sign)} to {number(found.high, sign)}"
+
+
+def interval_cell(found: Interval | Estimate, span: tuple[float, float], *, rule: float | None = None) -> Markup:
+    """A table cell with a dot and its interval on a scale shared by all rows, with an optional reference line."""
+    ends = found.value, found.low, found.high, rule or 0.0
+    at, low, high, mark = (f"{float(np.interp(end, span, (4, 96))):.1f}" for end in ends)
+    reach = f'<path class="reach" d="M{low} 9H{high}"/>' if low != high else ""
+    line = "" if rule is None else f'<path class="rule" d="M{mark} 0V18"/>'
+    return Markup(f'{_CELL}{line}{reach}<circle class="dot" cx="{at}" cy="9" r="3.5"/></svg>')
+
+
+def share_cell(share: float) -> Markup:
+    """A table cell with a bar for a share within 0 and 1."""
+    width = float(np.clip(100 * share, 1, 100))
+    return Markup(f'{_CELL}<rect class="bar" y="4" width="{width:.1f}" height="10" rx="1.5"/></svg>')
+
+
+_CELL = '<svg class="cell" viewBox="0 0 100 18" aria-hidden="true">'  # its number is in the cell before
 
 
 def count(value: float) -> str:
@@ -62,11 +85,7 @@ def count(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage.
-
-    >>> percent(0.1234)
-    '12.3 %'
-    """
+    """A share as a percentage."""
     return f"{100 * share:.1f} %"
 
 
@@ -75,11 +94,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class Chapter:
-    """A chapter of the page: a run, or the comparison of all runs.
-
-    Args:
-        facts: the key figures at the top: name, value and further text.
-    """
+    """A chapter of the page, a run or the comparison of all runs, with the name, value and more of its key figures."""
 
     title: str
     sections: Sequence[Section]
@@ -91,7 +106,10 @@ def render(title: str, chapters: Sequence[Chapter]) -> str:
     """The page's HTML; the same chapters give the same bytes."""
     style = chart_style() + (FOLDER / "style.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    template = _environment().from_string((FOLDER / "page.html").read_text("utf-8"))
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["words"] = _words
+    environment.globals["kind"] = lambda block: type(block).__name__
+    template = environment.from_string((FOLDER / "page.html").read_text("utf-8"))
     return template.render(
         title=title,
         chapters=chapters,
@@ -99,13 +117,6 @@ def render(title: str, chapters: Sequence[Chapter]) -> str:
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'",
         version=__version__,
     )
-
-
-def _environment() -> Environment:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["words"] = _words
-    environment.globals["kind"] = lambda block: type(block).__name__
-    return environment
 
 
 def _words(text: str) -> Markup:

@@ -17,16 +17,14 @@ from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.prepared import Prepared, encoded_by, group_codes
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.display import Table, number
-from fieldwise.errors import DataError, FieldwiseError
+from fieldwise.errors import DataError
 from fieldwise.models.build import model_name
 from fieldwise.report.page import Block, Caution, Code, Section, count, percent
-from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.pipeline import recipe_of, rows_of_run, scored_rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import read_record
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
-from fieldwise.storage.cache import Cache
 
 INSTEAD = "run the report with the data that it was trained on"
 
@@ -41,24 +39,13 @@ class Scored(NamedTuple):
 class ReportedRun:
     """A bundle, or a run stored by `compare`, which has only scores of its test rows.
 
-    `prepare` makes its rows again, `score` then sets `test` (scores by label, with the bundle's calibration), `raw`
+    `score` sets, for its rows that were prepared again, `test` (scores by label, with the bundle's calibration), `raw`
     (without), `valid` (the same of the validation rows; empty without a bundle) and `checked` (whether the test rows
     are verified to be those of the run).
-
-    Attributes:
-        name: its name in headings, unique in the report.
-        record: the result of `TrainingResult.facts`: parameters, epochs, seconds, counts.
-        origin: when and with what it was made: `created`, `versions`, `environment`, as far as known.
-        history: the evaluations during training, in order; empty if they were not recorded.
-        bundle: its bundle; None for a stored run.
     """
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
-        """Open a bundle or a stored run, without reading its rows.
-
-        Errors:
-            BundleError: neither, a damaged bundle, or one without a recipe. DataError: a damaged stored run.
-        """
+        """Open a bundle or a stored run, without reading its rows."""
         self.folder, self.bundle = folder, None
         self.stored = None if (folder / MANIFEST).exists() else read_record(folder)
         if self.stored is None:
@@ -80,23 +67,8 @@ class ReportedRun:
         self.history = about.get("history", ())
         self.name = Path(self.recipe.name).stem if self.recipe.name.endswith(".toml") else self.recipe.name
 
-    def prepare(self, data_dir: Path, cache: Cache | None = None) -> Prepared:
-        """The rows of the run, prepared again.
-
-        Errors:
-            ConfigError, DataError, SchemaError: the data are missing, or no longer fit the recipe.
-        """
-        try:
-            return prepare_recipe(self.recipe, data_dir, cache=cache)
-        except FieldwiseError as e:
-            raise type(e)(f"the rows of the run {self.folder} cannot be prepared again: {e}") from None
-
     def score(self, prepared: Prepared) -> None:
-        """Check that rows belong to the run, and score them.
-
-        Errors:
-            DataError: the data have changed since, or have no test rows.
-        """
+        """Check that rows belong to the run, and score them."""
         recipe, bundle = self.recipe, self.bundle
         self.prepared, self.checked = prepared, True
         self.valid: dict[str, Scored] = {}
@@ -165,22 +137,25 @@ def data_section(run: ReportedRun) -> Section:
         if schema.time is not None:
             cells[f"first {schema.time}"], cells[f"last {schema.time}"] = _times(part.frame, schema)
         rows.append(cells)
-    counts = prepared.counts
-    notes = []
-    dropped = counts.get("dropped_by_label", 0)
-    notes.append(f"{count(dropped)} rows were dropped by the label's rule." if dropped else "No row was dropped.")
-    if counts.get("negatives_drawn"):
-        notes.append(f"{count(counts['negatives_drawn'])} negatives were sampled.")
-    blocks: list[Block] = [Table(list(rows[0]), [list(cells.values()) for cells in rows], note=" ".join(notes))]
+    dropped, drawn = (prepared.counts.get(name, 0) for name in ("dropped_by_label", "negatives_drawn"))
+    note = f"{count(dropped)} rows were dropped by the label's rule." if dropped else "No row was dropped."
+    note += f" {count(drawn)} negatives were sampled." if drawn else ""
+    blocks: list[Block] = [Table(list(rows[0]), [list(cells.values()) for cells in rows], note=note)]
     if not run.checked:
-        blocks.append(
-            Caution(
-                "Not checked: whether these are the test rows of the training run, because the bundle has no digest of "
-                "them."
-            )
-        )
-    blocks.append(_fields(run))
-    return Section("Data", blocks)
+        why = "because the bundle has no digest of them"
+        blocks.append(Caution(f"Not checked: whether these are the test rows of the training run, {why}."))
+    encoder, unseen, fields = prepared.encoder, prepared.unseen.get("test", {}), []
+    for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
+        size = count(len(fitted.values)) if isinstance(fitted, Vocabulary) else ""
+        share = percent(unseen[field.name]) if field.name in unseen else ""
+        shown = field.name if field.column == field.name else f"{field.name} (column {field.column})"
+        fields.append([shown, field.kind, field.role, size, share])
+    note = (
+        "Values known: values of the training rows with their own embedding. Unseen: the share of the test rows' "
+        "values that use the field's embedding for unknown values."
+    )
+    columns = ["field", "kind", "role", "values known", "unseen on test"]
+    return Section("Data", [*blocks, Table(columns, fields, title="Fields", words=(1, 2), note=note)])
 
 
 def _times(frame: pl.DataFrame, schema: Schema) -> list[str]:
@@ -196,26 +171,6 @@ def _times(frame: pl.DataFrame, schema: Schema) -> list[str]:
     return [str(cells[int(moments.argmin())]), str(cells[int(moments.argmax())])]
 
 
-def _fields(run: ReportedRun) -> Table:
-    encoder, unseen = run.prepared.encoder, run.prepared.unseen.get("test", {})
-    rows = []
-    for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
-        size = count(len(fitted.values)) if isinstance(fitted, Vocabulary) else ""
-        share = percent(unseen[field.name]) if field.name in unseen else ""
-        name = field.name if field.column == field.name else f"{field.name} (column {field.column})"
-        rows.append([name, field.kind, field.role, size, share])
-    return Table(
-        ["field", "kind", "role", "values known", "unseen on test"],
-        rows,
-        title="Fields",
-        words=(1, 2),
-        note=(
-            "Values known: values of the training rows with their own embedding. Unseen: the share of the test "
-            "rows' values that use the field's embedding for unknown values."
-        ),
-    )
-
-
 def recipe_section(run: ReportedRun) -> Section:
     """A section on the recipe, the software versions and the machine."""
     settings = run.recipe.to_dict()
@@ -224,18 +179,8 @@ def recipe_section(run: ReportedRun) -> Section:
         rows += [[name, str(value)] for name, value in flat(settings.get(part, {}), f"{part}.").items() if value != {}]
     rows += [["seed", str(run.recipe.seed)], ["data_seed", str(run.recipe.rows_seed)]]
     title = "Settings of model, training and split"
-    blocks: list[Block] = [
-        Table(["fact", "value"], _facts(run), words=(1,)),
-        Table(["setting", "value"], rows, title=title, folded=True, words=(1,)),
-        Code("The whole recipe, as TOML", tomli_w.dumps(settings)),
-    ]
-    return Section("Recipe and machine", blocks)
-
-
-def _facts(run: ReportedRun) -> list[list[str]]:
     record, environment = run.record, run.origin.get("environment", {})
-    versions = {**run.origin.get("versions", {})}
-    versions |= {k: environment[k] for k in ("fieldwise", "torch") if k in environment}
+    versions = run.origin.get("versions", {}) | {k: environment[k] for k in ("fieldwise", "torch") if k in environment}
     seconds = record.get("seconds_per_epoch")
     facts = {
         "recipe": run.recipe.name,
@@ -253,4 +198,10 @@ def _facts(run: ReportedRun) -> list[list[str]]:
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
     unknown = "not recorded: trained by an older version"
-    return [[k, v or unknown] for k, v in facts.items() if v or k in ("machine", "commit")]
+    known = [[k, v or unknown] for k, v in facts.items() if v or k in ("machine", "commit")]
+    blocks: list[Block] = [
+        Table(["fact", "value"], known, words=(1,)),
+        Table(["setting", "value"], rows, title=title, folded=True, words=(1,)),
+        Code("The whole recipe, as TOML", tomli_w.dumps(settings)),
+    ]
+    return Section("Recipe and machine", blocks)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldwise.charts import Chart, Dot, dot_chart, wider
+from fieldwise.charts import Chart, dot_chart, wider
 from fieldwise.config import nearest, to_plain
 from fieldwise.display import Table, pandas_frame
 from fieldwise.errors import ConfigError, DataError
@@ -91,14 +91,11 @@ class Board:
 
     def plot(self) -> Chart:
         """A chart of the recipes with their 95 % intervals, best first; the baseline has a colour of its own."""
-        found = [(line, line.metrics[self.metric]) for line in self.lines]
-        dots = [
-            Dot(name=line.recipe, value=one.value, low=one.low, high=one.high, colour=int(line.recipe == self.base))
-            for line, one in found
-        ]
-        span = wider(min(one.low for _, one in found), max(one.high for _, one in found), 0.01)
+        found, names = [line.metrics[self.metric] for line in self.lines], [line.recipe for line in self.lines]
+        value, low, high = ([getattr(one, part) for one in found] for part in ("value", "low", "high"))
+        span, colours = wider(min(low), max(high), 0.01), [int(name == self.base) for name in names]
         title = f"test {shown_name(self.metric)}: means and 95 % intervals; {self.title}, {self.rows:,} test rows"
-        return dot_chart(dots, span, title=title)
+        return dot_chart(names, value, span, title=title, low=low, high=high, colours=colours)
 
     def _repr_html_(self) -> str:
         """Each recipe's metrics with 95 % intervals and its gain over the baseline."""

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fieldwise.charts import Axis, Chart, Line, line_chart, stacked
+from fieldwise.charts import Chart, Line, line_chart, stacked
 from fieldwise.config import parse, to_plain
 from fieldwise.display import SHOWN_ROWS, Table, pandas_frame
 from fieldwise.errors import BundleError
-from fieldwise.evaluation.metrics import METRICS, metric_names, shown_name
+from fieldwise.evaluation.metrics import METRICS, shown_name
 
 STOPPED = {
     "patience": "no improvement since",
@@ -126,10 +126,9 @@ def learning_curves(
         best_epoch: the epoch that was kept; it is marked.
     """
     epochs = [float(e["epoch"]) for e in history]
-    names = [name for name in metric_names(history[0]["metrics"]) if METRICS[name].watched]
     found: dict[str, tuple[Chart, dict[str, list[float | None]]]] = {}
     for group in (["logloss", "loss"], ["auc", "gauc"], ["rmse", "mae"]):
-        present = [name for name in group if name in names]
+        present = [name for name in group if METRICS[name].watched and name in history[0]["metrics"]]
         curves = {f"validation {shown_name(name)}": [e["metrics"].get(name) for e in history] for name in present}
         if not curves:
             continue
@@ -146,6 +145,7 @@ def learning_curves(
             lines.append(Line(name=name, x=x, y=y, colour=colour, points=True))
         if not lines:
             continue
-        axis = Axis("epoch", span=(0.0, max(epochs) * 1.03 if max(epochs) > 0 else 1.0), mark=best_epoch)
-        found[title] = line_chart(lines, axis, Axis(title), title=f"{title} by epoch"), curves
+        span = 0.0, max(epochs) * 1.03 if max(epochs) > 0 else 1.0
+        drawing = line_chart(lines, "epoch", title, title=f"{title} by epoch", x_span=span, x_mark=best_epoch)
+        found[title] = drawing, curves
     return found
