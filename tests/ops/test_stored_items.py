@@ -242,13 +242,13 @@ def test_stored_scores_are_those_of_pairs(backend):
     block = FEBlock((6, 5), 4, user_heads=7, item_heads=3, head_dim=8)
     with torch.no_grad(), use_ops(backend):
         user, item = block.user([torch.randn(2, 6), torch.randn(2, 5)]), block.item(torch.randn(11, 4))
-        found = block.score_stored(user, StoredItems.of(item))
+        found = StoredItems.of(item).scores(user.flatten(1, 2))
         for u in range(2):
             pairs = block.score(user[u : u + 1].expand(11, -1, -1, -1), item)
             reference = max_sim_plain(user[u : u + 1].double().flatten(1, 2).expand(11, -1, -1), item.double())
             np.testing.assert_allclose(found[u], pairs, rtol=0, atol=1e-6)
             np.testing.assert_allclose(found[u], reference, rtol=0, atol=1e-6)
-    assert block.score_stored(user, StoredItems.of(item), torch.tensor([3])).shape == (2, 1)
+    assert StoredItems.of(item).scores(user.flatten(1, 2), torch.tensor([3])).shape == (2, 1)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

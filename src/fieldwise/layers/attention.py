@@ -18,7 +18,6 @@ from fieldwise.distributed.process_group import all_reduce
 from fieldwise.layers.mlp import hidden_layers, linear
 from fieldwise.ops import field_attention, max_sim, pair_attention_pool, pair_attention_pool_plain, pair_indices
 from fieldwise.ops.interacting import Norm, Residual, finish_interacting, interacting
-from fieldwise.ops.stored_items import StoredItems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +84,6 @@ class InteractingLayer(nn.Module):
         self.norm = None if options.norm == "none" else nn.LayerNorm(attention_dim, eps=options.norm_epsilon)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        """The fields' new vectors [B, F, A]."""
         if self.output is None:
             return self._interact(x_BFD, self.parts, "projected" if self.projects_residual else "identity", ends=True)
         y_BFA = self._interact(x_BFD, 3, "none", ends=False)
@@ -195,7 +193,6 @@ class PairAttention(nn.Module):
         self.right = nn.Buffer(right_P, persistent=False)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        """The pooled vectors [B, D]."""
         return pair_attention_pool(
             x_BFD,
             self.left,
@@ -243,7 +240,6 @@ class Dice(nn.Module):
         self.running_var = nn.Buffer(torch.ones(size))
 
     def forward(self, s: Tensor, counted: Tensor | None = None) -> Tensor:
-        """The activation of every row and unit."""
         mean, var = self._measure(s, counted) if self.training else (self.running_mean, self.running_var)
         p = torch.sigmoid((s - mean) * torch.rsqrt(var + self.eps))
         return s * (p + (1 - p) * self.alpha)
@@ -301,7 +297,6 @@ class ActivationUnit(nn.Module):
         self.output = linear(hidden[-1], 1, bias=not softmax)  # a constant has no effect on a softmax
 
     def forward(self, h_ND: Tensor, c_ND: Tensor, own_N: Tensor, segments_N: Tensor, count: int) -> Tensor:
-        """The weight of every value."""
         x = self._joined(h_ND, c_ND)
         for layer in self.layers:
             assert isinstance(layer, nn.Sequential)
@@ -376,7 +371,6 @@ class SENet(nn.Module):
         return torch.relu(a_BF) if self.activation == "relu" else torch.sigmoid(a_BF)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        """The fields' weighted vectors [B, F, D]."""
         return self.field_weights(x_BFD).unsqueeze(2) * x_BFD
 
 
@@ -399,17 +393,11 @@ class LightSE(nn.Module):
         self.excite = linear(num_fields, num_fields, bias=bias)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        """The fields' weighted vectors."""
-        return self.weigh(x_BFD, self.weights(x_BFD))
+        return x_BFD + self.weights(x_BFD).unsqueeze(2) * x_BFD
 
     def weights(self, x_BFD: Tensor) -> Tensor:
         """K [B, F], which sums to 1 over the fields."""
         return torch.softmax(self.excite(x_BFD.mean(2)), 1)
-
-    @staticmethod
-    def weigh(x_BFD: Tensor, k_BF: Tensor) -> Tensor:
-        """`x + k * x` [B, F, D]."""
-        return x_BFD + k_BF.unsqueeze(2) * x_BFD
 
 
 class FEBlock(nn.Module):
@@ -457,8 +445,3 @@ class FEBlock(nn.Module):
         """The logit [B]: the sum of the levels' MaxSim scores."""
         # MaxSim sums over user heads, so the heads of all levels are concatenated and scored at once.
         return max_sim(user_BLHP.flatten(1, 2), item_BKP)
-
-    @staticmethod
-    def score_stored(user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None) -> Tensor:
-        """The logits [B, N] of every user with every stored item, or with those of `rows` [R] -> [B, R]."""
-        return items.scores(user_BLHP.flatten(1, 2), rows)

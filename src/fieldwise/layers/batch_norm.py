@@ -27,7 +27,6 @@ class GlobalBatchNorm(nn.BatchNorm1d):
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # PyTorch's name
-        """The normalized rows."""
         group = current_group()
         if group is None or not self.training:
             return super().forward(input)

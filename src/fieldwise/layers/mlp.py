@@ -26,11 +26,9 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """The input with elements dropped and the others scaled."""
         return dropout(x, self.p, self.training)
 
     def extra_repr(self) -> str:
-        """The dropout rate."""
         return f"p={self.p}"
 
 
@@ -118,7 +116,6 @@ class MLP(nn.Module):
         return found
 
     def forward(self, x: Tensor) -> Tensor:
-        """The output of the last layer."""
         for layer in self.layers:
             x = layer(x)
         return x if self.output is None else self.output(x)

@@ -14,7 +14,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FirstOrder, InteractingLayer, InteractingOptions, linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields, choices
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, choices
 from fieldwise.ops.interacting import Norm
 
 Variant = Literal["paper", "authors", "fuxictr", "transformer"]
@@ -57,7 +57,6 @@ class AutoInt(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or `transformer` (tutorials):
             what its attention layers have (`docs/models/autoint.md`).
-        embedding_dim: D.
         layers: number of attention layers.
         heads: H.
         attention_dim: A, the total size of all heads in every layer; divisible by `heads`.
@@ -67,7 +66,6 @@ class AutoInt(EmbeddingSettings):
         scale: scores are divided by sqrt(A/H) (`authors`, `transformer`).
         norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu` (`transformer`: it has no ReLU, so
             this is the end of the layer), or `none` (`paper`, `fuxictr`).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or an attention_dim that heads do not divide; `build`: no field.
@@ -99,7 +97,7 @@ class AutoInt(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "AutoIntNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "AutoInt", "attends to fields")
+        self.check_fields(layout, 1, "attends to fields")
         return AutoIntNetwork(self, layout)
 
 
@@ -141,7 +139,7 @@ class AutoIntPlus(AutoInt):
 
     def build(self, layout: Layout) -> "AutoIntNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "AutoInt+", "attends to fields")
+        self.check_fields(layout, 1, "attends to fields")
         inputs = layout.num_fields * self.embedding_dim
         mlp = MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm)
         return AutoIntNetwork(self, layout, mlp)
@@ -171,7 +169,6 @@ class AutoIntNetwork(nn.Module):
         self.embedding_dropout = settings.embedding_dropout
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         x_BFD = self._embed(batch)
         y_BFA = x_BFD if self.field_vectors is None else x_BFD + self.field_vectors
         for layer in self.layers:
@@ -201,7 +198,6 @@ class AutoIntNetwork(nn.Module):
         return F.dropout(self.embedding(batch), self.embedding_dropout, self.training)
 
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The terms that add up to the logit, and parts of them (`fieldwise.explain.Terms`)."""
         x_BFD = self.embedding(batch)
         y_BFA, attention = self.attend(x_BFD)
         weight_FA = self.head.weight.view(y_BFA.shape[1:])

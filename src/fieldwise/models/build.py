@@ -13,8 +13,8 @@ from fieldwise.config import parse, to_plain
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, kept_rows
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import model_class, own_name
-from fieldwise.models.settings import MODELS, ModelSettings
+from fieldwise.models.own import known_models, location, model_class, settings_class
+from fieldwise.models.settings import ModelSettings
 from fieldwise.ops.devices import device_of
 
 
@@ -50,7 +50,6 @@ class MultiTask(nn.Module):
         self.heads = nn.ModuleList(heads)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logits [B, T]."""
         return torch.stack([head(batch) for head in self.heads], dim=1)
 
 
@@ -127,10 +126,8 @@ def model_from_dict(data: Mapping[str, Any], where: str = "model") -> ModelSetti
 
 def model_name(settings: ModelSettings) -> str:
     """The model's name in recipes; `package.module:Class` for your own model that is not registered."""
-    for name, cls in MODELS.items():
-        if type(settings) is cls:
-            return name
-    return own_name(settings)
+    cls = settings_class(type(settings))
+    return next((name for name, known in known_models().items() if known is cls), location(cls))
 
 
 def model_to_dict(settings: ModelSettings) -> dict[str, Any]:

@@ -14,15 +14,7 @@ from fieldwise.layers import MLP, CrossMatrix, CrossMixture, CrossVector, linear
 from fieldwise.layers.crosses import ExpertActivation, Gate
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import (
-    SMALL_MLP,
-    DataDefaults,
-    EmbeddingSettings,
-    OptionalSizes,
-    Rate,
-    Size,
-    check_fields,
-)
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size
 
 if TYPE_CHECKING:
     from fieldwise.models.dcn import DCN
@@ -46,7 +38,6 @@ class DCNv2(EmbeddingSettings):
         expert_activation: g in the experts' low-rank space: `identity`, `tanh` (public code), `hard_tanh` or `relu`.
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> DCNv2(embedding_dim=4, hidden=(8,), rank=2, experts=3).build(Layout.of_sizes([3, 4])).cross[0].U.shape
     torch.Size([3, 8, 2])
@@ -66,7 +57,7 @@ class DCNv2(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "DCNv2Network":
         """A network with fresh weights."""
-        check_fields(layout, 1, "DCNv2", "crosses fields")
+        self.check_fields(layout, 1, "crosses fields")
         return DCNv2Network(self, layout, self._cross, self.structure)
 
     def _cross(self, inputs: int) -> CrossMatrix | CrossMixture:
@@ -113,7 +104,6 @@ class DCNv2Network(nn.Module):
         self.head, self.structure = linear(crossed + sum(hidden[-1:]), 1), structure
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         x0_BN = x_BN = self.embedding(batch).flatten(1)
         for layer in self.cross:
             x_BN = layer(x0_BN, x_BN)

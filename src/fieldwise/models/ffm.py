@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Positive, Size, check_fields
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Positive, Size
 
 
 @register_model("ffm")
@@ -23,7 +23,6 @@ class FFM(EmbeddingSettings):
     Args:
         embedding_dim: D of one vector; a row of the table holds F - 1 of them.
         first_order: the first-order term and a bias are added (BARS); the paper and LIBFFM have neither.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> FFM(embedding_dim=2).build(Layout.of_sizes([3, 4, 5])).embedding.weight.shape
     torch.Size([12, 4])
@@ -37,7 +36,7 @@ class FFM(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "FFMNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 2, "FFM", "multiplies pairs of fields")
+        self.check_fields(layout, 2, "multiplies pairs of fields")
         return FFMNetwork(self, layout)
 
 
@@ -76,7 +75,6 @@ class FFMNetwork(nn.Module):
         self.right = nn.Buffer(torch.tensor(right, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         # All F * (F - 1) vectors of a row are on one axis, of which each pair takes two.
         x_BVD = self.embedding(batch).unflatten(2, (self.num_fields - 1, -1)).flatten(1, 2)
         logit_B: Tensor = (x_BVD.index_select(1, self.left) * x_BVD.index_select(1, self.right)).sum((1, 2))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from fieldwise.layers import MLP, FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size
 
 
 @register_model("nfm")
@@ -21,13 +21,11 @@ class NFM(EmbeddingSettings):
     """Settings of NFM; the defaults are the paper's, with the hidden dropout that the authors used for Frappe.
 
     Args:
-        embedding_dim: D.
         hidden: sizes of the hidden layers; with none, `()`, the model is NFM-0, which is initially an FM (h is all
             ones).
         pooled_dropout: dropout rate of the pooled vector's entries.
         mlp_dropout: dropout rate of the hidden units.
         batch_norm: BatchNorm of the pooled vector, and after each hidden layer's linear map.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in NFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     210
@@ -45,7 +43,7 @@ class NFM(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "NFMNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 2, "NFM", "pools products of two fields")
+        self.check_fields(layout, 2, "pools products of two fields")
         return NFMNetwork(self, layout)
 
 
@@ -74,7 +72,6 @@ class NFMNetwork(nn.Module):
         self.pooled_dropout = settings.pooled_dropout
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         pooled_BD = bi_interaction(self.embedding(batch))
         if self.pooled_norm is not None:
             pooled_BD = self.pooled_norm(pooled_BD)

@@ -134,9 +134,8 @@ def as_settings(model: Any) -> ModelSettings:
     if isinstance(model, nn.Module):
         name = type(model).__name__
         raise ConfigError(
-            f"model must be settings or a class, since table sizes depend on the training rows; found a network that "
-            "is "
-            f"already built: give {name}, or fieldwise.settings_of({name}, ...)"
+            "model must be settings or a class, since table sizes depend on the training rows; found a network that "
+            f"is already built: give {name}, or fieldwise.settings_of({name}, ...)"
         )
     if isinstance(model, str):
         model = model_class(model, "model")
@@ -186,29 +185,9 @@ def location(cls: type) -> str:
     return f"{network.__module__}:{network.__qualname__}"
 
 
-def own_name(settings: Any) -> str:
-    """The name of a user-defined model: its registered name, else the location of its class.
-
-    Errors:
-        ConfigError: not the settings of a model.
-    """
-    cls = settings_class(type(settings))
-    return next((name for name, known in _REGISTERED.items() if known is cls), location(cls))
-
-
-def title_of(name: str) -> str:
-    """A model's name for people.
-
-    >>> title_of("fm"), title_of("autoint+")
-    ('FM', 'AutoInt+')
-    """
-    cls = model_class(name, "model")
-    return str(getattr(cls, "title", cls.__name__))
-
-
-def is_known(name: object) -> bool:
-    """Whether a model of this name is built-in or registered."""
-    return name in MODELS or name in _REGISTERED
+def known_models() -> dict[str, type[ModelSettings]]:
+    """The settings classes of all built-in and registered models by name."""
+    return MODELS | _REGISTERED
 
 
 def model_class(name: object, where: str) -> type[ModelSettings]:
@@ -217,14 +196,14 @@ def model_class(name: object, where: str) -> type[ModelSettings]:
     Errors:
         ConfigError: an unknown name, or a user-defined model that is not registered.
     """
-    if isinstance(name, str) and (found := MODELS.get(name) or _REGISTERED.get(name)):
+    if isinstance(name, str) and (found := known_models().get(name)):
         return found
     if isinstance(name, str) and ":" in name:
         raise ConfigError(
             f"{where}.name is {name!r}, a user-defined model, and code named by a file is not imported: "
             f"run `fieldwise --import {name} ...`, or in Python register it (fieldwise.register_model)"
         )
-    known = nearest(str(name), [*MODELS, *_REGISTERED])
+    known = nearest(str(name), list(known_models()))
     raise ConfigError(
         f"{where}.name must be a known model, found {name!r}: {known}; your own model must be imported first "
         "(`fieldwise --import MODULE ...`)"

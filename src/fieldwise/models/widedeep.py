@@ -15,7 +15,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FirstOrder
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes
 
 
 def _check_crosses(_: str, crosses: tuple[tuple[str, str], ...]) -> None:
@@ -38,13 +38,11 @@ class WideDeep(EmbeddingSettings):
     """Settings of Wide & Deep; the defaults are the paper's, except for the crosses, which must be chosen manually.
 
     Args:
-        embedding_dim: D.
         hidden: sizes of the MLP's layers.
         crosses: pairs of names of single-valued categorical fields; the wide part has one weight for every combination
             of the categories of such a pair, so keep the product of their sizes small.
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field, or a cross of a field that is not a single-valued
@@ -67,7 +65,7 @@ class WideDeep(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "WideDeepNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "WideDeep", "reads fields")
+        self.check_fields(layout, 1, "reads fields")
         return WideDeepNetwork(self, layout)
 
 
@@ -90,7 +88,6 @@ class WideDeepNetwork(nn.Module):
         self.crosses = CrossProducts(layout, settings.crosses) if settings.crosses else None
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         logit_B: Tensor = self.first_order(batch) + self.mlp(self.embedding(batch).flatten(1)).squeeze(1)
         return logit_B if self.crosses is None else logit_B + self.crosses(batch)
 
@@ -135,7 +132,6 @@ class CrossProducts(nn.Module):
         self.register_buffer("local_rows", torch.from_numpy(layout.local_rows()), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The sum of the weights of a row's combinations [B]."""
         ids_BS = batch.ids.long()
         left_BC, right_BC = (self.local_rows[ids_BS.index_select(1, one)] for one in (self.left, self.right))
         return F.embedding(left_BC * self.stride + right_BC + self.start, self.weight).sum((1, 2))
