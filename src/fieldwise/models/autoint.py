@@ -169,7 +169,7 @@ class AutoIntNetwork(nn.Module):
         self.embedding_dropout = settings.embedding_dropout
 
     def forward(self, batch: Batch) -> Tensor:
-        x_BFD = self._embed(batch)
+        x_BFD = F.dropout(self.embedding(batch), self.embedding_dropout, self.training)
         y_BFA = x_BFD if self.field_vectors is None else x_BFD + self.field_vectors
         for layer in self.layers:
             y_BFA = layer(y_BFA)
@@ -182,7 +182,7 @@ class AutoIntNetwork(nn.Module):
 
     def attention_weights(self, batch: Batch) -> list[Tensor]:
         """Every layer's attention weights [B, H, F, F]: from query field (third axis) to key field (last axis)."""
-        return self.attend(self._embed(batch))[1]
+        return self.attend(F.dropout(self.embedding(batch), self.embedding_dropout, self.training))[1]
 
     def attend(self, x_BFD: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The output of the attention layers [B, F, A], and every layer's attention weights [B, H, F, F]."""
@@ -193,9 +193,6 @@ class AutoIntNetwork(nn.Module):
             y_BFA, weights_BHFF = layer.attend(y_BFA)
             found.append(weights_BHFF)
         return y_BFA, found
-
-    def _embed(self, batch: Batch) -> Tensor:
-        return F.dropout(self.embedding(batch), self.embedding_dropout, self.training)
 
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         x_BFD = self.embedding(batch)

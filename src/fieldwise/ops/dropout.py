@@ -13,7 +13,7 @@ from torch.library import register_autograd
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.native import NATIVE, OPERATORS, backend_of, define, implement, pointer, type_name
+from fieldwise.ops.native import NATIVE, OPERATORS, backend_of, define, implement, type_name
 
 _WORD = 0xFFFFFFFF
 _STEP = 0x9E3779B9  # 2^32 / golden ratio
@@ -134,7 +134,7 @@ def _dropout(x: Tensor, seed: Tensor, p: float) -> Tensor:
     rows = x.shape[0]
     sizes = ctypes.c_int64(rows), ctypes.c_int64(x.numel() // max(rows, 1))
     drawn = ctypes.c_uint64(int(seed)), ctypes.c_uint32(keep_threshold(p)), ctypes.c_double(1 / (1 - p))
-    NATIVE.call(f"fw_dropout_{type_name(x)}", *sizes, *drawn, pointer(x), pointer(out))
+    NATIVE.call(f"fw_dropout_{type_name(x)}", *sizes, *drawn, x, out)
     return out
 
 
