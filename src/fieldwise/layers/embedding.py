@@ -172,11 +172,6 @@ class SubsetEmbedding(nn.Module):
     torch.Size([4, 8])
     """
 
-    own_rows: Tensor
-    columns: Tensor
-    value_positions: Tensor
-    order: Tensor
-
     reads_rows = True  # a table beside `FieldEmbedding`: integrated gradients ask
 
     def __init__(self, layout: Layout, names: Sequence[str], dim: int, *, std: float = 0.01) -> None:
@@ -197,14 +192,13 @@ class SubsetEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(end, dim))
         nn.init.normal_(self.weight, std=std)
         self.pooling = BagPooling([fields[i].pooling == "max" for i in bags])
-        self.register_buffer("own_rows", own_rows, persistent=False)
-        indices = {
-            "columns": [singles.index(i) for i in own_singles],
-            "value_positions": [s for s, i in enumerate(singles) if fields[i].kind == "value"],
-            "order": [(own_singles + bags).index(i) for i in chosen],
-        }
-        for name, index in indices.items():
-            self.register_buffer(name, torch.tensor(index, dtype=torch.int64), persistent=False)
+        columns = [singles.index(i) for i in own_singles]
+        values = [s for s, i in enumerate(singles) if fields[i].kind == "value"]
+        order = [(own_singles + bags).index(i) for i in chosen]
+        self.own_rows = nn.Buffer(own_rows, persistent=False)
+        self.columns = nn.Buffer(torch.tensor(columns, dtype=torch.int64), persistent=False)
+        self.value_positions = nn.Buffer(torch.tensor(values, dtype=torch.int64), persistent=False)
+        self.order = nn.Buffer(torch.tensor(order, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
         parts = []

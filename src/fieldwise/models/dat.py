@@ -107,15 +107,13 @@ def _id_field(layout: Layout, setting: str, name: str | None) -> "IdField":
 class IdField(nn.Module):
     """The ids of one categorical field, counted from 0."""
 
-    local_rows: Tensor | None
-
     def __init__(self, layout: Layout, position: int) -> None:
         super().__init__()
         field = layout.fields[position]
         self.offset, self.rows = field.offset, field.rows
         self.column = sum(f.kind != "bag" for f in layout.fields[:position])
         local = torch.from_numpy(layout.local_rows()) if field.extents else None
-        self.register_buffer("local_rows", local, persistent=False)
+        self.local_rows = None if local is None else nn.Buffer(local, persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
         ids_B = batch.ids[:, self.column]

@@ -3,6 +3,7 @@
 Letters: B batch, F fields, D embedding size, N = F * D, K experts, R rank of an expert.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -58,14 +59,11 @@ class DCNv2(EmbeddingSettings):
     def build(self, layout: Layout) -> "DCNv2Network":
         """A network with fresh weights."""
         self.check_fields(layout, 1, "crosses fields")
-        return DCNv2Network(self, layout, self._cross, self.structure)
-
-    def _cross(self, inputs: int) -> CrossMatrix | CrossMixture:
-        if self.rank is None:
-            return CrossMatrix(inputs)
-        return CrossMixture(
-            inputs, rank=self.rank, experts=self.experts, gate=self.gate, activation=self.expert_activation
-        )
+        cross: Callable[[int], CrossMatrix | CrossMixture] = CrossMatrix
+        if self.rank is not None:
+            low_rank = functools.partial(CrossMixture, rank=self.rank, experts=self.experts)
+            cross = functools.partial(low_rank, gate=self.gate, activation=self.expert_activation)
+        return DCNv2Network(self, layout, cross, self.structure)
 
 
 class DCNv2Network(nn.Module):

@@ -67,7 +67,8 @@ class FFMNetwork(nn.Module):
         width = (self.num_fields - 1) * settings.embedding_dim
         self.embedding = FieldEmbedding(layout, width, std=settings.embedding_std, by_field=True)
         self.first_order = FirstOrder(layout) if settings.first_order else None
-        owners = _owners(layout)
+        at = {f.name: i for i, f in enumerate(layout.fields)}
+        owners = [at[f.shares or f.name] for f in layout.fields]  # the field whose rows it uses
         pairs = list(itertools.combinations(range(layout.num_fields), 2))
         left = [_place(owners, i, j) for i, j in pairs]
         right = [_place(owners, j, i) for i, j in pairs]
@@ -79,12 +80,6 @@ class FFMNetwork(nn.Module):
         x_BVD = self.embedding(batch).unflatten(2, (self.num_fields - 1, -1)).flatten(1, 2)
         logit_B: Tensor = (x_BVD.index_select(1, self.left) * x_BVD.index_select(1, self.right)).sum((1, 2))
         return logit_B if self.first_order is None else logit_B + self.first_order(batch)
-
-
-def _owners(layout: Layout) -> list[int]:
-    """For every field the position of the field whose rows it uses: its own, unless it shares another's."""
-    at = {f.name: i for i, f in enumerate(layout.fields)}
-    return [i if f.shares is None else at[f.shares] for i, f in enumerate(layout.fields)]
 
 
 def _place(owners: list[int], i: int, j: int) -> int:

@@ -87,15 +87,12 @@ class FwFMNetwork(nn.Module):
         r_FF = self.r.new_zeros(self.num_fields**2).index_copy(0, self.upper, self.r).view(self.num_fields, -1)
         partners_BFD = torch.matmul(r_FF, x_BFD)
         pairs_B: Tensor = (x_BFD * partners_BFD).sum((1, 2))
-        return pairs_B + self._linear(batch, x_BFD)
-
-    def _linear(self, batch: Batch, x_BFD: Tensor) -> Tensor:
         if self.first_order is not None:
-            return self.first_order(batch)
+            return pairs_B + self.first_order(batch)
         second = self.field_vectors
         if self.feature_vectors is not None:
             # A number's value is already in x: the second vector comes without it, so that it counts once.
             second = self.feature_vectors(batch._replace(values=torch.ones_like(batch.values)))
         assert second is not None
         assert self.bias is not None
-        return (x_BFD * second).sum((1, 2)) + self.bias
+        return pairs_B + ((x_BFD * second).sum((1, 2)) + self.bias)

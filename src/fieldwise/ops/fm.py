@@ -93,15 +93,6 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
     if native and table_RD.shape[0] <= LARGEST:
         return torch.ops.fieldwise.fm_logit(table_RD, first_R1, ids_BF)[0]
     table_RD, first_R1 = float32_under_autocast(table_RD, first_R1)
-    return fm_logit_plain(table_RD, first_R1, ids_BF)
-
-
-def fm_logit_plain(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
-    """The reference implementation of `fm_logit` in plain PyTorch.
-
-    >>> fm_logit_plain(torch.ones(2, 3), torch.zeros(2, 1), torch.tensor([[0, 1]]))
-    tensor([3.])
-    """
     linear_B = F.embedding(ids_BF, first_R1).sum((1, 2))
     return linear_B + fm_second_order(F.embedding(ids_BF, table_RD))
 

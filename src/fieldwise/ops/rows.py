@@ -63,7 +63,10 @@ def gather_rows(table_RD: Tensor, ids: Tensor, *, sparse: bool = False) -> Tenso
             uncompiled: Callable[[Tensor, Tensor], Tensor] = torch.compiler.disable(_SparseGather.apply)  # type: ignore[no-untyped-call]
             return uncompiled(table_RD, ids)
         return _SparseGather.apply(table_RD, ids)  # type: ignore[no-untyped-call]
-    return _gathered(table_RD, ids)
+    native = backend_of(table_RD, autocasts=False) == "native" and ids.device == table_RD.device
+    if native and table_RD.is_contiguous() and _sortable(ids, table_RD.shape[0]):
+        return torch.ops.fieldwise.gather_rows(table_RD, ids)
+    return F.embedding(ids, table_RD)
 
 
 def group_rows(ids_N: Tensor, rows: int) -> RowGroups:
@@ -108,20 +111,13 @@ class _SparseGather(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
         ctx.save_for_backward(ids)
         ctx.shape = table.shape
-        return _gathered(table.detach(), ids)
+        return gather_rows(table.detach(), ids)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         ids_1N = ctx.saved_tensors[0].reshape(1, -1).long()
         values_ND = grads[0].reshape(-1, ctx.shape[1])
         return torch.sparse_coo_tensor(ids_1N, values_ND, ctx.shape, check_invariants=False), None
-
-
-def _gathered(table: Tensor, ids: Tensor) -> Tensor:
-    native = backend_of(table, autocasts=False) == "native" and ids.device == table.device and table.is_contiguous()
-    if native and _sortable(ids, table.shape[0]):
-        return torch.ops.fieldwise.gather_rows(table, ids)
-    return F.embedding(ids, table)
 
 
 def _sortable(ids: Tensor, rows: int) -> bool:
