@@ -234,22 +234,20 @@ class Dice(nn.Module):
         self.running_var = nn.Buffer(torch.ones(size))
 
     def forward(self, s: Tensor, counted: Tensor | None = None) -> Tensor:
-        mean, var = self._measure(s, counted) if self.training else (self.running_mean, self.running_var)
+        mean: Tensor = self.running_mean
+        var: Tensor = self.running_var
+        if self.training:
+            share = s.new_ones(s.shape[0]) if counted is None else counted.to(s.dtype)
+            n = all_reduce(share.sum())
+            share = share / n.clamp(min=1)
+            mean = all_reduce(share @ s)
+            var = all_reduce(share @ (s - mean).square())
+            with torch.no_grad():
+                step = self.momentum * (n > 1).to(s.dtype)  # one row has no variance
+                self.running_mean.lerp_(mean, step)
+                self.running_var.lerp_(var * (n / (n - 1).clamp(min=1)), step)
         p = torch.sigmoid((s - mean) * torch.rsqrt(var + self.eps))
         return s * (p + (1 - p) * self.alpha)
-
-    def _measure(self, s: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and (biased) variance of the batch; updates the moving averages."""
-        share = s.new_ones(s.shape[0]) if counted is None else counted.to(s.dtype)
-        n = all_reduce(share.sum())
-        share = share / n.clamp(min=1)
-        mean = all_reduce(share @ s)
-        var = all_reduce(share @ (s - mean).square())
-        with torch.no_grad():
-            step = self.momentum * (n > 1).to(s.dtype)  # one row has no variance
-            self.running_mean.lerp_(mean, step)
-            self.running_var.lerp_(var * (n / (n - 1).clamp(min=1)), step)
-        return mean, var
 
 
 Activation = Literal["prelu", "dice", "relu", "sigmoid"]

@@ -45,19 +45,15 @@ class GlobalBatchNorm(nn.BatchNorm1d):
             rows = int(rows_P1.sum())
             mean_C = (rows_P1 * means_PC).sum(0) / rows
             var_C = (squares_PC + rows_P1 * (means_PC - mean_C).square()).sum(0) / rows
-            self._remember(rows, mean_C, var_C)
+            # As nn.BatchNorm1d updates them.
+            if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+                share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+                self.running_mean.lerp_(mean_C, share)
+                self.running_var.lerp_(var_C * (rows / max(rows - 1, 1)), share)
         scale_C = torch.rsqrt(var_C + self.eps)
         found: Tensor = _Normalize.apply(input, mean_C, scale_C, rows)  # type: ignore[no-untyped-call]
         return found if self.weight is None else found * self.weight + self.bias
-
-    def _remember(self, rows: int, mean: Tensor, var: Tensor) -> None:
-        """Update the running statistics, as `nn.BatchNorm1d` does."""
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
-            return
-        self.num_batches_tracked.add_(1)
-        share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean, share)
-        self.running_var.lerp_(var * (rows / max(rows - 1, 1)), share)
 
 
 class _Normalize(torch.autograd.Function):

@@ -85,7 +85,7 @@ class MLP(nn.Module):
         outputs: size of a last linear layer without activation; none if omitted.
 
     Shape:
-        forward: [B, inputs] -> [B, outputs], or [B, hidden[-1]]. `levels`: one [B, hidden[i]] per layer.
+        forward: [B, inputs] -> [B, outputs], or [B, hidden[-1]].
 
     >>> import torch
     >>> MLP(6, (4, 3), outputs=1)(torch.zeros(2, 6)).shape
@@ -106,14 +106,6 @@ class MLP(nn.Module):
             hidden_layers(inputs, hidden, lambda _: nn.ReLU(), dropout=dropout, batch_norm=batch_norm)
         )
         self.output = None if outputs is None else linear([inputs, *hidden][-1], outputs)
-
-    def levels(self, x: Tensor) -> list[Tensor]:
-        """The output of every hidden layer, first to last."""
-        found = []
-        for layer in self.layers:
-            x = layer(x)
-            found.append(x)
-        return found
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:

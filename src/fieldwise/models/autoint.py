@@ -137,13 +137,6 @@ class AutoIntPlus(AutoInt):
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 
-    def build(self, layout: Layout) -> "AutoIntNetwork":
-        """A network with fresh weights."""
-        self.check_fields(layout, 1, "attends to fields")
-        inputs = layout.num_fields * self.embedding_dim
-        mlp = MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm)
-        return AutoIntNetwork(self, layout, mlp)
-
 
 class AutoIntNetwork(nn.Module):
     """`logit = w . flatten(layers(x)) + b`, plus the first-order sum if wide, plus the MLP's logit for AutoInt+.
@@ -155,8 +148,12 @@ class AutoIntNetwork(nn.Module):
         forward: Batch of B rows -> [B]. `attention_weights`: one [B, H, F, F] per layer.
     """
 
-    def __init__(self, settings: AutoInt, layout: Layout, mlp: MLP | None = None) -> None:
+    def __init__(self, settings: AutoInt, layout: Layout) -> None:
         super().__init__()
+        mlp: MLP | None = None
+        if isinstance(settings, AutoIntPlus):
+            inputs, rate = layout.num_fields * settings.embedding_dim, settings.mlp_dropout
+            mlp = MLP(inputs, settings.hidden, outputs=1, dropout=rate, batch_norm=settings.batch_norm)
         chosen, size = choices(settings, PRESETS[settings.variant]), settings.attention_dim
         dims = [settings.embedding_dim, *[size] * (settings.layers - 1)]
         layers = [InteractingLayer(dim, size, settings.heads, chosen, settings.attention_dropout) for dim in dims]

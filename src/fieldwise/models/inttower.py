@@ -158,8 +158,10 @@ class LevelTower(nn.Module):
 
     def levels(self, x_BFD: Tensor) -> list[Tensor]:
         """The first layer's input and every layer's output, from vectors that Light-SE has weighted."""
-        x = x_BFD.flatten(1)
-        return [x, *self.mlp.levels(x)]
+        levels = [x_BFD.flatten(1)]
+        for layer in self.mlp.layers:
+            levels.append(layer(levels[-1]))
+        return levels
 
     def gated(self, x_BAD: Tensor, heads_of: Callable[[list[Tensor]], Tensor]) -> tuple[list[Tensor], Tensor]:
         """The side's heads, unchanged and then with each field's gate set to zero in turn, and the gates [B, F]."""

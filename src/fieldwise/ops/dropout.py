@@ -112,17 +112,8 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     seed = draw_seeds(1)
     if backend_of(x) == "native":
         return torch.ops.fieldwise.dropout(x, seed, p)
-    return dropout_plain(x, seed, p)
-
-
-def dropout_plain(x: Tensor, seed: Tensor, p: float) -> Tensor:
-    """The reference implementation of `dropout` in plain PyTorch, with a given seed.
-
-    >>> dropout_plain(torch.ones(1, 6), torch.tensor([1]), 0.5)
-    tensor([[2., 0., 0., 0., 0., 2.]])
-    """
-    rows, width = x.shape[0], x[:1].numel()
-    return x * keep_factors(seed[0].to(x.device), rows, width, p, dtype=x.dtype).view(x.shape)
+    factors = keep_factors(seed[0].to(x.device), x.shape[0], x[:1].numel(), p, dtype=x.dtype)
+    return x * factors.view(x.shape)
 
 
 define("dropout(Tensor x, Tensor seed, float p) -> Tensor")

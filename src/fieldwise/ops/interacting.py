@@ -134,9 +134,8 @@ def interacting(
         ConfigError: sizes that do not fit together; an epsilon that is not above 0.
 
     >>> x = torch.tensor([[[1.0], [2.0]]])
-    >>> interacting(x, torch.tensor([[0.0], [1.0], [1.0], [-1.0]]), heads=1)
-    tensor([[[0.5000],
-             [0.0000]]])
+    >>> interacting(x, torch.tensor([[0.0], [1.0], [1.0], [-1.0]]), heads=1).flatten()
+    tensor([0.5000, 0.0000])
     """
     operands: Operands = x_BFD, weight_ND, bias_N, norm_weight_A, norm_bias_A
     _check(operands, heads, residual, norm, epsilon)

@@ -49,19 +49,7 @@ def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
         return torch.ops.fieldwise.max_sim(user_BHP, item_BKP)[0]
     user_BHP, item_BKP = float32_under_autocast(user_BHP, item_BKP)
     with torch.autocast(user_BHP.device.type, enabled=False):
-        return max_sim_plain(user_BHP, item_BKP)
-
-
-def max_sim_plain(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
-    """The reference implementation of `max_sim` in plain PyTorch.
-
-    Shape:
-        as in `max_sim`.
-
-    >>> max_sim_plain(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[1.0], [3.0]]]))
-    tensor([9.])
-    """
-    return torch.bmm(user_BHP, item_BKP.transpose(1, 2)).amax(2).sum(1)
+        return torch.bmm(user_BHP, item_BKP.transpose(1, 2)).amax(2).sum(1)
 
 
 def _outputs(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
