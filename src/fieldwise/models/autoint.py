@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, FirstOrder, InteractingLayer, InteractingOptions, linear
+from fieldwise.layers import FirstOrder, InteractingLayer, InteractingOptions, linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, choices
@@ -150,10 +150,8 @@ class AutoIntNetwork(nn.Module):
 
     def __init__(self, settings: AutoInt, layout: Layout) -> None:
         super().__init__()
-        mlp: MLP | None = None
-        if isinstance(settings, AutoIntPlus):
-            inputs, rate = layout.num_fields * settings.embedding_dim, settings.mlp_dropout
-            mlp = MLP(inputs, settings.hidden, outputs=1, dropout=rate, batch_norm=settings.batch_norm)
+        inputs = layout.num_fields * settings.embedding_dim
+        mlp = settings.make_mlp(inputs) if isinstance(settings, AutoIntPlus) else None
         chosen, size = choices(settings, PRESETS[settings.variant]), settings.attention_dim
         dims = [settings.embedding_dim, *[size] * (settings.layers - 1)]
         layers = [InteractingLayer(dim, size, settings.heads, chosen, settings.attention_dropout) for dim in dims]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, linear
+from fieldwise.layers import linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, check_field_names
@@ -99,8 +99,7 @@ class COLDNetwork(nn.Module):
             se_block = linear(size, fields) if settings.se_block == "joint" else OwnImportance(fields, dim)
         self.embedding, self.names = settings.make_embedding(layout), [layout.fields[i].name for i in positions]
         self.se_block = se_block
-        dropout, batch_norm = settings.mlp_dropout, settings.batch_norm
-        self.mlp = MLP(size, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        self.mlp = settings.make_mlp(size)
         self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.layers import MLP, CrossMatrix, CrossMixture, CrossVector, linear
+from fieldwise.layers import CrossMatrix, CrossMixture, CrossVector, linear
 from fieldwise.layers.crosses import ExpertActivation, Gate
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
@@ -95,7 +95,7 @@ class DCNv2Network(nn.Module):
     ) -> None:
         super().__init__()
         inputs, hidden = layout.num_fields * settings.embedding_dim, settings.hidden
-        mlp = MLP(inputs, hidden, dropout=settings.mlp_dropout, batch_norm=settings.batch_norm) if hidden else None
+        mlp = settings.make_mlp(inputs, None) if hidden else None
         crossed = 0 if hidden and structure == "stacked" else inputs
         self.embedding = settings.make_embedding(layout)
         self.cross, self.mlp = nn.ModuleList(cross(inputs) for _ in range(settings.layers)), mlp

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fieldwise.layers import MLP, FirstOrder
+from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
@@ -59,10 +59,8 @@ class DeepFMNetwork(nn.Module):
 
     def __init__(self, settings: DeepFM, layout: Layout) -> None:
         super().__init__()
-        inputs = layout.num_fields * settings.embedding_dim
-        dropout, batch_norm = settings.mlp_dropout, settings.batch_norm
         self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout, bias=False)
-        self.mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        self.mlp = settings.make_mlp(layout.num_fields * settings.embedding_dim)
 
     def forward(self, batch: Batch) -> Tensor:
         x_BFD = self.embedding(batch)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fieldwise.layers import MLP, BilinearInteraction, FirstOrder, SENet
+from fieldwise.layers import BilinearInteraction, FirstOrder, SENet
 from fieldwise.layers.attention import SENetActivation
 from fieldwise.layers.crosses import BilinearKind
 from fieldwise.layout import Batch, Layout
@@ -67,10 +67,7 @@ class FiBiNETNetwork(nn.Module):
     def __init__(self, settings: FiBiNET, layout: Layout) -> None:
         super().__init__()
         fields, dim, kind = layout.num_fields, settings.embedding_dim, settings.bilinear
-        mlp, dropout, batch_norm = None, settings.mlp_dropout, settings.batch_norm
-        if settings.hidden:
-            inputs = fields * (fields - 1) * dim
-            mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        mlp = settings.make_mlp(fields * (fields - 1) * dim) if settings.hidden else None
         self.embedding = settings.make_embedding(layout)
         self.first_order = FirstOrder(layout, bias=mlp is None)
         self.senet = SENet(fields, reduction_ratio=settings.reduction_ratio, activation=settings.senet_activation)

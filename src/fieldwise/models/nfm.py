@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.layers import MLP, FirstOrder
+from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size
@@ -62,13 +62,13 @@ class NFMNetwork(nn.Module):
 
     def __init__(self, settings: NFM, layout: Layout) -> None:
         super().__init__()
-        dim, hidden, batch_norm = settings.embedding_dim, settings.hidden, settings.batch_norm
+        dim, hidden = settings.embedding_dim, settings.hidden
         self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout)
-        self.mlp = MLP(dim, hidden, dropout=settings.mlp_dropout, batch_norm=batch_norm)
+        self.mlp = settings.make_mlp(dim, None)
         # With hidden layers h starts from Xavier's normal distribution, for one output.
         start_E = torch.randn(hidden[-1]) * (2.0 / (hidden[-1] + 1)) ** 0.5 if hidden else torch.ones(dim)
         self.h = nn.Parameter(start_E)
-        self.pooled_norm = nn.BatchNorm1d(dim) if batch_norm else None
+        self.pooled_norm = nn.BatchNorm1d(dim) if settings.batch_norm else None
         self.pooled_dropout = settings.pooled_dropout
 
     def forward(self, batch: Batch) -> Tensor:

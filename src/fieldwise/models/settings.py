@@ -11,7 +11,7 @@ from torch import nn
 
 from fieldwise.config import Settings, nearest
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FieldEmbedding
+from fieldwise.layers import MLP, FieldEmbedding
 from fieldwise.layout import Layout
 
 C = TypeVar("C")
@@ -146,6 +146,11 @@ class EmbeddingSettings(Settings):
     def make_embedding(self, layout: Layout) -> FieldEmbedding:
         """The embedding table of the layout's fields, with fresh weights."""
         return FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std)
+
+    def make_mlp(self, inputs: int, outputs: int | None = 1) -> MLP:
+        """The MLP of settings with `hidden`, `mlp_dropout` and `batch_norm`, with fresh weights."""
+        own: Any = self
+        return MLP(inputs, own.hidden, outputs=outputs, dropout=own.mlp_dropout, batch_norm=own.batch_norm)
 
     def check_fields(self, layout: Layout, minimum: int, why: str) -> None:
         """Check that the layout has at least `minimum` fields; `why` is part of the message: "attends to pairs".

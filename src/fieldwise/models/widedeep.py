@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, FirstOrder
+from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes
@@ -82,10 +82,8 @@ class WideDeepNetwork(nn.Module):
 
     def __init__(self, settings: WideDeep, layout: Layout) -> None:
         super().__init__()
-        inputs = layout.num_fields * settings.embedding_dim
-        dropout, batch_norm = settings.mlp_dropout, settings.batch_norm
         self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout, bias=False)
-        self.mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        self.mlp = settings.make_mlp(layout.num_fields * settings.embedding_dim)
         self.crosses = CrossProducts(layout, settings.crosses) if settings.crosses else None
 
     def forward(self, batch: Batch) -> Tensor:

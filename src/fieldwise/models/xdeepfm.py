@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import CIN, MLP, FirstOrder, linear
+from fieldwise.layers import CIN, FirstOrder, linear
 from fieldwise.layers.crosses import CINActivation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
@@ -108,10 +108,7 @@ class XDeepFMNetwork(nn.Module):
         chosen, fields = PRESETS[settings.variant], layout.num_fields
         halves, activation = chosen.split_half, chosen.activation
         cin = CIN(fields, settings.cin_layers, split_half=halves, activation=activation, bias=chosen.bias)
-        mlp, dropout, batch_norm = None, settings.mlp_dropout, settings.batch_norm
-        if settings.hidden:
-            inputs = fields * settings.embedding_dim
-            mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        mlp = settings.make_mlp(fields * settings.embedding_dim) if settings.hidden else None
         self.embedding, self.cin = settings.make_embedding(layout), cin
         self.head, self.mlp = linear(cin.outputs, 1, bias=mlp is None or chosen.output_bias), mlp
         self.first_order = FirstOrder(layout, bias=False) if settings.wide else None

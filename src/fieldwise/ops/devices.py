@@ -63,32 +63,20 @@ def open_device(name: str, what: str = "device") -> torch.device:
 
 
 def auto_words() -> str:
-    """A sentence that says which device `auto` is here, and why if it is the CPU.
-
-    >>> auto_words().startswith("device auto: ")
-    True
-    """
+    """A sentence that says which device `auto` is here, and why if it is the CPU."""
     device = open_device("auto")
     why = f"; {_why_not('cuda')}" if device.type == "cpu" else ""
     return f"device auto: {device_words(device)}{why}"
 
 
 def device_of(network: nn.Module) -> torch.device:
-    """The device of a network's parameters and buffers; the CPU if it has none.
-
-    >>> device_of(nn.Linear(1, 1))
-    device(type='cpu')
-    """
+    """The device of a network's parameters and buffers; the CPU if it has none."""
     tensors = (t for some in (network.parameters(), network.buffers()) for t in some)
     return next((t.device for t in tensors), CPU)
 
 
 def device_words(device: torch.device) -> str:
-    """A device's type, with its name if it is a GPU of CUDA.
-
-    >>> device_words(CPU)
-    'cpu'
-    """
+    """A device's type, with its name if it is a GPU of CUDA."""
     if device.type != "cuda":
         return device.type
     return f"cuda, {torch.cuda.get_device_properties(device).name}"
@@ -222,11 +210,7 @@ def _keep_team(size: int) -> bool:
 
 
 def slow_bfloat16(device: str = "cpu") -> str | None:
-    """A sentence if bfloat16 would be slower than float32 on a device (`cpu` or `cuda`), else None.
-
-    >>> slow_bfloat16("cuda") is None
-    True
-    """
+    """A sentence if bfloat16 would be slower than float32 on a device (`cpu` or `cuda`), else None."""
     found = torch.cpu.get_capabilities()
     if device != "cpu" or any(found.get(name) for name in BFLOAT16):
         return None

@@ -20,12 +20,7 @@ _STEP = 0x9E3779B9  # 2^32 / golden ratio
 
 
 def draw_seeds(count: int) -> Tensor:
-    """Seeds [count], int64, from PyTorch's global generator (`torch.manual_seed`).
-
-    >>> _ = torch.manual_seed(0)
-    >>> draw_seeds(2).shape
-    torch.Size([2])
-    """
+    """Seeds [count], int64, from PyTorch's global generator (`torch.manual_seed`)."""
     return torch.randint(0, 2**63 - 1, (count,))
 
 

@@ -256,10 +256,7 @@ def _check(operands: Operands, heads: int, residual: Residual, norm: Norm, epsil
         raise ConfigError(f"an identity residual needs as many outputs as inputs, found {size} and {dim}: project it")
     if bias is not None and bias.shape != (rows,):
         raise ConfigError(f"the bias must have {rows} entries, one per row of the weight, found {list(bias.shape)}")
-    normed = (norm_weight is not None and norm_weight.shape == (size,)) and (
-        norm_bias is not None and norm_bias.shape == (size,)
-    )
-    if norm != "none" and not normed:
+    if norm != "none" and any(t is None or t.shape != (size,) for t in (norm_weight, norm_bias)):
         raise ConfigError(f"a norm needs a weight and a bias of {size} entries each")
     if norm != "none" and not epsilon > 0:
         raise ConfigError(f"LayerNorm's epsilon must be above 0, found {epsilon}")

@@ -303,11 +303,7 @@ def backends_here(device: torch.device) -> dict[str, str]:
 
 
 def missing_on(device: torch.device) -> str | None:
-    """A sentence on native operations that a CPU lacks; None if it has them, and for other devices, which have none.
-
-    >>> missing_on(torch.device("cuda")) is None
-    True
-    """
+    """A sentence on native operations that a CPU lacks; None if it has them, and for other devices, which have none."""
     if _mode != "auto" or device.type != "cpu" or NATIVE.ready:
         return None
     return f"operations run as plain PyTorch, many times slower: {NATIVE.why}"
@@ -317,9 +313,6 @@ def float32_under_autocast(*tensors: Tensor) -> list[Tensor]:
     """The tensors, cast to float32 if autocast is on and they are narrower: the operators' autocast rule.
 
     The caller must compute under `torch.autocast(..., enabled=False)`.
-
-    >>> float32_under_autocast(torch.ones(1, dtype=torch.bfloat16))[0].dtype
-    torch.bfloat16
     """
     on = torch.is_autocast_enabled(tensors[0].device.type)
     return [t.float() if on and t.dtype in AUTOCAST_TYPES else t for t in tensors]
