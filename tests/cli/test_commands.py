@@ -263,7 +263,7 @@ def test_predict_refuses_another_precision_and_warns_of_a_slow_one(fieldwise, do
     log.head(9).write_csv(tmp_path / "new.csv")
     ask = ("predict", bundle, "--data", "new.csv", "--out", "out.csv", "--precision")
     refused(fieldwise(*ask, "half"), "--precision must be float32 or bfloat16, found 'half'")
-    monkeypatch.setattr("fieldwise.ops.devices.computes_bfloat16", lambda: False)
+    monkeypatch.setattr("torch.cpu.get_capabilities", dict)
     err = done(*ask, "bfloat16")[1]
     assert "warning: this CPU has no bfloat16 arithmetic" in err
     assert pl.read_csv(tmp_path / "out.csv").height == 9
@@ -406,7 +406,7 @@ def test_what_concerns_a_recipe_is_refused_without_one(fieldwise):
 
 @pytest.mark.filterwarnings("always:this CPU has no bfloat16")
 def test_a_warning_is_a_sentence_and_no_line_of_code(done, recipe, monkeypatch):
-    monkeypatch.setattr("fieldwise.ops.devices.computes_bfloat16", lambda: False)
+    monkeypatch.setattr("torch.cpu.get_capabilities", dict)
     err = done("train", recipe, "--out", "b", "--set", "training.precision=bfloat16", "--quiet")[1]
     assert err.startswith("warning: this CPU has no bfloat16 arithmetic")
     assert err.count("\n") == 1

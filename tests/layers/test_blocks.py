@@ -67,10 +67,10 @@ def test_one_factor_is_a_linear_layer():
     torch.testing.assert_close(layer(ROW), layer.linear(ROW))
 
 
-def test_mlp_levels_are_outputs():
+def test_an_mlp_is_its_layers_and_an_output():
     mlp = MLP(3, (5, 4), outputs=2, batch_norm=True, dropout=0.5).eval()
     x = torch.randn(6, 3)
-    levels = mlp.levels(x)
+    levels = [mlp.layers[0](x), mlp.layers[1](mlp.layers[0](x))]
     assert [level.shape for level in levels] == [(6, 5), (6, 4)]
     assert all((level >= 0).all() for level in levels)
     torch.testing.assert_close(mlp.output(levels[-1]), mlp(x))

@@ -10,7 +10,7 @@ from fieldwise.layout import Batch, Layout
 from fieldwise.models import IntTower
 from fieldwise.ops import max_sim, use_ops
 from fieldwise.ops.native import NATIVE
-from fieldwise.ops.stored_items import StoredItems, max_sim_plain
+from fieldwise.ops.stored_items import StoredItems
 
 BACKENDS = ("plain", "native") if NATIVE.ready else ("plain",)
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
@@ -242,13 +242,14 @@ def test_stored_scores_are_those_of_pairs(backend):
     block = FEBlock((6, 5), 4, user_heads=7, item_heads=3, head_dim=8)
     with torch.no_grad(), use_ops(backend):
         user, item = block.user([torch.randn(2, 6), torch.randn(2, 5)]), block.item(torch.randn(11, 4))
-        found = block.score_stored(user, StoredItems.of(item))
+        found = StoredItems.of(item).scores(user.flatten(1, 2))
         for u in range(2):
             pairs = block.score(user[u : u + 1].expand(11, -1, -1, -1), item)
-            reference = max_sim_plain(user[u : u + 1].double().flatten(1, 2).expand(11, -1, -1), item.double())
+            products = torch.einsum("hp,nkp->nhk", user[u].double().flatten(0, 1), item.double())
+            reference = products.amax(2).sum(1)
             np.testing.assert_allclose(found[u], pairs, rtol=0, atol=1e-6)
             np.testing.assert_allclose(found[u], reference, rtol=0, atol=1e-6)
-    assert block.score_stored(user, StoredItems.of(item), torch.tensor([3])).shape == (2, 1)
+    assert StoredItems.of(item).scores(user.flatten(1, 2), torch.tensor([3])).shape == (2, 1)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -12,7 +12,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.read.simulation import simulate
 from fieldwise.errors import ConfigError
 from fieldwise.models import DIN, FFM, FM, HOFM, LR, DeepFM, FinalMLP
-from fieldwise.models.build import build_network, multi_task
+from fieldwise.models.build import build_network
 from fieldwise.ops import use_ops
 from fieldwise.training import optimizers as module
 from fieldwise.training.fit import Training
@@ -82,7 +82,7 @@ def test_without_moments_lazy_and_dense_training_are_one(model, optimizer, backe
 
 def test_tasks_share_one_table():
     layout, rows = mixed_tables()
-    networks = [multi_task([build_network(FM(embedding_dim=3), layout, k) for k in range(2)]) for _ in range(2)]
+    networks = [build_network(FM(embedding_dim=3), layout, 0, labels=2) for _ in range(2)]
     y = np.concatenate([rows.y, 1 - rows.y], axis=1)
     both = dataclasses.replace(rows, y=y)
     found = []

@@ -19,7 +19,7 @@ from fieldwise.errors import DataError, FieldwiseError, MissingExtraError
 from fieldwise.evaluation.binary import row_losses
 from fieldwise.evaluation.calibration import Calibration, fit_platt
 from fieldwise.evaluation.metrics import METRICS
-from fieldwise.models.own import title_of
+from fieldwise.models import MODELS
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
 from fieldwise.runs.recipe import Choices, Recipe, search_space, value_at, with_values
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
@@ -257,7 +257,8 @@ def allotted(costs: Sequence[float], seconds: float) -> float:
     return max(share, min(MANY_EPOCHS * costs[0], spare, MOST_SHARE * seconds))
 
 
-TITLES = {name: title_of(name) for name in ("lr", "fm", "afm", "autoint+", "finalmlp", "dssm", "inttower")}
+_NETWORKS = ("lr", "fm", "afm", "autoint+", "finalmlp", "dssm", "inttower")
+TITLES = {name: str(getattr(MODELS[name], "title", MODELS[name].__name__)) for name in _NETWORKS}
 TOWERS = ("dssm", "inttower")
 TREES, CONSTANT = "LightGBM", "constant"
 ALL_ROWS = "all rows"  # end of the title of a trial trained on training and validation rows

@@ -20,7 +20,7 @@ from fieldwise.errors import BundleError, ConfigError
 from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
 from fieldwise.models import MODELS, ModelSettings
 from fieldwise.models.build import model_from_dict
-from fieldwise.models.own import is_known, settings_class
+from fieldwise.models.own import known_models, settings_class
 from fieldwise.storage.arrays import write_tensors
 from fieldwise.storage.artifact import Kind
 from fieldwise.storage.files import Written
@@ -48,7 +48,7 @@ def model_settings(plain: Mapping[str, Any], folder: Path, given: type | None) -
         if name in MODELS:
             raise BundleError(f"the bundle {folder} has the built-in model {name!r}: load it without a model")
         return parse(settings_class(given), settings, "the bundle's model")
-    if not is_known(name):
+    if name not in known_models():
         raise BundleError(
             f"the bundle {folder} has the model {name!r}, which is not built in, and a bundle has no code: pass "
             f"it as Bundle.load(folder, model=...), register it first (fieldwise.register_model), or run "

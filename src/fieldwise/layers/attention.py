@@ -4,9 +4,8 @@ Letters: B batch, F fields, D size of a field's vector, P = F(F-1)/2 pairs, H he
 all histories, M histories. Of the FE-Block: L levels, H user heads, K item heads, P size of a head.
 """
 
-import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +17,6 @@ from fieldwise.distributed.process_group import all_reduce
 from fieldwise.layers.mlp import hidden_layers, linear
 from fieldwise.ops import field_attention, max_sim, pair_attention_pool, pair_attention_pool_plain, pair_indices
 from fieldwise.ops.interacting import Norm, Residual, finish_interacting, interacting
-from fieldwise.ops.stored_items import StoredItems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,17 +83,34 @@ class InteractingLayer(nn.Module):
         self.norm = None if options.norm == "none" else nn.LayerNorm(attention_dim, eps=options.norm_epsilon)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        """The fields' new vectors [B, F, A]."""
-        if self.output is None:
-            return self._interact(x_BFD, self.parts, "projected" if self.projects_residual else "identity", ends=True)
-        y_BFA = self._interact(x_BFD, 3, "none", ends=False)
-        if not self.projects_residual:
-            return self._finish(y_BFA, x_BFD, ())
-        weight_AD, bias_A = self._rows(slice(-self.output.in_features, None))
-        residual_BFA = F.linear(x_BFD, weight_AD, bias_A)
-        if self.options.relu_on_projections:
-            residual_BFA = torch.relu(residual_BFA)
-        return self._finish(y_BFA, x_BFD, [residual_BFA])
+        weight_ND, bias, chosen = self.projection.weight, self.projection.bias, self.options
+        # An output projection stands between the op's heads and what follows them.
+        ends = self.output is None
+        rows = weight_ND.shape[0] if ends else weight_ND.shape[0] // self.parts * 3
+        whole: Residual = "projected" if self.projects_residual else "identity"
+        y_BFA = interacting(
+            x_BFD,
+            weight_ND[:rows],
+            None if bias is None else bias[:rows],
+            *((self.norm.weight, self.norm.bias) if ends and self.norm is not None else (None, None)),
+            heads=self.heads,
+            residual=whole if ends else "none",
+            norm=chosen.norm if ends else "none",
+            relu_on_projections=chosen.relu_on_projections,
+            scale=chosen.scale,
+            output_relu=chosen.output_relu and ends,
+            epsilon=chosen.norm_epsilon,
+            dropout=self.dropout,
+            training=self.training,
+        )
+        if ends:
+            return y_BFA
+        added_BFA = x_BFD
+        if self.projects_residual:
+            added_BFA = F.linear(x_BFD, weight_ND[rows:], None if bias is None else bias[rows:])
+            if chosen.relu_on_projections:
+                added_BFA = torch.relu(added_BFA)
+        return self._finish(y_BFA, added_BFA)
 
     def attend(self, x_BFD: Tensor) -> tuple[Tensor, Tensor]:
         """The fields' new vectors [B, F, A] and the attention weights [B, H, F, F]."""
@@ -105,43 +120,20 @@ class InteractingLayer(nn.Module):
         y_BFA, weights_BHFF = field_attention(
             q, k, v, heads=self.heads, scale=self.options.scale, dropout=self.dropout, training=self.training
         )
-        return self._finish(y_BFA, x_BFD, rest), weights_BHFF
+        return self._finish(y_BFA, rest[0] if rest else x_BFD), weights_BHFF
 
-    def _finish(self, y: Tensor, x: Tensor, residual: Sequence[Tensor]) -> Tensor:
+    def _finish(self, y: Tensor, added: Tensor) -> Tensor:
         """Apply to the concatenated heads y, as configured, output projection, residual, normalization and ReLU."""
-        if self.output is not None:
-            y = self.output(y)
-        added, chosen = residual[0] if residual else x, self.options
+        chosen = self.options
+        normed = (None, None) if self.norm is None else (self.norm.weight, self.norm.bias)
         return finish_interacting(
-            y, added, self._normed(), norm=chosen.norm, output_relu=chosen.output_relu, epsilon=chosen.norm_epsilon
-        )
-
-    def _interact(self, x_BFD: Tensor, parts: int, residual: Residual, *, ends: bool) -> Tensor:
-        """The op on the first `parts` projections; `ends`: including norm and ReLU."""
-        rows, chosen = self.projection.out_features // self.parts * parts, self.options
-        return interacting(
-            x_BFD,
-            *self._rows(slice(rows)),
-            *(self._normed() if ends else (None, None)),
-            heads=self.heads,
-            residual=residual,
-            norm=chosen.norm if ends else "none",
-            relu_on_projections=chosen.relu_on_projections,
-            scale=chosen.scale,
-            output_relu=chosen.output_relu and ends,
+            y if self.output is None else self.output(y),
+            added,
+            normed,
+            norm=chosen.norm,
+            output_relu=chosen.output_relu,
             epsilon=chosen.norm_epsilon,
-            dropout=self.dropout,
-            training=self.training,
         )
-
-    def _rows(self, rows: slice) -> tuple[Tensor, Tensor | None]:
-        """Some rows of the projections' weight and bias."""
-        bias = self.projection.bias
-        return self.projection.weight[rows], None if bias is None else bias[rows]
-
-    def _normed(self) -> tuple[Tensor | None, Tensor | None]:
-        """LayerNorm's weight and bias."""
-        return (None, None) if self.norm is None else (self.norm.weight, self.norm.bias)
 
 
 StartOfH = Literal["xavier", "standard_normal"]
@@ -195,7 +187,6 @@ class PairAttention(nn.Module):
         self.right = nn.Buffer(right_P, persistent=False)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        """The pooled vectors [B, D]."""
         return pair_attention_pool(
             x_BFD,
             self.left,
@@ -243,23 +234,20 @@ class Dice(nn.Module):
         self.running_var = nn.Buffer(torch.ones(size))
 
     def forward(self, s: Tensor, counted: Tensor | None = None) -> Tensor:
-        """The activation of every row and unit."""
-        mean, var = self._measure(s, counted) if self.training else (self.running_mean, self.running_var)
+        mean: Tensor = self.running_mean
+        var: Tensor = self.running_var
+        if self.training:
+            share = s.new_ones(s.shape[0]) if counted is None else counted.to(s.dtype)
+            n = all_reduce(share.sum())
+            share = share / n.clamp(min=1)
+            mean = all_reduce(share @ s)
+            var = all_reduce(share @ (s - mean).square())
+            with torch.no_grad():
+                step = self.momentum * (n > 1).to(s.dtype)  # one row has no variance
+                self.running_mean.lerp_(mean, step)
+                self.running_var.lerp_(var * (n / (n - 1).clamp(min=1)), step)
         p = torch.sigmoid((s - mean) * torch.rsqrt(var + self.eps))
         return s * (p + (1 - p) * self.alpha)
-
-    def _measure(self, s: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and (biased) variance of the batch; updates the moving averages."""
-        share = s.new_ones(s.shape[0]) if counted is None else counted.to(s.dtype)
-        n = all_reduce(share.sum())
-        share = share / n.clamp(min=1)
-        mean = all_reduce(share @ s)
-        var = all_reduce(share @ (s - mean).square())
-        with torch.no_grad():
-            step = self.momentum * (n > 1).to(s.dtype)  # one row has no variance
-            self.running_mean.lerp_(mean, step)
-            self.running_var.lerp_(var * (n / (n - 1).clamp(min=1)), step)
-        return mean, var
 
 
 Activation = Literal["prelu", "dice", "relu", "sigmoid"]
@@ -301,46 +289,35 @@ class ActivationUnit(nn.Module):
         self.output = linear(hidden[-1], 1, bias=not softmax)  # a constant has no effect on a softmax
 
     def forward(self, h_ND: Tensor, c_ND: Tensor, own_N: Tensor, segments_N: Tensor, count: int) -> Tensor:
-        """The weight of every value."""
-        x = self._joined(h_ND, c_ND)
+        if self.inputs == "outer":
+            # NOTE[DIFF]: the paper names "the out product" and gives no sizes; here all D * D products.
+            x = torch.cat([h_ND, (h_ND.unsqueeze(2) * c_ND.unsqueeze(1)).flatten(1), c_ND], 1)
+        elif self.inputs == "difference_product":
+            x = torch.cat([c_ND, h_ND, c_ND - h_ND, c_ND * h_ND], 1)
+        else:
+            x = torch.cat([h_ND, h_ND * c_ND if self.inputs == "product" else h_ND - c_ND, c_ND], 1)
         for layer in self.layers:
             assert isinstance(layer, nn.Sequential)
             for module in layer:
                 x = module(x, own_N) if isinstance(module, Dice) else module(x)
         a_N: Tensor = self.output(x).squeeze(1) * self.factor
-        return _segment_softmax(a_N, segments_N, count) if self.softmax else a_N
-
-    def _joined(self, h_ND: Tensor, c_ND: Tensor) -> Tensor:
-        if self.inputs == "outer":
-            # NOTE[DIFF]: the paper names "the out product" and gives no sizes; here all D * D products.
-            return torch.cat([h_ND, (h_ND.unsqueeze(2) * c_ND.unsqueeze(1)).flatten(1), c_ND], 1)
-        if self.inputs == "difference_product":
-            return torch.cat([c_ND, h_ND, c_ND - h_ND, c_ND * h_ND], 1)
-        return torch.cat([h_ND, h_ND * c_ND if self.inputs == "product" else h_ND - c_ND, c_ND], 1)
+        if not self.softmax:
+            return a_N
+        with torch.no_grad():  # the softmax of a history does not depend on what is subtracted
+            top_M = a_N.new_zeros(count).scatter_reduce(0, segments_N, a_N, "amax", include_self=False)
+        e_N = torch.exp(a_N - top_M.index_select(0, segments_N))
+        return e_N / a_N.new_zeros(count).index_add(0, segments_N, e_N).index_select(0, segments_N)
 
 
 def activated_layers(
     inputs: int, hidden: tuple[int, ...], activation: Activation, dropout: float, batch_norm: bool = False
 ) -> list[nn.Sequential]:
     """`hidden_layers` with one of DIN's activations."""
-    make = functools.partial(_activation, activation)
+    # The paper gives no initial value of PReLU; 0 as in the authors' code.
+    made: dict[str, Callable[[int], nn.Module]] = {"dice": Dice, "prelu": lambda size: nn.PReLU(size, init=0.0)}
+    plain = nn.ReLU if activation == "relu" else nn.Sigmoid
+    make = made.get(activation, lambda _: plain())
     return hidden_layers(inputs, hidden, make, dropout=dropout, batch_norm=batch_norm)
-
-
-def _activation(name: Activation, size: int) -> nn.Module:
-    if name == "dice":
-        return Dice(size)
-    if name == "prelu":
-        return nn.PReLU(size, init=0.0)  # the paper gives no initial value; 0 as in the authors' code
-    return nn.ReLU() if name == "relu" else nn.Sigmoid()
-
-
-def _segment_softmax(a_N: Tensor, segments_N: Tensor, count: int) -> Tensor:
-    """The softmax within each segment."""
-    with torch.no_grad():  # the result does not depend on what is subtracted
-        top_M = a_N.new_zeros(count).scatter_reduce(0, segments_N, a_N, "amax", include_self=False)
-    e_N = torch.exp(a_N - top_M.index_select(0, segments_N))
-    return e_N / a_N.new_zeros(count).index_add(0, segments_N, e_N).index_select(0, segments_N)
 
 
 SENetActivation = Literal["relu", "sigmoid"]
@@ -376,7 +353,6 @@ class SENet(nn.Module):
         return torch.relu(a_BF) if self.activation == "relu" else torch.sigmoid(a_BF)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        """The fields' weighted vectors [B, F, D]."""
         return self.field_weights(x_BFD).unsqueeze(2) * x_BFD
 
 
@@ -399,17 +375,11 @@ class LightSE(nn.Module):
         self.excite = linear(num_fields, num_fields, bias=bias)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        """The fields' weighted vectors."""
-        return self.weigh(x_BFD, self.weights(x_BFD))
+        return x_BFD + self.weights(x_BFD).unsqueeze(2) * x_BFD
 
     def weights(self, x_BFD: Tensor) -> Tensor:
         """K [B, F], which sums to 1 over the fields."""
         return torch.softmax(self.excite(x_BFD.mean(2)), 1)
-
-    @staticmethod
-    def weigh(x_BFD: Tensor, k_BF: Tensor) -> Tensor:
-        """`x + k * x` [B, F, D]."""
-        return x_BFD + k_BF.unsqueeze(2) * x_BFD
 
 
 class FEBlock(nn.Module):
@@ -457,8 +427,3 @@ class FEBlock(nn.Module):
         """The logit [B]: the sum of the levels' MaxSim scores."""
         # MaxSim sums over user heads, so the heads of all levels are concatenated and scored at once.
         return max_sim(user_BLHP.flatten(1, 2), item_BKP)
-
-    @staticmethod
-    def score_stored(user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None) -> Tensor:
-        """The logits [B, N] of every user with every stored item, or with those of `rows` [R] -> [B, R]."""
-        return items.scores(user_BLHP.flatten(1, 2), rows)

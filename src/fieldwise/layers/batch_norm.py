@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from fieldwise.distributed.process_group import ProcessGroup, current_group
+from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError
 
 
@@ -27,7 +27,6 @@ class GlobalBatchNorm(nn.BatchNorm1d):
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # PyTorch's name
-        """The normalized rows."""
         group = current_group()
         if group is None or not self.training:
             return super().forward(input)
@@ -37,20 +36,24 @@ class GlobalBatchNorm(nn.BatchNorm1d):
                 f"{list(input.shape)}: train with one process, or set the model's batch_norm = false"
             )
         input = input.to(torch.promote_types(input.dtype, torch.float32))  # noqa: A001  # statistics are not in 16 bits
-        rows, mean, var = _moments(input.detach(), group)
-        self._remember(rows, mean, var)
-        found: Tensor = _Normalize.apply(input, mean, torch.rsqrt(var + self.eps), rows)  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            own = input.shape[0]
+            mean_C = input.sum(0) / max(own, 1)
+            squares_C = (input - mean_C).square().sum(0)
+            every_P3C = group.all_gather(torch.stack([torch.full_like(mean_C, own), mean_C, squares_C]))
+            rows_P1, means_PC, squares_PC = every_P3C[:, 0, :1], every_P3C[:, 1], every_P3C[:, 2]
+            rows = int(rows_P1.sum())
+            mean_C = (rows_P1 * means_PC).sum(0) / rows
+            var_C = (squares_PC + rows_P1 * (means_PC - mean_C).square()).sum(0) / rows
+            # As nn.BatchNorm1d updates them.
+            if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+                share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+                self.running_mean.lerp_(mean_C, share)
+                self.running_var.lerp_(var_C * (rows / max(rows - 1, 1)), share)
+        scale_C = torch.rsqrt(var_C + self.eps)
+        found: Tensor = _Normalize.apply(input, mean_C, scale_C, rows)  # type: ignore[no-untyped-call]
         return found if self.weight is None else found * self.weight + self.bias
-
-    @torch.no_grad()
-    def _remember(self, rows: int, mean: Tensor, var: Tensor) -> None:
-        """Update the running statistics, as `nn.BatchNorm1d` does."""
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
-            return
-        self.num_batches_tracked.add_(1)
-        share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean, share)
-        self.running_var.lerp_(var * (rows / max(rows - 1, 1)), share)
 
 
 class _Normalize(torch.autograd.Function):
@@ -78,18 +81,6 @@ def normalize_over_processes(network: nn.Module) -> None:
     Errors:
         ConfigError: one of a kind that cannot.
     """
-    _replace(network)
-    for name, module in network.named_modules():
-        if isinstance(module, _NormBase) and module.track_running_stats and type(module) is not GlobalBatchNorm:
-            raise ConfigError(
-                f"with several processes {type(network).__name__} cannot be trained as with one: {name} is a "
-                f"{type(module).__name__}, which would normalize over each process's rows alone; use nn.BatchNorm1d, "
-                "or train with one process"
-            )
-
-
-def _replace(network: nn.Module) -> None:
-    """Put modules of the class above in place, with the same weights and buffers."""
     for module in network.modules():
         for name, child in list(module.named_children()):
             if type(child) is nn.BatchNorm1d:
@@ -97,15 +88,10 @@ def _replace(network: nn.Module) -> None:
                 made = GlobalBatchNorm(*settings)
                 made._parameters, made._buffers = child._parameters, child._buffers
                 setattr(module, name, made.train(child.training))
-
-
-def _moments(x_BC: Tensor, group: ProcessGroup) -> tuple[int, Tensor, Tensor]:
-    """The number of all processes' rows, their mean and biased variance."""
-    own = x_BC.shape[0]
-    mean_C = x_BC.sum(0) / max(own, 1)
-    squares_C = (x_BC - mean_C).square().sum(0)
-    every_P3C = group.all_gather(torch.stack([torch.full_like(mean_C, own), mean_C, squares_C]))
-    rows_P1, means_PC, squares_PC = every_P3C[:, 0, :1], every_P3C[:, 1], every_P3C[:, 2]
-    rows = int(rows_P1.sum())
-    mean_C = (rows_P1 * means_PC).sum(0) / rows
-    return rows, mean_C, (squares_PC + rows_P1 * (means_PC - mean_C).square()).sum(0) / rows
+    for name, module in network.named_modules():
+        if isinstance(module, _NormBase) and module.track_running_stats and type(module) is not GlobalBatchNorm:
+            raise ConfigError(
+                f"with several processes {type(network).__name__} cannot be trained as with one: {name} is a "
+                f"{type(module).__name__}, which would normalize over each process's rows alone; use nn.BatchNorm1d, "
+                "or train with one process"
+            )

@@ -118,7 +118,6 @@ class Part:
 
     @property
     def size(self) -> int:
-        """The number of rows."""
         return self.batch.size
 
     def vectors(self, embedding: FieldEmbedding) -> Tensor:

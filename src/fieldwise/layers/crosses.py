@@ -53,7 +53,6 @@ class BilinearInteraction(nn.Module):
         self.right = nn.Buffer(right_P, persistent=False)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        """The pairs' vectors [B, P, D]."""
         if self.kind == "interaction":
             mapped_BPD = torch.einsum("bpd,pde->bpe", x_BFD.index_select(1, self.left), self.W)
         else:
@@ -92,7 +91,6 @@ class BilinearFusion(nn.Module):
             nn.init.normal_(self.W, std=math.sqrt(2.0 / (self.W.numel() + 1)))
 
     def forward(self, one_BM: Tensor, two_BN: Tensor) -> Tensor:
-        """The logit [B]."""
         logit_B: Tensor = (self.w1(one_BM) + self.w2(two_BN)).squeeze(1)
         if self.W is None:
             return logit_B
@@ -129,7 +127,6 @@ class CrossVector(nn.Module):
         nn.init.xavier_normal_(self.weight.detach().unsqueeze(0))
 
     def forward(self, x0_BN: Tensor, x_BN: Tensor) -> Tensor:
-        """The next x [B, N]."""
         return torch.addcmul(x_BN + self.bias, x0_BN, torch.mv(x_BN, self.weight).unsqueeze(1))
 
 
@@ -158,7 +155,6 @@ class CrossMatrix(nn.Module):
         nn.init.xavier_normal_(self.weight)
 
     def forward(self, x0_BN: Tensor, x_BN: Tensor) -> Tensor:
-        """The next x [B, N]."""
         return torch.addcmul(x_BN, x0_BN, F.linear(x_BN, self.weight, self.bias))
 
 
@@ -203,7 +199,6 @@ class CrossMixture(nn.Module):
         self.bias = nn.Parameter(torch.zeros(inputs))
 
     def forward(self, x0_BN: Tensor, x_BN: Tensor) -> Tensor:
-        """The next x [B, N]."""
         z_BKR = torch.einsum("bn,knr->bkr", x_BN, self.V)
         if self.C is not None:
             act = ACTIVATIONS[self.activation]
@@ -251,7 +246,6 @@ class CINLayer(nn.Module):
         nn.init.normal_(self.weight, std=(2.0 / (num_fields * inputs + outputs)) ** 0.5)
 
     def forward(self, x_MI: Tensor, x0_MF: Tensor) -> Tensor:
-        """The layer's maps [M, H]."""
         y_MH = x_MI.new_zeros(1) if self.bias is None else self.bias
         fields = torch.split(x0_MF, self.fields_at_once, 1)
         for x0_MJ, weight_JIH in zip(fields, torch.split(self.weight, self.fields_at_once), strict=True):
@@ -301,7 +295,6 @@ class CIN(nn.Module):
         self.layers.append(CINLayer(num_fields, inputs, sizes[-1], bias=bias))
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        """The sums of all layers' maps [B, outputs]."""
         dim, last = x_BFD.shape[2], len(self.layers) - 1
         x0_MF = x_BFD.transpose(1, 2).flatten(0, 1)
         x_MI, pooled = x0_MF, []
@@ -355,7 +348,6 @@ class FactorizedInteraction(nn.Module):
         self.activation: nn.Module = known[activation]()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The concatenated or summed products."""
         h, *others = self.linear(x).chunk(self.factors, 1)
         found = [h]
         for z in others:

@@ -37,7 +37,6 @@ class BagPooling(nn.Module):
         self.by_max = nn.Buffer(torch.tensor(by_max, dtype=torch.bool), persistent=False)
 
     def forward(self, v_ND: Tensor, batch: Batch) -> Tensor:
-        """The bags' vectors [B, G, D]."""
         rows, dim = batch.ids.shape[0], v_ND.shape[1]
         zeros_MD = v_ND.new_zeros(rows * self.bags, dim)
         summed_MD = greatest_MD = zeros_MD
@@ -108,7 +107,6 @@ class FieldEmbedding(nn.Module):
         self.order = nn.Buffer(torch.tensor(order, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The vectors of the fields [B, F, D]."""
         if isinstance(batch, Assembled):
             return batch.vectors(self)
         x_BSD = self.rows(batch.ids)
@@ -146,7 +144,6 @@ class FirstOrder(nn.Module):
         self.bias = nn.Parameter(torch.zeros(())) if bias else None
 
     def forward(self, batch: Batch) -> Tensor:
-        """The first-order term [B]."""
         sum_B: Tensor = self.embedding(batch).sum((1, 2))
         return sum_B if self.bias is None else sum_B + self.bias
 
@@ -175,11 +172,6 @@ class SubsetEmbedding(nn.Module):
     torch.Size([4, 8])
     """
 
-    own_rows: Tensor
-    columns: Tensor
-    value_positions: Tensor
-    order: Tensor
-
     reads_rows = True  # a table beside `FieldEmbedding`: integrated gradients ask
 
     def __init__(self, layout: Layout, names: Sequence[str], dim: int, *, std: float = 0.01) -> None:
@@ -200,17 +192,15 @@ class SubsetEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(end, dim))
         nn.init.normal_(self.weight, std=std)
         self.pooling = BagPooling([fields[i].pooling == "max" for i in bags])
-        self.register_buffer("own_rows", own_rows, persistent=False)
-        indices = {
-            "columns": [singles.index(i) for i in own_singles],
-            "value_positions": [s for s, i in enumerate(singles) if fields[i].kind == "value"],
-            "order": [(own_singles + bags).index(i) for i in chosen],
-        }
-        for name, index in indices.items():
-            self.register_buffer(name, torch.tensor(index, dtype=torch.int64), persistent=False)
+        columns = [singles.index(i) for i in own_singles]
+        values = [s for s, i in enumerate(singles) if fields[i].kind == "value"]
+        order = [(own_singles + bags).index(i) for i in chosen]
+        self.own_rows = nn.Buffer(own_rows, persistent=False)
+        self.columns = nn.Buffer(torch.tensor(columns, dtype=torch.int64), persistent=False)
+        self.value_positions = nn.Buffer(torch.tensor(values, dtype=torch.int64), persistent=False)
+        self.order = nn.Buffer(torch.tensor(order, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The chosen fields' vectors [B, C, D]."""
         parts = []
         if self.has_singles:
             x_BSD = gather_rows(self.weight, self.own_rows[batch.ids.index_select(1, self.columns).long()])

@@ -26,11 +26,9 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """The input with elements dropped and the others scaled."""
         return dropout(x, self.p, self.training)
 
     def extra_repr(self) -> str:
-        """The dropout rate."""
         return f"p={self.p}"
 
 
@@ -87,7 +85,7 @@ class MLP(nn.Module):
         outputs: size of a last linear layer without activation; none if omitted.
 
     Shape:
-        forward: [B, inputs] -> [B, outputs], or [B, hidden[-1]]. `levels`: one [B, hidden[i]] per layer.
+        forward: [B, inputs] -> [B, outputs], or [B, hidden[-1]].
 
     >>> import torch
     >>> MLP(6, (4, 3), outputs=1)(torch.zeros(2, 6)).shape
@@ -109,16 +107,7 @@ class MLP(nn.Module):
         )
         self.output = None if outputs is None else linear([inputs, *hidden][-1], outputs)
 
-    def levels(self, x: Tensor) -> list[Tensor]:
-        """The output of every hidden layer, first to last."""
-        found = []
-        for layer in self.layers:
-            x = layer(x)
-            found.append(x)
-        return found
-
     def forward(self, x: Tensor) -> Tensor:
-        """The output of the last layer."""
         for layer in self.layers:
             x = layer(x)
         return x if self.output is None else self.output(x)

@@ -16,7 +16,7 @@ from fieldwise.layers.attention import StartOfB, StartOfH
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, check_fields
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size
 from fieldwise.ops.pair_attention import pair_attention_candidates
 
 Variant = Literal["paper", "authors", "fuxictr", "attention", "pooled"]
@@ -54,11 +54,9 @@ class AFM(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs), or ours: `attention` and
             `pooled`, with the initial values of `paper`. It chooses the places of dropout and the initial p, h and b.
-        embedding_dim: D.
         attention_dim: A.
         dropout: share dropped of the pooled vector's entries, and also of the products' entries (`paper`) or of the
             attention weights (`fuxictr`, `attention`).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in AFM(embedding_dim=10, attention_dim=8).build(Layout.of_sizes([3, 4])).parameters())
     184
@@ -82,7 +80,7 @@ class AFM(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "AFMNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 2, "AFM", "attends to pairs of fields")
+        self.check_fields(layout, 2, "attends to pairs of fields")
         return AFMNetwork(self, layout)
 
 
@@ -118,13 +116,11 @@ class AFMNetwork(nn.Module):
             nn.init.normal_(self.p, std=math.sqrt(2.0 / (dim + 1)))
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         pooled_BD = self.attention(self.embedding(batch))
         pooled_BD = F.dropout(pooled_BD, self.pooled_dropout, self.training)
         return self.first_order(batch) + torch.mv(pooled_BD, self.p)
 
     def scale_interactions(self, factor: float) -> None:
-        """Multiply the term of pairs by a factor, in place."""
         self.p.mul_(factor)
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
@@ -138,7 +134,6 @@ class AFMNetwork(nn.Module):
         return self.attention.weights(self.embedding(batch))
 
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The terms that add up to the logit, and parts of them (`fieldwise.explain.Terms`)."""
         x_BFD = self.embedding(batch)
         interactions = (x_BFD[:, self.attention.left] * x_BFD[:, self.attention.right]) @ self.p
         attention = self.attention.weights(x_BFD)

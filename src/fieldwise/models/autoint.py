@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, FirstOrder, InteractingLayer, InteractingOptions, linear
+from fieldwise.layers import FirstOrder, InteractingLayer, InteractingOptions, linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields, choices
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, choices
 from fieldwise.ops.interacting import Norm
 
 Variant = Literal["paper", "authors", "fuxictr", "transformer"]
@@ -57,7 +57,6 @@ class AutoInt(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or `transformer` (tutorials):
             what its attention layers have (`docs/models/autoint.md`).
-        embedding_dim: D.
         layers: number of attention layers.
         heads: H.
         attention_dim: A, the total size of all heads in every layer; divisible by `heads`.
@@ -67,7 +66,6 @@ class AutoInt(EmbeddingSettings):
         scale: scores are divided by sqrt(A/H) (`authors`, `transformer`).
         norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu` (`transformer`: it has no ReLU, so
             this is the end of the layer), or `none` (`paper`, `fuxictr`).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or an attention_dim that heads do not divide; `build`: no field.
@@ -99,7 +97,7 @@ class AutoInt(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "AutoIntNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "AutoInt", "attends to fields")
+        self.check_fields(layout, 1, "attends to fields")
         return AutoIntNetwork(self, layout)
 
 
@@ -139,13 +137,6 @@ class AutoIntPlus(AutoInt):
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 
-    def build(self, layout: Layout) -> "AutoIntNetwork":
-        """A network with fresh weights."""
-        check_fields(layout, 1, "AutoInt+", "attends to fields")
-        inputs = layout.num_fields * self.embedding_dim
-        mlp = MLP(inputs, self.hidden, outputs=1, dropout=self.mlp_dropout, batch_norm=self.batch_norm)
-        return AutoIntNetwork(self, layout, mlp)
-
 
 class AutoIntNetwork(nn.Module):
     """`logit = w . flatten(layers(x)) + b`, plus the first-order sum if wide, plus the MLP's logit for AutoInt+.
@@ -157,8 +148,10 @@ class AutoIntNetwork(nn.Module):
         forward: Batch of B rows -> [B]. `attention_weights`: one [B, H, F, F] per layer.
     """
 
-    def __init__(self, settings: AutoInt, layout: Layout, mlp: MLP | None = None) -> None:
+    def __init__(self, settings: AutoInt, layout: Layout) -> None:
         super().__init__()
+        inputs = layout.num_fields * settings.embedding_dim
+        mlp = settings.make_mlp(inputs) if isinstance(settings, AutoIntPlus) else None
         chosen, size = choices(settings, PRESETS[settings.variant]), settings.attention_dim
         dims = [settings.embedding_dim, *[size] * (settings.layers - 1)]
         layers = [InteractingLayer(dim, size, settings.heads, chosen, settings.attention_dropout) for dim in dims]
@@ -171,8 +164,7 @@ class AutoIntNetwork(nn.Module):
         self.embedding_dropout = settings.embedding_dropout
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
-        x_BFD = self._embed(batch)
+        x_BFD = F.dropout(self.embedding(batch), self.embedding_dropout, self.training)
         y_BFA = x_BFD if self.field_vectors is None else x_BFD + self.field_vectors
         for layer in self.layers:
             y_BFA = layer(y_BFA)
@@ -185,7 +177,7 @@ class AutoIntNetwork(nn.Module):
 
     def attention_weights(self, batch: Batch) -> list[Tensor]:
         """Every layer's attention weights [B, H, F, F]: from query field (third axis) to key field (last axis)."""
-        return self.attend(self._embed(batch))[1]
+        return self.attend(F.dropout(self.embedding(batch), self.embedding_dropout, self.training))[1]
 
     def attend(self, x_BFD: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The output of the attention layers [B, F, A], and every layer's attention weights [B, H, F, F]."""
@@ -197,11 +189,7 @@ class AutoIntNetwork(nn.Module):
             found.append(weights_BHFF)
         return y_BFA, found
 
-    def _embed(self, batch: Batch) -> Tensor:
-        return F.dropout(self.embedding(batch), self.embedding_dropout, self.training)
-
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The terms that add up to the logit, and parts of them (`fieldwise.explain.Terms`)."""
         x_BFD = self.embedding(batch)
         y_BFA, attention = self.attend(x_BFD)
         weight_FA = self.head.weight.view(y_BFA.shape[1:])

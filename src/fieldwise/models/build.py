@@ -13,8 +13,8 @@ from fieldwise.config import parse, to_plain
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, kept_rows
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import model_class, own_name
-from fieldwise.models.settings import MODELS, ModelSettings
+from fieldwise.models.own import known_models, location, model_class, settings_class
+from fieldwise.models.settings import ModelSettings
 from fieldwise.ops.devices import device_of
 
 
@@ -50,7 +50,6 @@ class MultiTask(nn.Module):
         self.heads = nn.ModuleList(heads)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logits [B, T]."""
         return torch.stack([head(batch) for head in self.heads], dim=1)
 
 
@@ -67,28 +66,22 @@ class MultiTaskWithAuxiliary(MultiTask):
         return torch.stack([logit_B for logit_B, _ in pairs], dim=1), torch.stack([loss for _, loss in pairs])
 
 
-def multi_task(heads: Sequence[nn.Module]) -> MultiTask:
-    """A multi-task network from single networks, with their auxiliary losses if they have any.
-
-    >>> from fieldwise.layout import Layout
-    >>> from fieldwise.models import FM
-    >>> network = multi_task([FM(embedding_dim=4).build(Layout.of_sizes([3, 4])) for _ in range(2)])
-    >>> [name for name in network.state_dict() if not name.startswith("heads.1.")]
-    ['embedding.weight', 'heads.0.first_order.bias', 'heads.0.first_order.embedding.weight']
-    """
-    has_auxiliary = hasattr(heads[0], "forward_with_auxiliary")
-    return MultiTaskWithAuxiliary(heads) if has_auxiliary else MultiTask(heads)
-
-
 def build_network(settings: ModelSettings, layout: Layout, seed: int, *, labels: int = 1) -> nn.Module:
     """A network with seeded weights; the global random state is not changed.
 
-    With several labels it has one head per label and returns scores [B, T] (`fieldwise.models.build`).
+    With several labels it has one head per label and returns scores [B, T] (`MultiTask`).
+
+    >>> from fieldwise.models import FM
+    >>> network = build_network(FM(embedding_dim=4), Layout.of_sizes([3, 4]), 0, labels=2)
+    >>> [name for name in network.state_dict() if not name.startswith("heads.1.")]
+    ['embedding.weight', 'heads.0.first_order.bias', 'heads.0.first_order.embedding.weight']
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         networks = [settings.build(layout) for _ in range(labels)]
-    return networks[0] if labels == 1 else multi_task(networks)
+    if labels == 1:
+        return networks[0]
+    return (MultiTaskWithAuxiliary if hasattr(networks[0], "forward_with_auxiliary") else MultiTask)(networks)
 
 
 @torch.no_grad()
@@ -127,10 +120,10 @@ def model_from_dict(data: Mapping[str, Any], where: str = "model") -> ModelSetti
 
 def model_name(settings: ModelSettings) -> str:
     """The model's name in recipes; `package.module:Class` for your own model that is not registered."""
-    for name, cls in MODELS.items():
-        if type(settings) is cls:
+    for name, known in known_models().items():
+        if type(settings) is known:
             return name
-    return own_name(settings)
+    return location(settings_class(type(settings)))
 
 
 def model_to_dict(settings: ModelSettings) -> dict[str, Any]:

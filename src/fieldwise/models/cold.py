@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, linear
+from fieldwise.layers import linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, check_field_names, check_fields
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, check_field_names
 
 SEBlock = Literal["joint", "own", "none"]
 
@@ -27,14 +27,12 @@ class COLD(EmbeddingSettings):
     `fields_kept`.
 
     Args:
-        embedding_dim: D.
         hidden: sizes of the MLP's layers.
         se_block: the input of a field's importance: `joint`, all fields' vectors; `own`, the field's own vector; `none`
             omits the block and weights no field, as the paper does in serving.
         fields_kept: names of the fields that the network reads; all if omitted.
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's hidden linear layers.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field, or a name in `fields_kept` that is not in the layout.
@@ -59,7 +57,7 @@ class COLD(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "COLDNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "COLD", "weighs fields")
+        self.check_fields(layout, 1, "weighs fields")
         check_field_names(layout, "fields_kept", self.fields_kept or ())
         return COLDNetwork(self, layout)
 
@@ -78,7 +76,6 @@ class OwnImportance(nn.Module):
         nn.init.normal_(self.weight, std=(2.0 / (dim + 1)) ** 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The importances before the sigmoid."""
         return (x.view(-1, *self.weight.shape) * self.weight).sum(2) + self.bias
 
 
@@ -102,12 +99,10 @@ class COLDNetwork(nn.Module):
             se_block = linear(size, fields) if settings.se_block == "joint" else OwnImportance(fields, dim)
         self.embedding, self.names = settings.make_embedding(layout), [layout.fields[i].name for i in positions]
         self.se_block = se_block
-        dropout, batch_norm = settings.mlp_dropout, settings.batch_norm
-        self.mlp = MLP(size, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        self.mlp = settings.make_mlp(size)
         self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         x_BFD = self._kept(batch)
         if self.se_block is not None:
             x_BFD = x_BFD * self._weigh(x_BFD).unsqueeze(2)

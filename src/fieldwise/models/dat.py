@@ -13,16 +13,8 @@ from fieldwise.config import changed, nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import SMALL_MLP, DataDefaults, NonNegative, Size, Sizes
-from fieldwise.models.twotower import (
-    Activation,
-    Similarity,
-    Tower,
-    TowerNetwork,
-    TowerSettings,
-    category_alignment_loss,
-    mimic_loss,
-)
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, NonNegative, Size, Sizes, sides
+from fieldwise.models.twotower import Activation, Similarity, Tower, TowerSettings, category_alignment_loss, mimic_loss
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import Who, id_field
 
@@ -37,7 +29,6 @@ class DAT(TowerSettings):
     these units die within a few hundred steps, so the default is none.
 
     Args:
-        embedding_dim: D.
         hidden: sizes of both towers' hidden layers.
         output_dim: E, of representations and augmented vectors.
         activation: of the hidden units; `relu` (paper) or `tanh`.
@@ -116,18 +107,15 @@ def _id_field(layout: Layout, setting: str, name: str | None) -> "IdField":
 class IdField(nn.Module):
     """The ids of one categorical field, counted from 0."""
 
-    local_rows: Tensor | None
-
     def __init__(self, layout: Layout, position: int) -> None:
         super().__init__()
         field = layout.fields[position]
         self.offset, self.rows = field.offset, field.rows
         self.column = sum(f.kind != "bag" for f in layout.fields[:position])
         local = torch.from_numpy(layout.local_rows()) if field.extents else None
-        self.register_buffer("local_rows", local, persistent=False)
+        self.local_rows = None if local is None else nn.Buffer(local, persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The rows' ids [B]."""
         ids_B = batch.ids[:, self.column]
         return ids_B - self.offset if self.local_rows is None else self.local_rows[ids_B.long()]
 
@@ -148,11 +136,10 @@ class Augmented(nn.Module):
         nn.init.normal_(self.weight, std=std)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The vectors of the rows' ids."""
         return F.embedding(self.field(batch), self.weight)
 
 
-class DATNetwork(TowerNetwork):
+class DATNetwork(nn.Module):
     """`p = L2Norm(MLP([e_1, ..., e_n, a]))` of each side (Eq. 1), `logit = <p_u, p_v> / temperature + b`.
 
     Training adds `lambda_1 loss_u + lambda_2 loss_v + lambda_3 loss_CA` (Eq. 5), see `mimic_loss` and
@@ -162,13 +149,13 @@ class DATNetwork(TowerNetwork):
     its probability in [.5, .73]; here a temperature and b are learned.
 
     Shape:
-        forward: Batch of B rows -> [B]. `user`, `item` -> [B, E]; `score`: two of these -> [B].
+        forward: Batch of B rows -> [B]. `user`, `item` -> [B, E], unit vectors for `cosine`; `score`: both -> [B].
     """
 
     def __init__(self, settings: DAT, layout: Layout) -> None:
         super().__init__()
         dim, std, category = settings.output_dim, settings.embedding_std, settings.category
-        user_tower, item_tower = settings.towers(layout, "DAT", joined=dim)
+        user_tower, item_tower = (Tower(positions, settings, joined=dim) for positions in sides(layout, "DAT"))
         user_id, item_id = (_id_field(layout, name, getattr(settings, name)) for name in ("user_id", "item_id"))
         self.embedding, self.user_tower, self.item_tower = settings.make_embedding(layout), user_tower, item_tower
         self.user_augmented, self.item_augmented = Augmented(user_id, dim, std=std), Augmented(item_id, dim, std=std)
@@ -179,12 +166,17 @@ class DATNetwork(TowerNetwork):
         # Read by the training loop: the mimic losses need positives.
         self.binary_settings = ("mimic_user_weight", "mimic_item_weight") if any(self.mimic_weights) else ()
 
+    def forward(self, batch: Batch) -> Tensor:
+        x_BAD, represent = self.embedding(batch), self.similarity.represent
+        user_BE = represent(self.user_tower(x_BAD, self.user_augmented(batch)))
+        return self.score(user_BE, represent(self.item_tower(x_BAD, self.item_augmented(batch))))
+
     def forward_with_auxiliary(self, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
         """The logit [B], and the weighted mimic and category losses (a scalar) to add to the mean training loss."""
-        x_BAD = self.embedding(batch)
+        x_BAD, represent = self.embedding(batch), self.similarity.represent
         a_user_BE, a_item_BE = self.user_augmented(batch), self.item_augmented(batch)
-        user_BE = self._represent(self.user_tower, x_BAD, a_user_BE)
-        item_BE = self._represent(self.item_tower, x_BAD, a_item_BE)
+        user_BE = represent(self.user_tower(x_BAD, a_user_BE))
+        item_BE = represent(self.item_tower(x_BAD, a_item_BE))
         user_weight, item_weight = self.mimic_weights
         loss = user_weight * mimic_loss(a_user_BE, item_BE, label_B)
         loss = loss + item_weight * mimic_loss(a_item_BE, user_BE, label_B)
@@ -193,17 +185,11 @@ class DATNetwork(TowerNetwork):
             loss = loss + self.category_weight * category_alignment_loss(item_BE, categories_B, number)
         return self.score(user_BE, item_BE), loss
 
-    def user_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
-        """Representations of the users [B, E]; unit vectors for the cosine."""
-        return self._represent(self.user_tower, x_BAD, self.user_augmented(batch))
+    def user(self, batch: Batch) -> Tensor:
+        return self.similarity.represent(self.user_tower(self.embedding(batch), self.user_augmented(batch)))
 
-    def item_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
-        """Representations of the items [B, E]; unit vectors for the cosine."""
-        return self._represent(self.item_tower, x_BAD, self.item_augmented(batch))
+    def item(self, batch: Batch) -> Tensor:
+        return self.similarity.represent(self.item_tower(self.embedding(batch), self.item_augmented(batch)))
 
     def score(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
-        """The logit [B] of stored representations, row by row."""
         return self.similarity(user_BE, item_BE)
-
-    def _represent(self, tower: Tower, x_BAD: Tensor, augmented_BE: Tensor) -> Tensor:
-        return self.similarity.represent(tower(x_BAD, augmented_BE))

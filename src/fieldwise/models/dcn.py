@@ -9,15 +9,7 @@ from fieldwise.layers import CrossVector
 from fieldwise.layout import Layout
 from fieldwise.models.dcnv2 import DCNv2Network
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import (
-    SMALL_MLP,
-    DataDefaults,
-    EmbeddingSettings,
-    OptionalSizes,
-    Rate,
-    Size,
-    check_fields,
-)
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size
 
 
 @register_model("dcn")
@@ -31,7 +23,6 @@ class DCN(EmbeddingSettings):
         hidden: sizes of the MLP's layers; none, `()`, for the cross network alone (CrossNet).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> layout = Layout.of_sizes([3, 4])
     >>> sum(p.numel() for p in DCN(embedding_dim=10, layers=2, hidden=()).build(layout).parameters())
@@ -47,7 +38,7 @@ class DCN(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "DCNNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "DCN", "crosses fields")
+        self.check_fields(layout, 1, "crosses fields")
         return DCNNetwork(self, layout, CrossVector, "parallel")
 
 

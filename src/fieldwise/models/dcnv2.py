@@ -3,6 +3,7 @@
 Letters: B batch, F fields, D embedding size, N = F * D, K experts, R rank of an expert.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -10,19 +11,11 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from fieldwise.layers import MLP, CrossMatrix, CrossMixture, CrossVector, linear
+from fieldwise.layers import CrossMatrix, CrossMixture, CrossVector, linear
 from fieldwise.layers.crosses import ExpertActivation, Gate
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import (
-    SMALL_MLP,
-    DataDefaults,
-    EmbeddingSettings,
-    OptionalSizes,
-    Rate,
-    Size,
-    check_fields,
-)
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size
 
 if TYPE_CHECKING:
     from fieldwise.models.dcn import DCN
@@ -46,7 +39,6 @@ class DCNv2(EmbeddingSettings):
         expert_activation: g in the experts' low-rank space: `identity`, `tanh` (public code), `hard_tanh` or `relu`.
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> DCNv2(embedding_dim=4, hidden=(8,), rank=2, experts=3).build(Layout.of_sizes([3, 4])).cross[0].U.shape
     torch.Size([3, 8, 2])
@@ -66,15 +58,12 @@ class DCNv2(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "DCNv2Network":
         """A network with fresh weights."""
-        check_fields(layout, 1, "DCNv2", "crosses fields")
-        return DCNv2Network(self, layout, self._cross, self.structure)
-
-    def _cross(self, inputs: int) -> CrossMatrix | CrossMixture:
-        if self.rank is None:
-            return CrossMatrix(inputs)
-        return CrossMixture(
-            inputs, rank=self.rank, experts=self.experts, gate=self.gate, activation=self.expert_activation
-        )
+        self.check_fields(layout, 1, "crosses fields")
+        cross: Callable[[int], CrossMatrix | CrossMixture] = CrossMatrix
+        if self.rank is not None:
+            low_rank = functools.partial(CrossMixture, rank=self.rank, experts=self.experts)
+            cross = functools.partial(low_rank, gate=self.gate, activation=self.expert_activation)
+        return DCNv2Network(self, layout, cross, self.structure)
 
 
 class DCNv2Network(nn.Module):
@@ -106,14 +95,13 @@ class DCNv2Network(nn.Module):
     ) -> None:
         super().__init__()
         inputs, hidden = layout.num_fields * settings.embedding_dim, settings.hidden
-        mlp = MLP(inputs, hidden, dropout=settings.mlp_dropout, batch_norm=settings.batch_norm) if hidden else None
+        mlp = settings.make_mlp(inputs, None) if hidden else None
         crossed = 0 if hidden and structure == "stacked" else inputs
         self.embedding = settings.make_embedding(layout)
         self.cross, self.mlp = nn.ModuleList(cross(inputs) for _ in range(settings.layers)), mlp
         self.head, self.structure = linear(crossed + sum(hidden[-1:]), 1), structure
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         x0_BN = x_BN = self.embedding(batch).flatten(1)
         for layer in self.cross:
             x_BN = layer(x0_BN, x_BN)

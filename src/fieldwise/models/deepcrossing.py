@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fieldwise.layers import linear
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes
 
 
 @register_model("deepcrossing")
@@ -20,12 +20,10 @@ class DeepCrossing(EmbeddingSettings):
     """Settings of Deep Crossing; the defaults are those of the authors' published CNTK script.
 
     Args:
-        embedding_dim: D.
         hidden: inner sizes of the residual units, one unit each.
         embedding_relu: `relu(x_f + b_f)` of every field's vector, with a learned b_f (the paper), or x_f itself (BARS).
         unit_dropout: dropout rate of every unit's outputs (BARS).
         batch_norm: BatchNorm of every unit's sum, before its ReLU (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in DeepCrossing(embedding_dim=5, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     234
@@ -41,7 +39,7 @@ class DeepCrossing(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "DeepCrossingNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "DeepCrossing", "reads fields")
+        self.check_fields(layout, 1, "reads fields")
         return DeepCrossingNetwork(self, layout)
 
 
@@ -68,7 +66,6 @@ class ResidualUnit(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x_BS: Tensor) -> Tensor:
-        """The unit's output."""
         y_BS = x_BS + self.outer(torch.relu(self.inner(x_BS)))
         if self.norm is not None:
             y_BS = self.norm(y_BS)
@@ -100,7 +97,6 @@ class DeepCrossingNetwork(nn.Module):
         self.embedding_bias = nn.Parameter(torch.zeros(shape)) if settings.embedding_relu else None
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         x_BFD = self.embedding(batch)
         if self.embedding_bias is not None:
             x_BFD = torch.relu(x_BFD + self.embedding_bias)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fieldwise.layers import MLP, FirstOrder
+from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.fm import fm_second_order_candidates
 
@@ -26,7 +26,6 @@ class DeepFM(EmbeddingSettings):
         hidden: sizes of the MLP's layers.
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in DeepFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     254
@@ -41,7 +40,7 @@ class DeepFM(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "DeepFMNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "DeepFM", "reads fields")
+        self.check_fields(layout, 1, "reads fields")
         return DeepFMNetwork(self, layout)
 
 
@@ -60,13 +59,10 @@ class DeepFMNetwork(nn.Module):
 
     def __init__(self, settings: DeepFM, layout: Layout) -> None:
         super().__init__()
-        inputs = layout.num_fields * settings.embedding_dim
-        dropout, batch_norm = settings.mlp_dropout, settings.batch_norm
         self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout, bias=False)
-        self.mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        self.mlp = settings.make_mlp(layout.num_fields * settings.embedding_dim)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         x_BFD = self.embedding(batch)
         deep_B = self.mlp(x_BFD.flatten(1)).squeeze(1)
         return self.first_order(batch) + fm_second_order(x_BFD) + deep_B

@@ -74,7 +74,6 @@ class DIN(EmbeddingSettings):
         variant: `paper`, `authors` (their experiment code as first published), `authors_2020` (the same code since
             June 2020, whose MLP also reads every interest times its candidate, element-wise) or `fuxictr` (the code of
             the BARS runs).
-        embedding_dim: D.
         attention_inputs: the activation unit's inputs besides h and c: their flattened `outer` product (`paper`), their
             element-wise `product`, their `difference`, or both of the latter, `difference_product` (all others).
         attention_hidden: sizes of the unit's hidden layers.
@@ -87,7 +86,6 @@ class DIN(EmbeddingSettings):
         activation: of these layers: `prelu` (`paper`), `dice` (the paper's better one), `relu` or `sigmoid`.
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no history that shares another field's rows.
@@ -180,7 +178,6 @@ class DINNetwork(nn.Module):
         self.places = [(bags.index(i), singles.index(str(layout.fields[i].shares))) for i in histories]
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         weighted = batch._replace(bag_weights=self.attention_weights(batch))
         x_BFD = self.embedding(weighted)
         if self.interests:

@@ -5,12 +5,12 @@ Letters: B batch, D embedding size, E size of a representation.
 
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults
-from fieldwise.models.twotower import Similarity, TowerNetwork, TowerSettings
+from fieldwise.models.settings import DataDefaults, sides
+from fieldwise.models.twotower import Similarity, Tower, TowerSettings
 
 
 @register_model("dssm")
@@ -19,7 +19,6 @@ class DSSM(TowerSettings):
     """Settings of DSSM: one tower for the user and context fields, one for the item fields; defaults as in the paper.
 
     Args:
-        embedding_dim: D.
         hidden: sizes of both towers' hidden layers.
         output_dim: E.
         activation: of the hidden units; `tanh` (paper) or `relu`.
@@ -28,10 +27,6 @@ class DSSM(TowerSettings):
         temperature: initial value of the learned temperature; ignored for `dot`.
         mlp_dropout: dropout rate of the towers' hidden units.
         batch_norm: BatchNorm after each of the towers' hidden linear layers.
-        embedding_std: standard deviation of the embeddings' initial values.
-
-    Errors:
-        ConfigError: a setting out of range; `build`: no field for the user tower, or none for the item tower.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field for the user tower, or none for the item tower.
@@ -48,7 +43,7 @@ class DSSM(TowerSettings):
         return DSSMNetwork(self, layout)
 
 
-class DSSMNetwork(TowerNetwork):
+class DSSMNetwork(nn.Module):
     """`logit = cos(y_u, y_v) / temperature + b`, `y = tanh(W_3 tanh(W_2 tanh(W_1 x + b_1) + b_2) + b_3)` of each side.
 
     NOTE[DIFF]: the paper's x is a hashed text; here it is the flattened vectors of a side's fields.
@@ -56,23 +51,24 @@ class DSSMNetwork(TowerNetwork):
     held-out data; here each row has a label, and the factor (1 / temperature) and b are learned.
 
     Shape:
-        forward: Batch of B rows -> [B]. `user`, `item` -> [B, E]; `score`: two of these -> [B].
+        forward: Batch of B rows -> [B]. `user`, `item` -> [B, E], unit vectors for `cosine`; `score`: both -> [B].
     """
 
     def __init__(self, settings: DSSM, layout: Layout) -> None:
         super().__init__()
-        user_tower, item_tower = settings.towers(layout, "DSSM")
+        user_tower, item_tower = (Tower(positions, settings) for positions in sides(layout, "DSSM"))
         self.embedding, self.user_tower, self.item_tower = settings.make_embedding(layout), user_tower, item_tower
         self.similarity = Similarity(settings.similarity, temperature=settings.temperature)
 
-    def user_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:  # the fields' vectors are enough
-        """Representations of the users [B, E]; unit vectors for the cosine."""
-        return self.similarity.represent(self.user_tower(x_BAD))
+    def forward(self, batch: Batch) -> Tensor:
+        x_BAD, represent = self.embedding(batch), self.similarity.represent
+        return self.score(represent(self.user_tower(x_BAD)), represent(self.item_tower(x_BAD)))
 
-    def item_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
-        """Representations of the items [B, E]; unit vectors for the cosine."""
-        return self.similarity.represent(self.item_tower(x_BAD))
+    def user(self, batch: Batch) -> Tensor:
+        return self.similarity.represent(self.user_tower(self.embedding(batch)))
+
+    def item(self, batch: Batch) -> Tensor:
+        return self.similarity.represent(self.item_tower(self.embedding(batch)))
 
     def score(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
-        """The logit [B] of stored representations, row by row."""
         return self.similarity(user_BE, item_BE)

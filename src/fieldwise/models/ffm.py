@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Positive, Size, check_fields
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Positive, Size
 
 
 @register_model("ffm")
@@ -23,7 +23,6 @@ class FFM(EmbeddingSettings):
     Args:
         embedding_dim: D of one vector; a row of the table holds F - 1 of them.
         first_order: the first-order term and a bias are added (BARS); the paper and LIBFFM have neither.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> FFM(embedding_dim=2).build(Layout.of_sizes([3, 4, 5])).embedding.weight.shape
     torch.Size([12, 4])
@@ -37,7 +36,7 @@ class FFM(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "FFMNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 2, "FFM", "multiplies pairs of fields")
+        self.check_fields(layout, 2, "multiplies pairs of fields")
         return FFMNetwork(self, layout)
 
 
@@ -68,7 +67,8 @@ class FFMNetwork(nn.Module):
         width = (self.num_fields - 1) * settings.embedding_dim
         self.embedding = FieldEmbedding(layout, width, std=settings.embedding_std, by_field=True)
         self.first_order = FirstOrder(layout) if settings.first_order else None
-        owners = _owners(layout)
+        at = {f.name: i for i, f in enumerate(layout.fields)}
+        owners = [at[f.shares or f.name] for f in layout.fields]  # the field whose rows it uses
         pairs = list(itertools.combinations(range(layout.num_fields), 2))
         left = [_place(owners, i, j) for i, j in pairs]
         right = [_place(owners, j, i) for i, j in pairs]
@@ -76,17 +76,10 @@ class FFMNetwork(nn.Module):
         self.right = nn.Buffer(torch.tensor(right, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         # All F * (F - 1) vectors of a row are on one axis, of which each pair takes two.
         x_BVD = self.embedding(batch).unflatten(2, (self.num_fields - 1, -1)).flatten(1, 2)
         logit_B: Tensor = (x_BVD.index_select(1, self.left) * x_BVD.index_select(1, self.right)).sum((1, 2))
         return logit_B if self.first_order is None else logit_B + self.first_order(batch)
-
-
-def _owners(layout: Layout) -> list[int]:
-    """For every field the position of the field whose rows it uses: its own, unless it shares another's."""
-    at = {f.name: i for i, f in enumerate(layout.fields)}
-    return [i if f.shares is None else at[f.shares] for i, f in enumerate(layout.fields)]
 
 
 def _place(owners: list[int], i: int, j: int) -> int:

@@ -8,21 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fieldwise.layers import MLP, BilinearInteraction, FirstOrder, SENet
+from fieldwise.layers import BilinearInteraction, FirstOrder, SENet
 from fieldwise.layers.attention import SENetActivation
 from fieldwise.layers.crosses import BilinearKind
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import (
-    SMALL_MLP,
-    DataDefaults,
-    EmbeddingSettings,
-    OptionalSizes,
-    Positive,
-    Rate,
-    Size,
-    check_fields,
-)
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, OptionalSizes, Positive, Rate, Size
 
 
 @register_model("fibinet")
@@ -31,7 +22,6 @@ class FiBiNET(EmbeddingSettings):
     """Settings of FiBiNET.
 
     Args:
-        embedding_dim: D.
         bilinear: `all` pairs share one matrix, pairs of `each` first field share one, or every `interaction` has its
             own.
         shared_bilinear: the plain and the weighted fields share their matrices (FuxiCTR 1.x, hence BARS; DeepCTR);
@@ -41,7 +31,6 @@ class FiBiNET(EmbeddingSettings):
         hidden: sizes of the MLP's layers; `()` is the paper's shallow form, the sum of all products' entries.
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in FiBiNET(bilinear="all", hidden=()).build(Layout.of_sizes([3, 4])).parameters())
     282
@@ -60,7 +49,7 @@ class FiBiNET(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "FiBiNETNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 2, "FiBiNET", "multiplies pairs of fields")
+        self.check_fields(layout, 2, "multiplies pairs of fields")
         return FiBiNETNetwork(self, layout)
 
 
@@ -78,10 +67,7 @@ class FiBiNETNetwork(nn.Module):
     def __init__(self, settings: FiBiNET, layout: Layout) -> None:
         super().__init__()
         fields, dim, kind = layout.num_fields, settings.embedding_dim, settings.bilinear
-        mlp, dropout, batch_norm = None, settings.mlp_dropout, settings.batch_norm
-        if settings.hidden:
-            inputs = fields * (fields - 1) * dim
-            mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        mlp = settings.make_mlp(fields * (fields - 1) * dim) if settings.hidden else None
         self.embedding = settings.make_embedding(layout)
         self.first_order = FirstOrder(layout, bias=mlp is None)
         self.senet = SENet(fields, reduction_ratio=settings.reduction_ratio, activation=settings.senet_activation)
@@ -90,7 +76,6 @@ class FiBiNETNetwork(nn.Module):
         self.mlp = mlp
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         x_BFD = self.embedding(batch)
         weighted = self.bilinear if self.weighted_bilinear is None else self.weighted_bilinear
         c = torch.cat([self.bilinear(x_BFD), weighted(self.senet(x_BFD))], 1).flatten(1)

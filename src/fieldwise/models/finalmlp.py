@@ -13,15 +13,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, BilinearFusion, SubsetEmbedding
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import (
-    DataDefaults,
-    EmbeddingSettings,
-    Rate,
-    Size,
-    Sizes,
-    check_field_names,
-    check_fields,
-)
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_field_names
 
 Fusion = Literal["bilinear", "sum"]
 
@@ -97,7 +89,7 @@ class FinalMLP(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "FinalMLPNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "FinalMLP", "reads fields")
+        self.check_fields(layout, 1, "reads fields")
         return FinalMLPNetwork(self, layout)
 
 
@@ -124,7 +116,6 @@ class FeatureGate(nn.Module):
         self.vector = None if vector is None else nn.Parameter(vector)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The factors."""
         if self.fields is not None:
             c = self.fields(batch).flatten(1)
         else:
@@ -154,7 +145,6 @@ class FinalMLPNetwork(nn.Module):
         self.fusion = BilinearFusion((one[-1], two[-1]), heads=settings.heads if settings.fusion == "bilinear" else 0)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         x = self.embedding(batch).flatten(1)
         one_BM = self.stream1(x if self.gate1 is None else x * self.gate1(batch))
         two_BN = self.stream2(x if self.gate2 is None else x * self.gate2(batch))

@@ -16,7 +16,7 @@ from fieldwise.layers import FactorizedInteraction, linear
 from fieldwise.layers.crosses import FactorActivation, FactorResidual
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, NonNegative, Rate, Size, Sizes, check_fields
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, NonNegative, Rate, Size, Sizes
 
 Blocks = Literal["1B", "2B"]
 Activation = Literal["none", "relu"]
@@ -31,7 +31,6 @@ class FinalNet(EmbeddingSettings):
     code, and so every published run, concatenates them without one; see `residual` and `factor_activation`.
 
     Args:
-        embedding_dim: D.
         blocks: `1B`, one block, or `2B`, the mean of two blocks' logits.
         block1_hidden: sizes of the first block's layers.
         block2_hidden: sizes of the second block's layers (only `2B`).
@@ -47,7 +46,6 @@ class FinalNet(EmbeddingSettings):
             `sigmoid`.
         distillation_weight: weight of the loss that pulls each block towards the mean's probability (only `2B`). It is
             a cross-entropy for binary labels; set 0 for a regression.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or sizes that `factors` does not divide with `concat`; `build`: no field.
@@ -89,7 +87,7 @@ class FinalNet(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "FinalNetNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "FinalNet", "reads fields")
+        self.check_fields(layout, 1, "reads fields")
         return FinalNetNetwork(self, layout)
 
 
@@ -121,7 +119,6 @@ class FieldGate(nn.Module):
         nn.init.ones_(self.linear.bias)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        """The fields' vectors, then the gated ones."""
         g_BFD = self.linear(x_BFD.transpose(1, 2)).transpose(1, 2)
         return torch.cat([x_BFD, g_BFD * x_BFD], 1)
 
@@ -153,7 +150,6 @@ class FinalNetNetwork(nn.Module):
         self.binary_settings = ("distillation_weight",) if second and settings.distillation_weight else ()
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         return torch.stack(self.block_logits(batch)).mean(0)
 
     def forward_with_auxiliary(self, batch: Batch, _label_B: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fields
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.fm import fm_logit, fm_second_order_candidates
 
@@ -22,10 +22,6 @@ from fieldwise.ops.fm import fm_logit, fm_second_order_candidates
 class FM(EmbeddingSettings):
     """Settings of FM.
 
-    Args:
-        embedding_dim: D.
-        embedding_std: standard deviation of the embeddings' initial values.
-
     >>> sum(p.numel() for p in FM(embedding_dim=10).build(Layout.of_sizes([3, 4])).parameters())
     78
     """
@@ -34,7 +30,7 @@ class FM(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "FMNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "FM", "multiplies fields")
+        self.check_fields(layout, 1, "multiplies fields")
         return FMNetwork(self, layout)
 
 
@@ -62,7 +58,6 @@ class FMNetwork(nn.Module):
         self.ids_alone = not (self.embedding.has_values or self.embedding.num_bags)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         first = self.first_order
         lazy = torch.is_grad_enabled() and (self.embedding.sparse or first.embedding.sparse)
         if self.ids_alone and not lazy:
@@ -71,7 +66,6 @@ class FMNetwork(nn.Module):
         return torch.add(first(batch), fm_second_order(self.embedding(batch)))
 
     def scale_interactions(self, factor: float) -> None:
-        """Multiply the term of pairs by a factor of at least 0, in place."""
         self.embedding.weight.mul_(factor**0.5)
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
@@ -81,7 +75,6 @@ class FMNetwork(nn.Module):
         return first_N + fm_second_order_candidates(x_CD, x_NID)
 
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The terms that add up to the logit, and parts of them (`fieldwise.explain.Terms`)."""
         x_BFD = self.embedding(batch)
         left, right = torch.triu_indices(x_BFD.shape[1], x_BFD.shape[1], 1, device=x_BFD.device)
         return {**self.first_order.terms(batch), "pairs": (x_BFD[:, left] * x_BFD[:, right]).sum(2)}, {}

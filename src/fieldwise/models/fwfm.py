@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fields
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings
 from fieldwise.ops import pair_indices
 
 Linear = Literal["weights", "feature_vectors", "field_vectors"]
@@ -25,11 +25,9 @@ class FwFM(EmbeddingSettings):
     """Settings of FwFM.
 
     Args:
-        embedding_dim: D.
         linear: the linear term: `weights`, one weight per feature (the paper's FwFM_LW); `feature_vectors`, a feature's
             vector times a second vector of its own (FwFM_FeLV); `field_vectors`, a feature's vector times a vector of
             its field (FwFM_FiLV).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in FwFM(embedding_dim=10).build(Layout.of_sizes([3, 4])).parameters())
     92
@@ -41,7 +39,7 @@ class FwFM(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "FwFMNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 2, "FwFM", "weighs pairs of fields")
+        self.check_fields(layout, 2, "weighs pairs of fields")
         return FwFMNetwork(self, layout)
 
 
@@ -84,21 +82,17 @@ class FwFMNetwork(nn.Module):
         self.upper = nn.Buffer(left_P * fields + right_P, persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         x_BFD = self.embedding(batch)
         # r as the upper triangle of a matrix: one product with it gives every x_i the weighted sum of its partners.
         r_FF = self.r.new_zeros(self.num_fields**2).index_copy(0, self.upper, self.r).view(self.num_fields, -1)
         partners_BFD = torch.matmul(r_FF, x_BFD)
         pairs_B: Tensor = (x_BFD * partners_BFD).sum((1, 2))
-        return pairs_B + self._linear(batch, x_BFD)
-
-    def _linear(self, batch: Batch, x_BFD: Tensor) -> Tensor:
         if self.first_order is not None:
-            return self.first_order(batch)
+            return pairs_B + self.first_order(batch)
         second = self.field_vectors
         if self.feature_vectors is not None:
             # A number's value is already in x: the second vector comes without it, so that it counts once.
             second = self.feature_vectors(batch._replace(values=torch.ones_like(batch.values)))
         assert second is not None
         assert self.bias is not None
-        return (x_BFD * second).sum((1, 2)) + self.bias
+        return pairs_B + ((x_BFD * second).sum((1, 2)) + self.bias)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_fields, check_size
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, check_size
 from fieldwise.ops import fm_second_order
 
 Sharing = Literal["none", "plain", "weighted"]
@@ -29,10 +29,6 @@ class HOFM(EmbeddingSettings):
         order: M, at least 2; 2 is FM.
         sharing: `none`, a table of vectors for each order (the paper's plain form); `plain`, one table for all orders;
             `weighted`, one table, and a learned weight for each order and dimension.
-        embedding_std: standard deviation of the embeddings' initial values.
-
-    Errors:
-        ConfigError: a setting out of range; `build`: fewer fields than the order.
 
     Errors:
         ConfigError: a setting out of range; `build`: fewer fields than the order.
@@ -48,7 +44,7 @@ class HOFM(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "HOFMNetwork":
         """A network with fresh weights."""
-        check_fields(layout, self.order, "HOFM", f"of order {self.order} multiplies {self.order} fields")
+        self.check_fields(layout, self.order, f"of order {self.order} multiplies {self.order} fields")
         return HOFMNetwork(self, layout)
 
 
@@ -82,7 +78,6 @@ class HOFMNetwork(nn.Module):
         self.order_weights = nn.Parameter(torch.ones(weights_shape)) if self.sharing == "weighted" else None
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         logit_B: Tensor = self.first_order(batch)
         x_BFD = self.embedding(batch)
         if self.sharing == "none":

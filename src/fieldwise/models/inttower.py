@@ -66,7 +66,6 @@ class IntTower(EmbeddingSettings):
     Args:
         variant: `paper`, or `authors` for their published code with its bugs: the user tower's last layer is not used
             in the score or the loss.
-        embedding_dim: D.
         hidden: sizes of both towers' layers; any number of them.
         dropout: dropout rate of the towers' hidden units.
         batch_norm: BatchNorm after each of the towers' linear layers.
@@ -76,7 +75,6 @@ class IntTower(EmbeddingSettings):
         output_bias: whether the logit has a bias (authors).
         cir_weight: alpha, the weight of the contrastive loss; authors: 0; the paper gives no value: tune it.
         temperature: tau of the contrastive loss; 0.07 in the authors' code; the paper gives no value.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or heads that cannot be compared; `build`: no field for the user tower, or
@@ -156,25 +154,23 @@ class LevelTower(nn.Module):
         self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
 
     def forward(self, x_BAD: Tensor) -> list[Tensor]:
-        """The first layer's input, and every layer's output, first to last."""
-        return self.levels(self.light_se(self.fields(x_BAD)))
-
-    def fields(self, x_BAD: Tensor) -> Tensor:
-        """The vectors of the tower's fields [B, F, D]."""
-        return x_BAD.index_select(1, self.positions)
+        return self.levels(self.light_se(x_BAD.index_select(1, self.positions)))
 
     def levels(self, x_BFD: Tensor) -> list[Tensor]:
         """The first layer's input and every layer's output, from vectors that Light-SE has weighted."""
-        x = x_BFD.flatten(1)
-        return [x, *self.mlp.levels(x)]
+        levels = [x_BFD.flatten(1)]
+        for layer in self.mlp.layers:
+            levels.append(layer(levels[-1]))
+        return levels
 
     def gated(self, x_BAD: Tensor, heads_of: Callable[[list[Tensor]], Tensor]) -> tuple[list[Tensor], Tensor]:
         """The side's heads, unchanged and then with each field's gate set to zero in turn, and the gates [B, F]."""
-        x_BFD = self.fields(x_BAD)
+        x_BFD = x_BAD.index_select(1, self.positions)
         gates_BF = self.light_se.weights(x_BFD)
         place_F = torch.arange(gates_BF.shape[1], device=gates_BF.device)
         closed = [gates_BF * (place_F != field) for field in range(gates_BF.shape[1])]
-        return [heads_of(self.levels(self.light_se.weigh(x_BFD, gates))) for gates in (gates_BF, *closed)], gates_BF
+        all_gates = gates_BF, *closed
+        return [heads_of(self.levels(x_BFD + gates.unsqueeze(2) * x_BFD)) for gates in all_gates], gates_BF
 
 
 class IntTowerNetwork(HeadsNetwork):
@@ -207,11 +203,15 @@ class IntTowerNetwork(HeadsNetwork):
         # Read by the training loop: CIR needs positives.
         self.binary_settings = ("cir_weight",) if chosen.cir_weight else ()
 
+    def forward(self, batch: Batch) -> Tensor:
+        x_BAD = self.embedding(batch)
+        return self.score(self.user_heads_of(self.user_tower(x_BAD)), self.block.item(self.item_tower(x_BAD)[-1]))
+
     def forward_with_auxiliary(self, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
         """The logit [B], and `cir_weight` times the contrastive loss (a scalar) to add to the mean training loss."""
         x_BAD = self.embedding(batch)
         user, item = self.user_tower(x_BAD), self.item_tower(x_BAD)
-        user_BLHP, item_BKP = self.user_heads_of(user), self.item_heads_of(item)
+        user_BLHP, item_BKP = self.user_heads_of(user), self.block.item(item[-1])
         logit_B = self.score(user_BLHP, item_BKP)
         if self.cir_weight == 0:
             return logit_B, logit_B.new_zeros(())
@@ -220,37 +220,28 @@ class IntTowerNetwork(HeadsNetwork):
             compared = user_BLHP[:, -1].flatten(1), item_BKP.flatten(1)
         return logit_B, self.cir_weight * contrastive_loss(*compared, label_B, temperature=self.temperature)
 
-    def user_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:  # the fields' vectors are enough
-        """Head vectors of the users [B, L, H, P]."""
-        return self.user_heads_of(self.user_tower(x_BAD))
+    def user(self, batch: Batch) -> Tensor:
+        return self.user_heads_of(self.user_tower(self.embedding(batch)))
 
-    def item_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
-        """Head vectors of the items [B, K, P]."""
-        return self.item_heads_of(self.item_tower(x_BAD))
+    def item(self, batch: Batch) -> Tensor:
+        return self.block.item(self.item_tower(self.embedding(batch))[-1])
 
     def score(self, user_BLHP: Tensor, item_BKP: Tensor) -> Tensor:
-        """The logits [B] of stored head vectors, row by row."""
         logit_B = self.block.score(user_BLHP, item_BKP)
         return logit_B if self.bias is None else logit_B + self.bias
 
     def score_stored(self, user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None) -> Tensor:
-        """The logits [B, N] of every user with every stored item, or with those of `rows` [R] -> [B, R]."""
-        logit_BN = self.block.score_stored(user_BLHP, items, rows)
+        logit_BN = items.scores(user_BLHP.flatten(1, 2), rows)
         return logit_BN if self.bias is None else logit_BN + self.bias
 
     def user_heads_of(self, outputs: list[Tensor]) -> Tensor:
         """Head vectors [B, L, H, P] from the user tower's output."""
         return self.block.user(outputs[1:] if self.levels == "outputs" else outputs[:-1])
 
-    def item_heads_of(self, outputs: list[Tensor]) -> Tensor:
-        """Head vectors [B, K, P] from the item tower's output."""
-        return self.block.item(outputs[-1])
-
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The terms that add up to the logit, and parts of them (`fieldwise.explain.Terms`)."""
         x_BAD = self.embedding(batch)
         (user_BLHP, *users_closed), user_gates = self.user_tower.gated(x_BAD, self.user_heads_of)
-        (item_BKP, *items_closed), item_gates = self.item_tower.gated(x_BAD, self.item_heads_of)
+        (item_BKP, *items_closed), item_gates = self.item_tower.gated(x_BAD, lambda levels: self.block.item(levels[-1]))
         matches_BLH, matched_BLH = torch.einsum("blhp,bkp->blhk", user_BLHP, item_BKP).max(3)
         added = {"matches": matches_BLH}
         if self.bias is not None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fieldwise.config import Settings
+from fieldwise.errors import ConfigError
 from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, check_fields
+from fieldwise.models.settings import DataDefaults
 
 
 @register_model("lr")
@@ -34,7 +35,8 @@ class LR(Settings):
 
     def build(self, layout: Layout) -> "LRNetwork":
         """A network with fresh weights (all zero)."""
-        check_fields(layout, 1, "LR", "weighs fields")
+        if layout.num_fields == 0:
+            raise ConfigError("LR weighs fields and needs at least 1 field, found none: add fields to the schema")
         return LRNetwork(layout)
 
 
@@ -55,7 +57,6 @@ class LRNetwork(nn.Module):
         self.first_order = FirstOrder(layout)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         return self.first_order(batch)
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
@@ -63,5 +64,4 @@ class LRNetwork(nn.Module):
         return first_order_candidates(self.first_order, context, candidates)
 
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The terms that add up to the logit, and parts of them (`fieldwise.explain.Terms`)."""
         return self.first_order.terms(batch), {}

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.layers import MLP, FirstOrder
+from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size, check_fields
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size
 
 
 @register_model("nfm")
@@ -21,13 +21,11 @@ class NFM(EmbeddingSettings):
     """Settings of NFM; the defaults are the paper's, with the hidden dropout that the authors used for Frappe.
 
     Args:
-        embedding_dim: D.
         hidden: sizes of the hidden layers; with none, `()`, the model is NFM-0, which is initially an FM (h is all
             ones).
         pooled_dropout: dropout rate of the pooled vector's entries.
         mlp_dropout: dropout rate of the hidden units.
         batch_norm: BatchNorm of the pooled vector, and after each hidden layer's linear map.
-        embedding_std: standard deviation of the embeddings' initial values.
 
     >>> sum(p.numel() for p in NFM(embedding_dim=10, hidden=(8,)).build(Layout.of_sizes([3, 4])).parameters())
     210
@@ -45,7 +43,7 @@ class NFM(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "NFMNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 2, "NFM", "pools products of two fields")
+        self.check_fields(layout, 2, "pools products of two fields")
         return NFMNetwork(self, layout)
 
 
@@ -64,17 +62,16 @@ class NFMNetwork(nn.Module):
 
     def __init__(self, settings: NFM, layout: Layout) -> None:
         super().__init__()
-        dim, hidden, batch_norm = settings.embedding_dim, settings.hidden, settings.batch_norm
+        dim, hidden = settings.embedding_dim, settings.hidden
         self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout)
-        self.mlp = MLP(dim, hidden, dropout=settings.mlp_dropout, batch_norm=batch_norm)
+        self.mlp = settings.make_mlp(dim, None)
         # With hidden layers h starts from Xavier's normal distribution, for one output.
         start_E = torch.randn(hidden[-1]) * (2.0 / (hidden[-1] + 1)) ** 0.5 if hidden else torch.ones(dim)
         self.h = nn.Parameter(start_E)
-        self.pooled_norm = nn.BatchNorm1d(dim) if batch_norm else None
+        self.pooled_norm = nn.BatchNorm1d(dim) if settings.batch_norm else None
         self.pooled_dropout = settings.pooled_dropout
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         pooled_BD = bi_interaction(self.embedding(batch))
         if self.pooled_norm is not None:
             pooled_BD = self.pooled_norm(pooled_BD)

@@ -134,9 +134,8 @@ def as_settings(model: Any) -> ModelSettings:
     if isinstance(model, nn.Module):
         name = type(model).__name__
         raise ConfigError(
-            f"model must be settings or a class, since table sizes depend on the training rows; found a network that "
-            "is "
-            f"already built: give {name}, or fieldwise.settings_of({name}, ...)"
+            "model must be settings or a class, since table sizes depend on the training rows; found a network that "
+            f"is already built: give {name}, or fieldwise.settings_of({name}, ...)"
         )
     if isinstance(model, str):
         model = model_class(model, "model")
@@ -164,20 +163,49 @@ def settings_class(cls: Any) -> type[ModelSettings]:
     Errors:
         ConfigError: the class is neither.
     """
-    if isinstance(cls, type) and issubclass(cls, nn.Module):
-        if cls not in _MADE:
-            _MADE[cls] = _made(cls)
-        return _MADE[cls]
-    settings: Any = cls
-    if not (isinstance(cls, type) and dataclasses.is_dataclass(settings) and callable(getattr(cls, "build", None))):
-        found = getattr(cls, "__name__", repr(cls))
-        raise ConfigError(
-            f"{found} is not a built-in model ({', '.join(MODELS)}) and not your own model, which is a "
-            "dataclass of settings with build(layout), or a torch.nn.Module with forward(batch)"
-        )
-    if "name" in {f.name for f in dataclasses.fields(settings)}:
-        raise ConfigError(f"{cls.__name__} has a setting 'name', which recipes use for the model's name: rename it")
-    return typing.cast(type[ModelSettings], cls)
+    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
+        settings: Any = cls
+        is_settings = isinstance(cls, type) and dataclasses.is_dataclass(settings)
+        if not (is_settings and callable(getattr(cls, "build", None))):
+            found = getattr(cls, "__name__", repr(cls))
+            raise ConfigError(
+                f"{found} is not a built-in model ({', '.join(MODELS)}) and not your own model, which is a "
+                "dataclass of settings with build(layout), or a torch.nn.Module with forward(batch)"
+            )
+        if "name" in {f.name for f in dataclasses.fields(settings)}:
+            raise ConfigError(f"{cls.__name__} has a setting 'name', which recipes use for the model's name: rename it")
+        return typing.cast(type[ModelSettings], cls)
+    network: type[nn.Module] = cls
+    if network in _MADE:
+        return _MADE[network]
+    taken = list(inspect.signature(network).parameters.values())
+    wrong = not taken or taken[0].kind not in (taken[0].POSITIONAL_ONLY, taken[0].POSITIONAL_OR_KEYWORD)
+    if wrong or any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in taken[1:]):
+        rule = "must take the layout first, then named settings, as in __init__(self, layout, *, width=8)"
+        raise ConfigError(f"{network.__name__} {rule}; found {inspect.signature(network)}")
+    if network.forward is nn.Module.forward:
+        raise ConfigError(f"{network.__name__} must have forward(batch), which returns the logits [B]; found none")
+    hints = typing.get_type_hints(network.__init__)
+    fields = []
+    for p in taken[1:]:
+        if isinstance(p.default, list | dict | set):
+            raise ConfigError(f"{network.__name__}'s setting {p.name} has a mutable default: use a tuple")
+        default = dataclasses.field() if p.default is p.empty else dataclasses.field(default=p.default)
+        fields.append((p.name, hints.get(p.name, Any), default))
+
+    def build(self: Any, layout: Layout) -> nn.Module:
+        return network(layout, **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
+
+    def reduce(self: Any) -> Any:  # for copying: the class cannot be found by name
+        return _again, (network, {name: getattr(self, name) for name in self._given})
+
+    namespace = {"build": build, "network_class": network, "__reduce__": reduce, "__doc__": f"Settings of {network}."}
+    made = dataclasses.make_dataclass(
+        network.__name__, fields, bases=(Settings,), frozen=True, kw_only=True, namespace=namespace
+    )
+    made.__module__, made.__qualname__ = network.__module__, network.__qualname__
+    _MADE[network] = settings_class(made)
+    return _MADE[network]
 
 
 def location(cls: type) -> str:
@@ -186,29 +214,9 @@ def location(cls: type) -> str:
     return f"{network.__module__}:{network.__qualname__}"
 
 
-def own_name(settings: Any) -> str:
-    """The name of a user-defined model: its registered name, else the location of its class.
-
-    Errors:
-        ConfigError: not the settings of a model.
-    """
-    cls = settings_class(type(settings))
-    return next((name for name, known in _REGISTERED.items() if known is cls), location(cls))
-
-
-def title_of(name: str) -> str:
-    """A model's name for people.
-
-    >>> title_of("fm"), title_of("autoint+")
-    ('FM', 'AutoInt+')
-    """
-    cls = model_class(name, "model")
-    return str(getattr(cls, "title", cls.__name__))
-
-
-def is_known(name: object) -> bool:
-    """Whether a model of this name is built-in or registered."""
-    return name in MODELS or name in _REGISTERED
+def known_models() -> dict[str, type[ModelSettings]]:
+    """The settings classes of all built-in and registered models by name."""
+    return MODELS | _REGISTERED
 
 
 def model_class(name: object, where: str) -> type[ModelSettings]:
@@ -217,14 +225,14 @@ def model_class(name: object, where: str) -> type[ModelSettings]:
     Errors:
         ConfigError: an unknown name, or a user-defined model that is not registered.
     """
-    if isinstance(name, str) and (found := MODELS.get(name) or _REGISTERED.get(name)):
+    if isinstance(name, str) and (found := known_models().get(name)):
         return found
     if isinstance(name, str) and ":" in name:
         raise ConfigError(
             f"{where}.name is {name!r}, a user-defined model, and code named by a file is not imported: "
             f"run `fieldwise --import {name} ...`, or in Python register it (fieldwise.register_model)"
         )
-    known = nearest(str(name), [*MODELS, *_REGISTERED])
+    known = nearest(str(name), list(known_models()))
     raise ConfigError(
         f"{where}.name must be a known model, found {name!r}: {known}; your own model must be imported first "
         "(`fieldwise --import MODULE ...`)"
@@ -262,38 +270,6 @@ def import_model(target: str) -> None:
             raise ConfigError(f"the module {module!r} has no {path!r}: {nearest(path, classes)}")
         found = getattr(found, part)
     register_model(target)(found)
-
-
-def _made(network: type[nn.Module]) -> type[ModelSettings]:
-    """A dataclass of a constructor's arguments after the layout."""
-    rule = "must take the layout first, then named settings, as in __init__(self, layout, *, width=8)"
-    taken = list(inspect.signature(network).parameters.values())
-    parameters = taken[1:]
-    wrong = not taken or taken[0].kind not in (taken[0].POSITIONAL_ONLY, taken[0].POSITIONAL_OR_KEYWORD)
-    if wrong or any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
-        raise ConfigError(f"{network.__name__} {rule}; found {inspect.signature(network)}")
-    if network.forward is nn.Module.forward:
-        raise ConfigError(f"{network.__name__} must have forward(batch), which returns the logits [B]; found none")
-    hints = typing.get_type_hints(network.__init__)
-    fields = []
-    for p in parameters:
-        if isinstance(p.default, list | dict | set):
-            raise ConfigError(f"{network.__name__}'s setting {p.name} has a mutable default: use a tuple")
-        default = dataclasses.field() if p.default is p.empty else dataclasses.field(default=p.default)
-        fields.append((p.name, hints.get(p.name, Any), default))
-
-    def build(self: Any, layout: Layout) -> nn.Module:
-        return network(layout, **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
-
-    def reduce(self: Any) -> Any:  # for copying: the class cannot be found by name
-        return _again, (network, {name: getattr(self, name) for name in self._given})
-
-    namespace = {"build": build, "network_class": network, "__reduce__": reduce, "__doc__": f"Settings of {network}."}
-    made = dataclasses.make_dataclass(
-        network.__name__, fields, bases=(Settings,), frozen=True, kw_only=True, namespace=namespace
-    )
-    made.__module__, made.__qualname__ = network.__module__, network.__qualname__
-    return settings_class(made)
 
 
 def _again(network: type[nn.Module], given: dict[str, Any]) -> Any:

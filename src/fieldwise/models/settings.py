@@ -11,7 +11,7 @@ from torch import nn
 
 from fieldwise.config import Settings, nearest
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FieldEmbedding
+from fieldwise.layers import MLP, FieldEmbedding
 from fieldwise.layout import Layout
 
 C = TypeVar("C")
@@ -29,31 +29,26 @@ def check_size(name: str, value: Any, minimum: int = 1) -> None:
         raise ConfigError(f"{name} must be a whole number of at least {minimum}, found {value!r}")
 
 
-def _check_sizes(name: str, sizes: Any) -> None:
+def _check_sizes(name: str, sizes: Any, least: int = 1) -> None:
     if not isinstance(sizes, tuple):
         raise ConfigError(f"{name} must be a tuple of sizes, as in (400, 400), found {sizes!r}")
+    if len(sizes) < least:
+        raise ConfigError(f"{name} must name the size of at least one layer, as in (400, 400), found {sizes!r}")
     for i, size in enumerate(sizes):
         check_size(f"{name}[{i}]", size)
 
 
-def _check_some_sizes(name: str, sizes: Any) -> None:
-    if sizes == ():
-        raise ConfigError(f"{name} must name the size of at least one layer, as in (400, 400), found {sizes!r}")
-    _check_sizes(name, sizes)
-
-
-def _check_number(name: str, value: Any, fits: Callable[[float], bool], rule: str) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not fits(value):
-        raise ConfigError(f"{name} must be {rule}, found {value!r}")
-
-
 def _number(fits: Callable[[float], bool], rule: str) -> Check:
-    return functools.partial(_check_number, fits=fits, rule=rule)
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not fits(value):
+            raise ConfigError(f"{name} must be {rule}, found {value!r}")
+
+    return check
 
 
 Size = Annotated[int, check_size]
-Sizes = Annotated[tuple[int, ...], _check_some_sizes]
-OptionalSizes = Annotated[tuple[int, ...], _check_sizes]
+Sizes = Annotated[tuple[int, ...], _check_sizes]
+OptionalSizes = Annotated[tuple[int, ...], functools.partial(_check_sizes, least=0)]
 Rate = Annotated[float, _number(lambda x: 0 <= x < 1, "at least 0 and less than 1")]
 Positive = Annotated[float, _number(lambda x: 0 < x < float("inf"), "above 0 and finite")]
 NonNegative = Annotated[float, _number(lambda x: 0 <= x < float("inf"), "0 or more and finite")]
@@ -111,13 +106,13 @@ SMALL_MLP: dict[str, Any] = {"embedding_dim": 16, "hidden": (128,), "mlp_dropout
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingSettings(Settings):
-    """Base class for settings of models with one embedding table (abstract).
+    """Base class for settings of models with one embedding table (abstract); every such model has these.
 
     A model declares its own settings and overrides defaults where they differ. Each value is checked by the declared
     type, such as `Size`, `Rate`, a Literal or bool; a `__post_init__` for what types cannot say calls this one first.
 
     Args:
-        embedding_dim: D.
+        embedding_dim: D, the size of each field's vector.
         embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
@@ -133,41 +128,45 @@ class EmbeddingSettings(Settings):
     embedding_std: Positive = 0.01
 
     def __post_init__(self) -> None:
-        for name, optional, check in _checks(type(self)):  # type: ignore[arg-type]
-            value = getattr(self, name)
-            if not (optional and value is None):
-                check(name, value)
+        hints = _hints(type(self))  # type: ignore[arg-type]
+        for name in self.__dataclass_fields__:
+            hint, value = hints[name], getattr(self, name)
+            if type(None) in get_args(hint):
+                if value is None:
+                    continue
+                hint = get_args(hint)[0]
+            if get_origin(hint) is Annotated:
+                hint.__metadata__[0](name, value)
+            elif get_origin(hint) is Literal and value not in get_args(hint):
+                known = ", ".join(map(repr, get_args(hint)))
+                raise ConfigError(f"{name} must be one of {known}, found {value!r}")
+            elif hint is bool and not isinstance(value, bool):  # any text would count as true
+                raise ConfigError(f"{name} must be True or False, found {value!r}")
 
     def make_embedding(self, layout: Layout) -> FieldEmbedding:
         """The embedding table of the layout's fields, with fresh weights."""
         return FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std)
 
+    def make_mlp(self, inputs: int, outputs: int | None = 1) -> MLP:
+        """The MLP of settings with `hidden`, `mlp_dropout` and `batch_norm`, with fresh weights."""
+        own: Any = self
+        return MLP(inputs, own.hidden, outputs=outputs, dropout=own.mlp_dropout, batch_norm=own.batch_norm)
 
-@functools.cache
-def _checks(cls: Any) -> list[tuple[str, bool, Check]]:
-    """The checks of settings: name, whether the setting may be None, and the check."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    found: list[tuple[str, bool, Check]] = []
-    for name in (f.name for f in dataclasses.fields(cls)):
-        optional = type(None) in get_args(hints[name])
-        hint = get_args(hints[name])[0] if optional else hints[name]
-        if get_origin(hint) is Annotated:
-            found.append((name, optional, hint.__metadata__[0]))
-        elif get_origin(hint) is Literal:
-            found.append((name, optional, functools.partial(_check_choice, choices=get_args(hint))))
-        elif hint is bool:
-            found.append((name, optional, _check_flag))
-    return found
+    def check_fields(self, layout: Layout, minimum: int, why: str) -> None:
+        """Check that the layout has at least `minimum` fields; `why` is part of the message: "attends to pairs".
 
-
-def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(map(repr, choices))}, found {value!r}")
+        >>> EmbeddingSettings().check_fields(Layout.of_sizes([3]), 2, "attends to pairs")
+        Traceback (most recent call last):
+        fieldwise.errors.ConfigError: EmbeddingSettings attends to pairs and needs at least 2 fields, found 1: add \
+fields to the schema
+        """
+        if layout.num_fields < minimum:
+            model, found = getattr(self, "title", type(self).__name__), layout.num_fields or "none"
+            needed = f"{minimum} field{'s' if minimum > 1 else ''}"
+            raise ConfigError(f"{model} {why} and needs at least {needed}, found {found}: add fields to the schema")
 
 
-def _check_flag(name: str, value: Any) -> None:
-    if not isinstance(value, bool):  # any text would count as true
-        raise ConfigError(f"{name} must be True or False, found {value!r}")
+_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 
 
 def choices(settings: Any, preset: C) -> C:
@@ -185,20 +184,6 @@ def choices(settings: Any, preset: C) -> C:
     given = {f.name: getattr(settings, f.name, None) for f in dataclasses.fields(preset)}  # type: ignore[arg-type]
     given = {name: value for name, value in given.items() if value is not None}
     return dataclasses.replace(preset, **given)  # type: ignore[type-var]
-
-
-def check_fields(layout: Layout, minimum: int, model: str, why: str) -> None:
-    """Check that the layout has at least `minimum` fields; `why` is part of the message: "attends to pairs".
-
-    >>> check_fields(Layout.of_sizes([3]), 2, "AFM", "attends to pairs")
-    Traceback (most recent call last):
-    fieldwise.errors.ConfigError: AFM attends to pairs and needs at least 2 fields, found 1: add fields to the schema
-    """
-    if layout.num_fields < minimum:
-        needed = f"{minimum} field{'s' if minimum > 1 else ''}"
-        raise ConfigError(
-            f"{model} {why} and needs at least {needed}, found {layout.num_fields or 'none'}: add fields to the schema"
-        )
 
 
 def check_field_names(layout: Layout, setting: str, names: Iterable[str]) -> None:

@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 from fieldwise.distributed.process_group import all_gather_rows, all_reduce, span_of_rows
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FieldEmbedding, hidden_layers, linear
-from fieldwise.layout import Batch, Layout
-from fieldwise.models.settings import EmbeddingSettings, Positive, Rate, Size, Sizes, sides
+from fieldwise.layers import hidden_layers, linear
+from fieldwise.layout import Batch
+from fieldwise.models.settings import EmbeddingSettings, Positive, Rate, Size, Sizes
 from fieldwise.ops.stored_items import StoredItems
 
 Activation = Literal["tanh", "relu"]
@@ -48,39 +48,14 @@ class TwoTower(Protocol):
         ...
 
 
-class TowerNetwork(nn.Module, ABC):
-    """Base class of networks with one embedding and two towers (abstract): a `TwoTower`."""
-
-    embedding: FieldEmbedding
-
-    def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
-        x_BAD = self.embedding(batch)
-        return self.score(self.user_of(x_BAD, batch), self.item_of(x_BAD, batch))
-
-    def user(self, batch: Batch) -> Tensor:
-        """Representations of the users [B, ...]; they do not depend on the item fields."""
-        return self.user_of(self.embedding(batch), batch)
-
-    def item(self, batch: Batch) -> Tensor:
-        """Representations of the items [B, ...]; they do not depend on the user and context fields."""
-        return self.item_of(self.embedding(batch), batch)
+class HeadsNetwork(nn.Module, ABC):
+    """Interface of two-tower networks whose items can be stored as heads, for an index and pre-ranking."""
 
     @abstractmethod
-    def user_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
-        """Representations of the users from the vectors of all fields."""
+    def user(self, batch: Batch, /) -> Tensor: ...
 
     @abstractmethod
-    def item_of(self, x_BAD: Tensor, batch: Batch) -> Tensor:
-        """Representations of the items from the vectors of all fields."""
-
-    @abstractmethod
-    def score(self, user: Tensor, item: Tensor) -> Tensor:
-        """The logit [B] of representations, row by row."""
-
-
-class HeadsNetwork(TowerNetwork):
-    """Base class of two-tower networks whose items can be stored as heads, for an index and pre-ranking (abstract)."""
+    def item(self, batch: Batch, /) -> Tensor: ...
 
     @abstractmethod
     def score_stored(self, user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None) -> Tensor:
@@ -106,11 +81,6 @@ class TowerSettings(EmbeddingSettings):
             raise ConfigError(
                 "output_dim must be at least 2 for similarity 'cosine', found 1: use 'dot' or a larger output_dim"
             )
-
-    def towers(self, layout: Layout, model: str, *, joined: int = 0) -> tuple["Tower", "Tower"]:
-        """The user tower and the item tower, with fresh weights."""
-        user, item = (Tower(positions, self, joined=joined) for positions in sides(layout, model))
-        return user, item
 
 
 class Tower(nn.Module):
@@ -140,7 +110,6 @@ class Tower(nn.Module):
         self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
 
     def forward(self, x_BAD: Tensor, joined: Tensor | None = None) -> Tensor:
-        """The representation [B, E]."""
         x = x_BAD.index_select(1, self.positions).flatten(1)
         if joined is not None:
             x = torch.cat([x, joined], 1)
@@ -182,7 +151,6 @@ class Similarity(nn.Module):
         return x_BE if self.log_scale is None else unit_vectors(x_BE)
 
     def forward(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
-        """The logit [B] of representations, row by row."""
         logit_B: Tensor = (user_BE * item_BE).sum(1)
         if self.log_scale is not None:
             logit_B = logit_B * self.log_scale.exp()

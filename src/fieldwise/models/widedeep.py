@@ -3,6 +3,7 @@
 Letters: B batch, F fields, D embedding size, C crosses, N weights of all crosses.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,10 +13,10 @@ from torch.nn import functional as F
 
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, FirstOrder
-from fieldwise.layout import Batch, FieldLayout, Layout
+from fieldwise.layers import FirstOrder
+from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_fields
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes
 
 
 def _check_crosses(_: str, crosses: tuple[tuple[str, str], ...]) -> None:
@@ -38,13 +39,11 @@ class WideDeep(EmbeddingSettings):
     """Settings of Wide & Deep; the defaults are the paper's, except for the crosses, which must be chosen manually.
 
     Args:
-        embedding_dim: D.
         hidden: sizes of the MLP's layers.
         crosses: pairs of names of single-valued categorical fields; the wide part has one weight for every combination
             of the categories of such a pair, so keep the product of their sizes small.
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range; `build`: no field, or a cross of a field that is not a single-valued
@@ -67,7 +66,7 @@ class WideDeep(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "WideDeepNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "WideDeep", "reads fields")
+        self.check_fields(layout, 1, "reads fields")
         return WideDeepNetwork(self, layout)
 
 
@@ -83,14 +82,11 @@ class WideDeepNetwork(nn.Module):
 
     def __init__(self, settings: WideDeep, layout: Layout) -> None:
         super().__init__()
-        inputs = layout.num_fields * settings.embedding_dim
-        dropout, batch_norm = settings.mlp_dropout, settings.batch_norm
         self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout, bias=False)
-        self.mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        self.mlp = settings.make_mlp(layout.num_fields * settings.embedding_dim)
         self.crosses = CrossProducts(layout, settings.crosses) if settings.crosses else None
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         logit_B: Tensor = self.first_order(batch) + self.mlp(self.embedding(batch).flatten(1)).squeeze(1)
         return logit_B if self.crosses is None else logit_B + self.crosses(batch)
 
@@ -109,43 +105,35 @@ class CrossProducts(nn.Module):
         forward: Batch of B rows -> [B]. `weight`: [N, 1], N the sum over crosses of the products of both sizes.
     """
 
-    left: Tensor
-    right: Tensor
-    stride: Tensor
-    start: Tensor
-    local_rows: Tensor
-
     def __init__(self, layout: Layout, crosses: tuple[tuple[str, str], ...]) -> None:
         super().__init__()
-        columns = {f.name: i for i, f in enumerate(f for f in layout.fields if f.kind != "bag")}
+        fields = {f.name: f for f in layout.fields}
+        for name in itertools.chain(*crosses):
+            if name not in fields:
+                raise ConfigError(f"crosses must name fields of the schema, found {name!r}: {nearest(name, fields)}")
+            if fields[name].kind != "id":
+                kind = {"value": "a number", "bag": "a bag"}[fields[name].kind]
+                raise ConfigError(
+                    f"crosses must name single-valued categorical fields, found {name!r}, {kind}: remove it"
+                )
+        columns = [f.name for f in layout.fields if f.kind != "bag"]
         left, right, stride, start, total = [], [], [], [], 0
         self.row_blocks: list[tuple[int, int]] = []
         for pair in crosses:
-            a, b = (_categorical(layout, name) for name in pair)
-            left.append(columns[a.name])
-            right.append(columns[b.name])
+            a, b = (fields[name] for name in pair)
+            left.append(columns.index(a.name))
+            right.append(columns.index(b.name))
             # Categories (i, j) of a pair have weight total + i * b.rows + j.
             stride.append(b.rows)
             start.append(total)
             self.row_blocks.append((a.rows, b.rows))
             total += a.rows * b.rows
         self.weight = nn.Parameter(torch.zeros(total, 1))
-        for name, numbers in (("left", left), ("right", right), ("stride", stride), ("start", start)):
-            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
-        self.register_buffer("local_rows", torch.from_numpy(layout.local_rows()), persistent=False)
+        places = (torch.tensor(numbers, dtype=torch.int64) for numbers in (left, right, stride, start))
+        self.left, self.right, self.stride, self.start = (nn.Buffer(place, persistent=False) for place in places)
+        self.local_rows = nn.Buffer(torch.from_numpy(layout.local_rows()), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The sum of the weights of a row's combinations [B]."""
         ids_BS = batch.ids.long()
         left_BC, right_BC = (self.local_rows[ids_BS.index_select(1, one)] for one in (self.left, self.right))
         return F.embedding(left_BC * self.stride + right_BC + self.start, self.weight).sum((1, 2))
-
-
-def _categorical(layout: Layout, name: str) -> FieldLayout:
-    fields = {f.name: f for f in layout.fields}
-    if name not in fields:
-        raise ConfigError(f"crosses must name fields of the schema, found {name!r}: {nearest(name, fields)}")
-    if fields[name].kind != "id":
-        kind = {"value": "a number", "bag": "a bag"}[fields[name].kind]
-        raise ConfigError(f"crosses must name single-valued categorical fields, found {name!r}, {kind}: remove it")
-    return fields[name]

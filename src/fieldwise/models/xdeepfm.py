@@ -9,20 +9,11 @@ from typing import Literal
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import CIN, MLP, FirstOrder, linear
+from fieldwise.layers import CIN, FirstOrder, linear
 from fieldwise.layers.crosses import CINActivation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import (
-    SMALL_MLP,
-    DataDefaults,
-    EmbeddingSettings,
-    OptionalSizes,
-    Rate,
-    Size,
-    Sizes,
-    check_fields,
-)
+from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size, Sizes
 
 Variant = Literal["paper", "authors", "deepctr", "fuxictr"]
 
@@ -61,13 +52,11 @@ class XDeepFM(EmbeddingSettings):
     Args:
         variant: `paper`, `authors` (their code), `deepctr` (DeepCTR's) or `fuxictr` (the code of the BARS runs):
             what maps go where, their activation and biases (`docs/models/xdeepfm.md`).
-        embedding_dim: D.
         cin_layers: number of maps of each of the CIN's layers.
         hidden: sizes of the MLP's layers; none, `()`, for no MLP.
         wide: add the first-order sum to the logit. The paper's CIN alone is `hidden=(), wide=False`.
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
-        embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
         ConfigError: a setting out of range, or an odd number of maps that the variant halves; `build`: no field.
@@ -95,7 +84,7 @@ class XDeepFM(EmbeddingSettings):
 
     def build(self, layout: Layout) -> "XDeepFMNetwork":
         """A network with fresh weights."""
-        check_fields(layout, 1, "XDeepFM", "multiplies fields")
+        self.check_fields(layout, 1, "multiplies fields")
         return XDeepFMNetwork(self, layout)
 
 
@@ -119,16 +108,12 @@ class XDeepFMNetwork(nn.Module):
         chosen, fields = PRESETS[settings.variant], layout.num_fields
         halves, activation = chosen.split_half, chosen.activation
         cin = CIN(fields, settings.cin_layers, split_half=halves, activation=activation, bias=chosen.bias)
-        mlp, dropout, batch_norm = None, settings.mlp_dropout, settings.batch_norm
-        if settings.hidden:
-            inputs = fields * settings.embedding_dim
-            mlp = MLP(inputs, settings.hidden, outputs=1, dropout=dropout, batch_norm=batch_norm)
+        mlp = settings.make_mlp(fields * settings.embedding_dim) if settings.hidden else None
         self.embedding, self.cin = settings.make_embedding(layout), cin
         self.head, self.mlp = linear(cin.outputs, 1, bias=mlp is None or chosen.output_bias), mlp
         self.first_order = FirstOrder(layout, bias=False) if settings.wide else None
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logit [B]."""
         x_BFD = self.embedding(batch)
         logit_B: Tensor = self.head(self.cin(x_BFD)).squeeze(1)
         if self.mlp is not None:

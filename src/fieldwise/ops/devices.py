@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -63,32 +63,20 @@ def open_device(name: str, what: str = "device") -> torch.device:
 
 
 def auto_words() -> str:
-    """A sentence that says which device `auto` is here, and why if it is the CPU.
-
-    >>> auto_words().startswith("device auto: ")
-    True
-    """
+    """A sentence that says which device `auto` is here, and why if it is the CPU."""
     device = open_device("auto")
     why = f"; {_why_not('cuda')}" if device.type == "cpu" else ""
     return f"device auto: {device_words(device)}{why}"
 
 
 def device_of(network: nn.Module) -> torch.device:
-    """The device of a network's parameters and buffers; the CPU if it has none.
-
-    >>> device_of(nn.Linear(1, 1))
-    device(type='cpu')
-    """
+    """The device of a network's parameters and buffers; the CPU if it has none."""
     tensors = (t for some in (network.parameters(), network.buffers()) for t in some)
     return next((t.device for t in tensors), CPU)
 
 
 def device_words(device: torch.device) -> str:
-    """A device's type, with its name if it is a GPU of CUDA.
-
-    >>> device_words(CPU)
-    'cpu'
-    """
+    """A device's type, with its name if it is a GPU of CUDA."""
     if device.type != "cuda":
         return device.type
     return f"cuda, {torch.cuda.get_device_properties(device).name}"
@@ -114,32 +102,25 @@ def kept_rng(device: torch.device) -> Iterator[None]:
 
 def get_rng_state(device: torch.device) -> Tensor | None:
     """The random state of a device other than the CPU, as a tensor on the CPU; None for the CPU."""
-    if device.type == "cpu":
-        return None
-    module = torch.get_device_module(device)
-    return module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
+    return None if device.type == "cpu" else _call(device, "get_rng_state")
 
 
 def set_rng_state(device: torch.device, state: Tensor | None) -> None:
     """Set a device's random state to what `get_rng_state` found."""
-    if state is None or device.type == "cpu":
-        return
-    module = torch.get_device_module(device)
-    if device.type == "mps":
-        module.set_rng_state(state)
-    else:
-        module.set_rng_state(state, device)
+    if state is not None and device.type != "cpu":
+        _call(device, "set_rng_state", state)
 
 
 def wait_for(device: torch.device) -> None:
     """Wait until a device has done what was asked of it; the CPU always has."""
-    if device.type == "cpu":
-        return
-    module = torch.get_device_module(device)
-    if device.type == "mps":
-        module.synchronize()
-    else:
-        module.synchronize(device)
+    if device.type != "cpu":
+        _call(device, "synchronize")
+
+
+def _call(device: torch.device, name: str, *arguments: Any) -> Any:
+    """Call a function of PyTorch's module of a device; those of Apple's do not take the device."""
+    place = () if device.type == "mps" else (device,)
+    return getattr(torch.get_device_module(device), name)(*arguments, *place)
 
 
 def _why_not(kind: str) -> str:
@@ -177,26 +158,20 @@ def flushed_denormals() -> Iterator[None]:
     ...     print(float(torch.tensor(1e-39) * 1.0))
     0.0
     """
-    if _flushes():
+    tiny = torch.full((1,), 1e-39, dtype=torch.float32, device="cpu")
+    if bool((tiny * 1.0 == 0).item()):
         yield
         return
     threads = torch.get_num_threads()
-    _flush(True, threads)
+    torch.set_flush_denormal(True)
+    if NATIVE.library is not None and os.getpid() == _PROCESS:
+        NATIVE.library.fw_flush_denormals(threads, 1)
     try:
         yield
     finally:
-        _flush(False, threads)
-
-
-def _flushes() -> bool:
-    tiny = torch.full((1,), 1e-39, dtype=torch.float32, device="cpu")
-    return bool((tiny * 1.0 == 0).item())
-
-
-def _flush(flush: bool, threads: int) -> None:
-    torch.set_flush_denormal(flush)
-    if NATIVE.library is not None and os.getpid() == _PROCESS:
-        NATIVE.library.fw_flush_denormals(threads, int(flush))
+        torch.set_flush_denormal(False)
+        if NATIVE.library is not None and os.getpid() == _PROCESS:
+            NATIVE.library.fw_flush_denormals(threads, 0)
 
 
 SET_BY_HAND = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
@@ -234,19 +209,10 @@ def _keep_team(size: int) -> bool:
     return True
 
 
-def computes_bfloat16() -> bool:
-    """Whether this CPU has instructions for bfloat16 products."""
-    found = torch.cpu.get_capabilities()
-    return any(bool(found.get(name)) for name in BFLOAT16)
-
-
 def slow_bfloat16(device: str = "cpu") -> str | None:
-    """A sentence if bfloat16 would be slower than float32 on a device (`cpu` or `cuda`), else None.
-
-    >>> slow_bfloat16("cuda") is None
-    True
-    """
-    if device != "cpu" or computes_bfloat16():
+    """A sentence if bfloat16 would be slower than float32 on a device (`cpu` or `cuda`), else None."""
+    found = torch.cpu.get_capabilities()
+    if device != "cpu" or any(found.get(name) for name in BFLOAT16):
         return None
     return (
         "this CPU has no bfloat16 arithmetic (AVX512-BF16, AMX or ARM's), so PyTorch computes its products up to "

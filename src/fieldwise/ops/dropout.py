@@ -13,19 +13,14 @@ from torch.library import register_autograd
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.native import NATIVE, OPERATORS, backend_of, define, implement, pointer, type_name
+from fieldwise.ops.native import NATIVE, OPERATORS, backend_of, define, implement, type_name
 
 _WORD = 0xFFFFFFFF
 _STEP = 0x9E3779B9  # 2^32 / golden ratio
 
 
 def draw_seeds(count: int) -> Tensor:
-    """Seeds [count], int64, from PyTorch's global generator (`torch.manual_seed`).
-
-    >>> _ = torch.manual_seed(0)
-    >>> draw_seeds(2).shape
-    torch.Size([2])
-    """
+    """Seeds [count], int64, from PyTorch's global generator (`torch.manual_seed`)."""
     return torch.randint(0, 2**63 - 1, (count,))
 
 
@@ -112,17 +107,8 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     seed = draw_seeds(1)
     if backend_of(x) == "native":
         return torch.ops.fieldwise.dropout(x, seed, p)
-    return dropout_plain(x, seed, p)
-
-
-def dropout_plain(x: Tensor, seed: Tensor, p: float) -> Tensor:
-    """The reference implementation of `dropout` in plain PyTorch, with a given seed.
-
-    >>> dropout_plain(torch.ones(1, 6), torch.tensor([1]), 0.5)
-    tensor([[2., 0., 0., 0., 0., 2.]])
-    """
-    rows, width = x.shape[0], x[:1].numel()
-    return x * keep_factors(seed[0].to(x.device), rows, width, p, dtype=x.dtype).view(x.shape)
+    factors = keep_factors(seed[0].to(x.device), x.shape[0], x[:1].numel(), p, dtype=x.dtype)
+    return x * factors.view(x.shape)
 
 
 define("dropout(Tensor x, Tensor seed, float p) -> Tensor")
@@ -134,7 +120,7 @@ def _dropout(x: Tensor, seed: Tensor, p: float) -> Tensor:
     rows = x.shape[0]
     sizes = ctypes.c_int64(rows), ctypes.c_int64(x.numel() // max(rows, 1))
     drawn = ctypes.c_uint64(int(seed)), ctypes.c_uint32(keep_threshold(p)), ctypes.c_double(1 / (1 - p))
-    NATIVE.call(f"fw_dropout_{type_name(x)}", *sizes, *drawn, pointer(x), pointer(out))
+    NATIVE.call(f"fw_dropout_{type_name(x)}", *sizes, *drawn, x, out)
     return out
 
 

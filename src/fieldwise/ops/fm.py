@@ -5,23 +5,13 @@ C context fields, I candidates' fields.
 """
 
 import ctypes
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.native import (
-    NATIVE,
-    backend_of,
-    define,
-    float32_under_autocast,
-    implement_with_gradient,
-    pointer,
-    save_with_second_output,
-    type_name,
-)
+from fieldwise.ops.native import NATIVE, backend_of, float32_under_autocast, implement_with_gradient, type_name
 from fieldwise.ops.rows import LARGEST, no_row
 
 
@@ -103,21 +93,8 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
     if native and table_RD.shape[0] <= LARGEST:
         return torch.ops.fieldwise.fm_logit(table_RD, first_R1, ids_BF)[0]
     table_RD, first_R1 = float32_under_autocast(table_RD, first_R1)
-    return fm_logit_plain(table_RD, first_R1, ids_BF)
-
-
-def fm_logit_plain(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
-    """The reference implementation of `fm_logit` in plain PyTorch.
-
-    >>> fm_logit_plain(torch.ones(2, 3), torch.zeros(2, 1), torch.tensor([[0, 1]]))
-    tensor([3.])
-    """
     linear_B = F.embedding(ids_BF, first_R1).sum((1, 2))
     return linear_B + fm_second_order(F.embedding(ids_BF, table_RD))
-
-
-define("fm_logit(Tensor table, Tensor first, Tensor ids) -> (Tensor, Tensor)")
-define("fm_logit_backward(Tensor table, Tensor first, Tensor ids, Tensor sums, Tensor grad) -> (Tensor, Tensor)")
 
 
 def _forward(table: Tensor, first: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,22 +103,19 @@ def _forward(table: Tensor, first: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]
         found = f"{list(table.shape)}, {list(first.shape)} and {list(ids.shape)}"
         raise ConfigError(f"fm_logit takes a table [R, D], first-order weights [R, 1] and ids [B, F], found {found}")
     operands = [t.contiguous() for t in (table, first, _narrow(ids, table.shape[0]))]
-    logits, sums = table.new_empty(ids.shape[0]), table.new_empty(ids.shape[0], table.shape[1])
-    bad = ctypes.c_int64()
-    outputs = pointer(logits), pointer(sums), ctypes.byref(bad)
-    NATIVE.call(f"fw_fm_forward_{type_name(table, first)}", _sizes(table, ids), *map(pointer, operands), *outputs)
+    outputs, bad = _fake(table, first, ids), ctypes.c_int64()
+    name = f"fw_fm_forward_{type_name(table, first)}"
+    NATIVE.call(name, (*ids.shape, *table.shape), *operands, *outputs, ctypes.byref(bad))
     if bad.value >= 0:
         raise no_row(ids, table.shape[0])
-    return logits, sums
+    return outputs
 
 
 def _backward(table: Tensor, first: Tensor, ids: Tensor, sums: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     operands = [t.contiguous() for t in (table, first, _narrow(ids, table.shape[0]), sums, grad)]
-    grads = torch.zeros_like(operands[0]), torch.zeros_like(operands[1])
-    bad = ctypes.c_int64()
-    outputs = *map(pointer, grads), ctypes.byref(bad)
+    grads, bad = (torch.zeros_like(operands[0]), torch.zeros_like(operands[1])), ctypes.c_int64()
     name = f"fw_fm_backward_{type_name(table, first, sums, grad)}"
-    NATIVE.call(name, _sizes(table, ids), *map(pointer, operands), *outputs)
+    NATIVE.call(name, (*ids.shape, *table.shape), *operands, *grads, ctypes.byref(bad))
     if bad.value >= 0:  # ids in shared memory may have changed meanwhile
         raise no_row(ids, table.shape[0])
     return grads
@@ -154,25 +128,15 @@ def _narrow(ids: Tensor, rows: int) -> Tensor:
     return ids.int()
 
 
-def _sizes(table: Tensor, ids: Tensor) -> Any:
-    return (ctypes.c_int64 * 4)(*ids.shape, *table.shape)
-
-
 def _fake(table: Tensor, _: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     return table.new_empty(ids.shape[0]), table.new_empty(ids.shape[0], table.shape[1])
 
 
-def _fake_backward(table: Tensor, first: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-    return table.new_empty(table.shape), first.new_empty(first.shape)
-
-
-def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    if grad is None:
-        return None, None, None
-    into_table, into_first = torch.ops.fieldwise.fm_logit_backward(*ctx.saved_tensors, grad)
-    return into_table, into_first, None
-
-
 implement_with_gradient(
-    "fm_logit", (_forward, _fake), (_backward, _fake_backward), save_with_second_output, _differentiate
+    "fm_logit(Tensor table, Tensor first, Tensor ids) -> (Tensor, Tensor)",
+    _forward,
+    _fake,
+    _backward,
+    into=(0, 1),
+    keeps=(1,),
 )

@@ -17,13 +17,11 @@ from fieldwise.errors import ConfigError
 from fieldwise.ops.dropout import draw_seeds, keep_factors, keep_threshold
 from fieldwise.ops.native import (
     NATIVE,
-    autocast_to_bfloat16,
     backend_of,
-    define,
+    empty_like,
     float32_under_autocast,
     implement_with_gradient,
     plain_is_set,
-    pointer,
     type_name,
 )
 
@@ -136,9 +134,8 @@ def interacting(
         ConfigError: sizes that do not fit together; an epsilon that is not above 0.
 
     >>> x = torch.tensor([[[1.0], [2.0]]])
-    >>> interacting(x, torch.tensor([[0.0], [1.0], [1.0], [-1.0]]), heads=1)
-    tensor([[[0.5000],
-             [0.0000]]])
+    >>> interacting(x, torch.tensor([[0.0], [1.0], [1.0], [-1.0]]), heads=1).flatten()
+    tensor([0.5000, 0.0000])
     """
     operands: Operands = x_BFD, weight_ND, bias_N, norm_weight_A, norm_bias_A
     _check(operands, heads, residual, norm, epsilon)
@@ -147,7 +144,8 @@ def interacting(
     seed = draw_seeds(1) if dropout and training else torch.zeros(1, dtype=torch.int64)
     native = backend_of(*(t for t in operands if t is not None)) == "native" and x_BFD.shape[1] > 0
     run: Callable[..., Tensor] = torch.ops.fieldwise.interacting if native else _plain
-    last = (dropout * training, NATIVE.bfloat16 and autocast_to_bfloat16())[: 1 + native]
+    narrow = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    last = (dropout * training, NATIVE.bfloat16 and narrow)[: 1 + native]
     return run(*operands, seed, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, *last)
 
 
@@ -258,37 +256,26 @@ def _check(operands: Operands, heads: int, residual: Residual, norm: Norm, epsil
         raise ConfigError(f"an identity residual needs as many outputs as inputs, found {size} and {dim}: project it")
     if bias is not None and bias.shape != (rows,):
         raise ConfigError(f"the bias must have {rows} entries, one per row of the weight, found {list(bias.shape)}")
-    normed = (norm_weight is not None and norm_weight.shape == (size,)) and (
-        norm_bias is not None and norm_bias.shape == (size,)
-    )
-    if norm != "none" and not normed:
+    if norm != "none" and any(t is None or t.shape != (size,) for t in (norm_weight, norm_bias)):
         raise ConfigError(f"a norm needs a weight and a bias of {size} entries each")
     if norm != "none" and not epsilon > 0:
         raise ConfigError(f"LayerNorm's epsilon must be above 0, found {epsilon}")
 
 
-_INPUTS = (
-    "Tensor x, Tensor weight, Tensor? bias, Tensor? norm_weight, Tensor? norm_bias, Tensor seed, int heads, "
-    "str residual, str norm, bool relu_on_projections, bool scale, bool output_relu, float epsilon, float dropout, "
-    "bool bfloat16"
-)
-define(f"interacting({_INPUTS}) -> Tensor")
-define(f"interacting_backward({_INPUTS}, Tensor y, Tensor grad) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
-
-
 def _forward(*inputs: Any) -> Tensor:
     operands, described, kind = _described(inputs)
     y = _fake(*inputs)
-    NATIVE.call(f"fw_interacting_forward_{kind}", *described, *map(_address, operands), pointer(y))
+    NATIVE.call(f"fw_interacting_forward_{kind}", *described, *operands, y)
     return y
 
 
 def _backward(*inputs: Any) -> tuple[Tensor, ...]:
     operands, described, kind = _described(inputs)
-    rest = [t.contiguous() for t in inputs[15:]]  # y and its gradient, kept alive during the call
-    grads = _fake_backward(*inputs)
-    addresses = map(_address, (*operands, *rest, *(t if t.numel() else None for t in grads)))
-    NATIVE.call(f"fw_interacting_backward_{kind}", *described, *addresses)
+    rest, grads = [t.contiguous() for t in inputs[15:]], empty_like(inputs[:5])
+    if inputs[8] == "none":  # without a norm the kernels write no gradient for it
+        grads = *grads[:3], *(grad.zero_() for grad in grads[3:])
+    filled = (grad if grad.numel() else None for grad in grads)
+    NATIVE.call(f"fw_interacting_backward_{kind}", *described, *operands, *rest, *filled)
     return grads
 
 
@@ -300,7 +287,7 @@ def _described(inputs: Sequence[Any]) -> tuple[list[Tensor | None], tuple[Any, .
     _check(tuple(inputs[:5]), heads, residual, norm, epsilon)
     size = rows // _parts(residual)
     flags = RESIDUALS.index(residual), NORMS.index(norm), int(relu_on_projections), int(output_relu)
-    sizes = (ctypes.c_int64 * 10)(*x.shape, size, heads, *flags, keep_threshold(dropout) if dropout else 0)
+    sizes = (*x.shape, size, heads, *flags, keep_threshold(dropout) if dropout else 0)
     factor = 1.0 / math.sqrt(size // heads) if scale else 1.0
     numbers = (ctypes.c_double * 3)(factor, epsilon, 1.0 / (1.0 - dropout))
     kind = type_name(*(t for t in operands if t is not None))
@@ -308,32 +295,18 @@ def _described(inputs: Sequence[Any]) -> tuple[list[Tensor | None], tuple[Any, .
     return operands, (sizes, numbers, ctypes.c_uint64(int(seed))), kind
 
 
-def _address(tensor: Tensor | None) -> ctypes.c_void_p | None:
-    return None if tensor is None else pointer(tensor)
-
-
 def _fake(*inputs: Any) -> Tensor:
     x, weight, residual = inputs[0], inputs[1], inputs[7]
     return x.new_empty(x.shape[0], x.shape[1], weight.shape[0] // _parts(residual))
 
 
-def _fake_backward(*inputs: Any) -> tuple[Tensor, ...]:
-    grads = [inputs[0].new_empty(0 if t is None else t.shape) for t in inputs[:5]]
-    if inputs[8] == "none":  # without a norm the kernels write no gradient for it
-        grads[3:] = [grad.zero_() for grad in grads[3:]]
-    return tuple(grads)
-
-
-def _set_up(ctx: Any, inputs: Sequence[Any], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:6], output)
-    ctx.choices = inputs[6:]
-
-
-def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    *operands, y = ctx.saved_tensors
-    grads = torch.ops.fieldwise.interacting_backward(*operands, *ctx.choices, y, grad)
-    found = [None if t is None else g for t, g in zip(operands[:5], grads, strict=True)]
-    return *found, *(None,) * 10
-
-
-implement_with_gradient("interacting", (_forward, _fake), (_backward, _fake_backward), _set_up, _differentiate)
+implement_with_gradient(
+    "interacting(Tensor x, Tensor weight, Tensor? bias, Tensor? norm_weight, Tensor? norm_bias, Tensor seed, "
+    "int heads, str residual, str norm, bool relu_on_projections, bool scale, bool output_relu, float epsilon, "
+    "float dropout, bool bfloat16) -> Tensor",
+    _forward,
+    _fake,
+    _backward,
+    into=range(5),
+    keeps=(0,),
+)

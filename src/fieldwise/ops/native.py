@@ -12,7 +12,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -56,17 +56,19 @@ class Native:
     def call(self, name: str, *arguments: Any) -> None:
         """Call a kernel on `torch.get_num_threads()` threads.
 
+        It takes a contiguous CPU tensor as the address of its first element, and a tuple as an array of int64.
+
         Errors:
             MemoryError: the kernel could not allocate its scratch space.
         """
-        function = getattr(self.library, f"{name}_{self.isa}")
-        if function(torch.get_num_threads(), *arguments):
+        in_c: list[Any] = []
+        for given in arguments:
+            if isinstance(given, Tensor):
+                in_c.append(ctypes.c_void_p(given.data_ptr()))
+            else:
+                in_c.append((ctypes.c_int64 * len(given))(*given) if isinstance(given, tuple) else given)
+        if getattr(self.library, f"{name}_{self.isa}")(torch.get_num_threads(), *in_c):
             raise MemoryError(f"the native kernel {name} could not allocate its scratch space")
-
-
-def pointer(tensor: Tensor) -> ctypes.c_void_p:
-    """The address of a contiguous CPU tensor's first element."""
-    return ctypes.c_void_p(tensor.data_ptr())
 
 
 def type_name(*tensors: Tensor) -> str:
@@ -99,8 +101,12 @@ def _load() -> Native:
     wanted = os.environ.get("FIELDWISE_ISA")
     if wanted is not None and wanted not in ISAS[: best + 1]:
         return _absent(f"FIELDWISE_ISA must be one of {', '.join(ISAS[: best + 1])} on this machine, found {wanted!r}")
-    isa = wanted or ISAS[best]
-    threaded = _share_threads(library)
+    isa, threaded = wanted or ISAS[best], False
+    for runtime in loaded_openmp():  # the library gets the entry point of PyTorch's OpenMP
+        with suppress(OSError, AttributeError):
+            library.fw_use_openmp(ctypes.cast(ctypes.CDLL(runtime).GOMP_parallel, ctypes.c_void_p))
+            threaded = True
+            break
     threads = "PyTorch's threads" if threaded else "one thread: PyTorch's OpenMP library was not found"
     bfloat16 = isa == ISAS[-1] and hasattr(library, "fw_bfloat16") and bool(library.fw_bfloat16())
     kernels = f"{isa} and bfloat16 kernels" if bfloat16 else f"{isa} kernels"
@@ -109,18 +115,6 @@ def _load() -> Native:
 
 def _absent(why: str) -> Native:
     return Native(None, "none", False, f"no native library: {why}")
-
-
-def _share_threads(library: ctypes.CDLL) -> bool:
-    """Pass the entry point of PyTorch's OpenMP runtime to the library; returns whether it was found."""
-    for path in loaded_openmp():
-        try:
-            entry = ctypes.CDLL(path).GOMP_parallel
-        except (OSError, AttributeError):
-            continue
-        library.fw_use_openmp(ctypes.cast(entry, ctypes.c_void_p))
-        return True
-    return False
 
 
 def loaded_openmp() -> list[str]:
@@ -152,42 +146,65 @@ def implement(name: str, function: Callable[..., Any], fake: Callable[..., Any])
 
 
 def implement_with_gradient(
-    name: str,
-    forward: tuple[Callable[..., Any], Callable[..., Any]],
-    backward: tuple[Callable[..., Any], Callable[..., Any]],
-    save: Callable[..., None],
-    differentiate: Callable[..., Any],
+    schema: str,
+    forward: Callable[..., Any],
+    fake: Callable[..., Any],
+    backward: Callable[..., Any],
+    *,
+    into: Sequence[int],
+    keeps: Sequence[int],
 ) -> None:
-    """Register CPU implementations, shapes, derivative and autocast of the declared operators NAME and NAME_backward.
+    """Declare and register an operator NAME, whose tensors are its first inputs, and its derivative NAME_backward.
 
     Under autocast NAME computes in float32. A derivative through NAME_backward is an error: PyTorch would warn, and
     skip it.
 
     Args:
-        name: NAME.
-        forward: the implementation of NAME, and what gives its uninitialised outputs for tracing.
-        backward: those of NAME_backward.
-        save: saves the inputs of `differentiate` in autograd's context (PyTorch's `setup_context`).
-        differentiate: a gradient for every input, by NAME_backward.
+        schema: of NAME, in PyTorch's notation; only its first output has a gradient.
+        forward: the CPU implementation of NAME.
+        fake: gives its uninitialised outputs for tracing.
+        backward: the CPU implementation of NAME_backward, which takes NAME's inputs, its kept outputs and the first
+            output's gradient.
+        into: numbers of the inputs that have a gradient, empty for an input that is None.
+        keeps: numbers of the outputs that NAME_backward takes.
     """
-    gradient = f"{name}_backward"
-    implement(name, *forward)
-    implement(gradient, *backward)
-    register_autograd(f"fieldwise::{name}", differentiate, setup_context=save, lib=OPERATORS)
-    register_autocast(f"fieldwise::{name}", "cpu", torch.float32, lib=OPERATORS)
+    name, _, inputs = schema.partition(" -> ")[0].removesuffix(")").partition("(")
+    gradient, tensors = f"{name}_backward", inputs.count("Tensor")
+    kept = "".join(f"Tensor output_{k}, " for k in keeps)
+    define(schema)
+    define(f"{gradient}({inputs}, {kept}Tensor grad) -> ({', '.join(['Tensor'] * len(into))})")
+
+    def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        ctx.save_for_backward(*inputs[:tensors], *(outputs[k] for k in keeps))
+        ctx.others = inputs[tensors:]
+        ctx.mark_non_differentiable(*outputs[1:])
+        ctx.set_materialize_grads(False)
+
+    def differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        operands, outputs = ctx.saved_tensors[:tensors], ctx.saved_tensors[tensors:]
+        found: list[Tensor | None] = [None] * (tensors + len(ctx.others))
+        if grad is not None:
+            grads = getattr(torch.ops.fieldwise, gradient)(*operands, *ctx.others, *outputs, grad)
+            for k, value in zip(into, grads, strict=True):
+                found[k] = None if operands[k] is None else value
+        return tuple(found)
 
     def refuse(ctx: Any, *grads: Any) -> NoReturn:
         del ctx, grads
         raise RuntimeError(f"fieldwise::{gradient} has no derivative: for second derivatives use use_ops('plain')")
 
+    implement(name, forward, fake)
+    implement(gradient, backward, lambda *inputs: empty_like([inputs[k] for k in into]))
+    register_autograd(f"fieldwise::{name}", differentiate, setup_context=save, lib=OPERATORS)
+    register_autocast(f"fieldwise::{name}", "cpu", torch.float32, lib=OPERATORS)
     register_autograd(f"fieldwise::{gradient}", refuse, lib=OPERATORS)
 
 
-def save_with_second_output(ctx: Any, inputs: Sequence[Tensor], output: tuple[Tensor, Tensor]) -> None:
-    """The `save` of an operator with only tensor inputs, whose second output is for the backward pass."""
-    ctx.save_for_backward(*inputs, output[1])
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)
+def empty_like(tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    """Uninitialised contiguous gradients of operands, of which the first is a tensor; of None an empty one."""
+    assert tensors[0] is not None
+    return tuple(tensors[0].new_empty(0 if t is None else t.shape) for t in tensors)
 
 
 Mode = Literal["auto", "plain", "native"]
@@ -249,12 +266,16 @@ def backend_of(*tensors: Tensor, autocasts: bool = True) -> Backend:
         ConfigError: the mode is `native` and a tensor is not a float32 or float64 tensor on the CPU, or has a
             tangent.
     """
-    first = tensors[0]
-    if _mode != "plain" and _carry_tangents(tensors):
+    first, compiling = tensors[0], torch.compiler.is_compiling()
+    if _mode == "plain":
+        return "plain"
+    if not compiling and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):  # type: ignore[no-untyped-call]
         if _mode == "native":
             raise ConfigError("native ops have no forward-mode derivative, found a tensor with a tangent: use 'auto'")
         return "plain"
-    if _mode == "plain" or (_mode == "auto" and (torch.compiler.is_exporting() or _transformed())):
+    # Transforms of `torch.func` (grad, vmap, jvp) would loop over operators or skip them.
+    transformed = not compiling and torch._C._are_functorch_transforms_active()
+    if _mode == "auto" and (torch.compiler.is_exporting() or transformed):
         return "plain"
     on_cpu = all(t.device.type == "cpu" for t in tensors)
     one_type = first.dtype in NATIVE_TYPES and all(t.dtype == first.dtype for t in tensors)
@@ -272,18 +293,6 @@ def plain_is_set() -> bool:
     return _mode == "plain"
 
 
-def _transformed() -> bool:
-    """Whether a transform of `torch.func` (grad, vmap, jvp) is active, which would loop over operators or skip them."""
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
-
-
-def _carry_tangents(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether a tensor has a forward-mode tangent, which an operator would drop."""
-    if torch.compiler.is_compiling():
-        return False
-    return any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)  # type: ignore[no-untyped-call]
-
-
 def backends_here(device: torch.device) -> dict[str, str]:
     """The backend of each op on a device of this machine and the reason, as printed by `fieldwise doctor`."""
     if _mode == "plain":
@@ -294,11 +303,7 @@ def backends_here(device: torch.device) -> dict[str, str]:
 
 
 def missing_on(device: torch.device) -> str | None:
-    """A sentence on native operations that a CPU lacks; None if it has them, and for other devices, which have none.
-
-    >>> missing_on(torch.device("cuda")) is None
-    True
-    """
+    """A sentence on native operations that a CPU lacks; None if it has them, and for other devices, which have none."""
     if _mode != "auto" or device.type != "cpu" or NATIVE.ready:
         return None
     return f"operations run as plain PyTorch, many times slower: {NATIVE.why}"
@@ -308,22 +313,9 @@ def float32_under_autocast(*tensors: Tensor) -> list[Tensor]:
     """The tensors, cast to float32 if autocast is on and they are narrower: the operators' autocast rule.
 
     The caller must compute under `torch.autocast(..., enabled=False)`.
-
-    >>> float32_under_autocast(torch.ones(1, dtype=torch.bfloat16))[0].dtype
-    torch.bfloat16
     """
     on = torch.is_autocast_enabled(tensors[0].device.type)
     return [t.float() if on and t.dtype in AUTOCAST_TYPES else t for t in tensors]
-
-
-def autocast_to_bfloat16() -> bool:
-    """Whether CPU operations are under autocast to bfloat16.
-
-    >>> with torch.autocast("cpu", torch.bfloat16):
-    ...     autocast_to_bfloat16()
-    True
-    """
-    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
 if "FIELDWISE_OPS" in os.environ:

@@ -10,7 +10,6 @@ I candidates' fields, of which P = I(I-1)/2 pairs.
 """
 
 import ctypes
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,10 +22,9 @@ from fieldwise.ops.fm import pair_indices, pair_products
 from fieldwise.ops.native import (
     NATIVE,
     backend_of,
-    define,
+    empty_like,
     float32_under_autocast,
     implement_with_gradient,
-    pointer,
     type_name,
 )
 
@@ -122,32 +120,19 @@ def pair_attention_pool_plain(
     return torch.bmm(kept_BP.unsqueeze(1), q_BPD).squeeze(1), a_BP
 
 
-_INPUTS = "Tensor x, Tensor left, Tensor right, Tensor W, Tensor b, Tensor h, Tensor seeds, float pair_dropout, "
-define(f"pair_attention_pool({_INPUTS}float attention_dropout) -> (Tensor, Tensor)")
-define(
-    f"pair_attention_pool_backward({_INPUTS}float attention_dropout, Tensor pooled, Tensor stats, Tensor grad)"
-    " -> (Tensor, Tensor, Tensor, Tensor)"
-)
-
-
 def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
-    x, left, right, W, b, h = _operands(*inputs[:6])
-    pooled, stats = x.new_empty(x.shape[0], x.shape[2]), x.new_empty(x.shape[0], 2)
-    described = _described(x, left, W, *inputs[6:9])
-    operands = [pointer(t) for t in (x, left, right, W, b, h)]
-    name = f"fw_pair_attention_forward_{type_name(x, W, b, h)}"
-    NATIVE.call(name, described[0], *operands, *described[1:], pointer(pooled), pointer(stats))
-    return pooled, stats
+    x, left, _, W, b, h = operands = _operands(*inputs[:6])
+    outputs, (sizes, *dropped) = _fake(x), _described(x, left, W, *inputs[6:9])
+    NATIVE.call(f"fw_pair_attention_forward_{type_name(x, W, b, h)}", sizes, *operands, *dropped, *outputs)
+    return outputs
 
 
-def _backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    x, left, right, W, b, h = _operands(*inputs[:6])
-    rest = [t.contiguous() for t in inputs[9:12]]  # kept alive during the call
-    grads = torch.empty_like(x), torch.empty_like(W), torch.empty_like(b), torch.empty_like(h)
-    described = _described(x, left, W, *inputs[6:9])
-    operands = [pointer(t) for t in (x, left, right, W, b, h)]
+def _backward(*inputs: Any) -> tuple[Tensor, ...]:
+    x, left, _, W, b, h = operands = _operands(*inputs[:6])
+    rest, grads = [t.contiguous() for t in inputs[9:12]], empty_like((x, W, b, h))
+    sizes, *dropped = _described(x, left, W, *inputs[6:9])
     name = f"fw_pair_attention_backward_{type_name(x, W, b, h, *rest)}"
-    NATIVE.call(name, described[0], *operands, *described[1:], *(pointer(t) for t in (*rest, *grads)))
+    NATIVE.call(name, sizes, *operands, *dropped, *rest, *grads)
     return grads
 
 
@@ -169,38 +154,24 @@ def _operands(x: Tensor, left: Tensor, right: Tensor, W: Tensor, b: Tensor, h: T
 
 def _described(x: Tensor, left: Tensor, W: Tensor, seeds: Tensor, *drops: float) -> tuple[Any, Any, Any, Any]:
     """Sizes, seeds, thresholds and factors as C arrays."""
-    sizes = (ctypes.c_int64 * 5)(*x.shape, W.shape[0], left.shape[0])
     thresholds = (ctypes.c_uint32 * 2)(*(keep_threshold(p) for p in drops))
     factors = (ctypes.c_double * 2)(*(1 / (1 - p) for p in drops))
-    return sizes, (ctypes.c_uint64 * 2)(*seeds.tolist()), thresholds, factors
+    return (*x.shape, W.shape[0], left.shape[0]), (ctypes.c_uint64 * 2)(*seeds.tolist()), thresholds, factors
 
 
-def _fake(*inputs: Any) -> tuple[Tensor, Tensor]:
-    x = inputs[0]
+def _fake(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape[0], x.shape[2]), x.new_empty(x.shape[0], 2)
 
 
-def _fake_backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    x, W, b, h = inputs[0], *inputs[3:6]
-    return x.new_empty(x.shape), W.new_empty(W.shape), b.new_empty(b.shape), h.new_empty(h.shape)
-
-
-def _set_up(ctx: Any, inputs: Sequence[Any], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs[:7], *output)
-    ctx.drops = inputs[7:9]
-    ctx.mark_non_differentiable(output[1])
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    if grad is None:
-        return (None,) * 9
-    *inputs, pooled, stats = ctx.saved_tensors
-    gx, gW, gb, gh = torch.ops.fieldwise.pair_attention_pool_backward(*inputs, *ctx.drops, pooled, stats, grad)
-    return gx, None, None, gW, gb, gh, None, None, None
-
-
-implement_with_gradient("pair_attention_pool", (_forward, _fake), (_backward, _fake_backward), _set_up, _differentiate)
+implement_with_gradient(
+    "pair_attention_pool(Tensor x, Tensor left, Tensor right, Tensor W, Tensor b, Tensor h, Tensor seeds, "
+    "float pair_dropout, float attention_dropout) -> (Tensor, Tensor)",
+    _forward,
+    _fake,
+    _backward,
+    into=(0, 3, 4, 5),
+    keeps=(0, 1),
+)
 
 
 HIDDEN_NUMBERS = 2**19  # numbers per block of candidates: 2 MB, so that a product's output stays in cache for the next
@@ -216,7 +187,8 @@ def pair_attention_summary(x_CD: Tensor, W_AD: Tensor, b_A: Tensor, h_A: Tensor)
     >>> pair_attention_summary(torch.tensor([[2.0], [3.0]]), torch.ones(1, 1), torch.zeros(1), torch.ones(1))
     (tensor(6.), tensor([6.]))
     """
-    q_PD = pair_products(x_CD.unsqueeze(0), *_pairs(x_CD.shape[0], x_CD.device)).squeeze(0)
+    pairs = (side.to(x_CD.device) for side in pair_indices(x_CD.shape[0]))
+    q_PD = pair_products(x_CD.unsqueeze(0), *pairs).squeeze(0)
     e_P = torch.mv(torch.addmm(b_A, q_PD, W_AD.t()).relu(), h_A)
     return torch.logsumexp(e_P, 0), torch.mv(q_PD.t(), e_P.softmax(0))
 
@@ -253,10 +225,10 @@ def pair_attention_candidates(
     # W (x_c * x_i) is (W diag(x_c)) x_i: one product serves all context fields, and no cross pair is ever stored.
     crossing_DM = (x_context_CD.unsqueeze(1) * W_AD).view(fields * attention, size).t()
     crossing_M = b_A.repeat(fields)
-    left_P, right_P = _pairs(x_candidates_NID.shape[1], x_candidates_NID.device)
-    pooled = []
-    for x_BID in torch.split(x_candidates_NID, _rows(x_candidates_NID.shape[1], fields * attention)):
-        rows, own, _ = x_BID.shape
+    own, pooled = x_candidates_NID.shape[1], []
+    left_P, right_P = (side.to(x_candidates_NID.device) for side in pair_indices(own))
+    for x_BID in torch.split(x_candidates_NID, max(1, HIDDEN_NUMBERS // max(1, own * fields * attention))):
+        rows = x_BID.shape[0]
         hidden_RM = torch.addmm(crossing_M, x_BID.reshape(rows * own, size), crossing_DM).relu_()
         cross = torch.mv(hidden_RM.view(rows * own * fields, attention), h_A).view(rows, own * fields)
         q_BPD = pair_products(x_BID, left_P, right_P)
@@ -284,9 +256,8 @@ def _pair_attention_native(context: Tensor, x: Tensor, W: Tensor, b: Tensor, h: 
     entry = torch.cat([inside.view(1), inside.new_ones(1), mean_D])
     operands = [t.contiguous() for t in (context, x, *_touching(fields, own), W, b, h, entry)]
     pooled_ND = x.new_empty(rows, size)
-    sizes = (ctypes.c_int64 * 6)(rows, fields + own, size, W.shape[0], operands[2].shape[0], fields)
-    name = f"fw_pair_attention_candidates_{type_name(context, x, W, b, h)}"
-    NATIVE.call(name, sizes, *map(pointer, operands), pointer(pooled_ND))
+    sizes = rows, fields + own, size, hidden, operands[2].shape[0], fields
+    NATIVE.call(f"fw_pair_attention_candidates_{type_name(context, x, W, b, h)}", sizes, *operands, pooled_ND)
     return pooled_ND
 
 
@@ -295,13 +266,3 @@ def _touching(context: int, own: int) -> tuple[Tensor, Tensor]:
     """The pairs with a candidate's field; these follow the context's, so a pair's second field is one of them."""
     left_P, right_P = pair_indices(context + own)
     return left_P[right_P >= context], right_P[right_P >= context]
-
-
-def _pairs(fields: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    left_P, right_P = pair_indices(fields)
-    return left_P.to(device), right_P.to(device)
-
-
-def _rows(fields: int, hidden: int) -> int:
-    """The number of candidates per block."""
-    return max(1, HIDDEN_NUMBERS // max(1, fields * hidden))

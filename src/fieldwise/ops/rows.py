@@ -16,7 +16,7 @@ from torch.library import get_ctx, register_autograd
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.native import NATIVE, OPERATORS, backend_of, define, implement, pointer, type_name
+from fieldwise.ops.native import NATIVE, OPERATORS, backend_of, define, implement, type_name
 
 LARGEST = 2**31 - 1  # maximum number of rows and ids for the native sort
 
@@ -63,7 +63,10 @@ def gather_rows(table_RD: Tensor, ids: Tensor, *, sparse: bool = False) -> Tenso
             uncompiled: Callable[[Tensor, Tensor], Tensor] = torch.compiler.disable(_SparseGather.apply)  # type: ignore[no-untyped-call]
             return uncompiled(table_RD, ids)
         return _SparseGather.apply(table_RD, ids)  # type: ignore[no-untyped-call]
-    return _gathered(table_RD, ids)
+    native = backend_of(table_RD, autocasts=False) == "native" and ids.device == table_RD.device
+    if native and table_RD.is_contiguous() and _sortable(ids, table_RD.shape[0]):
+        return torch.ops.fieldwise.gather_rows(table_RD, ids)
+    return F.embedding(ids, table_RD)
 
 
 def group_rows(ids_N: Tensor, rows: int) -> RowGroups:
@@ -108,20 +111,13 @@ class _SparseGather(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor, ids: Tensor) -> Tensor:
         ctx.save_for_backward(ids)
         ctx.shape = table.shape
-        return _gathered(table.detach(), ids)
+        return gather_rows(table.detach(), ids)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         ids_1N = ctx.saved_tensors[0].reshape(1, -1).long()
         values_ND = grads[0].reshape(-1, ctx.shape[1])
         return torch.sparse_coo_tensor(ids_1N, values_ND, ctx.shape, check_invariants=False), None
-
-
-def _gathered(table: Tensor, ids: Tensor) -> Tensor:
-    native = backend_of(table, autocasts=False) == "native" and ids.device == table.device and table.is_contiguous()
-    if native and _sortable(ids, table.shape[0]):
-        return torch.ops.fieldwise.gather_rows(table, ids)
-    return F.embedding(ids, table)
 
 
 def _sortable(ids: Tensor, rows: int) -> bool:
@@ -137,9 +133,8 @@ define("group_rows(Tensor ids, int rows) -> (Tensor, Tensor, Tensor)")
 def _gather(table: Tensor, ids: Tensor) -> Tensor:
     ids, table = ids.contiguous(), table.contiguous()
     out, bad = table.new_empty(*ids.shape, table.shape[1]), ctypes.c_int64()
-    sizes = (ctypes.c_int64 * 3)(ids.numel(), *table.shape)
-    operands = pointer(table), pointer(ids), pointer(out)
-    NATIVE.call(f"fw_gather_rows_{type_name(table)}", ids.dtype == torch.int64, sizes, *operands, ctypes.byref(bad))
+    operands = (ids.numel(), *table.shape), table, ids, out
+    NATIVE.call(f"fw_gather_rows_{type_name(table)}", ids.dtype == torch.int64, *operands, ctypes.byref(bad))
     if bad.value >= 0:
         raise no_row(ids, table.shape[0])
     return out
@@ -149,9 +144,8 @@ def _scatter(grad: Tensor, ids: Tensor, rows: int) -> Tensor:
     """The gradient of the whole table [R, D]."""
     grad, ids = grad.contiguous(), ids.contiguous()
     out, bad = grad.new_zeros(rows, grad.shape[-1]), ctypes.c_int64()
-    sizes = (ctypes.c_int64 * 3)(ids.numel(), *out.shape)
-    operands = pointer(grad), pointer(ids), pointer(out)
-    NATIVE.call(f"fw_scatter_rows_{type_name(grad)}", ids.dtype == torch.int64, sizes, *operands, ctypes.byref(bad))
+    operands = (ids.numel(), *out.shape), grad, ids, out
+    NATIVE.call(f"fw_scatter_rows_{type_name(grad)}", ids.dtype == torch.int64, *operands, ctypes.byref(bad))
     if bad.value >= 0:
         raise no_row(ids, rows)
     return out
@@ -162,17 +156,11 @@ def _group(ids: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     n = ids.numel()
     order, starts, distinct = (torch.empty(size, dtype=torch.int32) for size in (n, n + 1, n))
     groups, bad = ctypes.c_int64(), ctypes.c_int64()
-    outputs = pointer(order), pointer(starts), pointer(distinct), ctypes.byref(groups), ctypes.byref(bad)
-    NATIVE.call("fw_group_rows", ids.dtype == torch.int64, (ctypes.c_int64 * 2)(n, rows), pointer(ids), *outputs)
+    outputs = order, starts, distinct, ctypes.byref(groups), ctypes.byref(bad)
+    NATIVE.call("fw_group_rows", ids.dtype == torch.int64, (n, rows), ids, *outputs)
     if bad.value >= 0:
         raise no_row(ids, rows)
     return order, starts[: groups.value + 1], distinct[: groups.value]
-
-
-def _grouped(groups: RowGroups, grads: Tensor) -> tuple[Any, ...]:
-    """Sizes and addresses of groups and their contiguous gradients, as kernel arguments."""
-    sizes = (ctypes.c_int64 * 3)(groups.order.shape[0], groups.distinct.shape[0], grads.shape[-1])
-    return sizes, *(pointer(t) for t in groups), pointer(grads)
 
 
 def no_row(ids: Tensor, rows: int) -> IndexError:
@@ -292,7 +280,7 @@ def update_rows_plain_(
         m, v = states
         m_UD = torch.lerp(m[rows_U], g_UD, 1 - rule.betas[0])
         v_UD = rule.betas[1] * v[rows_U] + (1 - rule.betas[1]) * g_UD.square()
-        first, second = _corrections(rule)
+        first, second = _numbers(rule)[-2:]
         moved_UD = first * m_UD / (v_UD.sqrt() / second + rule.eps)
         m[rows_U], v[rows_U] = m_UD, v_UD
     else:
@@ -336,15 +324,11 @@ def _summed(groups: RowGroups, grads_ND: Tensor) -> Tensor:
     return sums_UD if counts_U.device.type == "cpu" or not count else sums_UD[torch.minimum(group_U, group_N[-1])]
 
 
-def _corrections(rule: RowRule) -> tuple[float, float]:
-    """`rate / (1 - beta1^step)` and `sqrt(1 - beta2^step)`."""
-    return rule.rate / (1 - rule.betas[0] ** rule.step), math.sqrt(1 - rule.betas[1] ** rule.step)
-
-
 def _numbers(rule: RowRule) -> list[float]:
-    """The kernel's numeric arguments, in its order."""
+    """The kernel's numbers in its order; the last are `rate / (1 - beta1^step)` and `sqrt(1 - beta2^step)`."""
     beta1, beta2 = rule.betas
-    return [rule.rate, rule.l2, rule.scale, rule.eps, 1 - beta1, beta2, 1 - beta2, *_corrections(rule)]
+    corrected = rule.rate / (1 - beta1**rule.step), math.sqrt(1 - beta2**rule.step)
+    return [rule.rate, rule.l2, rule.scale, rule.eps, 1 - beta1, beta2, 1 - beta2, *corrected]
 
 
 _GROUPS = "Tensor order, Tensor starts, Tensor distinct, Tensor grads"
@@ -368,10 +352,9 @@ def _update(
     if found != wanted or not all(t.is_contiguous() for t in (table, *states)):
         named = f"{[list(s) for s in wanted]} for {RULES[rule]}, found {[list(s) for s in found]}"
         raise ConfigError(f"the states of a table must be contiguous, like the table, and {named}")
-    a, b = [*(pointer(t) for t in states), None, None][:2]
-    given = (ctypes.c_double * 9)(*numbers)
-    name = f"fw_update_rows_{type_name(table, grads, *states)}"
-    NATIVE.call(name, rule, *_grouped(groups, grads), pointer(table), a, b, given)
+    name, given = f"fw_update_rows_{type_name(table, grads, *states)}", (ctypes.c_double * 9)(*numbers)
+    sizes = len(groups.order), len(groups.distinct), grads.shape[-1]
+    NATIVE.call(name, rule, sizes, *groups, grads, table, *[*states, None, None][:2], given)
     increment_version([t for t in (table, *states) if not t.is_inference()])
 
 
@@ -379,8 +362,9 @@ def _squares(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, gra
     groups = _fitting(table, order, starts, distinct, grads)
     grads, table = grads.contiguous(), table.contiguous()
     total = torch.empty((), dtype=torch.float64)
-    operands = *_grouped(groups, grads), pointer(table), ctypes.c_double(l2), pointer(total)
-    NATIVE.call(f"fw_squares_of_rows_{type_name(table, grads)}", *operands)
+    sizes = len(groups.order), len(groups.distinct), grads.shape[-1]
+    name = f"fw_squares_of_rows_{type_name(table, grads)}"
+    NATIVE.call(name, sizes, *groups, grads, table, ctypes.c_double(l2), total)
     return total
 
 

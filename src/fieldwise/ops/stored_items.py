@@ -4,8 +4,7 @@ Letters: B batch, H user heads, K item heads, P size of a head, W words of 32 it
 items.
 """
 
-import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -20,8 +19,6 @@ from fieldwise.ops.native import (
     float32_under_autocast,
     implement,
     implement_with_gradient,
-    pointer,
-    save_with_second_output,
     type_name,
 )
 
@@ -52,23 +49,7 @@ def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
         return torch.ops.fieldwise.max_sim(user_BHP, item_BKP)[0]
     user_BHP, item_BKP = float32_under_autocast(user_BHP, item_BKP)
     with torch.autocast(user_BHP.device.type, enabled=False):
-        return max_sim_plain(user_BHP, item_BKP)
-
-
-def max_sim_plain(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
-    """The reference implementation of `max_sim` in plain PyTorch.
-
-    Shape:
-        as in `max_sim`.
-
-    >>> max_sim_plain(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[1.0], [3.0]]]))
-    tensor([9.])
-    """
-    return torch.bmm(user_BHP, item_BKP.transpose(1, 2)).amax(2).sum(1)
-
-
-define("max_sim(Tensor user, Tensor item) -> (Tensor, Tensor)")
-define("max_sim_backward(Tensor user, Tensor item, Tensor wins, Tensor grad) -> (Tensor, Tensor)")
+        return torch.bmm(user_BHP, item_BKP.transpose(1, 2)).amax(2).sum(1)
 
 
 def _outputs(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,36 +65,21 @@ def _outputs(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
 
 def _forward(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
     user, item = user.contiguous(), item.contiguous()
-    outputs, name = _outputs(user, item), type_name(user, item)
-    NATIVE.call(f"fw_maxsim_forward_{name}", _sizes(user, item), *(pointer(t) for t in (user, item, *outputs)))
+    outputs, name = _outputs(user, item), f"fw_maxsim_forward_{type_name(user, item)}"
+    NATIVE.call(name, (*user.shape[:2], *item.shape[1:]), user, item, *outputs)
     return outputs
 
 
 def _backward(*inputs: Tensor) -> tuple[Tensor, Tensor]:
     user, item, wins, grad = (t.contiguous() for t in inputs)
     grads = torch.empty_like(user), torch.empty_like(item)
-    operands = [pointer(t) for t in (user, item, wins, grad, *grads)]
-    NATIVE.call(f"fw_maxsim_backward_{type_name(user, item, grad)}", _sizes(user, item), *operands)
-    return grads
-
-
-def _sizes(user: Tensor, item: Tensor) -> Any:
-    return (ctypes.c_int64 * 4)(*user.shape[:2], *item.shape[1:])
-
-
-def _fake_backward(user: Tensor, item: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-    return user.new_empty(user.shape), item.new_empty(item.shape)
-
-
-def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    if grad is None:
-        return None, None
-    grads: tuple[Tensor, Tensor] = torch.ops.fieldwise.max_sim_backward(*ctx.saved_tensors, grad)
+    name = f"fw_maxsim_backward_{type_name(user, item, grad)}"
+    NATIVE.call(name, (*user.shape[:2], *item.shape[1:]), user, item, wins, grad, *grads)
     return grads
 
 
 implement_with_gradient(
-    "max_sim", (_forward, _outputs), (_backward, _fake_backward), save_with_second_output, _differentiate
+    "max_sim(Tensor user, Tensor item) -> (Tensor, Tensor)", _forward, _outputs, _backward, into=(0, 1), keeps=(1,)
 )
 
 
@@ -263,19 +229,12 @@ class StoredItems:
             found_rows = f"{int(rows.min())} to {int(rows.max())}"
             raise DataError(f"rows must be numbers of the {len(self)} stored items, found {found_rows}")
         user_UHP = user_HP.to(torch.float32).reshape(-1, *user_HP.shape[-2:])
-        score_UN = _by_backend(user_UHP, self.heads, self.scale, rows)
+        native = backend_of(user_UHP) == "native" and user_UHP.shape[1] > 0
+        user, user_scale = (user_UHP, None) if self.scale is None else _quantised(user_UHP, USER_LEVELS)
+        compute: Callable[..., Tensor] = torch.ops.fieldwise.max_sim_stored if native else _plain
+        with torch.autocast(user.device.type, enabled=False):
+            score_UN = compute(user, user_scale, self.heads, self.scale, rows)
         return score_UN if user_HP.dim() == 3 else score_UN.squeeze(0)
-
-
-def _by_backend(user_UHP: Tensor, item_NKP: Tensor, scale_NK: Tensor | None, rows: Tensor | None) -> Tensor:
-    backend = backend_of(user_UHP)
-    user, user_scale = (user_UHP, None) if scale_NK is None else _quantised(user_UHP, USER_LEVELS)
-    score_UN: Tensor
-    if backend == "native" and user.shape[1]:
-        score_UN = torch.ops.fieldwise.max_sim_stored(user, user_scale, item_NKP, scale_NK, rows)
-        return score_UN
-    with torch.autocast(user.device.type, enabled=False):
-        return _plain(user, user_scale, item_NKP, scale_NK, rows)
 
 
 def _quantised(x_RHP: Tensor, levels: int) -> tuple[Tensor, Tensor]:
@@ -309,15 +268,11 @@ define("max_sim_stored(Tensor user, Tensor? user_scale, Tensor item, Tensor? sca
 def _stored(user: Tensor, user_scale: Tensor | None, item: Tensor, scale: Tensor | None, rows: Tensor | None) -> Tensor:
     user, rows = user.contiguous(), None if rows is None else rows.to(torch.int64).contiguous()
     scores = _fake(user, user_scale, item, scale, rows)
-    sizes = (ctypes.c_int64 * 5)(*user.shape[:2], *item.shape[1:], scores.shape[1])
-    kept = (
-        [user, item]
-        if user_scale is None or scale is None
-        else [user, user_scale.contiguous(), item, scale.contiguous()]
-    )
-    name = str(item.dtype).removeprefix("torch.")
-    at = None if rows is None else pointer(rows)
-    NATIVE.call(f"fw_maxsim_stored_{name}", sizes, *(pointer(t) for t in kept), at, pointer(scores))
+    sizes = (*user.shape[:2], *item.shape[1:], scores.shape[1])
+    kept = [user, item]
+    if user_scale is not None and scale is not None:
+        kept = [user, user_scale.contiguous(), item, scale.contiguous()]
+    NATIVE.call(f"fw_maxsim_stored_{str(item.dtype).removeprefix('torch.')}", sizes, *kept, rows, scores)
     return scores
 
 

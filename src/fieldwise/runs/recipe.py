@@ -479,10 +479,9 @@ def _setting_names(recipe: Mapping[str, Any], *, model: bool = True) -> dict[str
     table = recipe.get("model")
     if not model or not isinstance(table, Mapping):
         return names
-    from fieldwise.models.own import is_known, model_class
+    from fieldwise.models.own import known_models
 
-    if is_known(table.get("name")):
-        chosen = model_class(table.get("name"), "model")
+    if (chosen := known_models().get(str(table.get("name")))) is not None:
         names["model"] = {"name", *(f.name for f in fields(chosen))}  # type: ignore[arg-type]
     return names
 

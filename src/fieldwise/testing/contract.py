@@ -61,7 +61,10 @@ def _a_row_is_scored_by_itself(settings: ModelSettings, layout: Layout) -> None:
 
 def _every_weight_has_a_gradient(settings: ModelSettings, layout: Layout) -> None:
     network, batch = _randomized(settings, layout).train(), random_batch(layout, 24)
-    loss = _loss(network, batch)
+    label = (torch.arange(batch.size) % 2).float()
+    own: Any = getattr(network, "forward_with_auxiliary", None)  # as in the training loop
+    logit, auxiliary = (network(batch), 0.0) if own is None else own(batch, label)
+    loss = F.binary_cross_entropy_with_logits(logit, label) + auxiliary
     assert bool(torch.isfinite(loss)), f"the loss must be finite, found {float(loss.detach()):g}"
     loss.backward()  # type: ignore[no-untyped-call]
     for name, parameter in network.named_parameters():
@@ -133,14 +136,6 @@ def _randomized(settings: ModelSettings, layout: Layout) -> nn.Module:
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
     return network
-
-
-def _loss(network: nn.Module, batch: Batch) -> Tensor:
-    """The loss as in the training loop, including an auxiliary loss if there is one."""
-    label = (torch.arange(batch.size) % 2).float()
-    own: Any = getattr(network, "forward_with_auxiliary", None)
-    logit, auxiliary = (network(batch), 0.0) if own is None else own(batch, label)
-    return F.binary_cross_entropy_with_logits(logit, label) + auxiliary
 
 
 def _trained(network: nn.Module, batch: Batch, *, steps: int, until: float = 0.0) -> float:
