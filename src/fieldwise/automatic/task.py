@@ -23,8 +23,7 @@ from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.evaluation import auc
 from fieldwise.runs.data import load_frame, prepare_recipe
-from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.recipe import IN_MEMORY, Recipe
+from fieldwise.runs.recipe import IN_MEMORY, DataSettings, Recipe
 from fieldwise.schema import Field, Label, Schema
 from fieldwise.schema.fields import unshared
 

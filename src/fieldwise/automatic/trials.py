@@ -507,7 +507,7 @@ def seconds_of(recipe: Recipe, task: AutoTask) -> float:
         FieldwiseError: the recipe cannot be trained.
     """
     probe = Probe()
-    fit_recipe(recipe, task.prepared, (probe,))
+    fit_recipe(recipe, task.prepared.encoder, task.prepared.train, task.prepared.valid, (probe,))
     return probe.seconds_per_epoch
 
 
@@ -525,7 +525,8 @@ def fit_one(title: str, recipe: Recipe, task: AutoTask, callback: Callback) -> T
         FieldwiseError: the recipe cannot be trained.
     """
     began = time.perf_counter()
-    trained = fit_recipe(recipe, task.prepared, (callback,))
+    rows = task.prepared
+    trained = fit_recipe(recipe, rows.encoder, rows.train, rows.valid, (callback,))
     return dataclasses.replace(
         _judged(title, partial(_network_scores, trained), task),
         trained=trained,

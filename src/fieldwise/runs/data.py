@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -37,7 +37,7 @@ from fieldwise.data.read.arrow_files import (
 )
 from fieldwise.data.read.chunked_table import TableFiles, open_files, open_table
 from fieldwise.data.read.delimited import TextTypes
-from fieldwise.data.read.file_listing import file_state, is_many, kind_of, suffix_of
+from fieldwise.data.read.file_listing import file_state, find_files, is_many, kind_of, suffix_of
 from fieldwise.data.read.lines import naming_lines
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
@@ -45,9 +45,7 @@ from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
-from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.recipe import Recipe
-from fieldwise.schema import Schema
+from fieldwise.runs.recipe import DataSettings, Recipe
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import file_digest
 from fieldwise.storage.folders import scratch_folder
@@ -62,7 +60,7 @@ LEAST_ROWS = 1_000  # per piece
 MB = 10**6
 PROBE_BYTES = 1 << 20  # of a text, to learn how much memory its rows take
 PACKED = 10
-SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/data_settings.py", "runs/recipe.py")
+SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/recipe.py")
 FOLDERS = ("data", "schema")
 FILE_BYTES = 1 << 24  # of rows for a machine, about: such pieces are gathered to files of twice to four times as many
 
@@ -162,7 +160,7 @@ def prepare_recipe(
     if frame is not None:
         return _prepare(recipe, as_table(frame))
     large = large_table(recipe.data, reports=reports or NO_REPORTS, engine=engine)
-    paths = _data_files(recipe.data, data_dir)
+    paths = {} if cache is None else _data_files(recipe.data, data_dir)
     try:
         inputs = None if cache is None else Inputs.of(paths)
     except OSError:
@@ -177,9 +175,12 @@ def prepare_recipe(
         return found if large is None else large.bounded(found, cache.folder)
     if large is None:
         frame = load_frame(recipe.data, data_dir)
-        fits = _fits(recipe.schema, frame, cache)
+        schema, numbers = recipe.schema, sum(f.cell == "number" for f in recipe.schema.fields)
+        encoded = 4 * frame.height * (len(schema.fields) + numbers + len(schema.labels))
+        if lacking := _lacking(cache.folder, encoded + table_bytes(frame)):
+            cache.note(f"not stored in the cache: that needs {lacking}")
         prepared = _prepare(recipe, frame, recipe.data.path)
-        if fits and inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
+        if not lacking and inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
             cache.put(key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder))
         return prepared
     with cache.making(key) as folder:  # where a killed preparation goes on
@@ -199,15 +200,6 @@ def _title(recipe: Recipe, prepared: Prepared) -> str:
     counts = ", ".join(f"{prepared.counts[f'{name}_rows']:,} {name}" for name in PARTS)
     short = Path(recipe.name).name if recipe.name.endswith(".toml") else recipe.name
     return f"{short}, {counts} rows"
-
-
-def _fits(schema: Schema, frame: pl.DataFrame, cache: Cache) -> bool:
-    """Whether the disk of the cache has room for an entry."""
-    numbers = sum(f.cell == "number" for f in schema.fields)
-    encoded = 4 * frame.height * (len(schema.fields) + numbers + len(schema.labels))
-    if lacking := _lacking(cache.folder, encoded + table_bytes(frame)):
-        cache.note(f"not stored in the cache: that needs {lacking}")
-    return not lacking
 
 
 def _prepare(
@@ -242,7 +234,7 @@ def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
     if data.path is not None:
         if not is_many(Path(data.path)):
             return {f"data{''.join(Path(data.path).suffixes)}": Path(data.path)}
-        return {f"data/{k:06d}{''.join(path.suffixes)}": path for k, path in enumerate(data.files)}
+        return {f"data/{k:06d}{''.join(path.suffixes)}": path for k, path in enumerate(find_files(Path(data.path)))}
     if data.name not in PUBLIC_SETS:
         return {}
     folder = data_dir / PUBLIC_SETS[data.name].folder
@@ -318,7 +310,7 @@ class LargeTable:
             if recipe.data.path is None:
                 return MappedRows(frame=load_frame(recipe.data, data_dir))
             bounds = Bounds.within(self.memory // IN_MEMORY, IN_MEMORY)
-            return open_files(recipe.data.files, recipe.data.text, bounds, scratch, self.reports)
+            return open_files(find_files(Path(recipe.data.path)), recipe.data.text, bounds, scratch, self.reports)
 
         with arrays_returned():  # all rows are mapped: the files will have other names
             return self.bounded(_prepare(recipe, source, recipe.data.path, **how), place)
@@ -337,13 +329,18 @@ def large_table(
     """
     if data.path is None and engine is None:
         return None
-    memory, files = data.memory_bytes, data.files
+    memory, files = data.memory_bytes, [] if data.path is None else find_files(Path(data.path))
     if engine is None and not all(path.is_file() for path in files):
         return None  # reading it says so
     size = sum(map(estimated_bytes, (path for path in files if path.is_file())))
     if engine is None:
-        if size * IN_MEMORY > memory and kind_of(files[0]) == "delimited text":
-            size = min(size, _bytes_of_text(data, files))
+        if size * IN_MEMORY > memory and kind_of(files[0]) == "delimited text":  # as typed columns, by its first rows
+            whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
+            pieces = TableFiles(files[:1], data.text).chunks(Bounds(memory=whole, piece_bytes=PROBE_BYTES))
+            _, piece = next(pieces, (None, pl.DataFrame()))
+            letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
+            cells = letters + piece.height * piece.width
+            size = min(size, TextTypes().add(piece).estimated_size() / cells * whole if cells else 0.0)
         if size * IN_MEMORY <= memory:
             return None
     try:
@@ -353,15 +350,6 @@ def large_table(
             return None
         raise
     return LargeTable(memory=memory, size=size, reports=reports, engine=engine)
-
-
-def _bytes_of_text(data: DataSettings, files: Sequence[Path]) -> float:
-    """The memory that text takes as typed columns, by its first rows; packed text counts as ten times longer."""
-    whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
-    for _, piece in TableFiles(files[:1], data.text).chunks(Bounds(memory=whole, piece_bytes=PROBE_BYTES)):
-        letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
-        return TextTypes().add(piece).estimated_size() / (letters + piece.height * piece.width) * whole
-    return 0.0
 
 
 def _lacking(place: Path, needed: float) -> str:

@@ -95,12 +95,20 @@ class RankingTask:
     def __init__(self, prepared: Prepared, schema: Schema, settings: RankingSettings) -> None:
         check_ranking(schema)
         columns = _columns(prepared, schema)
-        likes = {name: _likes(getattr(prepared, name), columns) for name in PARTS}
+        likes = {}  # user and item of a part's positive rows, as text, and the rows' numbers
+        for name in PARTS:
+            part: Part = getattr(prepared, name)
+            rows = np.flatnonzero(part.main > 0.5)
+            named = {role: as_text(part.frame.get_column(column))[rows] for role, column in columns.items()}
+            likes[name] = pl.DataFrame({**named, ROW: rows}).drop_nulls()
         items = _catalogue(prepared, schema, columns[ITEM])
         names = as_text(items.get_column(columns[ITEM]))
         row_of = pl.DataFrame({ITEM: names, "place": np.arange(len(names))})
         seen = pl.concat([likes["train"], likes["valid"]]).select(USER, ITEM).unique()
-        pairs = _in_order(likes["test"], prepared.test.frame, schema)
+        pairs, frame = likes["test"], prepared.test.frame
+        if schema.time is not None and schema.time in frame.columns:
+            moment = order_values(frame, schema.time, "time", schema.time_format)[pairs.get_column(ROW).to_numpy()]
+            pairs = pairs[np.argsort(moment, kind="stable")]
         first = pairs.unique(USER, keep="first")  # its context is used even if its item is excluded
         targets = pairs.unique([USER, ITEM], keep="first")
         before = targets.height
@@ -126,7 +134,7 @@ class RankingTask:
         counts = row_of.join(likes["train"].group_by(ITEM).len(), on=ITEM, how="left", maintain_order="left")
         own = {f.column for f in schema.with_role("item")} | {columns[ITEM]}
         self.settings, self.columns, self.items, self.users, self.all_users = settings, columns, items, some, len(users)
-        self.contexts = prepared.test.frame[rows].select([c for c in schema.columns if c not in own])
+        self.contexts = frame[rows].select([c for c in schema.columns if c not in own])
         self.user, self.place = (targets.get_column(name).to_numpy() for name in ("number", "place"))
         self.seen = np.split(of_user.get_column("place").to_numpy(), cuts)
         self.likes = counts.get_column("len").fill_null(0).to_numpy().astype(np.int64)
@@ -252,21 +260,6 @@ def _columns(prepared: Prepared, schema: Schema) -> dict[str, str]:
                 f"ranking needs a column of {role} ids, which the schema does not have: set {role} = COLUMN in it"
             )
     return {role: str(column) for role, column in found.items()}
-
-
-def _likes(part: Part, columns: Mapping[str, str]) -> pl.DataFrame:
-    """User and item of a part's positive rows, as text, and the rows' numbers, without rows that lack one of them."""
-    rows = np.flatnonzero(part.main > 0.5)
-    named = {role: as_text(part.frame.get_column(column))[rows] for role, column in columns.items()}
-    return pl.DataFrame({**named, ROW: rows}).drop_nulls()
-
-
-def _in_order(likes: pl.DataFrame, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    """The rows ordered by the schema's time, or unchanged."""
-    if schema.time is None or schema.time not in frame.columns:
-        return likes
-    moment = order_values(frame, schema.time, "time", schema.time_format)[likes.get_column(ROW).to_numpy()]
-    return likes[np.argsort(moment, kind="stable")]
 
 
 def _catalogue(prepared: Prepared, schema: Schema, item: str) -> pl.DataFrame:

@@ -322,10 +322,15 @@ class _Runs:
         while wanted:
             left = []
             for recipe, inputs, key in wanted:
-                record, how = self._one(recipe, inputs, key)
+                record, how = self._kept(key), "kept"
                 if record is None:
-                    left.append((recipe, inputs, key))
-                    continue
+                    with self.store.claim(key) as mine:
+                        if not mine:
+                            left.append((recipe, inputs, key))
+                            continue
+                        record = self._kept(key)  # another process may just have finished it
+                        if record is None:
+                            record, how = self._run(recipe, inputs, key), "done"
                 record = with_words(record, recipe)
                 _ = record.test_rows  # read now: another process may replace it with a newer run
                 yield recipe, record, how
@@ -334,17 +339,6 @@ class _Runs:
             wanted = left
             if left:
                 time.sleep(WAIT_SECONDS)
-
-    def _one(self, recipe: Recipe, inputs: Inputs, key: str) -> tuple[RunRecord | None, str]:
-        """A stored run, or a new one; None while another process runs it."""
-        record = self._kept(key)
-        if record is not None:
-            return record, "kept"
-        with self.store.claim(key) as mine:
-            if not mine:
-                return None, "open"
-            record = self._kept(key)  # another process may just have finished it
-            return (self._run(recipe, inputs, key), "done") if record is None else (record, "kept")
 
     def _kept(self, key: str) -> RunRecord | None:
         record = self.store.get(key)
@@ -361,7 +355,11 @@ class _Runs:
 
         unfinished = Unfinished.beside(self.store.folder / key, note=note)
         try:
-            prepared = self._prepared(recipe, inputs)
+            source = data_settings(recipe), inputs  # two files may have the same settings
+            if self.last is None or self.last[0] != source:  # the next run usually needs the same rows
+                self.last = None  # free the old ones before preparing new ones
+                self.last = source, prepare_recipe(recipe, self.context.data_dir, cache=self.context.cache)
+            prepared = self.last[1]
             task = None if self.ranking is None else RankingTask(prepared, recipe.schema, self.ranking)
             done = train_recipe(recipe, prepared, self.context.callbacks(title), unfinished)
         except FieldwiseError as e:
@@ -373,14 +371,6 @@ class _Runs:
         record = _stored(self.store, key, recipe, done, prepared, task)
         unfinished.remove()
         return record
-
-    def _prepared(self, recipe: Recipe, inputs: Inputs) -> Prepared:
-        """The result of `prepare_recipe`, kept for the next run, which usually needs the same."""
-        source = data_settings(recipe), inputs  # two files may have the same settings
-        if self.last is None or self.last[0] != source:
-            self.last = None  # free the old rows before preparing new ones
-            self.last = source, prepare_recipe(recipe, self.context.data_dir, cache=self.context.cache)
-        return self.last[1]
 
 
 def _stored(

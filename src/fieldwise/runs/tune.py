@@ -226,7 +226,8 @@ class _Search:
     def _value(self, one: Recipe, trial: "Trial", unfinished: Unfinished) -> float:
         callbacks = [*self.callbacks(f"{self.recipe.name} trial {trial.number}"), _Pruning(trial, self, one)]
         try:
-            result = fit_recipe(one, self.prepared, callbacks, unfinished).history
+            rows = self.prepared
+            result = fit_recipe(one, rows.encoder, rows.train, rows.valid, callbacks, unfinished).history
         except (ConfigError, TrainingError) as e:  # incompatible settings, or divergence: the search continues
             self.failures.append(str(e))
             trial.set_user_attr("failed", str(e))

@@ -116,13 +116,9 @@ def watched(callbacks: Sequence[Callback], start: TrainingStart, work: Callable[
     `on_end` of all of them is called, also after an error of one of them, which is then raised.
     """
     result: History | None = None
-
-    def end(one: Callback) -> None:
-        one.on_end(result)
-
     with contextlib.ExitStack() as ends:
         for one in reversed(callbacks):
-            ends.callback(end, one)
+            ends.callback(lambda one: one.on_end(result), one)
         for one in callbacks:
             one.on_start(start)
         result = work()

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fieldwise.data.table import EncodedTable, window_rows
-from fieldwise.layout import Batch, Layout
+from fieldwise.layout import Layout
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import RunOptimizer, row_states
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
@@ -98,50 +98,38 @@ def bytes_of_step(
     Steps over a few rows and over twice as many are watched, and extrapolated linearly, so that constant parts, such
     as gradients of parameters, are not counted. They train a network with at most 1,024 rows per field.
     """
-    if settings.optimizer == LBFGS:
+    layout, rows = table.layout, min(2 * PROBE_ROWS, len(table))
+    if settings.optimizer == LBFGS or rows < LEAST_ROWS:
         return 0
-    small, moved = _small(table.layout)
-    network = build(small)
-    rows = min(2 * PROBE_ROWS, len(table))
-    if rows < LEAST_ROWS:
-        return 0
-    batch, y = table.batch(torch.arange(rows))
-    assert y is not None, "training rows have targets"
-    batch = batch._replace(ids=moved(batch.ids), bag_ids=moved(batch.bag_ids))
-    groups = table.bags_per_row
-    plain = dataclasses.replace(settings, unknown_share=0.0, compile=False, linear_start=False)
-    step = Step(network, table, plain, objective, 0)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        network.train()
-        few, more = (_watched(step, batch.rows(torch.arange(n), groups), y[:n]) for n in (rows // 2, rows))
-    return round(max(0, more - few) / (rows - rows // 2) * min(settings.batch_size, len(table)))
-
-
-def _small(layout: Layout) -> tuple[Layout, Callable[[Tensor], Tensor]]:
-    """The layout with small vocabularies, and what maps ids to it."""
     own = [f for f in layout.fields if f.shares is None]
     sizes = {f.name: min(f.rows, PROBE_VOCABULARY) for f in own}
     starts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
-    row = torch.zeros(layout.num_rows, dtype=torch.int32)
+    small = torch.zeros(layout.num_rows, dtype=torch.int32)  # the row there of each row of the embedding table
     for f in own:
-        row[f.all_rows()] = starts[f.name] + torch.arange(f.rows, dtype=torch.int32) % sizes[f.name]
+        small[f.all_rows()] = starts[f.name] + torch.arange(f.rows, dtype=torch.int32) % sizes[f.name]
     names = [f.shares or f.name for f in layout.fields]
     fields = (
         dataclasses.replace(f, offset=starts[name], rows=sizes[name], extents=())
         for f, name in zip(layout.fields, names, strict=True)
     )
-    return Layout(tuple(fields)), lambda ids: row[ids.long()].to(ids.dtype)
-
-
-def _watched(step: Step, batch: Batch, y: Tensor) -> int:
-    """The most bytes of tensors that a step holds at once beside what is there before."""
-    step(batch, y, None)  # makes the optimizer's states
-    step.network.zero_grad(set_to_none=True)
-    watch = _Allocations((*step.network.parameters(), *step.network.buffers(), *batch, y))
-    with watch:
-        step(batch, y, None)
-    return watch.most
+    network = build(Layout(tuple(fields)))
+    batch, y = table.batch(torch.arange(rows))
+    assert y is not None, "training rows have targets"
+    ids, bag_ids = (small[each.long()].to(each.dtype) for each in (batch.ids, batch.bag_ids))
+    batch = batch._replace(ids=ids, bag_ids=bag_ids)
+    plain = dataclasses.replace(settings, unknown_share=0.0, compile=False, linear_start=False)
+    step, most = Step(network, table, plain, objective, 0), list[int]()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network.train()
+        for n in (rows // 2, rows):
+            part, targets = batch.rows(torch.arange(n), table.bags_per_row), y[:n]
+            step(part, targets, None)  # makes the optimizer's states
+            network.zero_grad(set_to_none=True)
+            with _Allocations((*network.parameters(), *network.buffers(), *part, targets)) as watch:
+                step(part, targets, None)
+            most.append(watch.most)
+    return round(max(0, most[1] - most[0]) / (rows - rows // 2) * min(settings.batch_size, len(table)))
 
 
 class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -158,16 +146,14 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = function(*args, **(kwargs or {}))
         for tensor in tree_leaves(made):
             if isinstance(tensor, Tensor) and tensor.layout == torch.strided:
-                self._count(tensor.untyped_storage())
+                storage = tensor.untyped_storage()
+                key, size = storage._cdata, storage.nbytes()
+                if key not in self._seen:
+                    self._seen.add(key)
+                    self.now += size
+                    self.most = max(self.most, self.now)
+                    weakref.finalize(storage, self._freed, key, size)
         return made
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key not in self._seen:
-            self._seen.add(key)
-            self.now += size
-            self.most = max(self.most, self.now)
-            weakref.finalize(storage, self._freed, key, size)
 
     def _freed(self, key: int, size: int) -> None:
         self._seen.discard(key)

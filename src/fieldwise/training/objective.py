@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fieldwise.data.table import BatchShard, EncodedTable, batch_starts
-from fieldwise.distributed.process_group import ProcessGroup, current_group
+from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
 from fieldwise.evaluation.metrics import METRICS
@@ -132,6 +133,7 @@ def evaluate(
     *,
     loss: bool = False,
     scored: Callable[[int], None] | None = None,
+    scores: np.ndarray | None = None,
 ) -> dict[str, float]:
     """Metrics of a network over all rows of a table with targets.
 
@@ -145,21 +147,37 @@ def evaluate(
         group: group of each row, for group AUC.
         loss: whether to include `loss`, the weighted sum of the labels' losses.
         scored: called with the number of rows of each batch that is scored, in one process.
+        scores: the network's scores of all rows, if they are known.
 
     Errors:
         TrainingError: a score is not finite because training diverged.
     """
     if table.y is None:
         raise ConfigError("evaluation needs targets, but the encoded table has none")
-    processes = current_group()
-    if processes is None:
+    processes, metrics = current_group() if scores is None else None, None
+    if processes is not None:
+        starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
+        low, high = BatchShard(processes.rank, processes.size).of(len(starts) - 1)
+        edges, labels = starts[low : high + 1], table.y.shape[1]
+        own = torch.from_numpy(score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges))))
+        lengths = processes.all_gather(torch.tensor(len(own))).tolist()
+        every = processes.all_gather_v(own.reshape(-1, labels), lengths)
+        scores = (every[:, 0] if labels == 1 else every).numpy()
+    elif scores is None:
         batches = table.batches(SCORING_BATCH)
         scores = score_batches(network, batches if scored is None else _counted(batches, scored))
-        return metrics_of(scores, table, objective, group, loss)
-    scores = _scores_of_all(network, table, processes)
-    metrics = None if processes.rank else metrics_of(scores, table, objective, group, loss)
-    found: dict[str, float] = processes.all_gather_object(metrics)[0]
-    return found
+    if processes is None or processes.rank == 0:
+        if not np.isfinite(scores).all():
+            wrong = int((~np.isfinite(scores)).reshape(len(scores), -1).any(axis=1).sum())
+            raise TrainingError(
+                f"the model's scores must stay finite, but those of {wrong} of {len(scores)} rows are not: training "
+                "diverged, lower learning_rate or set clip_norm"
+            )
+        y = np.asarray(table.y, dtype=np.float64)
+        metrics = objective.metrics(y, scores, group, table.weight)
+        metrics |= {"loss": objective.whole_loss(y, scores, table.weight)} if loss else {}
+    found: Any = metrics if processes is None else processes.all_gather_object(metrics)[0]
+    return dict(found)
 
 
 def _counted(
@@ -168,33 +186,6 @@ def _counted(
     for batch, y in batches:
         yield batch, y
         scored(batch.size)
-
-
-def _scores_of_all(network: nn.Module, table: EncodedTable, group: ProcessGroup) -> np.ndarray:
-    """Scores of all rows; each process computes those of some batches."""
-    starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
-    low, high = BatchShard(group.rank, group.size).of(len(starts) - 1)
-    edges = starts[low : high + 1]
-    scores = torch.from_numpy(score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges))))
-    assert table.y is not None, "checked before"
-    labels = table.y.shape[1]
-    every = group.all_gather_v(scores.reshape(-1, labels), group.all_gather(torch.tensor(len(scores))).tolist())
-    return (every[:, 0] if labels == 1 else every).numpy()
-
-
-def metrics_of(
-    scores: np.ndarray, table: EncodedTable, objective: Objective, group: np.ndarray | None, loss: bool
-) -> dict[str, float]:
-    """The metrics of scores [N] or [N, T] of a table's rows; arguments and errors as for `evaluate`."""
-    if not np.isfinite(scores).all():
-        wrong = int((~np.isfinite(scores)).reshape(len(scores), -1).any(axis=1).sum())
-        raise TrainingError(
-            f"the model's scores must stay finite, but those of {wrong} of {len(scores)} rows are not: training "
-            "diverged, lower learning_rate or set clip_norm"
-        )
-    y = np.asarray(table.y, dtype=np.float64)
-    metrics = objective.metrics(y, scores, group, table.weight)
-    return metrics | {"loss": objective.whole_loss(y, scores, table.weight)} if loss else metrics
 
 
 def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:

@@ -136,13 +136,25 @@ class RunOptimizer:
         strengths, tables = l2_strengths(network, settings.l2), dict[int, tuple[nn.Parameter, float]]()
         l2 = {id(p): (p, strengths[name]) for name, p in network.named_parameters()}
         touched = set()  # of which L2 counts the rows of a batch
+        rule, update = OPTIMIZERS[settings.optimizer], settings.embedding_update
         for module in network.modules():
-            if isinstance(module, FieldEmbedding):
-                module.sparse = updates_lazily(module, l2[id(module.weight)][1], settings)
-                if module.sparse:
-                    tables[id(module.weight)] = l2[id(module.weight)]
-                elif settings.l2_rows == "touched":
-                    touched.add(id(module.weight))
+            if not isinstance(module, FieldEmbedding):
+                continue
+            key, l2_of_all = id(module.weight), settings.l2_rows == "all" and l2[id(module.weight)][1] > 0
+            module.sparse = rule.rows_only or update == "lazy"
+            if module.sparse and l2_of_all:
+                how = "embedding_update = 'lazy'" if update == "lazy" else f"optimizer = {settings.optimizer!r}"
+                raise ConfigError(
+                    f"{how} updates only the rows of a batch, but l2 applies to all rows of an embedding table: set "
+                    "l2_rows = 'touched', remove the table from l2, or choose another optimizer with embedding_update "
+                    "= 'dense'"
+                )
+            if update == "auto" and not rule.rows_only:  # if the result is the same
+                module.sparse = rule.same and not l2_of_all and len(module.weight) >= LARGE_TABLE
+            if module.sparse:
+                tables[key] = l2[key]
+            elif settings.l2_rows == "touched":
+                touched.add(key)
         punished = {key: of for key, of in l2.items() if of[1] != 0.0 and key not in tables}
         self._l2 = [of for key, of in punished.items() if key not in touched]
         self._l2_touched = [of for key, of in punished.items() if key in touched]
@@ -181,7 +193,16 @@ class RunOptimizer:
 
     def step(self) -> None:
         """Clip the gradients, if `clip_norm` is set, and update all parameters."""
-        scale = 1.0 if self.clip_norm is None else self._clip(self.clip_norm)
+        scale = 1.0  # of the lazy gradients; the dense ones are scaled here
+        if self.clip_norm is not None and self.lazy is None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+        elif self.clip_norm is not None and self.lazy is not None:
+            norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
+            norm = math.sqrt(norm**2 + self.lazy.squared_norm())
+            scale = min(self.clip_norm / (norm + 1e-6), 1.0)  # as in PyTorch's clip_grad_norm_
+            for p in self.parameters if scale != 1.0 else ():
+                if p.grad is not None:
+                    p.grad.mul_(scale)
         if self.dense is not None:
             self.dense.step()
         if self.lazy is not None:
@@ -234,43 +255,6 @@ class RunOptimizer:
                     held = value.new_full((len(new), *value.shape[1:]), sums if key.endswith("sum") else 0.0)
                     held[kept[name]] = value
                 part.state[new][key] = held
-
-    def _clip(self, most: float) -> float:
-        """Scale the dense gradients; returns the factor for the lazy ones."""
-        if self.lazy is None:
-            nn.utils.clip_grad_norm_(self.parameters, most)
-            return 1.0
-        norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
-        norm = math.sqrt(norm**2 + self.lazy.squared_norm())
-        scale = most / (norm + 1e-6)  # as in PyTorch's clip_grad_norm_
-        if scale >= 1:
-            return 1.0
-        for p in self.parameters:
-            if p.grad is not None:
-                p.grad.mul_(scale)
-        return scale
-
-
-def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings) -> bool:
-    """Whether only the rows of a batch are updated: if set, or with `auto` if the result is the same.
-
-    Errors:
-        ConfigError: lazy updates are set but not possible.
-    """
-    kind = OPTIMIZERS[settings.optimizer]
-    whole_l2 = l2 > 0 and settings.l2_rows == "all"
-    if settings.embedding_update == "dense":
-        return False
-    if settings.embedding_update == "auto" and not kind.rows_only:
-        return kind.same and not whole_l2 and len(table.weight) >= LARGE_TABLE
-    lazy = settings.embedding_update == "lazy"
-    how = "embedding_update = 'lazy'" if lazy else f"optimizer = {settings.optimizer!r}"
-    if whole_l2:
-        raise ConfigError(
-            f"{how} updates only the rows of a batch, but l2 applies to all rows of an embedding table: set "
-            "l2_rows = 'touched', remove the table from l2, or choose another optimizer with embedding_update = 'dense'"
-        )
-    return True
 
 
 def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str, float]:
