@@ -419,7 +419,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 trained.recipe.schema, parts["train"].frame, parts["valid"].frame, refit=bool(trained.refit)
             ),
         }
-        more = {"refit": trained.refit_facts, "warm_start": trained.warm_start}
+        more = {"refit": trained.facts().get("refit"), "warm_start": trained.warm_start}
         return about | {name: to_plain(facts) for name, facts in more.items() if facts is not None}
 
     def _say(self, sentence: str) -> None:

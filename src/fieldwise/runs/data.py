@@ -67,15 +67,10 @@ FILE_BYTES = 1 << 24  # of rows for a machine, about: such pieces are gathered t
 
 @dataclass(frozen=True)
 class Inputs:
-    """The input files of a recipe at one moment.
+    """The input files of a recipe at one moment."""
 
-    Args:
-        files: digest of each file's content, by name.
-        state: size, modification time and inode of each file, for a cheap check for changes.
-    """
-
-    files: Mapping[str, str]
-    state: Mapping[str, tuple[int, int, int]]
+    files: Mapping[str, str]  # the digest of each file's content, by name
+    state: Mapping[str, tuple[int, int, int]]  # its size, modification time and inode: a cheap check for changes
 
     @classmethod
     def of(cls, paths: Mapping[str, Path]) -> "Inputs":
@@ -94,11 +89,7 @@ class Inputs:
 
 
 def data_key(settings: Mapping[str, Any], inputs: Inputs) -> str:
-    """The cache key of prepared data: equal only if settings and files are equal.
-
-    It includes the code that prepares data and the versions of polars and NumPy, so data made by other code are not
-    used.
-    """
+    """The cache key of prepared data: equal only if settings, files, and the code and versions that prepare are."""
     facts = {
         "settings": settings,
         "files": dict(inputs.files),
@@ -122,11 +113,7 @@ def _code_digest() -> str:
 
 
 def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
-    """The raw table of a recipe.
-
-    Errors:
-        ConfigError: an unknown name. DataError: missing or damaged files.
-    """
+    """The raw table of a recipe; a ConfigError for an unknown name, a DataError for missing or damaged files."""
     if data.path is not None:
         return open_table(data.path, data.text)
     if data.name == "simulated":
@@ -215,11 +202,7 @@ def _prepare(
 
 
 def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
-    """The files that a recipe reads, with digests.
-
-    Errors:
-        DataError: a file cannot be read.
-    """
+    """The files that a recipe reads, with digests; a DataError if one cannot be read."""
     files = _data_files(recipe.data, data_dir)
     if not files and recipe.data.name in PUBLIC_SETS:
         load_frame(recipe.data, data_dir)  # whose error says what is absent
@@ -252,26 +235,15 @@ def data_settings(recipe: Recipe) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class LargeTable:
-    """A table that is prepared piece by piece.
+    """A table that is prepared piece by piece."""
 
-    Args:
-        memory: bytes that may be in memory.
-        size: bytes that its rows take, about.
-        reports: told the phases of the preparation.
-        engine: machines that do a part of the work file by file; None: this process does all.
-    """
-
-    memory: int
-    size: float
+    memory: int  # bytes that may be in memory
+    size: float  # bytes that its rows take, about
     reports: Reports = NO_REPORTS
-    engine: Engine | None = None
+    engine: Engine | None = None  # machines that do a part of the work file by file; None: this process does all
 
     def piece_rows(self, frame: pl.DataFrame) -> int:
-        """How many rows of a table are processed at once.
-
-        Errors:
-            DataError: the memory does not hold a useful piece.
-        """
+        """How many rows of a table are processed at once; a DataError if the memory does not hold a useful piece."""
         row = max(1.0, bytes_per_row(frame))
         rows = int(self.memory / PIECES / row)
         if rows < min(LEAST_ROWS, frame.height):
@@ -292,11 +264,7 @@ class LargeTable:
         return dataclasses.replace(prepared, **parts)
 
     def prepared(self, recipe: Recipe, data_dir: Path, folder: Path, place: Path) -> Prepared:
-        """Prepared data in files of `folder`; `place` is for scratch files later.
-
-        Errors:
-            DataError: the disk has no room for what `folder` does not hold yet; both numbers are given.
-        """
+        """Prepared data in files of `folder`; `place` is for scratch files later. A full disk is a DataError."""
         begun = is_begun(folder)  # with the rows of the parts, so that those as read are not written again
         written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         if lacking := _lacking(folder, self.size * (COPIES - begun) - written):

@@ -99,13 +99,6 @@ class TrainingResult:
         """The number of parameters of the network."""
         return parameter_count(self.bundle.network)
 
-    @property
-    def refit_facts(self) -> dict[str, float] | None:
-        """Rows, epochs and seconds of the second training, if there was one."""
-        if self.refit is None:
-            return None
-        return {"rows": self.refit.rows, "epochs": self.refit.best.epoch, "seconds": round(self.refit.seconds, 3)}
-
     def facts(self) -> dict[str, Any]:
         """What came out, as plain values for JSON: parameters, epochs, seconds, validation and test metrics."""
         best = self.history.best
@@ -122,7 +115,10 @@ class TrainingResult:
         }
         if self.warm_start is not None:
             facts["warm_start"] = {"bundle": self.recipe.warm_start, **to_plain(self.warm_start)}
-        more = {"defaults": self.chosen or None, "refit": self.refit_facts, "best_possible": self.best_possible}
+        if self.refit is not None:
+            best, seconds = self.refit.best, round(self.refit.seconds, 3)
+            facts["refit"] = {"rows": self.refit.rows, "epochs": best.epoch, "seconds": seconds}
+        more = {"defaults": self.chosen or None, "best_possible": self.best_possible}
         return facts | {name: to_plain(found) for name, found in more.items() if found is not None}
 
     def record(self) -> dict[str, Any]:
@@ -184,16 +180,8 @@ def fit_recipe(
     """Train a recipe on the training rows and restore the best weights on the validation rows.
 
     Ctrl-C ends training early, as in `fieldwise.training.fit.Training`. PyTorch's idle threads sleep from now on
-    (`fieldwise.ops.devices`).
-
-    Args:
-        recipe: schema, model, training, defaults, seed and warm start are used.
-        encoder: fitted on the training rows.
-        train: the training rows.
-        valid: the validation rows.
-        callbacks: called at the start, after every step and evaluation, and at the end.
-        unfinished: where checkpoints are written, and from where the same run resumes if it was killed; the second
-            training has its own checkpoints there.
+    (`fieldwise.ops.devices`). In a folder of an unfinished run checkpoints are written, and from there the same run
+    resumes if it was killed; the second training has its own checkpoints there.
 
     Errors:
         BundleError: the recipe's warm_start is not a valid bundle.

@@ -53,11 +53,7 @@ class RankingSettings:
 
 
 def check_ranking(schema: Schema) -> None:
-    """Check, before any work, that a schema allows ranking.
-
-    Errors:
-        ConfigError: the main label is not binary, or all fields are of items, or none is.
-    """
+    """Check, before any work, that a schema allows ranking; else a ConfigError."""
     if schema.label.task != "binary":
         raise ConfigError(
             f"ranking needs a binary label, but {schema.label.name!r} is a number: give it "
@@ -189,11 +185,7 @@ class RankingTask:
         return f"ranking by {self.columns[USER]} and {self.columns[ITEM]}: {who}{drawn}, {what}{less}"
 
     def ranks(self, scores: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
-        """The rank of each test positive among its user's candidates, from 1 [P].
-
-        Args:
-            scores: returns the scores of candidates (rows of `items`) for a user (number).
-        """
+        """The ranks of test positives among their user's candidates, from 1 [P], by the scores of a user and items."""
         out = np.empty(len(self.user), np.int64)
         for number in range(self.users):
             rows, own = self.candidates(number), slice(self.ends[number], self.ends[number + 1])
@@ -207,19 +199,12 @@ class RankingTask:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ranked:
-    """The ranks of the test positives by a bundle and by popularity.
+    """The ranks of the test positives by a bundle and by popularity."""
 
-    Args:
-        place: rank of each test positive among its user's candidates, from 1 [P].
-        popular: the same by popularity.
-        user: user of each, from 0 [P].
-        about: plain values: the settings, the task's digest and description, numbers of users and items.
-    """
-
-    place: np.ndarray
-    popular: np.ndarray
-    user: np.ndarray
-    about: Mapping[str, Any]
+    place: np.ndarray  # the rank of each test positive among its user's candidates, from 1 [P]
+    popular: np.ndarray  # the same by popularity
+    user: np.ndarray  # the user of each, from 0 [P]
+    about: Mapping[str, Any]  # plain values: settings, the task's digest and description, numbers of users and items
 
     @property
     def users(self) -> int:
@@ -228,11 +213,7 @@ class Ranked:
 
 
 def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
-    """Rank every user's candidates by the main label's scores in the context of the user's first liked test row.
-
-    Errors:
-        DataError: a column of the schema's fields is missing, or training diverged.
-    """
+    """Rank every user's candidates by the main label's scores in the context of the user's first liked test row."""
     items = ItemTable(id_column=task.columns[ITEM], items=task.items)
     ranker = Ranker(bundle, items, own=task.items.columns)
     contexts = ranker.encode(task.contexts)

@@ -111,10 +111,7 @@ class Callback:
 
 
 def watched(callbacks: Sequence[Callback], start: TrainingStart, work: Callable[[], History]) -> History:
-    """The result of some work, of whose start and end callbacks are told.
-
-    `on_end` of all of them is called, also after an error of one of them, which is then raised.
-    """
+    """The result of some work; all callbacks hear of its start and end, also after an error, which is then raised."""
     result: History | None = None
     with contextlib.ExitStack() as ends:
         for one in reversed(callbacks):
@@ -126,11 +123,7 @@ def watched(callbacks: Sequence[Callback], start: TrainingStart, work: Callable[
 
 
 class Tracker(Callback, ABC):
-    """What all trackers share: a tracked run for each training, under its name.
-
-    Args:
-        name: name of the run.
-    """
+    """What all trackers share: a tracked run for each training, under its name."""
 
     def __init__(self, name: str = "run") -> None:
         self.name, self.step, self.is_open = name, 0, False
@@ -257,11 +250,7 @@ TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLfl
 
 
 def check_tracker(name: str) -> type[Tracker]:
-    """The tracker of a name.
-
-    Errors:
-        ConfigError: there is none. MissingExtraError: its library is not installed.
-    """
+    """The tracker of a name, which must be known, and its library installed."""
     if name not in TRACKERS:
         raise ConfigError(f"a tracker must be one of {', '.join(TRACKERS)}, found {name!r}")
     _library(name)

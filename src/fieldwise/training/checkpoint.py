@@ -67,15 +67,10 @@ CHECKPOINT = Kind(
 
 @dataclass(frozen=True, kw_only=True)
 class Unfinished:
-    """The folder of a run that may be killed: its checkpoints, until its result is saved.
+    """The folder of a run that may be killed: its checkpoints, until its result is saved."""
 
-    Args:
-        folder: made when it is needed.
-        note: called with a sentence when a run is resumed.
-    """
-
-    folder: Path
-    note: Callable[[str], None] = lambda _: None
+    folder: Path  # made when it is needed
+    note: Callable[[str], None] = lambda _: None  # called with a sentence when a run is resumed
 
     @classmethod
     def beside(cls, out: Path, note: Callable[[str], None] = lambda _: None) -> "Unfinished":
@@ -106,11 +101,7 @@ class Unfinished:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """A context in which no other process trains here; at the end an empty folder is removed.
-
-        Errors:
-            DataError: another process does, the folder holds other files, or it cannot be created.
-        """
+        """A context in which no other process trains here, else a DataError; at the end an empty folder is removed."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
@@ -143,20 +134,13 @@ class Checkpoints:
 
     A checkpoint is due `minutes` after the last one, and at an evaluation after a tenth of that; later if steps would
     wait more than 2 % of the time for copies of large networks. One that cannot be written is a warning.
-
-    Args:
-        place: the unfinished run.
-        name: of this training in it, `first` or `second`.
-        minutes: between two checkpoints; 0 writes none.
-        about: gives what it is a run of, as nested plain values; equal values resume.
-        always: write one at the end too, for what follows.
     """
 
     place: Unfinished
-    name: str
-    minutes: float
-    about: Callable[[], Mapping[str, Any]]
-    always: bool = False
+    name: str  # of this training in it, `first` or `second`
+    minutes: float  # between two checkpoints; 0 writes none
+    about: Callable[[], Mapping[str, Any]]  # what it is a run of, as nested plain values; equal values resume
+    always: bool = False  # write one at the end too, for what follows
     _number: int = 0
     _last: float = field(default_factory=time.perf_counter)
     _copying: float = 0.0
@@ -173,12 +157,7 @@ class Checkpoints:
         return plain
 
     def newest(self) -> State | None:
-        """The last whole checkpoint of this run, or None; a damaged one is a warning.
-
-        Errors:
-            ConfigError: it is of a run with other settings, rows or versions.
-            DataError: it has the format of another version.
-        """
+        """The last whole checkpoint, or None; a damaged one is a warning, one of another run a ConfigError."""
         found: list[Artifact] = []
         slots = [self.folder / str(slot) for slot in range(SLOTS)]
         there = [folder for folder in slots if (folder / CHECKPOINT.manifest).exists()]
@@ -308,37 +287,21 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple
 
 @dataclass(kw_only=True)
 class Reached:
-    """What a run has reached between two steps, without weights, optimizer and generators.
+    """What a run has reached between two steps, without weights, optimizer and generators."""
 
-    Args:
-        epoch: number of epochs begun.
-        step: steps done in the last of them.
-        position: epochs done, with their fraction.
-        evaluated: whether the evaluation after that step, if there is one, is done.
-        order: state of the generator of row orders when the epoch began.
-        history: all evaluations.
-        best: the best evaluation and its weights.
-        without_gain: evaluations since.
-        losses: of the steps since the last evaluation.
-        step_seconds: time in steps of each whole epoch.
-        spent: time in steps of this epoch so far.
-        started: `perf_counter` when the run began.
-        stopped: what ended the run; None while it goes on.
-    """
-
-    epoch: int = 0
-    step: int = 0
-    position: float = 0.0
-    evaluated: bool = True
-    order: Tensor | None = None
+    epoch: int = 0  # epochs begun
+    step: int = 0  # done in the last of them
+    position: float = 0.0  # epochs done, with their fraction
+    evaluated: bool = True  # whether the evaluation after that step, if there is one, is done
+    order: Tensor | None = None  # state of the generator of row orders when the epoch began
     history: list[Evaluation] = field(default_factory=list)
-    best: tuple[Evaluation, dict[str, Tensor]] | None = None
-    without_gain: int = 0
-    losses: list[Tensor] = field(default_factory=list)
-    step_seconds: list[float] = field(default_factory=list)
-    spent: float = 0.0
-    started: float = field(default_factory=time.perf_counter)
-    stopped: Stopped | None = None
+    best: tuple[Evaluation, dict[str, Tensor]] | None = None  # with its weights
+    without_gain: int = 0  # evaluations since
+    losses: list[Tensor] = field(default_factory=list)  # of the steps since the last evaluation
+    step_seconds: list[float] = field(default_factory=list)  # time in steps of each whole epoch
+    spent: float = 0.0  # of this epoch so far
+    started: float = field(default_factory=time.perf_counter)  # when the run began
+    stopped: Stopped | None = None  # what ended the run; None while it goes on
 
 
 def captured(reached: Reached, step: "Step", *, copied: bool) -> State:

@@ -29,7 +29,7 @@ from fieldwise.storage.machine import keep_freed_arrays
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
 from fieldwise.training.checkpoint import Checkpoints, Reached, captured, resumed
 from fieldwise.training.history import Evaluation, History
-from fieldwise.training.objective import Objective, check_network, evaluate, monitored
+from fieldwise.training.objective import Objective, evaluate, monitored
 from fieldwise.training.regression import (
     ExactFit,
     LinearStart,
@@ -58,33 +58,19 @@ class Training:
     are raised.
 
     Processes that train together (`current_group`) share its batches.
-
-    Args:
-        network: trained in place.
-        train: rows with targets, shuffled each epoch (`fieldwise.data.table`); the loss uses their weights, if they
-            have any.
-        valid: rows with targets, for early stopping and learning rate drops; or the result of the run to repeat.
-        settings: optimizer, penalty and stopping.
-        objective: loss and metrics.
-        seed: seed of the row order and dropout; the global random state is not changed.
-        valid_group: group of each validation row, for group AUC.
-        callbacks: called at the start, after every step and evaluation, and at the end.
-        checkpoints: where the run's state is written; it resumes from an existing one. `lbfgs` writes none, and starts
-            again.
-        about: further settings as plain values, for callbacks.
     """
 
-    network: nn.Module
-    train: EncodedTable
-    valid: EncodedTable | History
+    network: nn.Module  # trained in place
+    train: EncodedTable  # rows with targets, shuffled each epoch; the loss uses their weights, if they have any
+    valid: EncodedTable | History  # rows for early stopping and learning rate drops; or the result of the run to repeat
     _: KW_ONLY
     settings: TrainingSettings
     objective: Objective
-    seed: int
-    valid_group: np.ndarray | None = None
-    callbacks: Sequence[Callback] = ()
-    checkpoints: Checkpoints | None = None
-    about: Mapping[str, Any] = field(default_factory=dict)
+    seed: int  # of the row order and dropout; the global random state is not changed
+    valid_group: np.ndarray | None = None  # the group of each validation row, for group AUC
+    callbacks: Sequence[Callback] = ()  # called at the start, after every step and evaluation, and at the end
+    checkpoints: Checkpoints | None = None  # of the run, which resumes from the last; `lbfgs` writes none
+    about: Mapping[str, Any] = field(default_factory=dict)  # further settings as plain values, for callbacks
 
     def run(self) -> History:
         """Train, from the last checkpoint if there is one.
@@ -103,7 +89,6 @@ class Training:
         window = window_rows(self.train, settings.shuffle_rows)
         self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed, shard=shard)
         self.monitor = monitored(settings, self.objective, grouped=self.valid_group is not None)
-        check_network(network, self.objective, len(self.train), settings.batch_size)
         if settings.start_at_base_rate:
             start_at_base_rate(network, self.train, self.objective)
         if settings.linear_start:
@@ -114,7 +99,7 @@ class Training:
         self.device = move_to_device(settings.device, network)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
         self.order = torch.Generator().manual_seed(self.seed)
-        self.guard = SignalGuard(self.step.sync)
+        self.guard = SignalGuard(self.step.sync, [] if self.step.sync is None else self.step.sync.noted)
         keep_freed_arrays()
         with kept_rng(self.device), flushed_denormals():
             torch.manual_seed(self.seed)
@@ -312,33 +297,21 @@ class Training:
         return at.stopped is not None
 
 
+@dataclass
 class SignalGuard:
     """Delays the handlers of SIGINT, SIGTERM and SIGHUP to the end of a step, and notes SIGUSR1.
 
     `with guard.installed():` sets the handlers, in the main thread only, and resets them at the end. Within it,
-    `with guard:` surrounds what must not be interrupted. A second SIGINT in the same step acts at once.
-
-    Args:
-        sync: of processes that train together: a signal waits until all know of it, and then interrupts all of them
-            at the end of the same step.
-
-    Attributes:
-        whole: False after a step that an error, or such a second signal, broke off.
-        asked: whether SIGUSR1 has arrived; reset by the reader.
-
-    >>> guard = SignalGuard()
-    >>> with guard.installed():
-    ...     with guard:
-    ...         pass
-    >>> guard.whole
-    True
+    `with guard:` surrounds what must not be interrupted. A second SIGINT in the same step acts at once. Of processes
+    that train together a signal waits until all know of it, and then interrupts all at the end of the same step.
     """
 
-    def __init__(self, sync: GradientSync | None = None) -> None:
-        self.whole, self.asked, self.sync = True, False, sync
-        self.noted: list[int] = [] if sync is None else sync.noted
-        self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
-        self._owner = os.getpid()
+    sync: GradientSync | None = None
+    noted: list[int] = field(default_factory=list)  # the signals that wait
+    whole: bool = True  # False after a step that an error, or such a second signal, broke off
+    asked: bool = False  # whether SIGUSR1 has arrived; reset by the reader
+    _before: dict[int, Callable[[int, FrameType | None], Any]] = field(default_factory=dict)
+    _owner: int = field(default_factory=os.getpid)
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:

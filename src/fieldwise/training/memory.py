@@ -26,56 +26,32 @@ EVALUATED = 90  # bytes of metrics per row
 CELL, SOLVED = 40, 8 * (2 * 20 + 20)  # bytes of an exact regression per cell of the rows, and per weight
 
 
-def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> int:
-    """Bytes of everything with the size of the parameters during training.
+def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple[int, int]:
+    """Bytes of all that has the parameters' size in training, and of what is copied while a checkpoint is written.
 
-    These are the parameters; their gradients (a lazily updated table has none as a whole); the optimizer's state, one
-    number per row for a lazy table with `rowwise_adagrad`; the best weights so far, twice while they are replaced; and
-    the average, if weights are averaged.
+    In training these are the parameters; their gradients (a lazily updated table has none as a whole); the optimizer's
+    state, one number per row for a lazy table with `rowwise_adagrad`; the best weights so far, twice while they are
+    replaced; and the average, if weights are averaged. A checkpoint's copy has the parameters, the state and the
+    average. The network's embeddings are set to dense or sparse gradients.
 
-    Args:
-        network: the network to train; its embeddings are set to dense or sparse gradients.
-        settings: `optimizer`, `embedding_update`, `l2`, `l2_rows` and `average` are used.
-
-    Errors:
-        ConfigError: lazy updates that the settings do not allow.
-
-    >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="sgd"))
-    160
+    >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="adagrad"))
+    (200, 80)
     """
-    weights, gradients, states = _sizes(network, settings)
-    return weights * (3 + int(bool(settings.average))) + gradients + states  # itself and twice the best
-
-
-def bytes_of_checkpoint(network: nn.Module, settings: TrainingSettings) -> int:
-    """Bytes of a checkpoint without the best weights: what is copied in memory while one is written.
-
-    >>> bytes_of_checkpoint(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="adagrad"))
-    80
-    """
-    weights, _, states = _sizes(network, settings)
-    return weights * (1 + int(bool(settings.average))) + states
-
-
-def _sizes(network: nn.Module, settings: TrainingSettings) -> tuple[int, int, int]:
-    """Bytes of weights, of gradients of whole parameters, and of the optimizer's states."""
+    gradients, sizes = 0, [p.numel() * p.element_size() for p in network.parameters()]
     if settings.optimizer == LBFGS:
-        size = sum(p.numel() * p.element_size() for p in network.parameters())
-        return size, 0, SOLVED * sum(p.numel() for p in network.parameters())
-    optimizer = RunOptimizer(network, settings)
-    lazy = {id(g["params"][0]) for g in optimizer.lazy.param_groups} if optimizer.lazy is not None else set()
-    kind = OPTIMIZERS[settings.optimizer]
-    weights = gradients = kept = 0
-    for parameter in network.parameters():
-        size = parameter.numel() * parameter.element_size()
-        weights += size
-        if id(parameter) not in lazy:
-            gradients += size
-            kept += size * kind.numbers
-        else:
-            states = row_states(settings.optimizer, parameter.detach().to("meta"), 0.0).values()
-            kept += sum(state.numel() * state.element_size() for state in states)
-    return weights, gradients, kept
+        states = SOLVED * sum(p.numel() for p in network.parameters())
+    else:
+        optimizer, states = RunOptimizer(network, settings), 0
+        lazy = {id(g["params"][0]) for g in optimizer.lazy.param_groups} if optimizer.lazy is not None else set()
+        for parameter, size in zip(network.parameters(), sizes, strict=True):
+            if id(parameter) not in lazy:
+                gradients += size
+                states += size * OPTIMIZERS[settings.optimizer].numbers
+            else:
+                rows = row_states(settings.optimizer, parameter.detach().to("meta"), 0.0).values()
+                states += sum(state.numel() * state.element_size() for state in rows)
+    weights, copies = sum(sizes), 1 + int(bool(settings.average))
+    return weights * (2 + copies) + gradients + states, weights * copies + states
 
 
 def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettings) -> int:

@@ -25,23 +25,18 @@ from fieldwise.training.settings import TrainingSettings
 class Objective:
     """The objective of one label, or of a main label and further labels (`more`).
 
-    Args:
-        task: `binary` trains with cross-entropy on the logit, `regression` with squared error.
-        prediction_range: range to which predictions of a regression are clipped, in metrics but not in the loss.
-        scale: what the loss of a regression divides the targets by; metrics are in the targets' unit.
-        weight: weight of this label's loss in the sum over labels.
-        more: the objectives of further labels by name. Scores and targets are then [N, T], the main label's first.
-
     >>> both = Objective(more={"minutes": Objective(task="regression", weight=0.5)})
     >>> float(both.loss(torch.tensor([[0.0, 3.0]]), torch.tensor([[1.0, 1.0]])))  # log 2 + 0.5 * 2^2
     2.6931471824645996
     """
 
-    task: Task = "binary"
-    prediction_range: tuple[float, float] | None = None
-    scale: float = 1.0
-    weight: float = 1.0
-    more: Mapping[str, "Objective"] = field(default_factory=dict)
+    task: Task = "binary"  # cross-entropy on the logit, or of a `regression` squared error
+    prediction_range: tuple[float, float] | None = None  # of a regression, in metrics but not in the loss
+    scale: float = 1.0  # the loss of a regression divides the targets by it; metrics are in the targets' unit
+    weight: float = 1.0  # of this label's loss in the sum over labels
+    more: Mapping[str, "Objective"] = field(
+        default_factory=dict
+    )  # of further labels; scores and targets are then [N, T]
 
     @classmethod
     def of(cls, label: Label, *more: Label) -> "Objective":
@@ -55,14 +50,8 @@ class Objective:
         )
 
     def loss(self, logit: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The mean loss over the batch, a weighted sum over the labels: a scalar.
-
-        Args:
-            logit: scores [B, T]; of one label [B] too.
-            y: their targets, likewise.
-            weight: row weights [B] of the losses in the mean; their mean over all training rows is 1.
-        """
-        losses, labels = [], self.each()
+        """The weighted sum of the labels' mean losses over a batch: scores and targets [B, T], row weights [B]."""
+        losses, labels = list[Tensor](), (self, *self.more.values())
         columns = (values.reshape(-1, len(labels)).unbind(1) for values in (logit, y))
         for one, z, target in zip(labels, *columns, strict=True):
             if one.task == "binary":
@@ -76,12 +65,12 @@ class Objective:
 
     def weighted(self, losses: Tensor) -> Tensor:
         """The weighted sum of the labels' losses ([T], or a scalar for one label): a scalar."""
-        each = zip(self.each(), losses.reshape(-1).unbind(), strict=True)
+        each = zip((self, *self.more.values()), losses.reshape(-1).unbind(), strict=True)
         return torch.stack([o.weight * loss for o, loss in each]).sum()
 
     def whole_loss(self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> float:
         """`loss` over a whole split: logloss, or the mean squared error of unclipped scores, in units of `scale`."""
-        total, each = 0.0, self.each()
+        total, each = 0.0, (self, *self.more.values())
         for one, target, z in zip(each, *(values.reshape(-1, len(each)).T for values in (y, score)), strict=True):
             if one.task == "binary":
                 loss = logloss_from_logits(target, z, weight=weight)
@@ -103,7 +92,7 @@ class Objective:
 
         With `one_class`, a binary label with only one class gets the metrics that are defined, instead of an error.
         """
-        found, each = dict[str, float](), self.each()
+        found, each = dict[str, float](), (self, *self.more.values())
         columns = (values.reshape(-1, len(each)).T for values in (y, score))
         for name, one, target, z in zip(("", *self.more), each, *columns, strict=True):
             try:
@@ -120,10 +109,6 @@ class Objective:
             found |= {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"} if name else own
         return found
 
-    def each(self) -> tuple["Objective", ...]:
-        """The objectives of all labels, the main label's first."""
-        return (self, *self.more.values())
-
 
 def evaluate(
     network: nn.Module,
@@ -135,19 +120,11 @@ def evaluate(
     scored: Callable[[int], None] | None = None,
     scores: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """Metrics of a network over all rows of a table with targets.
+    """Metrics of a network over all rows of a table with targets, with `group` also group AUC.
 
     Processes that train together (`current_group`) each score a part of the rows, and process 0 computes the metrics of
-    all of them.
-
-    Args:
-        network: returns scores [B], or [B, T] for several labels.
-        table: the rows.
-        objective: defines the metrics.
-        group: group of each row, for group AUC.
-        loss: whether to include `loss`, the weighted sum of the labels' losses.
-        scored: called with the number of rows of each batch that is scored, in one process.
-        scores: the network's scores of all rows, if they are known.
+    all of them. With `loss` one more is the weighted sum of the labels' losses. In one process `scored` is called with
+    the number of rows of each batch that is scored; `scores` are those of all rows, if they are known.
 
     Errors:
         TrainingError: a score is not finite because training diverged.
@@ -189,11 +166,7 @@ def _counted(
 
 
 def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:
-    """The validation metric for early stopping.
-
-    Errors:
-        ConfigError: a metric that the task does not have, or group AUC without groups.
-    """
+    """The validation metric for early stopping; a ConfigError if the task does not have it, or there are no groups."""
     known = [metric.name for metric in METRICS.values() if objective.task in metric.tasks and metric.watched]
     monitor = settings.monitor or known[0]
     if monitor not in known:
@@ -201,17 +174,3 @@ def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool
     if monitor == "gauc" and not grouped:
         raise ConfigError("monitor = 'gauc' needs groups: set user or group in the schema")
     return monitor
-
-
-def check_network(network: nn.Module, objective: Objective, rows: int, batch_size: int) -> None:
-    """Refuse batches of one row if the network normalizes over batches, and its losses for binary labels for others."""
-    modules = list(network.modules())
-    if min(rows, batch_size) == 1 and any(isinstance(module, nn.BatchNorm1d) for module in modules):
-        raise ConfigError(
-            f"batch normalization needs batches of at least 2 rows, found batch_size {batch_size} for {rows} training "
-            "rows: raise batch_size, or set the model's batch_norm = false"
-        )
-    names = next((found for module in modules if (found := getattr(module, "binary_settings", ()))), ())
-    if names and "regression" in (one.task for one in objective.each()):
-        ask = " and ".join(f"model.{name} = 0" for name in names)
-        raise ConfigError(f"the model has an auxiliary loss for binary labels, but a label is a regression: set {ask}")

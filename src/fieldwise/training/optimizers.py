@@ -25,23 +25,9 @@ LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is 
 class LazyTables(torch.optim.Optimizer):
     """An optimizer that updates only rows with a gradient; other rows and their states do not change.
 
-    A gradient is a sparse COO tensor [R, D] from `fieldwise.ops.gather_rows`. The rules are those of
-    `fieldwise.ops.rows.RowRule`; states have the table's shape, except for `rowwise_adagrad`, which has one
-    number per row.
-
-    Args:
-        tables: embedding tables, each with the strength of squared L2 on its touched rows.
-        name: of the optimizer in `OPTIMIZERS`, and of its rule.
-        lr: the learning rate.
-        accumulator: initial value of Adagrad's sums.
-
-    >>> from fieldwise.ops.rows import gather_rows
-    >>> table = nn.Parameter(torch.zeros(3, 1))
-    >>> optimizer = LazyTables([(table, 0.0)], "sgd", lr=1.0)
-    >>> gather_rows(table, torch.tensor([2, 2]), sparse=True).sum().backward()
-    >>> optimizer.step()
-    >>> table.flatten().tolist()
-    [0.0, 0.0, -2.0]
+    Each table comes with the strength of squared L2 on its touched rows. A gradient is a sparse COO tensor [R, D] from
+    `fieldwise.ops.gather_rows`. The rules are those of `fieldwise.ops.rows.RowRule`; states have the table's shape,
+    except for `rowwise_adagrad`, which has one number per row; `accumulator` is the start of Adagrad's sums.
     """
 
     def __init__(
@@ -53,12 +39,7 @@ class LazyTables(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None, *, scale: float = 1.0) -> None:  # type: ignore[override]
-        """Update the touched rows.
-
-        Args:
-            closure: not supported.
-            scale: factor for the gradients, including L2's.
-        """
+        """Update the touched rows; `scale` is a factor for the gradients, including L2's."""
         for group, table, rows, grads_ND in self._gradients():
             state = self.state[table]
             if not state:
@@ -118,10 +99,6 @@ class RunOptimizer:
 
     L2 is `sum over named parameters of strength / 2 * sum of squares`, of embedding tables over all rows, or over the
     distinct ones that a batch touches (`l2_rows`); a lazy table's optimizer applies it to the rows that it updates.
-
-    Args:
-        network: the network to train.
-        settings: of the optimizer, its learning rate, `clip_norm`, updates of embeddings, and L2.
 
     Attributes:
         parameters: parameters updated by PyTorch's optimizer.

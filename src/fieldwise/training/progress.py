@@ -21,17 +21,6 @@ BAR_LETTERS = 30
 SHOWN_EVERY = 0.2  # seconds between updates of the loss, each of which waits for its value
 
 
-def duration(seconds: float) -> str:
-    """A duration in words.
-
-    >>> duration(42.4), duration(600), duration(9000)
-    ('42 s', '10 min', '2.5 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
 class Lines(Callback):
     """Prints one line per evaluation."""
 
@@ -103,8 +92,10 @@ class Lines(Callback):
         done, all_steps = self.steps - self.start.steps_done, self.start.steps * self.start.epochs
         if done <= 0 or self.steps >= all_steps:
             return ""
-        spent = time.perf_counter() - self.started
-        return f"at most {duration(spent / done * (all_steps - self.steps))} left"
+        left = (time.perf_counter() - self.started) / done * (all_steps - self.steps)
+        if left < 100:
+            return f"at most {left:.0f} s left"
+        return f"at most {left / 60:.0f} min left" if left < 6000 else f"at most {left / 3600:.1f} h left"
 
 
 class Bar(Lines):

@@ -70,18 +70,12 @@ def design_matrix(table: EncodedTable) -> Any:
 
 
 class _Rows:
-    """Rows [N] as matrices of at most 65,536 rows each, with targets and weights.
-
-    Args:
-        heard: called with None between two matrices, when they are made or read.
-
-    Attributes:
-        noise: the variance of a regression label's residuals; 1/2 makes the negative log-likelihood a sum of squares.
-    """
+    """Rows [N] as matrices of at most 65,536 rows each; `heard` is called with None between two of them."""
 
     def __init__(self, table: EncodedTable, objective: Objective, heard: Heard = lambda _: None) -> None:
         self.y, self.weight = _targets(table, objective)
-        self.binary, self.noise, self.heard, self.parts = objective.task == "binary", 0.5, heard, list[Any]()
+        self.binary, self.heard, self.parts = objective.task == "binary", heard, list[Any]()
+        self.noise = 0.5  # variance of a regression label's residuals: at first losses are a sum of squares
         if len(table) <= CHUNK_ROWS:
             self.parts.append(design_matrix(table))
             return
@@ -172,17 +166,9 @@ class Regression:
     """A logistic or linear regression of the first label on all fields, solved for several Gaussian priors.
 
     The priors have one variance for all weights, as scikit-learn's `C`, or one for each field, estimated from the
-    training rows (empirical Bayes). A mean of solutions is the regression with the mean of their weights.
-
-    Args:
-        train: rows with targets; no field is a bag with pooling `max`.
-        objective: of the label.
-        heard: called with the loss at each step of a solution, and with None between chunks of rows; what it raises
-            ends that.
-        l2: a strength as in `TrainingSettings.l2`, whose prior is then the only one.
-
-    Attributes:
-        likelihoods: the log-likelihood of the validation rows, by prior.
+    training rows (empirical Bayes); a strength `l2`, as in `TrainingSettings.l2`, is the only prior. The mean of
+    solutions is the regression with the mean of their weights. `heard` is called with the loss at each step of a
+    solution, and with None between chunks of rows; what it raises ends that.
     """
 
     def __init__(
@@ -190,7 +176,7 @@ class Regression:
     ) -> None:
         self.train, self.objective, self.heard, self.l2 = train, objective, heard, l2
         self.layout = train.layout
-        self.likelihoods: dict[str, float] = {}
+        self.likelihoods: dict[str, float] = {}  # of the validation rows, as logarithms, by prior
         self._solutions: dict[str, np.ndarray] = {}
 
     @cached_property
@@ -228,10 +214,7 @@ class Regression:
         return result
 
     def result(self, valid: EncodedTable | History) -> LinearStart:
-        """The mean of the solutions so far, in the shares of an earlier result if that is given.
-
-        Without any it is the best constant.
-        """
+        """The mean of the solutions so far, in the shares of an earlier result if given; or the best constant."""
         shares = valid.priors if isinstance(valid, History) else self.shares
         if not shares:
             return LinearStart(shares, self.start())
@@ -292,18 +275,11 @@ class Regression:
 
 
 class ExactFit:
-    """A fit of a network of first-order weights alone, in place (`optimizer = "lbfgs"`).
+    """A fit of a network of first-order weights alone, in place (`optimizer = "lbfgs"`); others are a ConfigError.
 
     With an L2 strength its one solution is taken, else the mean over the priors of `Regression`. Each solution is an
     evaluation and an epoch of the result; the mean is the last one, and the one that is kept. Callbacks are called at
     every step of a solution.
-
-    Args:
-        run: of `LR`'s network, or another that has the parameters of `FirstOrder` and no others; of its settings `l2`,
-            `monitor` and `device` are used.
-
-    Errors:
-        ConfigError: the network has other parameters, a bag has pooling `max`, or there are several labels.
     """
 
     def __init__(self, run: "Training") -> None:
@@ -387,18 +363,10 @@ class ExactFit:
 def mix_with_regression(
     network: nn.Module, start: LinearStart, valid: EncodedTable | History, objective: Objective
 ) -> float:
-    """Replace a trained network by the mean of itself and the regression that it started from, in place.
+    """Replace a trained FM or AFM by its mean with the regression that it started from; returns the network's share.
 
-    Its logit is linear in the first-order weights and in the interactions, so that the mean is such a network too.
-
-    Args:
-        network: FM or AFM, trained from the regression on.
-        start: the regression.
-        valid: rows with targets, on which the mean has the least loss; or the earlier result with the share to take.
-        objective: of the label.
-
-    Returns:
-        The share of the trained network.
+    Its logit is linear in the first-order weights and in the interactions, so that the mean is such a network too. It
+    has the least loss on the validation rows, or the share of an earlier result.
     """
     first = network.first_order
     assert isinstance(first, FirstOrder), "checked before"
@@ -425,11 +393,7 @@ def mix_with_regression(
 
 
 def first_order_of(network: nn.Module, layout: Layout, objective: Objective) -> FirstOrder:
-    """The network's first-order term, whose regression can be solved exactly.
-
-    Errors:
-        ConfigError: there is none, a bag has pooling `max`, or there are several labels.
-    """
+    """The network's first-order term, whose regression can be solved exactly; a ConfigError if there is none."""
     first = getattr(network, "first_order", None)
     if not isinstance(first, FirstOrder) or first.bias is None:
         raise ConfigError(f"a regression has first-order weights and a bias, which {type(network).__name__} has not")

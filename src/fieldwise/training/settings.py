@@ -13,20 +13,12 @@ from fieldwise.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerKind:
-    """An optimizer that recipes may name: PyTorch's for whole parameters, and a `RowRule` for the rows of a batch.
+    """An optimizer that recipes may name: PyTorch's for whole parameters, and a `RowRule` for the rows of a batch."""
 
-    Args:
-        numbers: how many numbers PyTorch's keeps for each number of a parameter.
-        eps: added to a root in a denominator; as PyTorch's has it.
-        same: whether a table updated by rows has the numbers of one updated as a whole, where no other setting tells
-            them apart: then `embedding_update = 'auto'` takes it for large tables.
-        rows_only: whether embedding tables are always updated by rows.
-    """
-
-    numbers: int
-    eps: float
-    same: bool = True
-    rows_only: bool = False
+    numbers: int  # that PyTorch's keeps for each number of a parameter
+    eps: float  # added to a root in a denominator; as PyTorch's has it
+    same: bool = True  # whether a table updated by rows has the numbers of one updated as a whole: `auto` may take it
+    rows_only: bool = False  # whether embedding tables are always updated by rows
 
 
 OPTIMIZERS: Mapping[str, OptimizerKind] = {

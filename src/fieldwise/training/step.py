@@ -46,41 +46,6 @@ class HasAuxiliaryLoss(Protocol):
         ...
 
 
-Tensors = tuple[Tensor, ...] | list[Tensor]
-
-
-def averaged(network: nn.Module, decay: float) -> AveragedModel:
-    """A copy of the network with an exponential moving average of its weights, updated by `update_parameters`.
-
-    After step t the mean is `d mean + (1 - d) weights` with `d = min(decay, (1 + t) / (10 + t))`: the small `d` of the
-    first steps forgets the starting values. Buffers (BatchNorm's statistics) are averaged too, counters copied.
-    Source: Polyak & Juditsky, 1992; the warm-up of `d` is that of TensorFlow's ExponentialMovingAverage.
-
-    Args:
-        network: the network to average; the copy shares no weights with it.
-        decay: in (0, 1); the mean covers about the last 1 / (1 - decay) steps.
-
-    >>> network = nn.Linear(1, 1, bias=False)
-    >>> _ = nn.init.zeros_(network.weight)
-    >>> mean = averaged(network, 0.9)
-    >>> _ = nn.init.ones_(network.weight)
-    >>> mean.update_parameters(network)  # t = 1: d = 2 / 11
-    >>> round(mean.module.weight.item() * 11)
-    9
-    """
-
-    def step(means: Tensors, values: Tensors, _: Tensor | int) -> None:
-        if not means[0].is_floating_point():
-            torch._foreach_copy_(means, values)
-            return
-        t = float(found.n_averaged)  # on the CPU: the number given is a copy on the device, to be waited for
-        torch._foreach_lerp_(means, values, 1.0 - min(decay, (1.0 + t) / (10.0 + t)))
-
-    found = AveragedModel(network, multi_avg_fn=step, use_buffers=True)
-    found.n_averaged.fill_(1)  # else the first update only copies, and the mean starts a step late
-    return found
-
-
 class Step:
     """The step of a run, with everything that it changes.
 
@@ -101,6 +66,18 @@ class Step:
         self, network: nn.Module, train: EncodedTable, settings: TrainingSettings, objective: Objective, seed: int
     ) -> None:
         self.network, self.objective, group = network, objective, current_group()
+        modules, rows, size = list(network.modules()), len(train), settings.batch_size
+        if min(rows, size) == 1 and any(isinstance(module, nn.BatchNorm1d) for module in modules):
+            raise ConfigError(
+                f"batch normalization needs batches of at least 2 rows, found batch_size {size} for {rows} training "
+                "rows: raise batch_size, or set the model's batch_norm = false"
+            )
+        names = next((found for module in modules if (found := getattr(module, "binary_settings", ()))), ())
+        if names and "regression" in (one.task for one in (objective, *objective.more.values())):
+            ask = " and ".join(f"model.{name} = 0" for name in names)
+            raise ConfigError(
+                f"the model has an auxiliary loss for binary labels, but a label is a regression: set {ask}"
+            )
         if group is not None:
             broadcast_parameters(network, group, settings)
         share = settings.unknown_share
@@ -115,7 +92,22 @@ class Step:
         run: Callable[..., Any] = network.forward_with_auxiliary if isinstance(network, HasAuxiliaryLoss) else network
         self.run: Callable[..., Any] = torch.compile(run, options=COMPILING) if self.compiled else run
         self.parameters = list(network.parameters())
-        self.mean = averaged(network, settings.average) if settings.average else None
+        self.mean, decay = None, settings.average or 0.0
+        if decay:
+            # After step t it is `d mean + (1 - d) weights` with `d = min(decay, (1 + t) / (10 + t))`: the small `d` of
+            # the first steps forgets the starting values. Buffers (BatchNorm's statistics) are averaged too, counters
+            # copied. Source: Polyak & Juditsky, 1992; the warm-up is that of TensorFlow's ExponentialMovingAverage.
+            mean = self.mean = AveragedModel(network, use_buffers=True)
+
+            def move_mean(means: Any, values: Any, _: Tensor | int) -> None:
+                if not means[0].is_floating_point():
+                    torch._foreach_copy_(means, values)
+                    return
+                t = float(mean.n_averaged)  # on the CPU: the number given is a copy on the device, to be waited for
+                torch._foreach_lerp_(means, values, 1.0 - min(decay, (1.0 + t) / (10.0 + t)))
+
+            mean.multi_avg_fn = move_mean
+            mean.n_averaged.fill_(1)  # else the first update only copies, and the mean starts a step late
         self.evaluated: nn.Module = network if self.mean is None else self.mean.module
 
     def __call__(self, batch: Batch, y: Tensor, weight: Tensor | None) -> Tensor:
@@ -259,11 +251,6 @@ class OutOfVocabularyDropout:
     of a new value after n rows in a Chinese restaurant process with that concentration. Without this, the unknown row
     of a field with `min_count` 1 never gets a gradient, and values not seen in training are scored with its random
     initial vector.
-
-    >>> from fieldwise.layout import Layout
-    >>> table = EncodedTable(Layout.of_sizes([3]), *(np.zeros(s) for s in ((1, 1), (1, 0), 0, 1)))
-    >>> OutOfVocabularyDropout(table, 1.0, 0).probability.tolist()  # no field here has an unknown value
-    [0.0, 0.0, 0.0]
     """
 
     def __init__(self, train: EncodedTable, strength: float, seed: int) -> None:
@@ -302,11 +289,7 @@ class OutOfVocabularyDropout:
 
 
 def move_to_device(device: str, network: nn.Module) -> torch.device:
-    """Move a network to the device of a name; a warning says which operations have no fast version there.
-
-    Errors:
-        ConfigError: there is no such device.
-    """
+    """Move a network to the device of a name; a warning says which operations have no fast version there."""
     found = open_device(device)
     if (sentence := missing_on(found)) is not None:
         warnings.warn(sentence, stacklevel=4)
@@ -324,20 +307,16 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
     works for your own networks too: one bias that is added to every score, or several whose values are averaged
     (FinalNet's two branches).
 
-    Args:
-        network: changed in place; a bias that is not 0, such as from a warm start, is not changed.
-        train: rows with targets, and weights if any.
-        objective: the objective of all labels.
-
-    Returns:
-        The names of the parameters that were set; empty if the network has no output bias.
+    A bias that is not 0, such as from a warm start, is not changed. The names of those that were set are returned.
     """
     assert train.y is not None, "training rows have targets"
     batch = train.batch(slice(0, PROBE_ROWS))[0].to(device_of(network))
     heads = getattr(network, "heads", None) if objective.more else None
     changed, training = [], network.training
     network.eval()
-    each = zip([network] if heads is None else list(heads), train.y.T, objective.each(), strict=True)
+    each = zip(
+        [network] if heads is None else list(heads), train.y.T, (objective, *objective.more.values()), strict=True
+    )
     for number, (one, y, task) in enumerate(each):
         start = base_score(y, train.weight, binary=task.task == "binary", scale=task.scale)
         biases, total = list[tuple[str, nn.Parameter]](), 0.0
