@@ -476,8 +476,23 @@ def _check_name(override: str, settings: Mapping[str, Any]) -> None:
     """Check that a recipe has a path, with the nearest name in the error; values are checked later."""
     key = override.partition("=")[0].strip()
     table, *below = setting_path(key)
-    for model, least in ((table == "model", SURE), (True, NEAR)):  # the model's settings need PyTorch
-        names = _setting_names(settings, model=model)
+    classes: dict[str, tuple[Any, ...]] = {
+        "data": (DataSettings,),
+        "split": get_args(SplitSettings),
+        "negatives": (NegativeSampling,),
+        "history": (HistorySettings,),
+        "target_encoding": (TargetEncoding,),
+        "training": (TrainingSettings,),
+    }
+    names = {section: {f.name for one in of for f in fields(one)} for section, of in classes.items()}
+    chosen = settings.get("model")
+    for model, least in ((table == "model", SURE), (True, NEAR)):
+        if model and isinstance(chosen, Mapping):  # last: they need PyTorch
+            from fieldwise.models.own import is_known, model_class
+
+            if is_known(chosen.get("name")):
+                own: Any = model_class(chosen.get("name"), "model")
+                names["model"] = {"name", *(f.name for f in fields(own))}
         if table in SECTIONS and (not below or table not in names or below[0] in names[table]):
             return
         if key in REMOVED:
@@ -504,28 +519,6 @@ def _parse_override(override: str) -> dict[str, Any]:
     result: dict[str, Any] = value
     _anchor(result, Path())
     return result
-
-
-def _setting_names(recipe: Mapping[str, Any], *, model: bool = True) -> dict[str, set[str]]:
-    """The settings in the fixed tables of a recipe; with `model` its model's, which imports PyTorch."""
-    classes: dict[str, tuple[Any, ...]] = {
-        "data": (DataSettings,),
-        "split": get_args(SplitSettings),
-        "negatives": (NegativeSampling,),
-        "history": (HistorySettings,),
-        "target_encoding": (TargetEncoding,),
-        "training": (TrainingSettings,),
-    }
-    names = {table: {f.name for one in of for f in fields(one)} for table, of in classes.items()}
-    table = recipe.get("model")
-    if not model or not isinstance(table, Mapping):
-        return names
-    from fieldwise.models.own import is_known, model_class
-
-    if is_known(table.get("name")):
-        chosen = model_class(table.get("name"), "model")
-        names["model"] = {"name", *(f.name for f in fields(chosen))}  # type: ignore[arg-type]
-    return names
 
 
 def nearest_setting(key: str, known: Collection[str], least: float = NEAR) -> str | None:

@@ -255,7 +255,7 @@ def recorded_runs(
     for caution in {recipe.target_encoding.caution() for recipe in recipes if recipe.target_encoding is not None}:
         if caution:
             context.note(caution)
-    runs = _Runs(store, context, ranking, since=began if again else None)
+    runs = _Runs(store, context, ranking, began if again else None)
     found: dict[tuple[str, int], RunRecord] = {}
     for recipe, record, how in runs.ended(wanted):
         found[recipe.name, recipe.seed] = record
@@ -273,14 +273,15 @@ def with_words(record: RunRecord, recipe: Recipe) -> RunRecord:
 Wanted = tuple[Recipe, Inputs, str]  # a run that is needed: its recipe, the files of its data, and its key
 
 
+@dataclass
 class _Runs:
     """The runs of one call of `recorded_runs`; those that ended before `since` are run again."""
 
-    def __init__(
-        self, store: Store, context: RunContext, ranking: RankingSettings | None, *, since: float | None
-    ) -> None:
-        self.store, self.context, self.ranking, self.since = store, context, ranking, since
-        self.last: tuple[tuple[Mapping[str, object], Inputs], Prepared] | None = None
+    store: Store
+    context: RunContext
+    ranking: RankingSettings | None
+    since: float | None
+    last: tuple[tuple[Mapping[str, object], Inputs], Prepared] | None = None
 
     def ended(self, wanted: Sequence[Wanted]) -> Iterator[tuple[Recipe, RunRecord, str]]:
         """Every run as it ends, with `kept` or `done`; those in progress in another process come last."""

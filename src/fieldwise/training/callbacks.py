@@ -125,8 +125,10 @@ def watched(callbacks: Sequence[Callback], start: TrainingStart, work: Callable[
 class Tracker(Callback, ABC):
     """What all trackers share: a tracked run for each training, under its name."""
 
+    needs: str  # the library
+
     def __init__(self, name: str = "run") -> None:
-        self.name, self.step, self.is_open = name, 0, False
+        self.name, self.step, self.is_open, self.library = name, 0, False, _library(self.needs)
 
     def on_start(self, start: TrainingStart) -> None:
         """Open the run and write its settings."""
@@ -182,9 +184,10 @@ class TensorBoard(Tracker):
         MissingExtraError: TensorBoard is not installed.
     """
 
+    needs = "tensorboard"
+
     def __init__(self, name: str = "run", folder: str | Path = "tensorboard") -> None:
         super().__init__(name)
-        _library("tensorboard")
         self.folder = Path(folder)
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
@@ -209,19 +212,17 @@ class MLflow(Tracker):
         MissingExtraError: MLflow is not installed.
     """
 
-    def __init__(self, name: str = "run") -> None:
-        super().__init__(name)
-        self.mlflow = _library("mlflow")
+    needs = "mlflow"
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
-        self.run = self.mlflow.start_run(run_name=name, nested=self.mlflow.active_run() is not None).info.run_id
-        self.mlflow.log_params(settings)
+        self.run = self.library.start_run(run_name=name, nested=self.library.active_run() is not None).info.run_id
+        self.library.log_params(settings)
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
-        self.mlflow.log_metrics(values, step=step, run_id=self.run)
+        self.library.log_metrics(values, step=step, run_id=self.run)
 
     def _close(self, *, failed: bool) -> None:
-        self.mlflow.end_run("FAILED" if failed else "FINISHED")
+        self.library.end_run("FAILED" if failed else "FINISHED")
 
 
 class WandB(Tracker):
@@ -231,13 +232,11 @@ class WandB(Tracker):
         MissingExtraError: wandb is not installed.
     """
 
-    def __init__(self, name: str = "run") -> None:
-        super().__init__(name)
-        self.wandb = _library("wandb")
+    needs = "wandb"
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
         project = os.environ.get("WANDB_PROJECT", PROJECT)
-        self.run = self.wandb.init(project=project, name=name, config=dict(settings), reinit="create_new")
+        self.run = self.library.init(project=project, name=name, config=dict(settings), reinit="create_new")
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
         self.run.log(dict(values), step=step)

@@ -87,14 +87,10 @@ class Unfinished:
         """Whether there is a checkpoint."""
         return any(self.folder.glob(f"*{PART}/*/{CHECKPOINT.manifest}"))
 
-    def clear(self) -> None:
-        """Remove the checkpoints, to start over."""
-        for path in self.folder.glob(f"*{PART}"):
-            shutil.rmtree(path, ignore_errors=True)
-
     def remove(self) -> None:
         """Remove the checkpoints and the folder: the result is saved."""
-        self.clear()
+        for path in self.folder.glob(f"*{PART}"):
+            shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             (self.folder / LOCK).unlink(missing_ok=True)
             self.folder.rmdir()

@@ -56,11 +56,6 @@ class LazyTables(torch.optim.Optimizer):
             )
             update_rows_(table, [state[name] for name in names], rows, grads_ND, rule)
 
-    @torch.no_grad()
-    def squared_norm(self) -> float:
-        """The squared norm of all gradients, summed by row, including L2's."""
-        return math.fsum(squares_of_rows(table, rows, g, group["l2"]) for group, table, rows, g in self._gradients())
-
     def _gradients(self) -> Iterable[tuple[dict[str, Any], nn.Parameter, RowGroups, Tensor]]:
         """For each table its options, the table, its groups of ids and a gradient per id; ids are sorted only once."""
         known: list[tuple[Tensor, int, RowGroups]] = []
@@ -175,7 +170,9 @@ class RunOptimizer:
             nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
         elif self.clip_norm is not None and self.lazy is not None:
             norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
-            norm = math.sqrt(norm**2 + self.lazy.squared_norm())
+            with torch.no_grad():  # summed by row, including L2's
+                rows = (squares_of_rows(t, ids, g, of["l2"]) for of, t, ids, g in self.lazy._gradients())
+                norm = math.sqrt(norm**2 + math.fsum(rows))
             scale = min(self.clip_norm / (norm + 1e-6), 1.0)  # as in PyTorch's clip_grad_norm_
             for p in self.parameters if scale != 1.0 else ():
                 if p.grad is not None:

@@ -318,11 +318,7 @@ class ExactFit:
         set_first_order(self.first, found.solution)
         move_to_device(self.of.settings.device, network)
         network.eval()
-        metrics: dict[str, float] = {}
-        if isinstance(valid, EncodedTable):
-            by_loss = self.monitor == "loss"
-            metrics = evaluate(network, valid, self.of.objective, self.of.valid_group, loss=by_loss)
-        best = self._judged(metrics)
+        best = self._evaluated()
         return History(
             epochs=len(self.evaluations) + 1,
             best=best,
@@ -344,18 +340,18 @@ class ExactFit:
             one.on_step(TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(self.loss)))
 
     def _solved(self, scores: np.ndarray) -> None:
-        of = self.of
-        assert isinstance(of.valid, EncodedTable), "otherwise nothing is evaluated"
-        self._heard(self.loss, len(of.train))
-        by_loss = self.monitor == "loss"
-        found = self._judged(evaluate(of.network, of.valid, of.objective, of.valid_group, loss=by_loss, scores=scores))
+        self._heard(self.loss, len(self.of.train))
+        found = self._evaluated(scores)
         self.evaluations.append(found)
         values = [one.metrics[self.monitor] for one in self.evaluations]
         best = max(values) if METRICS[self.monitor].higher else min(values)
         for one in self.of.callbacks:
             one.on_evaluation(found, values[-1] == best)
 
-    def _judged(self, metrics: dict[str, float]) -> Evaluation:
+    def _evaluated(self, scores: np.ndarray | None = None) -> Evaluation:
+        of, metrics, by_loss = self.of, dict[str, float](), self.monitor == "loss"
+        if not isinstance(of.valid, History):
+            metrics = evaluate(of.network, of.valid, of.objective, of.valid_group, loss=by_loss, scores=scores)
         seconds = time.perf_counter() - self.began
         return Evaluation(epoch=len(self.evaluations) + 1.0, learning_rate=0.0, seconds=seconds, metrics=metrics)
 

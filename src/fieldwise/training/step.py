@@ -292,7 +292,7 @@ def move_to_device(device: str, network: nn.Module) -> torch.device:
     """Move a network to the device of a name; a warning says which operations have no fast version there."""
     found = open_device(device)
     if (sentence := missing_on(found)) is not None:
-        warnings.warn(sentence, stacklevel=4)
+        warnings.warn(sentence, stacklevel=3)
     network.to(found)
     return found
 
