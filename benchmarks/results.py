@@ -1,6 +1,5 @@
 """Results of all cases in one JSON file; cases are merged one by one, so a long run can be done in parts."""
 
-import datetime
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,7 +10,7 @@ import numpy as np
 
 from benchmarks.case import Case, Settings, Target
 from benchmarks.turns import Outcome
-from fieldwise.runs.pipeline import commit, machine
+from fieldwise.runs.pipeline import environment
 from fieldwise.runs.records import RunRecord
 from fieldwise.storage.files import write_atomically
 
@@ -34,6 +33,7 @@ def record(
     case: Case, settings: Settings, outcomes: Sequence[Outcome], *, repeats: int, command: str
 ) -> dict[str, Any]:
     """The stored record of a case, as plain values."""
+    here = environment()
     return {
         "title": case.title,
         "about": case.about,
@@ -41,9 +41,7 @@ def record(
         "size": settings.size,
         "threads": settings.threads,
         "repeats": repeats,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(),
-        "commit": commit(),
+        **{name: here[name] for name in ("date", "machine", "commit")},
         "command": command,
         "contenders": [_contender(outcome) for outcome in outcomes],
         "targets": [found for target in case.targets if (found := judge(target, outcomes))],

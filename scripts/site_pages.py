@@ -43,12 +43,7 @@ GROUPS = {
         "fieldwise.data.encode.encoder",
         "fieldwise.layout",
     ),
-    "Recipes": (
-        "fieldwise.runs.recipe",
-        "fieldwise.runs.data_settings",
-        "fieldwise.runs.data",
-        "fieldwise.runs.pipeline",
-    ),
+    "Recipes": ("fieldwise.runs.recipe", "fieldwise.runs.data", "fieldwise.runs.pipeline"),
     "Training": ("fieldwise.training.settings", "fieldwise.training.callbacks"),
     "Models": ("fieldwise.models", "fieldwise.models.own"),
     "Errors": ("fieldwise.errors",),

@@ -28,7 +28,7 @@ from types import FrameType
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "fieldwise"
 SERVE = ("serve", "serve_sources", "store")
-SHARED = ("training/parallel", "cli/processes")
+SHARED = ("cli/processes",)
 PARTS: dict[str, tuple[str, ...]] = {
     "serving with its commands": ("serving", *(f"cli/{name}.py" for name in SERVE)),
     "several processes and Ray": ("distributed", *(f"{name}.py" for name in SHARED)),

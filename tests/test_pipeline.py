@@ -12,9 +12,8 @@ from fieldwise.data.read.simulation import simulate
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics, sigmoid
 from fieldwise.runs.data import data_inputs, data_key, data_settings, load_frame, prepare_recipe
-from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.pipeline import rows_digest, train_recipe
-from fieldwise.runs.recipe import load_recipe, recipe_names
+from fieldwise.runs.recipe import DataSettings, load_recipe, recipe_names
 from fieldwise.storage.cache import Cache
 
 SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=1"]

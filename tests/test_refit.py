@@ -74,7 +74,7 @@ def by_hand(first, prepared) -> torch.nn.Module:
 
 
 def test_the_second_training_repeats_epochs_and_learning_rates_on_both_parts(prepared):
-    first = fit_recipe(recipe(), prepared)
+    first = fit_recipe(recipe(), prepared.encoder, prepared.train, prepared.valid)
     rates = [
         one.learning_rate
         for one in first.history.evaluations[: first.history.evaluations.index(first.history.best) + 1]
@@ -94,7 +94,7 @@ def test_a_training_reads_no_raw_validation_rows_before_its_evaluation(prepared)
         raise AssertionError("read")
 
     unread = dataclasses.replace(prepared, valid=dataclasses.replace(prepared.valid, rows=read))
-    first = fit_recipe(recipe(), unread)
+    first = fit_recipe(recipe(), unread.encoder, unread.train, unread.valid)
     assert first.bundle.samples.is_empty()
     done = evaluate_on_test(first, prepared, spent=0.0)
     assert done.bundle.samples.equals(sample_rows(recipe().schema, prepared.valid.frame))
@@ -153,7 +153,7 @@ def test_validation_rows_count_as_trained_on(prepared, run):
 def test_a_warm_start_from_it_has_not_held_out_the_validation_rows(prepared, run, tmp_path):
     run.bundle.save(tmp_path / "b")
     start = dataclasses.replace(recipe(), warm_start=str(tmp_path / "b"))
-    next_run = fit_recipe(start, prepared)
+    next_run = train_recipe(start, prepared)
     assert next_run.warm_start is not None
     assert next_run.warm_start.same_test_rows
     assert not next_run.warm_start.same_valid_rows
@@ -173,7 +173,7 @@ class _Stops(Callback):
 
 @pytest.mark.parametrize(("how", "stopped"), [(KeyboardInterrupt, "interrupted"), (OutOfTime, "time")])
 def test_a_broken_off_second_training_leaves_the_first_network(prepared, how, stopped):
-    first = fit_recipe(recipe(), prepared)
+    first = fit_recipe(recipe(), prepared.encoder, prepared.train, prepared.valid)
     kept = fit_again(first, prepared.train, prepared.valid, [_Stops(how)])
     assert kept.bundle is first.bundle
     assert kept.refit is None

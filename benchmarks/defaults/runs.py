@@ -127,7 +127,7 @@ def kept_run(
 
 def _network(recipe: Recipe, prepared: Prepared) -> tuple[Fit, dict[str, Any]]:
     began = time.process_time()  # processor time, which other work on the machine does not increase
-    fitted = fit_recipe(recipe, prepared)
+    fitted = fit_recipe(recipe, prepared.encoder, prepared.train, prepared.valid)
     cpu = time.process_time() - began
     result = fitted.history
     valid, test = (

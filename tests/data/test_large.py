@@ -21,8 +21,7 @@ from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.data.reports import Reports
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
 from fieldwise.runs.data import large_table, prepare_recipe
-from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.recipe import Recipe, load_recipe
+from fieldwise.runs.recipe import DataSettings, Recipe, load_recipe
 from fieldwise.storage.cache import ENTRY, Cache
 
 pytest.importorskip("pyarrow")
@@ -202,14 +201,14 @@ def test_without_pyarrow_only_a_stated_memory_is_an_error(
         raise MissingExtraError("pip install 'fieldwise[large]'")
 
     monkeypatch.setattr("fieldwise.runs.data.arrow_library", missing)
-    monkeypatch.setattr("fieldwise.runs.data_settings.available_memory", lambda: 10**7)
+    monkeypatch.setattr("fieldwise.runs.recipe.available_memory", lambda: 10**7)
     assert_equal(prepare_recipe(recipe(log), Path()), whole)
     with pytest.raises(MissingExtraError, match="large"):
         prepare_recipe(recipe(log, "64MB"), Path())
 
 
 def test_the_memory_of_text_is_told_by_its_first_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fieldwise.runs.data_settings.LEAST_MEMORY", 0)
+    monkeypatch.setattr("fieldwise.runs.recipe.LEAST_MEMORY", 0)
     rows = simulate(30_000, users=300, items=100)
     for name in ("log.csv", "log.csv.gz"):
         write_table(rows, tmp_path / name)

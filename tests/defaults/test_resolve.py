@@ -154,7 +154,8 @@ def test_a_recipe_of_one_s_own_follows_the_data_and_the_bundle_keeps_the_numbers
     assert kept["training"]["batch_size"] == 32
     assert kept["model"] == model_to_dict(run.bundle.settings)
     assert "training.batch_size" in {choice["setting"] for choice in run.record()["defaults"]}
-    again = fit_recipe(Recipe.from_dict(kept, "again"), prepare_recipe(recipe, None))
+    rows = prepare_recipe(recipe, None)
+    again = fit_recipe(Recipe.from_dict(kept, "again"), rows.encoder, rows.train, rows.valid)
     for (name, ours), theirs in zip(
         again.bundle.network.state_dict().items(), run.bundle.network.state_dict().values(), strict=True
     ):

@@ -12,10 +12,10 @@ from fieldwise.errors import ConfigError, LostProcessError
 from fieldwise.layers.batch_norm import GlobalBatchNorm, normalize_over_processes
 from fieldwise.models import FM
 from fieldwise.training.callbacks import Callback, TrainingStep
+from fieldwise.training.checkpoint import check_same_on_all_ranks
 from fieldwise.training.fit import Training
 from fieldwise.training.history import Evaluation
 from fieldwise.training.objective import Objective
-from fieldwise.training.parallel import check_same_on_all_ranks
 from fieldwise.training.settings import TrainingSettings
 
 

@@ -164,7 +164,7 @@ def test_ctrl_c_keeps_the_ended_trials(recipe, monkeypatch):
 def test_settings_that_cannot_be_are_failures_and_no_end(recipe, monkeypatch):
     recipe = edited("[search]", '[search]\n"training.batch_size" = { choices = [64] }')
 
-    def fails(one, prepared, progress, unfinished):
+    def fails(*_):
         raise ConfigError("these two do not go together")
 
     monkeypatch.setattr(module, "fit_recipe", fails)

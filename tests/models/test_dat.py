@@ -9,9 +9,8 @@ from fieldwise.config import given
 from fieldwise.errors import ConfigError
 from fieldwise.models import DAT
 from fieldwise.models.twotower import category_alignment_loss, mimic_loss
-from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.pipeline import resolve_defaults
-from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.recipe import DataSettings, Recipe
 from fieldwise.schema import Categorical, Label, Schema
 
 SMALL = {"embedding_dim": 4, "hidden": (7, 6), "output_dim": 5}

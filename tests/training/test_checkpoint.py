@@ -375,7 +375,7 @@ def test_an_agreed_signal_acts_once_in_every_process_that_trains(noted):
         raise KeyboardInterrupt
 
     sync = SimpleNamespace(noted=[], agreed=False)
-    guard = SignalGuard(sync)
+    guard = SignalGuard(sync, sync.noted)
     guard._before[signal.SIGTERM] = handler
     with guard:  # the others do not know of it yet
         sync.noted.extend(noted)

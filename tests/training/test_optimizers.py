@@ -218,19 +218,10 @@ def test_auto_is_lazy_for_large_tables_where_nothing_changes_by_it(tables, monke
     assert not sparse_of(network, optimizer="adagrad", embedding_update="dense")
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [({"l2": {"embedding.weight": 0.1}}, "l2 applies to all rows of an embedding table: set l2_rows = 'touched'")],
-)
-def test_what_lazy_updates_cannot_do_is_one_sentence(tables, settings, sentence):
+def test_what_lazy_updates_cannot_do_is_one_sentence(tables):
     network = build_network(FM(embedding_dim=3), tables.layout, 0)
-    with pytest.raises(ConfigError, match=sentence):
-        train(network, tables.train, embedding_update="lazy", **settings)
-
-
-def test_rowwise_adagrad_cannot_be_dense():
-    with pytest.raises(ConfigError, match="updates only the rows of a batch, found embedding_update = 'dense'"):
-        TrainingSettings(optimizer="rowwise_adagrad", embedding_update="dense")
+    with pytest.raises(ConfigError, match="l2 applies to all rows of an embedding table: set l2_rows = 'touched'"):
+        train(network, tables.train, embedding_update="lazy", l2={"embedding.weight": 0.1})
 
 
 def test_a_table_that_is_used_as_a_whole_is_an_error(tables):

@@ -543,7 +543,7 @@ def _train_again(tried: Trials) -> None:
 def seconds_of(recipe: Recipe, task: AutoTask) -> float:
     """Estimated seconds of an epoch of a recipe, from a few steps."""
     probe = Probe()
-    fit_recipe(recipe, task.prepared, (probe,))
+    fit_recipe(recipe, task.prepared.encoder, task.prepared.train, task.prepared.valid, (probe,))
     return probe.seconds_per_epoch
 
 
@@ -557,7 +557,8 @@ def seconds_on_all(one: Trial) -> float:
 def fit_one(title: str, recipe: Recipe, task: AutoTask, callback: Callback) -> Trial:
     """The trial of a recipe: trains on training rows, and chooses the epoch on validation rows."""
     began = time.perf_counter()
-    trained = fit_recipe(recipe, task.prepared, (callback,))
+    rows = task.prepared
+    trained = fit_recipe(recipe, rows.encoder, rows.train, rows.valid, (callback,))
     return dataclasses.replace(
         _judged(title, partial(_network_scores, trained), task),
         trained=trained,

@@ -45,7 +45,7 @@ def run(options: AutoOptions) -> None:
     """
     from fieldwise.automatic.run import run_auto
     from fieldwise.data.prepare.settings import ColumnSplit
-    from fieldwise.runs.data_settings import DataSettings
+    from fieldwise.runs.recipe import DataSettings
     from fieldwise.schema import Schema
 
     check_device(options.device)

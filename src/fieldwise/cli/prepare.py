@@ -192,7 +192,7 @@ def _sizes(recipe: Recipe, prepared: "Prepared", program_mib: float) -> dict[str
     from fieldwise.models import parameter_count
     from fieldwise.models.build import build_network
     from fieldwise.runs.data import large_table
-    from fieldwise.training.memory import bytes_of_checkpoint, bytes_of_parameters, bytes_of_rows, bytes_of_step
+    from fieldwise.training.memory import bytes_of_parameters, bytes_of_rows, bytes_of_step
     from fieldwise.training.objective import Objective
 
     training, labels, train = recipe.training, recipe.schema.labels, prepared.train
@@ -201,7 +201,7 @@ def _sizes(recipe: Recipe, prepared: "Prepared", program_mib: float) -> dict[str
     raw, encoded = sum(part.raw_bytes for part in parts), sum(part.table.nbytes for part in parts)
     texts = {id(f): f.values for f in prepared.encoder.fitted if isinstance(f, Vocabulary)}
     weights = sum(p.nbytes for p in network.parameters())
-    checkpoint = bytes_of_checkpoint(network, training)
+    parameters, checkpoint = bytes_of_parameters(network, training)
     mapped = large_table(recipe.data) is not None  # else a training that makes the rows itself has them in memory
     memory: dict[str, float] = {
         "program": (program_mib + FIRST_STEP_MIB) * show.MIB,
@@ -209,7 +209,7 @@ def _sizes(recipe: Recipe, prepared: "Prepared", program_mib: float) -> dict[str
         "encoded_rows": 0 if mapped else encoded,
         "vocabularies": sum(sum(map(sys.getsizeof, one)) + sys.getsizeof(one) for one in texts.values()),
         "windows_and_order_of_rows": bytes_of_rows(train.table, len(prepared.valid.table), training),
-        "parameters_gradients_and_optimizer": bytes_of_parameters(network, training),
+        "parameters_gradients_and_optimizer": parameters,
         "step": HEAP * bytes_of_step(build, train.table, training, Objective.of(*labels)),
         "copy_for_a_checkpoint": checkpoint if training.checkpoint_minutes else 0,
     }

@@ -30,11 +30,7 @@ from fieldwise.errors import ConfigError, LostProcessError, first_line
 
 TIMEOUT = timedelta(minutes=10)
 CURRENT: ContextVar["ProcessGroup | None"] = ContextVar("process_group", default=None)
-
-
-def current_group() -> "ProcessGroup | None":
-    """The processes that compute the present batch together; None if it is one alone."""
-    return CURRENT.get()
+current_group = CURRENT.get  # the processes that compute the present batch together; None if it is one alone
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,11 +107,7 @@ def explained_loss(size: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def process_group() -> Iterator[ProcessGroup | None]:
-    """A context in which this process is one of several; None if it is alone. Only process 0 prints.
-
-    Errors:
-        ConfigError: the processes cannot meet. LostProcessError: another one has ended or does not answer.
-    """
+    """A context in which this process is one of several, of which only process 0 prints; None if it is alone."""
     if (place := DistributedEnvironment.read()) is None:
         yield None
         return

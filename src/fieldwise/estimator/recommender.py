@@ -43,10 +43,9 @@ from fieldwise.explain.subject import Method
 from fieldwise.models import ModelSettings
 from fieldwise.models.own import as_settings
 from fieldwise.ops.devices import open_device
-from fieldwise.runs.data_settings import DataSettings, check_seed
 from fieldwise.runs.default_settings import limit_reached
-from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_parts
-from fieldwise.runs.recipe import IN_MEMORY, Recipe
+from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
+from fieldwise.runs.recipe import IN_MEMORY, DataSettings, Recipe, check_seed
 from fieldwise.schema import Label, Numeric, Schema
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.training.callbacks import Callback
@@ -317,7 +316,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         callbacks = (progress_for(type(recipe.model).__name__, quiet=not self.verbose), *callbacks)
         unfinished = None if self.checkpoint is None else Unfinished(folder=Path(self.checkpoint), note=self._say)
         with nullcontext() if unfinished is None else unfinished.claimed():
-            trained = fit_parts(recipe, encoder, train, valid, callbacks, unfinished)
+            trained = fit_recipe(recipe, encoder, train, valid, callbacks, unfinished)
             if trained.recipe.training.refit:
                 trained = fit_again(trained, train, valid, callbacks, unfinished)
             if unfinished is not None and trained.history.stopped != "interrupted":
@@ -337,7 +336,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             "result": trained.history.to_plain(),
             "counts": counts,
             TRAINED_ROWS: trained_rows(trained.recipe.schema, train, valid, refit=refit),
-            "refit": trained.refit_facts,
+            "refit": trained.facts().get("refit"),
             "warm_start": trained.warm_start,
         }
         return {name: to_plain(facts) for name, facts in about.items() if facts is not None}

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -37,16 +37,14 @@ from fieldwise.data.read.arrow_files import (
 )
 from fieldwise.data.read.chunked_table import TableFiles, naming_lines, open_files, open_table
 from fieldwise.data.read.delimited import TextTypes
-from fieldwise.data.read.file_listing import file_state, is_many, kind_of, suffix_of
+from fieldwise.data.read.file_listing import file_state, find_files, is_many, kind_of, suffix_of
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
-from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.recipe import Recipe
-from fieldwise.schema import Schema
+from fieldwise.runs.recipe import DataSettings, Recipe
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import file_digest
 from fieldwise.storage.folders import scratch_folder
@@ -61,22 +59,17 @@ LEAST_ROWS = 1_000  # per piece
 MB = 10**6
 PROBE_BYTES = 1 << 20  # of a text, to learn how much memory its rows take
 PACKED = 10
-SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/data_settings.py", "runs/recipe.py")
+SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/recipe.py")
 FOLDERS = ("data", "schema")
 FILE_BYTES = 1 << 24  # of rows for a machine, about: such pieces are gathered to files of twice to four times as many
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The input files of a recipe at one moment.
+    """The input files of a recipe at one moment."""
 
-    Args:
-        files: digest of each file's content, by name.
-        state: size, modification time and inode of each file, for a cheap check for changes.
-    """
-
-    files: Mapping[str, str]
-    state: Mapping[str, tuple[int, int, int]]
+    files: Mapping[str, str]  # the digest of each file's content, by name
+    state: Mapping[str, tuple[int, int, int]]  # its size, modification time and inode: a cheap check for changes
 
     @classmethod
     def of(cls, paths: Mapping[str, Path]) -> "Inputs":
@@ -95,11 +88,7 @@ class Inputs:
 
 
 def data_key(settings: Mapping[str, Any], inputs: Inputs) -> str:
-    """The cache key of prepared data: equal only if settings and files are equal.
-
-    It includes the code that prepares data and the versions of polars and NumPy, so data made by other code are not
-    used.
-    """
+    """The cache key of prepared data: equal only if settings, files, and the code and versions that prepare are."""
     facts = {
         "settings": settings,
         "files": dict(inputs.files),
@@ -123,11 +112,7 @@ def _code_digest() -> str:
 
 
 def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
-    """The raw table of a recipe.
-
-    Errors:
-        ConfigError: an unknown name. DataError: missing or damaged files.
-    """
+    """The raw table of a recipe; a ConfigError for an unknown name, a DataError for missing or damaged files."""
     if data.path is not None:
         return open_table(data.path, data.text)
     if data.name == "simulated":
@@ -161,7 +146,7 @@ def prepare_recipe(
     if frame is not None:
         return _prepare(recipe, as_table(frame))
     large = large_table(recipe.data, reports=reports or NO_REPORTS, engine=engine)
-    paths = _data_files(recipe.data, data_dir)
+    paths = {} if cache is None else _data_files(recipe.data, data_dir)
     try:
         inputs = None if cache is None else Inputs.of(paths)
     except OSError:
@@ -176,9 +161,12 @@ def prepare_recipe(
         return found if large is None else large.bounded(found, cache.folder)
     if large is None:
         frame = load_frame(recipe.data, data_dir)
-        fits = _fits(recipe.schema, frame, cache)
+        schema, numbers = recipe.schema, sum(f.cell == "number" for f in recipe.schema.fields)
+        encoded = 4 * frame.height * (len(schema.fields) + numbers + len(schema.labels))
+        if lacking := _lacking(cache.folder, encoded + table_bytes(frame)):
+            cache.note(f"not stored in the cache: that needs {lacking}")
         prepared = _prepare(recipe, frame, recipe.data.path)
-        if fits and inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
+        if not lacking and inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
             cache.put(key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder))
         return prepared
     with cache.making(key) as folder:  # where a killed preparation goes on
@@ -200,15 +188,6 @@ def _title(recipe: Recipe, prepared: Prepared) -> str:
     return f"{short}, {counts} rows"
 
 
-def _fits(schema: Schema, frame: pl.DataFrame, cache: Cache) -> bool:
-    """Whether the disk of the cache has room for an entry."""
-    numbers = sum(f.cell == "number" for f in schema.fields)
-    encoded = 4 * frame.height * (len(schema.fields) + numbers + len(schema.labels))
-    if lacking := _lacking(cache.folder, encoded + table_bytes(frame)):
-        cache.note(f"not stored in the cache: that needs {lacking}")
-    return not lacking
-
-
 def _prepare(
     recipe: Recipe, source: pl.DataFrame | Callable[[Path], MappedRows], path: str | None = None, **more: Any
 ) -> Prepared:
@@ -220,11 +199,7 @@ def _prepare(
 
 
 def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
-    """The files that a recipe reads, with digests.
-
-    Errors:
-        DataError: a file cannot be read.
-    """
+    """The files that a recipe reads, with digests; a DataError if one cannot be read."""
     files = _data_files(recipe.data, data_dir)
     if not files and recipe.data.name in PUBLIC_SETS:
         load_frame(recipe.data, data_dir)  # whose error says what is absent
@@ -239,7 +214,7 @@ def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
     if data.path is not None:
         if not is_many(Path(data.path)):
             return {f"data{''.join(Path(data.path).suffixes)}": Path(data.path)}
-        return {f"data/{k:06d}{''.join(path.suffixes)}": path for k, path in enumerate(data.files)}
+        return {f"data/{k:06d}{''.join(path.suffixes)}": path for k, path in enumerate(find_files(Path(data.path)))}
     if data.name not in PUBLIC_SETS:
         return {}
     folder = data_dir / PUBLIC_SETS[data.name].folder
@@ -257,26 +232,15 @@ def data_settings(recipe: Recipe) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class LargeTable:
-    """A table that is prepared piece by piece.
+    """A table that is prepared piece by piece."""
 
-    Args:
-        memory: bytes that may be in memory.
-        size: bytes that its rows take, about.
-        reports: told the phases of the preparation.
-        engine: machines that do a part of the work file by file; None: this process does all.
-    """
-
-    memory: int
-    size: float
+    memory: int  # bytes that may be in memory
+    size: float  # bytes that its rows take, about
     reports: Reports = NO_REPORTS
-    engine: Engine | None = None
+    engine: Engine | None = None  # machines that do a part of the work file by file; None: this process does all
 
     def piece_rows(self, frame: pl.DataFrame) -> int:
-        """How many rows of a table are processed at once.
-
-        Errors:
-            DataError: the memory does not hold a useful piece.
-        """
+        """How many rows of a table are processed at once; a DataError if the memory does not hold a useful piece."""
         row = max(1.0, bytes_per_row(frame))
         rows = int(self.memory / PIECES / row)
         if rows < min(LEAST_ROWS, frame.height):
@@ -297,11 +261,7 @@ class LargeTable:
         return dataclasses.replace(prepared, **parts)
 
     def prepared(self, recipe: Recipe, data_dir: Path, folder: Path, place: Path) -> Prepared:
-        """Prepared data in files of `folder`; `place` is for scratch files later.
-
-        Errors:
-            DataError: the disk has no room for what `folder` does not hold yet; both numbers are given.
-        """
+        """Prepared data in files of `folder`; `place` is for scratch files later. A full disk is a DataError."""
         begun = is_begun(folder)  # with the rows of the parts, so that those as read are not written again
         written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         if lacking := _lacking(folder, self.size * (COPIES - begun) - written):
@@ -315,7 +275,7 @@ class LargeTable:
             if recipe.data.path is None:
                 return MappedRows(frame=load_frame(recipe.data, data_dir))
             bounds = Bounds.within(self.memory // IN_MEMORY, IN_MEMORY)
-            return open_files(recipe.data.files, recipe.data.text, bounds, scratch, self.reports)
+            return open_files(find_files(Path(recipe.data.path)), recipe.data.text, bounds, scratch, self.reports)
 
         with arrays_returned():  # all rows are mapped: the files will have other names
             return self.bounded(_prepare(recipe, source, recipe.data.path, **how), place)
@@ -334,13 +294,18 @@ def large_table(
     """
     if data.path is None and engine is None:
         return None
-    memory, files = data.memory_bytes, data.files
+    memory, files = data.memory_bytes, [] if data.path is None else find_files(Path(data.path))
     if engine is None and not all(path.is_file() for path in files):
         return None  # reading it says so
     size = sum(map(estimated_bytes, (path for path in files if path.is_file())))
     if engine is None:
-        if size * IN_MEMORY > memory and kind_of(files[0]) == "delimited text":
-            size = min(size, _bytes_of_text(data, files))
+        if size * IN_MEMORY > memory and kind_of(files[0]) == "delimited text":  # as typed columns, by its first rows
+            whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
+            pieces = TableFiles(files[:1], data.text).chunks(Bounds(memory=whole, piece_bytes=PROBE_BYTES))
+            _, piece = next(pieces, (None, pl.DataFrame()))
+            letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
+            cells = letters + piece.height * piece.width
+            size = min(size, TextTypes().add(piece).estimated_size() / cells * whole if cells else 0.0)
         if size * IN_MEMORY <= memory:
             return None
     try:
@@ -350,15 +315,6 @@ def large_table(
             return None
         raise
     return LargeTable(memory=memory, size=size, reports=reports, engine=engine)
-
-
-def _bytes_of_text(data: DataSettings, files: Sequence[Path]) -> float:
-    """The memory that text takes as typed columns, by its first rows; packed text counts as ten times longer."""
-    whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
-    for _, piece in TableFiles(files[:1], data.text).chunks(Bounds(memory=whole, piece_bytes=PROBE_BYTES)):
-        letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
-        return TextTypes().add(piece).estimated_size() / (letters + piece.height * piece.width) * whole
-    return 0.0
 
 
 def _lacking(place: Path, needed: float) -> str:

@@ -40,11 +40,10 @@ from fieldwise.runs.default_settings import Chosen, Facts, resolve, scaled_label
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.training.callbacks import Callback, OutOfTime
-from fieldwise.training.checkpoint import Checkpoints, Unfinished
+from fieldwise.training.checkpoint import Checkpoints, Unfinished, check_same_on_all_ranks
 from fieldwise.training.fit import Training
 from fieldwise.training.history import History
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.parallel import check_same_on_all_ranks
 from fieldwise.training.progress import Reported
 from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.version import __version__
@@ -100,13 +99,6 @@ class TrainingResult:
         """The number of parameters of the network."""
         return parameter_count(self.bundle.network)
 
-    @property
-    def refit_facts(self) -> dict[str, float] | None:
-        """Rows, epochs and seconds of the second training, if there was one."""
-        if self.refit is None:
-            return None
-        return {"rows": self.refit.rows, "epochs": self.refit.best.epoch, "seconds": round(self.refit.seconds, 3)}
-
     def facts(self) -> dict[str, Any]:
         """What came out, as plain values for JSON: parameters, epochs, seconds, validation and test metrics."""
         best = self.history.best
@@ -123,7 +115,10 @@ class TrainingResult:
         }
         if self.warm_start is not None:
             facts["warm_start"] = {"bundle": self.recipe.warm_start, **to_plain(self.warm_start)}
-        more = {"defaults": self.chosen or None, "refit": self.refit_facts, "best_possible": self.best_possible}
+        if self.refit is not None:
+            best, seconds = self.refit.best, round(self.refit.seconds, 3)
+            facts["refit"] = {"rows": self.refit.rows, "epochs": best.epoch, "seconds": seconds}
+        more = {"defaults": self.chosen or None, "best_possible": self.best_possible}
         return facts | {name: to_plain(found) for name, found in more.items() if found is not None}
 
     def record(self) -> dict[str, Any]:
@@ -147,10 +142,10 @@ def train_recipe(
     evaluated. Given a folder of an unfinished run, checkpoints are written there, and the same run resumes from them.
 
     Errors:
-        As for `fit_parts`.
+        As for `fit_recipe`.
     """
     began = time.perf_counter()
-    trained = fit_recipe(recipe, prepared, callbacks, unfinished)
+    trained = fit_recipe(recipe, prepared.encoder, prepared.train, prepared.valid, callbacks, unfinished)
     if trained.recipe.training.refit:
         trained = fit_again(trained, prepared.train, prepared.valid, callbacks, unfinished)
     here = time.perf_counter() - began  # of a resumed run only the part in this process
@@ -175,37 +170,18 @@ def resolve_defaults(recipe: Recipe, train: Part, start: Bundle | None = None) -
 
 
 def fit_recipe(
-    recipe: Recipe, prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: Unfinished | None = None
-) -> TrainingResult:
-    """Train a recipe's model on its training rows, as `fit_parts` does; the test rows are not evaluated."""
-    encoder, train, valid = prepared.encoder, prepared.train, prepared.valid
-    return fit_parts(recipe, encoder, train, valid, callbacks, unfinished, test=prepared.test)
-
-
-def fit_parts(
     recipe: Recipe,
     encoder: Encoder,
     train: Part,
     valid: Part,
     callbacks: Sequence[Callback] = (),
     unfinished: Unfinished | None = None,
-    *,
-    test: Part | None = None,
 ) -> TrainingResult:
-    """Train on the training rows and restore the best weights on the validation rows.
+    """Train a recipe on the training rows and restore the best weights on the validation rows.
 
     Ctrl-C ends training early, as in `fieldwise.training.fit.Training`. PyTorch's idle threads sleep from now on
-    (`fieldwise.ops.devices`).
-
-    Args:
-        recipe: schema, model, training, defaults, seed and warm start are used.
-        encoder: fitted on the training rows.
-        train: the training rows.
-        valid: the validation rows.
-        callbacks: called at the start, after every step and evaluation, and at the end.
-        unfinished: where checkpoints are written, and from where the same run resumes if it was killed; the second
-            training has its own checkpoints there.
-        test: the test rows, which only the bundle of a warm start is compared with.
+    (`fieldwise.ops.devices`). In a folder of an unfinished run checkpoints are written, and from there the same run
+    resumes if it was killed; the second training has its own checkpoints there.
 
     Errors:
         BundleError: the recipe's warm_start is not a valid bundle.
@@ -223,14 +199,9 @@ def fit_parts(
     facts = cache(partial(_run_facts, recipe, start, train, valid))
     if (group := current_group()) is not None:
         check_same_on_all_ranks(group, {**facts(), "commit": commit()})
-    network, started = _network(recipe, encoder, start)
-    if start is not None and started is not None and test is not None:
-        started = dataclasses.replace(
-            started,
-            same_test_rows=_held_out(start, "test", test, recipe.schema),
-            same_valid_rows=_held_out(start, "valid", valid, recipe.schema),
-        )
-    history = _fit(network, train.table, valid.table, recipe, callbacks, unfinished, facts, group=valid.group)
+    network, started, history = _fit(
+        recipe, encoder, start, train.table, valid.table, callbacks, unfinished, facts, group=valid.group
+    )
     bundle = Bundle(recipe.schema, encoder, recipe.model, network, pl.DataFrame())
     return TrainingResult(recipe=recipe, bundle=bundle, history=history, chosen=chosen, start=start, warm_start=started)
 
@@ -247,7 +218,7 @@ def fit_again(
     Its encoder is fitted on both. It takes as many epochs as the first training to its best evaluation, with the same
     learning rates; nothing is evaluated. After Ctrl-C, or `OutOfTime` of a callback, the first network is returned,
     and the result's `stopped` says so. A first training that was interrupted is returned as it is. Callbacks
-    and checkpoints are as in `fit_parts`.
+    and checkpoints are as in `fit_recipe`.
 
     Errors:
         DataError: a column has other types of values in the two parts.
@@ -257,10 +228,9 @@ def fit_again(
     if first.stopped == "interrupted":
         return trained
     encoder, table = encoded_together(train, valid, recipe.schema)
-    network, _ = _network(recipe, encoder, trained.start)
     facts = partial(_run_facts, recipe, trained.start, train, valid, first)
     try:
-        again = _fit(network, table, first, recipe, callbacks, unfinished, facts)
+        network, _, again = _fit(recipe, encoder, trained.start, table, first, callbacks, unfinished, facts)
     except (KeyboardInterrupt, OutOfTime) as e:
         stopped: Literal["interrupted", "time"] = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
         return dataclasses.replace(trained, history=dataclasses.replace(first, stopped=stopped))
@@ -285,8 +255,13 @@ def evaluate_on_test(
         reporter.scoring(len(table))
     scored = None if reporter is None else reporter.scored
     test = evaluate(bundle.network, table, objective, prepared.test.group, loss=by_loss, scored=scored)
+    started = trained.warm_start
+    if started is not None and trained.start is not None:
+        test_rows, valid_rows = (_held_out(trained.start, name, digests[f"{name}_digest"]) for name in parts)
+        started = dataclasses.replace(started, same_test_rows=test_rows, same_valid_rows=valid_rows)
     done = dataclasses.replace(
         trained,
+        warm_start=started,
         counts=prepared.counts,
         test=test,
         best_possible=best_possible(prepared.test) if recipe.schema.label.task == "binary" else None,
@@ -328,7 +303,8 @@ def baseline_rows(prepared: Prepared, epochs: int) -> int:
 def fit_baseline(recipe: Recipe, prepared: Prepared, rows: int) -> Mapping[str, float]:
     """The metrics on all validation rows of the baseline, with default settings and the main label's task.
 
-    The test rows are not used. With more than `rows` training rows it trains and stops early on samples of as many.
+    The test rows are not used. With more than `rows` training rows it trains and stops early on samples of as many: a
+    random row of each of as many equal stretches, and those of the least and the largest targets.
     """
     baseline = Recipe(
         name="baseline",
@@ -338,53 +314,46 @@ def fit_baseline(recipe: Recipe, prepared: Prepared, rows: int) -> Mapping[str, 
         training=TrainingSettings(epochs=BASELINE_EPOCHS),
         seed=recipe.seed,
     )
-    train, valid = (_sample(part, rows, recipe.seed) for part in (prepared.train, prepared.valid))
-    trained = fit_parts(baseline, prepared.encoder, train, valid)
+    samples = []
+    for part in (prepared.train, prepared.valid):
+        every, sample = len(part.table), part
+        if every > rows:
+            ends = np.linspace(0, every, rows + 1).astype(np.int64)
+            drawn = np.random.default_rng(recipe.seed).integers(ends[:-1], ends[1:])
+            extremes = np.concatenate([part.y.argmin(axis=0), part.y.argmax(axis=0)])  # so that both classes are there
+            numbers = np.unique(np.concatenate([drawn, extremes]))
+            group = None if part.group is None else part.group[numbers]
+            raw = partial(part.frame.__getitem__, numbers)
+            sample = dataclasses.replace(part, rows=raw, table=part.table.take(numbers), group=group)
+        samples.append(sample)
+    train, valid = samples
+    trained = fit_recipe(baseline, prepared.encoder, train, valid)
     if valid is prepared.valid:
         return trained.valid
     objective = Objective.of(*trained.recipe.schema.labels)
     return evaluate(trained.bundle.network, prepared.valid.table, objective, prepared.valid.group)
 
 
-def _sample(part: Part, rows: int, seed: int) -> Part:
-    """A random row of each of `rows` equal stretches of a part, and those of the least and the largest targets."""
-    every = len(part.table)
-    if every <= rows:
-        return part
-    ends = np.linspace(0, every, rows + 1).astype(np.int64)
-    drawn = np.random.default_rng(seed).integers(ends[:-1], ends[1:])
-    extremes = np.concatenate([part.y.argmin(axis=0), part.y.argmax(axis=0)])  # so that both classes are there
-    numbers = np.unique(np.concatenate([drawn, extremes]))
-    return dataclasses.replace(
-        part,
-        rows=lambda: part.frame[numbers],
-        table=part.table.take(numbers),
-        group=None if part.group is None else part.group[numbers],
-    )
-
-
-def _network(recipe: Recipe, encoder: Encoder, start: Bundle | None) -> tuple[nn.Module, WarmStart | None]:
-    """A network before training, and the report of its warm start."""
-    labels = recipe.schema.labels
-    network = build_network(recipe.model, encoder.layout, recipe.seed, labels=len(labels))
-    started = None if start is None else warm_start(network, encoder, start, labels=labels)
-    use_passive_openmp_wait()
-    return network, started
-
-
 def _fit(
-    network: nn.Module,
+    recipe: Recipe,
+    encoder: Encoder,
+    start: Bundle | None,
     train: EncodedTable,
     valid: EncodedTable | History,
-    recipe: Recipe,
     callbacks: Sequence[Callback],
     unfinished: Unfinished | None,
     facts: Callable[[], Mapping[str, Any]],
     *,
     group: np.ndarray | None = None,
-) -> History:
-    """A training; with the first one's result in place of validation rows, the second. Process 0 writes checkpoints."""
-    second, world, checkpoints = isinstance(valid, History), current_group(), None
+) -> tuple[nn.Module, WarmStart | None, History]:
+    """A trained network, the report of its warm start, and its training.
+
+    With the first training's result in place of validation rows it is the second. Process 0 writes checkpoints.
+    """
+    labels, second, world, checkpoints = recipe.schema.labels, isinstance(valid, History), current_group(), None
+    network = build_network(recipe.model, encoder.layout, recipe.seed, labels=len(labels))
+    started = None if start is None else warm_start(network, encoder, start, labels=labels)
+    use_passive_openmp_wait()
     if unfinished is not None and (world is None or world.rank == 0):
         checkpoints = Checkpoints(
             place=unfinished,
@@ -393,18 +362,19 @@ def _fit(
             about=facts,
             always=recipe.training.refit and not second,  # the second training begins with the first one's result
         )
-    return Training(
+    history = Training(
         network,
         train,
         valid,
         settings=recipe.training,
-        objective=Objective.of(*recipe.schema.labels),
+        objective=Objective.of(*labels),
         seed=recipe.seed,
         valid_group=group,
         callbacks=callbacks,
         about={"model": model_to_dict(recipe.model)},
         checkpoints=checkpoints,
     ).run()
+    return network, started, history
 
 
 def _run_facts(
@@ -423,10 +393,12 @@ def _run_facts(
         "model": model_to_dict(recipe.model),
         "training": training,
         "seed": recipe.seed,
-        "training rows": _digest(train, recipe.schema),
-        "validation rows": _digest(valid, recipe.schema),
         "versions": {"fieldwise": __version__, "torch": torch.__version__},
     }
+    for name, part in (("training rows", train), ("validation rows", valid)):
+        facts[name], weight = rows_digest(part.frame, recipe.schema), part.table.weight
+        if weight is not None:
+            facts[name] += f" {hashlib.sha256(np.ascontiguousarray(weight).data).hexdigest()}"
     if (code := source_digest(recipe.model)) is not None:
         facts["code of the model"] = code
     if start is not None:
@@ -436,18 +408,10 @@ def _run_facts(
     return facts
 
 
-def _digest(part: Part, schema: Schema) -> str:
-    """The digest of a part's rows, and of their weights if there are."""
-    found, weight = rows_digest(part.frame, schema), part.table.weight
-    return found if weight is None else f"{found} {hashlib.sha256(np.ascontiguousarray(weight).data).hexdigest()}"
-
-
-def _held_out(bundle: Bundle, name: str, part: Part, schema: Schema) -> bool:
-    """Whether the run of a bundle, and those that it started from, held out these rows."""
+def _held_out(bundle: Bundle, name: str, digest: str) -> bool:
+    """Whether the run of a bundle, and those that it started from, held out the rows of this digest."""
     former = bundle.about.get("run", {})
-    if name == "valid" and "refit" in former:
-        return False
-    if former.get(f"{name}_digest") != rows_digest(part.frame, schema):
+    if (name == "valid" and "refit" in former) or former.get(f"{name}_digest") != digest:
         return False
     return "warm_start" not in former or former["warm_start"].get(f"same_{name}_rows") is True
 
@@ -503,26 +467,20 @@ def rows_of_run(
 
 
 def environment(device: torch.device = CPU) -> dict[str, Any]:
-    """Date (UTC), machine, device, threads, versions and commit, as plain values."""
+    """Date (UTC), machine (processor and cores), device, threads, versions and commit, as plain values."""
+    processor, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    if info.exists():
+        models = (line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line)
+        processor = next(models, processor)
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(),
+        "machine": f"{processor}, {os.cpu_count()} cores",
         "device": device_words(device),
         "threads": torch.get_num_threads(),
         "fieldwise": __version__,
         "torch": torch.__version__,
         "commit": commit(),
     }
-
-
-def machine() -> str:
-    """The processor's name and number of cores."""
-    name = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        models = (line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line)
-        name = next(models, name)
-    return f"{name}, {os.cpu_count()} cores"
 
 
 @cache

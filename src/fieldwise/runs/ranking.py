@@ -53,11 +53,7 @@ class RankingSettings:
 
 
 def check_ranking(schema: Schema) -> None:
-    """Check, before any work, that a schema allows ranking.
-
-    Errors:
-        ConfigError: the main label is not binary, or all fields are of items, or none is.
-    """
+    """Check, before any work, that a schema allows ranking; else a ConfigError."""
     if schema.label.task != "binary":
         raise ConfigError(
             f"ranking needs a binary label, but {schema.label.name!r} is a number: give it "
@@ -95,12 +91,20 @@ class RankingTask:
     def __init__(self, prepared: Prepared, schema: Schema, settings: RankingSettings) -> None:
         check_ranking(schema)
         columns = _columns(prepared, schema)
-        likes = {name: _likes(getattr(prepared, name), columns) for name in PARTS}
+        likes = {}  # user and item of a part's positive rows, as text, and the rows' numbers
+        for name in PARTS:
+            part: Part = getattr(prepared, name)
+            rows = np.flatnonzero(part.main > 0.5)
+            named = {role: as_text(part.frame.get_column(column))[rows] for role, column in columns.items()}
+            likes[name] = pl.DataFrame({**named, ROW: rows}).drop_nulls()
         items = _catalogue(prepared, schema, columns[ITEM])
         names = as_text(items.get_column(columns[ITEM]))
         row_of = pl.DataFrame({ITEM: names, "place": np.arange(len(names))})
         seen = pl.concat([likes["train"], likes["valid"]]).select(USER, ITEM).unique()
-        pairs = _in_order(likes["test"], prepared.test.frame, schema)
+        pairs, frame = likes["test"], prepared.test.frame
+        if schema.time is not None and schema.time in frame.columns:
+            moment = order_values(frame, schema.time, "time", schema.time_format)[pairs.get_column(ROW).to_numpy()]
+            pairs = pairs[np.argsort(moment, kind="stable")]
         first = pairs.unique(USER, keep="first")  # its context is used even if its item is excluded
         targets = pairs.unique([USER, ITEM], keep="first")
         before = targets.height
@@ -126,7 +130,7 @@ class RankingTask:
         counts = row_of.join(likes["train"].group_by(ITEM).len(), on=ITEM, how="left", maintain_order="left")
         own = {f.column for f in schema.with_role("item")} | {columns[ITEM]}
         self.settings, self.columns, self.items, self.users, self.all_users = settings, columns, items, some, len(users)
-        self.contexts = prepared.test.frame[rows].select([c for c in schema.columns if c not in own])
+        self.contexts = frame[rows].select([c for c in schema.columns if c not in own])
         self.user, self.place = (targets.get_column(name).to_numpy() for name in ("number", "place"))
         self.seen = np.split(of_user.get_column("place").to_numpy(), cuts)
         self.likes = counts.get_column("len").fill_null(0).to_numpy().astype(np.int64)
@@ -181,11 +185,7 @@ class RankingTask:
         return f"ranking by {self.columns[USER]} and {self.columns[ITEM]}: {who}{drawn}, {what}{less}"
 
     def ranks(self, scores: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
-        """The rank of each test positive among its user's candidates, from 1 [P].
-
-        Args:
-            scores: returns the scores of candidates (rows of `items`) for a user (number).
-        """
+        """The ranks of test positives among their user's candidates, from 1 [P], by the scores of a user and items."""
         out = np.empty(len(self.user), np.int64)
         for number in range(self.users):
             rows, own = self.candidates(number), slice(self.ends[number], self.ends[number + 1])
@@ -199,19 +199,12 @@ class RankingTask:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ranked:
-    """The ranks of the test positives by a bundle and by popularity.
+    """The ranks of the test positives by a bundle and by popularity."""
 
-    Args:
-        place: rank of each test positive among its user's candidates, from 1 [P].
-        popular: the same by popularity.
-        user: user of each, from 0 [P].
-        about: plain values: the settings, the task's digest and description, numbers of users and items.
-    """
-
-    place: np.ndarray
-    popular: np.ndarray
-    user: np.ndarray
-    about: Mapping[str, Any]
+    place: np.ndarray  # the rank of each test positive among its user's candidates, from 1 [P]
+    popular: np.ndarray  # the same by popularity
+    user: np.ndarray  # the user of each, from 0 [P]
+    about: Mapping[str, Any]  # plain values: settings, the task's digest and description, numbers of users and items
 
     @property
     def users(self) -> int:
@@ -220,11 +213,7 @@ class Ranked:
 
 
 def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
-    """Rank every user's candidates by the main label's scores in the context of the user's first liked test row.
-
-    Errors:
-        DataError: a column of the schema's fields is missing, or training diverged.
-    """
+    """Rank every user's candidates by the main label's scores in the context of the user's first liked test row."""
     items = ItemTable(id_column=task.columns[ITEM], items=task.items)
     ranker = Ranker(bundle, items, own=task.items.columns)
     contexts = ranker.encode(task.contexts)
@@ -252,21 +241,6 @@ def _columns(prepared: Prepared, schema: Schema) -> dict[str, str]:
                 f"ranking needs a column of {role} ids, which the schema does not have: set {role} = COLUMN in it"
             )
     return {role: str(column) for role, column in found.items()}
-
-
-def _likes(part: Part, columns: Mapping[str, str]) -> pl.DataFrame:
-    """User and item of a part's positive rows, as text, and the rows' numbers, without rows that lack one of them."""
-    rows = np.flatnonzero(part.main > 0.5)
-    named = {role: as_text(part.frame.get_column(column))[rows] for role, column in columns.items()}
-    return pl.DataFrame({**named, ROW: rows}).drop_nulls()
-
-
-def _in_order(likes: pl.DataFrame, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    """The rows ordered by the schema's time, or unchanged."""
-    if schema.time is None or schema.time not in frame.columns:
-        return likes
-    moment = order_values(frame, schema.time, "time", schema.time_format)[likes.get_column(ROW).to_numpy()]
-    return likes[np.argsort(moment, kind="stable")]
 
 
 def _catalogue(prepared: Prepared, schema: Schema, item: str) -> pl.DataFrame:

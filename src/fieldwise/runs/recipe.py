@@ -23,16 +23,86 @@ from fieldwise.data.prepare.settings import (
 )
 from fieldwise.data.read.file_listing import kind_of
 from fieldwise.errors import ConfigError
-from fieldwise.runs.data_settings import DataSettings, check_seed
 from fieldwise.schema import Schema
+from fieldwise.storage.machine import available_memory, parse_bytes
 from fieldwise.training.settings import LBFGS, TrainingSettings
 
 if TYPE_CHECKING:
-    from fieldwise.models import ModelSettings
-if TYPE_CHECKING:
     from optuna.trial import BaseTrial
 
-DEFAULTS = Path(__file__).parents[1] / "recipes" / "_search.toml"
+    from fieldwise.data.read.delimited import TextFormat
+    from fieldwise.models import ModelSettings
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+IN_MEMORY = "table-in-memory"  # in place of a path, for a table in memory that is not written to a file
+CHOICES = ("kind", "name", "task")
+NEAR = 0.6  # minimum similarity of a suggested setting
+SURE = 0.9  # similarity above which no other is searched
+MOST_COMPARED = 200  # letters of a path that are compared: 200,000 take half a minute
+LEAST_MEMORY = 64_000_000  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """The source of the rows.
+
+    Args:
+        name: a public data set (`fieldwise fetch`) or `simulated`.
+        path: your own file (CSV, TSV, Parquet, Arrow, libFM), a folder of files of one kind, or a pattern such as
+            `logs/*.parquet`, read in the order of the files' names; instead of `name`. A relative path in a recipe
+            file is relative to that file's folder.
+        separator: delimiter of a text file; detected if omitted.
+        encoding: encoding of a text file, if not UTF-8.
+        columns: column names of a text file without a header line.
+        memory: memory for the rows while they are prepared, such as `2GB`, or a number of bytes; if omitted, half of
+            what the machine has available then. Prepared data do not depend on it.
+        rows: number of rows of the simulated log.
+        users: number of users of the simulated log.
+        items: number of items of the simulated log.
+        seed: seed of the simulated log.
+    """
+
+    name: str | None = None
+    path: str | None = None
+    separator: str | None = None
+    encoding: str = "utf-8"
+    columns: tuple[str, ...] | None = None
+    memory: float | str | None = None
+    rows: int = 120_000
+    users: int = 1_000
+    items: int = 400
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.name is None) == (self.path is None):
+            raise ConfigError("give either name (a known data set) or path (a file)")
+        if self.columns is not None:
+            if isinstance(self.columns, str):
+                raise ConfigError(f"data.columns is a list of names, found the text {self.columns!r}")
+            object.__setattr__(self, "columns", tuple(self.columns))
+            if self.path is None:
+                raise ConfigError("data.columns are the column names of your own text file: also give data.path")
+        if self.memory is not None and parse_bytes(self.memory, "data.memory") < LEAST_MEMORY:
+            raise ConfigError(f"data.memory must be at least {LEAST_MEMORY // 10**6}MB, found {self.memory!r}")
+        check_seed(self.seed)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The bytes of `memory`; if it is omitted, half of what the machine has available now."""
+        return available_memory() // 2 if self.memory is None else parse_bytes(self.memory, "data.memory")
+
+    @property
+    def text(self) -> "TextFormat":
+        """How delimited text of `path` is written."""
+        from fieldwise.data.read.delimited import TextFormat  # which imports Polars
+
+        return TextFormat(separator=self.separator, encoding=self.encoding, columns=self.columns)
+
+
+def check_seed(seed: int, what: str = "seed") -> None:
+    """Check that a seed is valid for NumPy and PyTorch: 0 to 2**32 - 1."""
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"{what} must lie between 0 and {2**32 - 1}, found {seed}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +136,6 @@ class Range:
         """Whether the range has whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
-    def ends(self) -> tuple[Any, ...]:
-        """The bounds."""
-        return self.low, self.high
-
     def suggest(self, trial: "BaseTrial", name: str) -> Any:
         """A value of Optuna's choice."""
         if self.whole:
@@ -86,10 +152,6 @@ class Choices:
     def __post_init__(self) -> None:
         if not self.choices:
             raise ConfigError("choices must have at least one value, found none")
-
-    def ends(self) -> tuple[Any, ...]:
-        """All values."""
-        return self.choices
 
     def suggest(self, trial: "BaseTrial", name: str) -> Any:
         """A value of Optuna's choice."""
@@ -135,7 +197,7 @@ def parse_space(tables: Mapping[str, Any], where: str) -> dict[str, Bounds | Lit
 @cache
 def default_space(model: str) -> Mapping[str, Bounds]:
     """The built-in space of a model by name: the space of all models, overridden by its own."""
-    tables = tomllib.loads(DEFAULTS.read_text("utf-8"))
+    tables = tomllib.loads((RECIPES / "_search.toml").read_text("utf-8"))
     return merged_space(*(parse_space(tables.get(name, {}), f"search.{name}") for name in ("all", model)))
 
 
@@ -144,13 +206,6 @@ def merged_space(*spaces: Mapping[str, Bounds | Literal[False]]) -> dict[str, Bo
     merged = {path: bounds for space in spaces for path, bounds in space.items()}
     return {path: bounds for path, bounds in merged.items() if bounds is not False}
 
-
-IN_MEMORY = "table-in-memory"  # in place of a path, for a table in memory that is not written to a file
-RECIPES = Path(__file__).parents[1] / "recipes"
-CHOICES = ("kind", "name", "task")
-NEAR = 0.6  # minimum similarity of a suggested setting
-SURE = 0.9  # similarity above which no other is searched
-MOST_COMPARED = 200  # letters of a path that are compared: 200,000 take half a minute
 
 Defaults = Literal["data", "fixed"]
 
@@ -304,7 +359,15 @@ def _recipe_settings(
     settings = _read(file, name, ())
     named = protocol_of(overrides)
     if (chosen := protocol if named is None else named) is not None:
-        over = _protocol(chosen, name, settings)
+        data = settings.get("data")
+        own = data.get("name") if isinstance(data, dict) else None
+        folder = str(own or "") if name.endswith(".toml") else Path(name).parent.name
+        known = protocol_names(folder) if folder else []
+        if chosen not in known:
+            none = f"the package has none for {folder}" if folder else "your own data are split by the recipe's [split]"
+            hint = nearest(chosen, known) if known else none
+            raise ConfigError(f"recipe {name} has no protocol {chosen!r}: {hint}")
+        over = _read(RECIPES / folder / "protocols" / f"{chosen}.toml", name, ())
         if "split" in over:
             settings.pop("split", None)  # the protocol's split replaces it as a whole
         settings = _merge(settings, over)
@@ -314,18 +377,6 @@ def _recipe_settings(
     for override in overrides:
         _check_name(override, settings)
     return settings, name
-
-
-def _protocol(protocol: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    data = settings.get("data")
-    own = data.get("name") if isinstance(data, dict) else None
-    folder = str(own or "") if name.endswith(".toml") else Path(name).parent.name
-    known = protocol_names(folder) if folder else []
-    none = f"the package has none for {folder}" if folder else "your own data are split by the recipe's [split]"
-    if protocol not in known:
-        hint = nearest(protocol, known) if known else none
-        raise ConfigError(f"recipe {name} has no protocol {protocol!r}: {hint}")
-    return _read(RECIPES / folder / "protocols" / f"{protocol}.toml", name, ())
 
 
 def _find(source: str | Path) -> tuple[str, Path]:
@@ -353,20 +404,18 @@ def _find(source: str | Path) -> tuple[str, Path]:
 
 def _nearest_file(path: Path) -> str:
     """A hint with the recipe file in the same folder whose name is nearest, or an empty text."""
+    names = []
     try:
-        names = [file.name for file in path.parent.glob("*.toml") if _is_recipe(file)]
+        for file in path.parent.glob("*.toml"):
+            try:  # a file with `fields` at the top, such as `schema.toml`, is a schema
+                recipe = file.is_file() and "fields" not in toml_tables(file.read_text("utf-8-sig"))
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+                recipe = True  # in need of correction
+            names += [file.name] if recipe else []
     except OSError:
         return ""
     close = get_close_matches(path.name, names, n=1, cutoff=0.7)
     return f": did you mean {str(path.with_name(close[0]))!r}?" if close else ""
-
-
-def _is_recipe(file: Path) -> bool:
-    """Whether it may be a recipe; a file with `fields` at the top, such as `schema.toml`, is a schema."""
-    try:
-        return file.is_file() and "fields" not in toml_tables(file.read_text("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return True  # a recipe in need of correction
 
 
 def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
@@ -403,17 +452,16 @@ def _anchor(settings: dict[str, Any], folder: Path) -> None:
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables over others: one that makes another choice replaces the other as a whole."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        mergeable = isinstance(value, Mapping) and isinstance(old, Mapping) and not _replaces(value, old)
-        merged[key] = _merge(merged[key], value) if mergeable else value
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            other = any(choice in value and value[choice] != old.get(choice) for choice in CHOICES)
+            merged[key] = value if other or ("path" in value and "name" in old) else _merge(old, value)
+        else:
+            merged[key] = value
     return merged
-
-
-def _replaces(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    """Whether a table replaces the overridden one, because it makes another choice."""
-    return ("path" in new and "name" in old) or any(c in new and new[c] != old.get(c) for c in CHOICES)
 
 
 def setting_path(key: str) -> list[str]:
@@ -430,23 +478,32 @@ def _check_name(override: str, settings: Mapping[str, Any]) -> None:
     """Check that a recipe has a path, with the nearest name in the error; values are checked later."""
     key = override.partition("=")[0].strip()
     table, *below = setting_path(key)
-    names = _setting_names(settings, model=table == "model")
-    if table in SECTIONS and (not below or table not in names or below[0] in names[table]):
-        return
-    if key in REMOVED:
-        raise ConfigError(f"override {override}: {unknown_setting(table, below[0], ())}")
-    near = nearest_setting(key, _paths(names), SURE)
-    if near is None:  # also the model's settings, which need PyTorch
-        names = _setting_names(settings)
-        near = nearest_setting(key, _paths(names))
+    classes: dict[str, tuple[Any, ...]] = {
+        "data": (DataSettings,),
+        "split": get_args(SplitSettings),
+        "negatives": (NegativeSampling,),
+        "history": (HistorySettings,),
+        "target_encoding": (TargetEncoding,),
+        "training": (TrainingSettings,),
+    }
+    names = {section: {f.name for one in of for f in fields(one)} for section, of in classes.items()}
+    chosen = settings.get("model")
+    for model, least in ((table == "model", SURE), (True, NEAR)):
+        if model and isinstance(chosen, Mapping):  # last: they need PyTorch
+            from fieldwise.models.own import known_models
+
+            if (own := known_models().get(str(chosen.get("name")))) is not None:
+                names["model"] = {"name", *(f.name for f in fields(own))}  # type: ignore[arg-type]
+        if table in SECTIONS and (not below or table not in names or below[0] in names[table]):
+            return
+        if key in REMOVED:
+            raise ConfigError(f"override {override}: {unknown_setting(table, below[0], ())}")
+        paths = {f"{section}.{name}" for section, within in names.items() for name in within}
+        if (near := nearest_setting(key, paths.union(set(SECTIONS) - names.keys()), least)) is not None:
+            break
     listing = nearest(below[0], names[table]) if table in names else nearest(table, SECTIONS)
     hint = listing if near is None else f"did you mean {near!r}? {listing.partition('? ')[2] or listing}"
     raise ConfigError(f"override {override}: a recipe has no setting {key!r}: {hint}")
-
-
-def _paths(names: Mapping[str, set[str]]) -> set[str]:
-    paths = {f"{table}.{name}" for table, within in names.items() for name in within}
-    return paths.union(set(SECTIONS) - names.keys())
 
 
 def _parse_override(override: str) -> dict[str, Any]:
@@ -463,27 +520,6 @@ def _parse_override(override: str) -> dict[str, Any]:
     result: dict[str, Any] = value
     _anchor(result, Path())
     return result
-
-
-def _setting_names(recipe: Mapping[str, Any], *, model: bool = True) -> dict[str, set[str]]:
-    """The settings in the fixed tables of a recipe; with `model` its model's, which imports PyTorch."""
-    classes: dict[str, tuple[Any, ...]] = {
-        "data": (DataSettings,),
-        "split": get_args(SplitSettings),
-        "negatives": (NegativeSampling,),
-        "history": (HistorySettings,),
-        "target_encoding": (TargetEncoding,),
-        "training": (TrainingSettings,),
-    }
-    names = {table: {f.name for one in of for f in fields(one)} for table, of in classes.items()}
-    table = recipe.get("model")
-    if not model or not isinstance(table, Mapping):
-        return names
-    from fieldwise.models.own import known_models
-
-    if (chosen := known_models().get(str(table.get("name")))) is not None:
-        names["model"] = {"name", *(f.name for f in fields(chosen))}  # type: ignore[arg-type]
-    return names
 
 
 def nearest_setting(key: str, known: Collection[str], least: float = NEAR) -> str | None:
@@ -525,10 +561,11 @@ def check_space(recipe: Recipe, space: Mapping[str, Bounds]) -> None:
     """
     if not space:
         raise ConfigError(f"recipe {recipe.name} has nothing to search: give it a [search]")
-    for path, value in ((path, end) for path, bounds in space.items() for end in bounds.ends()):
+    for path, bounds in space.items():
         if setting_path(path)[0] not in ("model", "training") or path == "training.monitor":
             raise ConfigError(f"a search may only change model.* and training.*, found {path!r}: remove it")
-        with_values(recipe, {path: value})
+        for value in bounds.choices if isinstance(bounds, Choices) else (bounds.low, bounds.high):
+            with_values(recipe, {path: value})
 
 
 def recipe_toml(plain: Mapping[str, Any]) -> str:

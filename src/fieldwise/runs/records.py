@@ -28,7 +28,7 @@ from fieldwise.models.own import source_digest
 from fieldwise.ops.devices import device_of
 from fieldwise.runs.data import Inputs, data_inputs, data_settings, prepare_recipe
 from fieldwise.runs.default_settings import RULES
-from fieldwise.runs.pipeline import TrainingResult, commit, environment, scored_rows_digest, train_recipe
+from fieldwise.runs.pipeline import commit, environment, scored_rows_digest, train_recipe
 from fieldwise.runs.ranking import Ranked, RankingSettings, RankingTask, check_ranking, rank_items
 from fieldwise.runs.recipe import Recipe
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
@@ -75,11 +75,7 @@ class RunRecord:
     saved: Artifact | None = None
 
     def __getitem__(self, fact: str) -> Any:
-        """A fact about the run, or else a setting of its recipe.
-
-        Errors:
-            DataError: the record lacks it.
-        """
+        """A fact about the run, or else a setting of its recipe; a DataError if the record lacks it."""
         for facts in (self.about, self.about.get("settings", {})):
             if fact in facts:
                 return facts[fact]
@@ -87,11 +83,7 @@ class RunRecord:
 
     @cached_property
     def test_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Labels and scores of the test rows, both [N].
-
-        Errors:
-            DataError: the file is damaged.
-        """
+        """Labels and scores of the test rows, both [N]; a DataError if the file is damaged."""
         if self.rows is not None:
             return self.rows
         y, score = self._arrays("test", ("y", "score"))
@@ -99,11 +91,7 @@ class RunRecord:
 
     @cached_property
     def ranked(self) -> Ranked | None:
-        """The ranking of the run, or None if there is none.
-
-        Errors:
-            DataError: the file is damaged.
-        """
+        """The ranking of the run, or None if there is none; a DataError if the file is damaged."""
         if "ranking" not in self.about:
             return None
         place, popular, user = self._arrays("ranking", ("place", "popular", "user"))
@@ -121,11 +109,7 @@ class RunRecord:
 
 
 def read_record(folder: Path) -> RunRecord | None:
-    """The run in a folder of a store, or None.
-
-    Errors:
-        DataError: there is one, but it cannot be read.
-    """
+    """The run in a folder of a store, or None; a DataError if there is one that cannot be read."""
     if not (folder / ABOUT).is_file():
         return None
     saved = RUN.open(folder)
@@ -161,11 +145,7 @@ class Store:
     folder: Path
 
     def check(self) -> None:
-        """Create the folder and check that it is writable.
-
-        Errors:
-            DataError: it cannot be created or is not writable.
-        """
+        """Create the folder and check that it is writable; else a DataError."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
@@ -175,21 +155,13 @@ class Store:
         check_folder(self.folder)
 
     def get(self, key: str) -> RunRecord | None:
-        """The run with this key, or None.
-
-        Errors:
-            DataError: there is one, but it cannot be read.
-        """
+        """The run with this key, or None (`read_record`)."""
         return read_record(self.folder / key)
 
     def put(
         self, key: str, about: Mapping[str, Any], y: np.ndarray, score: np.ndarray, ranked: Ranked | None = None
     ) -> RunRecord:
-        """Store a run, replacing one with the same key.
-
-        Errors:
-            DataError: the disk is full or the folder is not writable.
-        """
+        """Store a run, replacing one with the same key; a DataError if the disk does not let it."""
         facts = dict(about)
         with writing(RUN, self.folder / key) as writer:
             writer.add("test", _packed(y=y, score=score))
@@ -228,19 +200,12 @@ def with_seed(recipe: Recipe, seed: int) -> Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """Where runs read their data, and where they report their progress.
+    """Where runs read their data, and where they report their progress."""
 
-    Args:
-        data_dir: the folder of public data sets.
-        cache: cache of prepared data.
-        note: called with a sentence on each step.
-        callbacks: makes the callbacks of a training, by its title.
-    """
-
-    data_dir: Path
-    cache: Cache | None = None
-    note: Callable[[str], None] = lambda _: None
-    callbacks: Callable[[str], Sequence[Callback]] = lambda _: ()
+    data_dir: Path  # of public data sets
+    cache: Cache | None = None  # of prepared data
+    note: Callable[[str], None] = lambda _: None  # called with a sentence on each step
+    callbacks: Callable[[str], Sequence[Callback]] = lambda _: ()  # makes those of a training, by its title
 
 
 def recorded_runs(
@@ -290,7 +255,7 @@ def recorded_runs(
     for caution in {recipe.target_encoding.caution() for recipe in recipes if recipe.target_encoding is not None}:
         if caution:
             context.note(caution)
-    runs = _Runs(store, context, ranking, since=began if again else None)
+    runs = _Runs(store, context, ranking, began if again else None)
     found: dict[tuple[str, int], RunRecord] = {}
     for recipe, record, how in runs.ended(wanted):
         found[recipe.name, recipe.seed] = record
@@ -308,24 +273,30 @@ def with_words(record: RunRecord, recipe: Recipe) -> RunRecord:
 Wanted = tuple[Recipe, Inputs, str]  # a run that is needed: its recipe, the files of its data, and its key
 
 
+@dataclass
 class _Runs:
     """The runs of one call of `recorded_runs`; those that ended before `since` are run again."""
 
-    def __init__(
-        self, store: Store, context: RunContext, ranking: RankingSettings | None, *, since: float | None
-    ) -> None:
-        self.store, self.context, self.ranking, self.since = store, context, ranking, since
-        self.last: tuple[tuple[Mapping[str, object], Inputs], Prepared] | None = None
+    store: Store
+    context: RunContext
+    ranking: RankingSettings | None
+    since: float | None
+    last: tuple[tuple[Mapping[str, object], Inputs], Prepared] | None = None
 
     def ended(self, wanted: Sequence[Wanted]) -> Iterator[tuple[Recipe, RunRecord, str]]:
         """Every run as it ends, with `kept` or `done`; those in progress in another process come last."""
         while wanted:
             left = []
             for recipe, inputs, key in wanted:
-                record, how = self._one(recipe, inputs, key)
+                record, how = self._kept(key), "kept"
                 if record is None:
-                    left.append((recipe, inputs, key))
-                    continue
+                    with self.store.claim(key) as mine:
+                        if not mine:
+                            left.append((recipe, inputs, key))
+                            continue
+                        record = self._kept(key)  # another process may just have finished it
+                        if record is None:
+                            record, how = self._run(recipe, inputs, key), "done"
                 record = with_words(record, recipe)
                 _ = record.test_rows  # read now: another process may replace it with a newer run
                 yield recipe, record, how
@@ -334,17 +305,6 @@ class _Runs:
             wanted = left
             if left:
                 time.sleep(WAIT_SECONDS)
-
-    def _one(self, recipe: Recipe, inputs: Inputs, key: str) -> tuple[RunRecord | None, str]:
-        """A stored run, or a new one; None while another process runs it."""
-        record = self._kept(key)
-        if record is not None:
-            return record, "kept"
-        with self.store.claim(key) as mine:
-            if not mine:
-                return None, "open"
-            record = self._kept(key)  # another process may just have finished it
-            return (self._run(recipe, inputs, key), "done") if record is None else (record, "kept")
 
     def _kept(self, key: str) -> RunRecord | None:
         record = self.store.get(key)
@@ -359,9 +319,13 @@ class _Runs:
         def note(sentence: str) -> None:
             self.context.note(f"{title}: {sentence}")
 
-        unfinished = Unfinished.beside(self.store.folder / key, note=note)
+        unfinished = Unfinished.beside(self.store.folder / key, note)
         try:
-            prepared = self._prepared(recipe, inputs)
+            source = data_settings(recipe), inputs  # two files may have the same settings
+            if self.last is None or self.last[0] != source:  # the next run usually needs the same rows
+                self.last = None  # free the old ones before preparing new ones
+                self.last = source, prepare_recipe(recipe, self.context.data_dir, cache=self.context.cache)
+            prepared = self.last[1]
             task = None if self.ranking is None else RankingTask(prepared, recipe.schema, self.ranking)
             done = train_recipe(recipe, prepared, self.context.callbacks(title), unfinished)
         except FieldwiseError as e:
@@ -370,46 +334,29 @@ class _Runs:
             raise KeyboardInterrupt
         if done.warm_start is not None and (caution := done.warm_start.caution()):
             note(caution)
-        record = _stored(self.store, key, recipe, done, prepared, task)
+        label, bundle = done.recipe.schema.label, done.bundle
+        table = encoded_by(bundle.encoder, prepared.test, prepared.encoder)
+        score = score_batches(bundle.network, table.batches(SCORING_BATCH))
+        score = label.predicted(score.reshape(len(score), -1)[:, 0])
+        about = {
+            "recipe": done.recipe.name,
+            **done.facts(),
+            "task": label.task,
+            "test_digest": scored_rows_digest(prepared.test.frame, recipe),
+            "finished": time.time(),
+            "environment": environment(device_of(bundle.network)),
+            "history": to_plain(done.history.evaluations),
+            "settings": done.recipe.to_dict(),
+        }
+        ranked = None if task is None else rank_items(bundle, task)
+        rows = prepared.test.main.astype(np.float64), score.astype(np.float64)
+        try:
+            record = self.store.put(key, about, *rows, ranked)
+        except DataError as e:
+            kept = keep_elsewhere(lambda folder: Store(folder).put(key, about, *rows, ranked))
+            if kept is None:
+                raise
+            where = f"{kept / key}: move that folder into {self.store.folder}"
+            raise DataError(f"{e}. The run was saved as {where}") from e
         unfinished.remove()
         return record
-
-    def _prepared(self, recipe: Recipe, inputs: Inputs) -> Prepared:
-        """The result of `prepare_recipe`, kept for the next run, which usually needs the same."""
-        source = data_settings(recipe), inputs  # two files may have the same settings
-        if self.last is None or self.last[0] != source:
-            self.last = None  # free the old rows before preparing new ones
-            self.last = source, prepare_recipe(recipe, self.context.data_dir, cache=self.context.cache)
-        return self.last[1]
-
-
-def _stored(
-    store: Store, key: str, recipe: Recipe, done: TrainingResult, prepared: Prepared, task: RankingTask | None
-) -> RunRecord:
-    """Score the test rows of a run, rank items if there is a task, and store the result.
-
-    If the store is not writable, the run is saved elsewhere, which the error names.
-    """
-    label, bundle = done.recipe.schema.label, done.bundle
-    table = encoded_by(bundle.encoder, prepared.test, prepared.encoder)
-    score = score_batches(bundle.network, table.batches(SCORING_BATCH))
-    score = label.predicted(score.reshape(len(score), -1)[:, 0])
-    about = {
-        "recipe": done.recipe.name,
-        **done.facts(),
-        "task": label.task,
-        "test_digest": scored_rows_digest(prepared.test.frame, recipe),
-        "finished": time.time(),
-        "environment": environment(device_of(bundle.network)),
-        "history": to_plain(done.history.evaluations),
-        "settings": done.recipe.to_dict(),
-    }
-    ranked = None if task is None else rank_items(bundle, task)
-    rows = prepared.test.main.astype(np.float64), score.astype(np.float64)
-    try:
-        return store.put(key, about, *rows, ranked)
-    except DataError as e:
-        kept = keep_elsewhere(lambda folder: Store(folder).put(key, about, *rows, ranked))
-        if kept is None:
-            raise
-        raise DataError(f"{e}. The run was saved as {kept / key}: move that folder into {store.folder}") from e

@@ -243,7 +243,8 @@ class _Search:
         one = with_values(self.recipe, {path: bounds.suggest(trial, path) for path, bounds in self.space.items()})
         callbacks = [*self.callbacks(f"{self.recipe.name} trial {trial.number}"), _Pruning(trial, self, one)]
         try:
-            result = fit_recipe(one, self.prepared, callbacks, unfinished).history
+            rows = self.prepared
+            result = fit_recipe(one, rows.encoder, rows.train, rows.valid, callbacks, unfinished).history
             if result.stopped == "interrupted":
                 raise KeyboardInterrupt
             if result.interactions == 0:

@@ -111,18 +111,11 @@ class Callback:
 
 
 def watched(callbacks: Sequence[Callback], start: TrainingStart, work: Callable[[], History]) -> History:
-    """The result of some work, of whose start and end callbacks are told.
-
-    `on_end` of all of them is called, also after an error of one of them, which is then raised.
-    """
+    """The result of some work; all callbacks hear of its start and end, also after an error, which is then raised."""
     result: History | None = None
-
-    def end(one: Callback) -> None:
-        one.on_end(result)
-
     with contextlib.ExitStack() as ends:
         for one in reversed(callbacks):
-            ends.callback(end, one)
+            ends.callback(lambda one: one.on_end(result), one)
         for one in callbacks:
             one.on_start(start)
         result = work()
@@ -130,14 +123,12 @@ def watched(callbacks: Sequence[Callback], start: TrainingStart, work: Callable[
 
 
 class Tracker(Callback, ABC):
-    """What all trackers share: a tracked run for each training, under its name.
+    """What all trackers share: a tracked run for each training, under its name."""
 
-    Args:
-        name: name of the run.
-    """
+    needs: str  # the library
 
     def __init__(self, name: str = "run") -> None:
-        self.name, self.step, self.is_open = name, 0, False
+        self.name, self.step, self.is_open, self.library = name, 0, False, _library(self.needs)
 
     def on_start(self, start: TrainingStart) -> None:
         """Open the run and write its settings."""
@@ -193,9 +184,10 @@ class TensorBoard(Tracker):
         MissingExtraError: TensorBoard is not installed.
     """
 
+    needs = "tensorboard"
+
     def __init__(self, name: str = "run", folder: str | Path = "tensorboard") -> None:
         super().__init__(name)
-        _library("tensorboard")
         self.folder = Path(folder)
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
@@ -220,19 +212,17 @@ class MLflow(Tracker):
         MissingExtraError: MLflow is not installed.
     """
 
-    def __init__(self, name: str = "run") -> None:
-        super().__init__(name)
-        self.mlflow = _library("mlflow")
+    needs = "mlflow"
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
-        self.run = self.mlflow.start_run(run_name=name, nested=self.mlflow.active_run() is not None).info.run_id
-        self.mlflow.log_params(settings)
+        self.run = self.library.start_run(run_name=name, nested=self.library.active_run() is not None).info.run_id
+        self.library.log_params(settings)
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
-        self.mlflow.log_metrics(values, step=step, run_id=self.run)
+        self.library.log_metrics(values, step=step, run_id=self.run)
 
     def _close(self, *, failed: bool) -> None:
-        self.mlflow.end_run("FAILED" if failed else "FINISHED")
+        self.library.end_run("FAILED" if failed else "FINISHED")
 
 
 class WandB(Tracker):
@@ -242,13 +232,11 @@ class WandB(Tracker):
         MissingExtraError: wandb is not installed.
     """
 
-    def __init__(self, name: str = "run") -> None:
-        super().__init__(name)
-        self.wandb = _library("wandb")
+    needs = "wandb"
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
         project = os.environ.get("WANDB_PROJECT", PROJECT)
-        self.run = self.wandb.init(project=project, name=name, config=dict(settings), reinit="create_new")
+        self.run = self.library.init(project=project, name=name, config=dict(settings), reinit="create_new")
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
         self.run.log(dict(values), step=step)
@@ -261,11 +249,7 @@ TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLfl
 
 
 def check_tracker(name: str) -> type[Tracker]:
-    """The tracker of a name.
-
-    Errors:
-        ConfigError: there is none. MissingExtraError: its library is not installed.
-    """
+    """The tracker of a name, which must be known, and its library installed."""
     if name not in TRACKERS:
         raise ConfigError(f"a tracker must be one of {', '.join(TRACKERS)}, found {name!r}")
     _library(name)

@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
+import torch.distributed as dist
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 
 from fieldwise.config import flat, to_plain
+from fieldwise.distributed.process_group import ProcessGroup
 from fieldwise.errors import ConfigError, DataError, FieldwiseError, first_line
 from fieldwise.ops.devices import CPU, device_of, get_rng_state, set_rng_state
 from fieldwise.storage.arrays import read_tensors, write_tensors
@@ -32,7 +34,6 @@ from fieldwise.storage.artifact import Artifact, Kind, writing
 from fieldwise.storage.files import cannot_write
 from fieldwise.storage.folders import try_lock
 from fieldwise.training.history import Evaluation
-from fieldwise.training.optimizers import RunOptimizer
 
 if TYPE_CHECKING:
     from fieldwise.training.step import Step
@@ -64,31 +65,12 @@ CHECKPOINT = Kind(
 )
 
 
-def open_checkpoint(folder: Path) -> Artifact:
-    """The checkpoint in a folder; its manifest is checked, its tensors are not.
-
-    Errors:
-        DataError: there is none, or it is damaged.
-    """
-    saved = CHECKPOINT.open(folder)
-    if type(number := saved.about.get("number")) is not int:
-        raise CHECKPOINT.damaged(folder, f"its number must be a whole number, found {number!r:.60}")
-    if not all(isinstance(saved.about.get(part), dict) for part in ("about", "run")):
-        raise CHECKPOINT.damaged(folder, f"{CHECKPOINT.manifest} must describe its run")
-    return saved
-
-
 @dataclass(frozen=True, kw_only=True)
 class Unfinished:
-    """The folder of a run that may be killed: its checkpoints, until its result is saved.
+    """The folder of a run that may be killed: its checkpoints, until its result is saved."""
 
-    Args:
-        folder: made when it is needed.
-        note: called with a sentence when a run is resumed.
-    """
-
-    folder: Path
-    note: Callable[[str], None] = lambda _: None
+    folder: Path  # made when it is needed
+    note: Callable[[str], None] = lambda _: None  # called with a sentence when a run is resumed
 
     @classmethod
     def beside(cls, out: Path, note: Callable[[str], None] = lambda _: None) -> "Unfinished":
@@ -101,33 +83,21 @@ class Unfinished:
         """How to start over, at the end of an error's sentence."""
         return f"remove {self.folder} to train from the start"
 
-    def part(self, training: str) -> Path:
-        """The folder of one of its trainings."""
-        return self.folder / f"{training}{PART}"
-
     def exists(self) -> bool:
         """Whether there is a checkpoint."""
         return any(self.folder.glob(f"*{PART}/*/{CHECKPOINT.manifest}"))
 
-    def clear(self) -> None:
-        """Remove the checkpoints, to start over."""
-        for path in self.folder.glob(f"*{PART}"):
-            shutil.rmtree(path, ignore_errors=True)
-
     def remove(self) -> None:
         """Remove the checkpoints and the folder: the result is saved."""
-        self.clear()
+        for path in self.folder.glob(f"*{PART}"):
+            shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             (self.folder / LOCK).unlink(missing_ok=True)
             self.folder.rmdir()
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """A context in which no other process trains here; at the end an empty folder is removed.
-
-        Errors:
-            DataError: another process does, the folder holds other files, or it cannot be created.
-        """
+        """A context in which no other process trains here, else a DataError; at the end an empty folder is removed."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
@@ -160,20 +130,13 @@ class Checkpoints:
 
     A checkpoint is due `minutes` after the last one, and at an evaluation after a tenth of that; later if steps would
     wait more than 2 % of the time for copies of large networks. One that cannot be written is a warning.
-
-    Args:
-        place: the unfinished run.
-        name: of this training in it, `first` or `second`.
-        minutes: between two checkpoints; 0 writes none.
-        about: gives what it is a run of, as nested plain values; equal values resume.
-        always: write one at the end too, for what follows.
     """
 
     place: Unfinished
-    name: str
-    minutes: float
-    about: Callable[[], Mapping[str, Any]]
-    always: bool = False
+    name: str  # of this training in it, `first` or `second`
+    minutes: float  # between two checkpoints; 0 writes none
+    about: Callable[[], Mapping[str, Any]]  # what it is a run of, as nested plain values; equal values resume
+    always: bool = False  # write one at the end too, for what follows
     _number: int = 0
     _last: float = field(default_factory=time.perf_counter)
     _copying: float = 0.0
@@ -182,7 +145,7 @@ class Checkpoints:
     @property
     def folder(self) -> Path:
         """Where they are."""
-        return self.place.part(self.name)
+        return self.place.folder / f"{self.name}{PART}"
 
     @cached_property
     def _about(self) -> Mapping[str, Any]:
@@ -190,12 +153,7 @@ class Checkpoints:
         return plain
 
     def newest(self) -> State | None:
-        """The last whole checkpoint of this run, or None; a damaged one is a warning.
-
-        Errors:
-            ConfigError: it is of a run with other settings, rows or versions.
-            DataError: it has the format of another version.
-        """
+        """The last whole checkpoint, or None; a damaged one is a warning, one of another run a ConfigError."""
         found: list[Artifact] = []
         slots = [self.folder / str(slot) for slot in range(SLOTS)]
         there = [folder for folder in slots if (folder / CHECKPOINT.manifest).exists()]
@@ -205,9 +163,20 @@ class Checkpoints:
             except DataError as e:
                 raise DataError(f"{e}, or {self.place.remedy}") from None
             with self._damage_told(folder):
-                found.append(open_checkpoint(folder))
+                saved = CHECKPOINT.open(folder)
+                if type(number := saved.about.get("number")) is not int:
+                    raise CHECKPOINT.damaged(folder, f"its number must be a whole number, found {number!r:.60}")
+                if not all(isinstance(saved.about.get(part), dict) for part in ("about", "run")):
+                    raise CHECKPOINT.damaged(folder, f"{CHECKPOINT.manifest} must describe its run")
+                found.append(saved)
         for saved in sorted(found, key=lambda one: -one.about["number"]):
-            self._check_same(saved.about["about"])
+            if other := differences(saved.about["about"], self._about):
+                shown = [f"{name} was {before} and is {now}" for name, before, now in other[:MOST_NAMED]]
+                more = f", and {len(other) - MOST_NAMED} more differ" if len(other) > MOST_NAMED else ""
+                raise ConfigError(
+                    f"the unfinished run in {self.place.folder} can only be resumed with what it began with, but "
+                    f"{', '.join(shown)}{more}: set these back, or remove that folder to train from the start"
+                )
             with self._damage_told(saved.folder):
                 tensors = CHECKPOINT.load(
                     saved.folder, lambda one: read_tensors(one.path("tensors")), (SafetensorError,)
@@ -223,12 +192,7 @@ class Checkpoints:
         return None
 
     def due(self, *, evaluated: bool, asked: bool = False) -> bool:
-        """Whether a checkpoint is to be written now; never while the last one is being written.
-
-        Args:
-            evaluated: whether an evaluation was just done.
-            asked: whether one was requested, by SIGUSR1.
-        """
+        """Whether to write one now, after an evaluation or asked by SIGUSR1; never while the last is being written."""
         if self.minutes <= 0 or (self._writing is not None and not self._writing.done()):
             return False
         wanted = 60 * self.minutes * (AT_EVALUATIONS if evaluated else 1.0)
@@ -240,13 +204,7 @@ class Checkpoints:
             self.write(capture, wait=True)
 
     def write(self, capture: Callable[[], State], *, wait: bool = False, told: bool = False) -> None:
-        """Write a checkpoint: `capture` copies the state, and a thread writes it.
-
-        Args:
-            capture: called at once.
-            wait: until it is written.
-            told: whether a note says when it is written.
-        """
+        """Write a checkpoint: `capture` copies the state at once, and a thread writes it; a note follows if `told`."""
         self.settle()
         if self.minutes <= 0:
             return
@@ -302,17 +260,6 @@ class Checkpoints:
             warnings.warn(f"a checkpoint is damaged, and is passed over: {why}", stacklevel=4)
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _check_same(self, former: Mapping[str, Any]) -> None:
-        found = differences(former, self._about)
-        if not found:
-            return
-        shown = [f"{name} was {before} and is {now}" for name, before, now in found[:MOST_NAMED]]
-        more = f", and {len(found) - MOST_NAMED} more differ" if len(found) > MOST_NAMED else ""
-        raise ConfigError(
-            f"the unfinished run in {self.place.folder} can only be resumed with what it began with, but "
-            f"{', '.join(shown)}{more}: set these back, or remove that folder to train from the start"
-        )
-
 
 def _warn(why: str) -> None:
     warnings.warn(f"a checkpoint could not be written, and training goes on without it: {why}", stacklevel=4)
@@ -326,52 +273,31 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple
     """
     old, new = ({name: value for name, value in flat(one).items() if value != {}} for one in (before, now))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return [(name, _word(old, name), _word(new, name)) for name in names]
-
-
-def _word(values: Mapping[str, Any], name: str) -> str:
-    text = str(values[name]) if name in values else "not set"
-    return text if len(text) <= MAX_SHOWN_LETTERS else f"{text[: MAX_SHOWN_LETTERS - 3]}..."
+    words = []
+    for name in names:
+        texts = [str(values.get(name, "not set")) for values in (old, new)]
+        first, other = (t if len(t) <= MAX_SHOWN_LETTERS else f"{t[: MAX_SHOWN_LETTERS - 3]}..." for t in texts)
+        words.append((name, first, other))
+    return words
 
 
 @dataclass(kw_only=True)
 class Reached:
-    """What a run has reached between two steps, without weights, optimizer and generators.
+    """What a run has reached between two steps, without weights, optimizer and generators."""
 
-    Args:
-        epoch: number of epochs begun.
-        step: steps done in the last of them.
-        position: epochs done, with their fraction.
-        evaluated: whether the evaluation after that step, if there is one, is done.
-        order: state of the generator of row orders when the epoch began.
-        history: all evaluations.
-        best: the best evaluation and its weights.
-        without_gain: evaluations since.
-        losses: of the steps since the last evaluation.
-        step_seconds: time in steps of each whole epoch.
-        spent: time in steps of this epoch so far.
-        started: `perf_counter` when the run began.
-        stopped: what ended the run; None while it goes on.
-    """
-
-    epoch: int = 0
-    step: int = 0
-    position: float = 0.0
-    evaluated: bool = True
-    order: Tensor | None = None
+    epoch: int = 0  # epochs begun
+    step: int = 0  # done in the last of them
+    position: float = 0.0  # epochs done, with their fraction
+    evaluated: bool = True  # whether the evaluation after that step, if there is one, is done
+    order: Tensor | None = None  # state of the generator of row orders when the epoch began
     history: list[Evaluation] = field(default_factory=list)
-    best: tuple[Evaluation, dict[str, Tensor]] | None = None
-    without_gain: int = 0
-    losses: list[Tensor] = field(default_factory=list)
-    step_seconds: list[float] = field(default_factory=list)
-    spent: float = 0.0
-    started: float = field(default_factory=time.perf_counter)
-    stopped: Stopped | None = None
-
-
-def copied_weights(network: nn.Module) -> dict[str, Tensor]:
-    """A network's weights and buffers, copied to the CPU."""
-    return {name: value.detach().to(CPU, copy=True) for name, value in network.state_dict().items()}
+    best: tuple[Evaluation, dict[str, Tensor]] | None = None  # with its weights
+    without_gain: int = 0  # evaluations since
+    losses: list[Tensor] = field(default_factory=list)  # of the steps since the last evaluation
+    step_seconds: list[float] = field(default_factory=list)  # time in steps of each whole epoch
+    spent: float = 0.0  # of this epoch so far
+    started: float = field(default_factory=time.perf_counter)  # when the run began
+    stopped: Stopped | None = None  # what ended the run; None while it goes on
 
 
 def captured(reached: Reached, step: "Step", *, copied: bool) -> State:
@@ -412,16 +338,20 @@ def captured(reached: Reached, step: "Step", *, copied: bool) -> State:
 
 
 def restore(state: State, step: "Step", order: torch.Generator) -> Reached:
-    """Set a run's step and generators to a state; returns what the run had reached.
-
-    Errors:
-        LookupError, RuntimeError, TypeError, ValueError: the state is not one of this run.
-    """
+    """Set a run's step and generators to a state; returns what the run had reached."""
     facts, tensors = state
     step.network.load_state_dict(_below(tensors, "network"))
     if step.mean is not None:
         step.mean.load_state_dict(_below(tensors, "mean"))
-    _restore_optimizer(step.optimizer, tensors, facts["rates"])
+    of = step.optimizer.state_dict()
+    for part, held in of.items():
+        held["state"] = {}
+        for name, value in _below(tensors, f"optimizer.{part}").items():
+            number, _, what = name.partition(".")
+            held["state"].setdefault(int(number), {})[what] = value
+    step.optimizer.load_state_dict(of)
+    for group, rate in zip(step.optimizer.param_groups, facts["rates"], strict=True):
+        group["lr"] = float(rate)
     if step.oov_dropout is not None:
         step.oov_dropout.draws.set_state(tensors["generator.unknown"])
     torch.set_rng_state(tensors["generator.global"])
@@ -445,17 +375,46 @@ def restore(state: State, step: "Step", order: torch.Generator) -> Reached:
     return reached
 
 
-def _restore_optimizer(optimizer: RunOptimizer, tensors: Mapping[str, Tensor], rates: list[float]) -> None:
-    of = optimizer.state_dict()
-    for part, held in of.items():
-        held["state"] = {}
-        for name, value in _below(tensors, f"optimizer.{part}").items():
-            number, _, what = name.partition(".")
-            held["state"].setdefault(int(number), {})[what] = value
-    optimizer.load_state_dict(of)
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = float(rate)
-
-
 def _below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     return {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")}
+
+
+def resumed(
+    checkpoints: Checkpoints | None, group: ProcessGroup | None, step: "Step", order: torch.Generator, new: Reached
+) -> Reached:
+    """What a run has reached by its last whole checkpoint, to which `step` and `order` are set; `new` without one.
+
+    Process 0 alone reads it (`Checkpoints.newest`), and the others are sent it.
+    """
+    state = None if checkpoints is None else checkpoints.newest()
+    if group is not None:
+        facts, tensors = (None, {}) if state is None else state
+        kinds = {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in tensors.items()}
+        facts, kinds = group.all_gather_object([facts, kinds])[0]
+        made = {name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, (shape, dtype) in kinds.items()}
+        tensors = tensors or made
+        for name in kinds:
+            dist.broadcast(tensors[name], 0)
+        state = None if facts is None else (facts, tensors)
+    if state is None:
+        return new
+    try:
+        return restore(state, step, order)
+    except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as e:
+        remedy = "remove its folder" if checkpoints is None else checkpoints.place.remedy
+        why = first_line(e)
+        raise DataError(f"the unfinished run's checkpoint is not one of this run ({why}): {remedy}") from e
+
+
+def check_same_on_all_ranks(group: ProcessGroup, facts: Mapping[str, Any]) -> None:
+    """Check that all processes have the facts of process 0, nested plain values; else a ConfigError names one."""
+    every = group.all_gather_object(facts)
+    for rank, own in enumerate(every):
+        if unequal := differences(every[0], own):
+            name, first, other = unequal[0]
+            more = f", and {len(unequal) - 1} more differ" if len(unequal) > 1 else ""
+            raise ConfigError(
+                f"all {group.size} processes must train with the same settings, rows and versions, but process {rank} "
+                f"has {name} {other} where process 0 has {first}{more}: start all of them with the same recipe, files "
+                "and version"
+            )

@@ -89,11 +89,7 @@ class History:
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any], where: str) -> "History":
-        """The inverse of `to_plain`.
-
-        Errors:
-            BundleError: invalid values, named below `where`.
-        """
+        """The inverse of `to_plain`; invalid values are a BundleError that names them below `where`."""
         named = {"evaluations" if name == "history" else name: value for name, value in data.items()}
         return parse(cls, named, where, BundleError)
 
@@ -119,12 +115,7 @@ class History:
 def learning_curves(
     history: Sequence[Mapping[str, Any]], best_epoch: float | None
 ) -> dict[str, tuple[Chart, dict[str, list[float | None]]]]:
-    """Charts of losses and metrics by epoch, with their numbers by name, by title.
-
-    Args:
-        history: the evaluations of a run as plain values, at least one.
-        best_epoch: the epoch that was kept; it is marked.
-    """
+    """Charts of losses and metrics by epoch, with their numbers by name, by title; the kept epoch is marked."""
     epochs = [float(e["epoch"]) for e in history]
     found: dict[str, tuple[Chart, dict[str, list[float | None]]]] = {}
     for group in (["logloss", "loss"], ["auc", "gauc"], ["rmse", "mae"]):

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fieldwise.data.table import EncodedTable, window_rows
-from fieldwise.layout import Batch, Layout
+from fieldwise.layout import Layout
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import RunOptimizer, row_states
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
@@ -26,56 +26,32 @@ EVALUATED = 90  # bytes of metrics per row
 CELL, SOLVED = 40, 8 * (2 * 20 + 20)  # bytes of an exact regression per cell of the rows, and per weight
 
 
-def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> int:
-    """Bytes of everything with the size of the parameters during training.
+def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple[int, int]:
+    """Bytes of all that has the parameters' size in training, and of what is copied while a checkpoint is written.
 
-    These are the parameters; their gradients (a lazily updated table has none as a whole); the optimizer's state, one
-    number per row for a lazy table with `rowwise_adagrad`; the best weights so far, twice while they are replaced; and
-    the average, if weights are averaged.
+    In training these are the parameters; their gradients (a lazily updated table has none as a whole); the optimizer's
+    state, one number per row for a lazy table with `rowwise_adagrad`; the best weights so far, twice while they are
+    replaced; and the average, if weights are averaged. A checkpoint's copy has the parameters, the state and the
+    average. The network's embeddings are set to dense or sparse gradients.
 
-    Args:
-        network: the network to train; its embeddings are set to dense or sparse gradients.
-        settings: `optimizer`, `embedding_update`, `l2`, `l2_rows` and `average` are used.
-
-    Errors:
-        ConfigError: lazy updates that the settings do not allow.
-
-    >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="sgd"))
-    160
+    >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="adagrad"))
+    (200, 80)
     """
-    weights, gradients, states = _sizes(network, settings)
-    return weights * (3 + int(bool(settings.average))) + gradients + states  # itself and twice the best
-
-
-def bytes_of_checkpoint(network: nn.Module, settings: TrainingSettings) -> int:
-    """Bytes of a checkpoint without the best weights: what is copied in memory while one is written.
-
-    >>> bytes_of_checkpoint(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="adagrad"))
-    80
-    """
-    weights, _, states = _sizes(network, settings)
-    return weights * (1 + int(bool(settings.average))) + states
-
-
-def _sizes(network: nn.Module, settings: TrainingSettings) -> tuple[int, int, int]:
-    """Bytes of weights, of gradients of whole parameters, and of the optimizer's states."""
+    gradients, sizes = 0, [p.numel() * p.element_size() for p in network.parameters()]
     if settings.optimizer == LBFGS:
-        size = sum(p.numel() * p.element_size() for p in network.parameters())
-        return size, 0, SOLVED * sum(p.numel() for p in network.parameters())
-    optimizer = RunOptimizer(network, settings)
-    lazy = {id(g["params"][0]) for g in optimizer.lazy.param_groups} if optimizer.lazy is not None else set()
-    kind = OPTIMIZERS[settings.optimizer]
-    weights = gradients = kept = 0
-    for parameter in network.parameters():
-        size = parameter.numel() * parameter.element_size()
-        weights += size
-        if id(parameter) not in lazy:
-            gradients += size
-            kept += size * kind.numbers
-        else:
-            states = row_states(settings.optimizer, parameter.detach().to("meta"), 0.0).values()
-            kept += sum(state.numel() * state.element_size() for state in states)
-    return weights, gradients, kept
+        states = SOLVED * sum(p.numel() for p in network.parameters())
+    else:
+        optimizer, states = RunOptimizer(network, settings), 0
+        lazy = {id(g["params"][0]) for g in optimizer.lazy.param_groups} if optimizer.lazy is not None else set()
+        for parameter, size in zip(network.parameters(), sizes, strict=True):
+            if id(parameter) not in lazy:
+                gradients += size
+                states += size * OPTIMIZERS[settings.optimizer].numbers
+            else:
+                rows = row_states(settings.optimizer, parameter.detach().to("meta"), 0.0).values()
+                states += sum(state.numel() * state.element_size() for state in rows)
+    weights, copies = sum(sizes), 1 + int(bool(settings.average))
+    return weights * (2 + copies) + gradients + states, weights * copies + states
 
 
 def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettings) -> int:
@@ -98,50 +74,38 @@ def bytes_of_step(
     Steps over a few rows and over twice as many are watched, and extrapolated linearly, so that constant parts, such
     as gradients of parameters, are not counted. They train a network with at most 1,024 rows per field.
     """
-    if settings.optimizer == LBFGS:
+    layout, rows = table.layout, min(2 * PROBE_ROWS, len(table))
+    if settings.optimizer == LBFGS or rows < LEAST_ROWS:
         return 0
-    small, moved = _small(table.layout)
-    network = build(small)
-    rows = min(2 * PROBE_ROWS, len(table))
-    if rows < LEAST_ROWS:
-        return 0
-    batch, y = table.batch(torch.arange(rows))
-    assert y is not None, "training rows have targets"
-    batch = batch._replace(ids=moved(batch.ids), bag_ids=moved(batch.bag_ids))
-    groups = table.bags_per_row
-    plain = dataclasses.replace(settings, unknown_share=0.0, compile=False, linear_start=False)
-    step = Step(network, table, plain, objective, 0)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        network.train()
-        few, more = (_watched(step, batch.rows(torch.arange(n), groups), y[:n]) for n in (rows // 2, rows))
-    return round(max(0, more - few) / (rows - rows // 2) * min(settings.batch_size, len(table)))
-
-
-def _small(layout: Layout) -> tuple[Layout, Callable[[Tensor], Tensor]]:
-    """The layout with small vocabularies, and what maps ids to it."""
     own = [f for f in layout.fields if f.shares is None]
     sizes = {f.name: min(f.rows, PROBE_VOCABULARY) for f in own}
     starts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
-    row = torch.zeros(layout.num_rows, dtype=torch.int32)
+    small = torch.zeros(layout.num_rows, dtype=torch.int32)  # the row there of each row of the embedding table
     for f in own:
-        row[f.all_rows()] = starts[f.name] + torch.arange(f.rows, dtype=torch.int32) % sizes[f.name]
+        small[f.all_rows()] = starts[f.name] + torch.arange(f.rows, dtype=torch.int32) % sizes[f.name]
     names = [f.shares or f.name for f in layout.fields]
     fields = (
         dataclasses.replace(f, offset=starts[name], rows=sizes[name], extents=())
         for f, name in zip(layout.fields, names, strict=True)
     )
-    return Layout(tuple(fields)), lambda ids: row[ids.long()].to(ids.dtype)
-
-
-def _watched(step: Step, batch: Batch, y: Tensor) -> int:
-    """The most bytes of tensors that a step holds at once beside what is there before."""
-    step(batch, y, None)  # makes the optimizer's states
-    step.network.zero_grad(set_to_none=True)
-    watch = _Allocations((*step.network.parameters(), *step.network.buffers(), *batch, y))
-    with watch:
-        step(batch, y, None)
-    return watch.most
+    network = build(Layout(tuple(fields)))
+    batch, y = table.batch(torch.arange(rows))
+    assert y is not None, "training rows have targets"
+    ids, bag_ids = (small[each.long()].to(each.dtype) for each in (batch.ids, batch.bag_ids))
+    batch = batch._replace(ids=ids, bag_ids=bag_ids)
+    plain = dataclasses.replace(settings, unknown_share=0.0, compile=False, linear_start=False)
+    step, most = Step(network, table, plain, objective, 0), list[int]()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network.train()
+        for n in (rows // 2, rows):
+            part, targets = batch.rows(torch.arange(n), table.bags_per_row), y[:n]
+            step(part, targets, None)  # makes the optimizer's states
+            network.zero_grad(set_to_none=True)
+            with _Allocations((*network.parameters(), *network.buffers(), *part, targets)) as watch:
+                step(part, targets, None)
+            most.append(watch.most)
+    return round(max(0, most[1] - most[0]) / (rows - rows // 2) * min(settings.batch_size, len(table)))
 
 
 class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -158,16 +122,14 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = function(*args, **(kwargs or {}))
         for tensor in tree_leaves(made):
             if isinstance(tensor, Tensor) and tensor.layout == torch.strided:
-                self._count(tensor.untyped_storage())
+                storage = tensor.untyped_storage()
+                key, size = storage._cdata, storage.nbytes()
+                if key not in self._seen:
+                    self._seen.add(key)
+                    self.now += size
+                    self.most = max(self.most, self.now)
+                    weakref.finalize(storage, self._freed, key, size)
         return made
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key not in self._seen:
-            self._seen.add(key)
-            self.now += size
-            self.most = max(self.most, self.now)
-            weakref.finalize(storage, self._freed, key, size)
 
     def _freed(self, key: int, size: int) -> None:
         self._seen.discard(key)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fieldwise.data.table import BatchShard, EncodedTable, batch_starts
-from fieldwise.distributed.process_group import ProcessGroup, current_group
+from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
 from fieldwise.evaluation.metrics import METRICS
@@ -24,23 +25,18 @@ from fieldwise.training.settings import TrainingSettings
 class Objective:
     """The objective of one label, or of a main label and further labels (`more`).
 
-    Args:
-        task: `binary` trains with cross-entropy on the logit, `regression` with squared error.
-        prediction_range: range to which predictions of a regression are clipped, in metrics but not in the loss.
-        scale: what the loss of a regression divides the targets by; metrics are in the targets' unit.
-        weight: weight of this label's loss in the sum over labels.
-        more: the objectives of further labels by name. Scores and targets are then [N, T], the main label's first.
-
     >>> both = Objective(more={"minutes": Objective(task="regression", weight=0.5)})
     >>> float(both.loss(torch.tensor([[0.0, 3.0]]), torch.tensor([[1.0, 1.0]])))  # log 2 + 0.5 * 2^2
     2.6931471824645996
     """
 
-    task: Task = "binary"
-    prediction_range: tuple[float, float] | None = None
-    scale: float = 1.0
-    weight: float = 1.0
-    more: Mapping[str, "Objective"] = field(default_factory=dict)
+    task: Task = "binary"  # cross-entropy on the logit, or of a `regression` squared error
+    prediction_range: tuple[float, float] | None = None  # of a regression, in metrics but not in the loss
+    scale: float = 1.0  # the loss of a regression divides the targets by it; metrics are in the targets' unit
+    weight: float = 1.0  # of this label's loss in the sum over labels
+    more: Mapping[str, "Objective"] = field(
+        default_factory=dict
+    )  # of further labels; scores and targets are then [N, T]
 
     @classmethod
     def of(cls, label: Label, *more: Label) -> "Objective":
@@ -54,14 +50,8 @@ class Objective:
         )
 
     def loss(self, logit: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The mean loss over the batch, a weighted sum over the labels: a scalar.
-
-        Args:
-            logit: scores [B, T]; of one label [B] too.
-            y: their targets, likewise.
-            weight: row weights [B] of the losses in the mean; their mean over all training rows is 1.
-        """
-        losses, labels = [], self.each()
+        """The weighted sum of the labels' mean losses over a batch: scores and targets [B, T], row weights [B]."""
+        losses, labels = list[Tensor](), (self, *self.more.values())
         columns = (values.reshape(-1, len(labels)).unbind(1) for values in (logit, y))
         for one, z, target in zip(labels, *columns, strict=True):
             if one.task == "binary":
@@ -75,12 +65,12 @@ class Objective:
 
     def weighted(self, losses: Tensor) -> Tensor:
         """The weighted sum of the labels' losses ([T], or a scalar for one label): a scalar."""
-        each = zip(self.each(), losses.reshape(-1).unbind(), strict=True)
+        each = zip((self, *self.more.values()), losses.reshape(-1).unbind(), strict=True)
         return torch.stack([o.weight * loss for o, loss in each]).sum()
 
     def whole_loss(self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> float:
         """`loss` over a whole split: logloss, or the mean squared error of unclipped scores, in units of `scale`."""
-        total, each = 0.0, self.each()
+        total, each = 0.0, (self, *self.more.values())
         for one, target, z in zip(each, *(values.reshape(-1, len(each)).T for values in (y, score)), strict=True):
             if one.task == "binary":
                 loss = logloss_from_logits(target, z, weight=weight)
@@ -102,7 +92,7 @@ class Objective:
 
         With `one_class`, a binary label with only one class gets the metrics that are defined, instead of an error.
         """
-        found, each = dict[str, float](), self.each()
+        found, each = dict[str, float](), (self, *self.more.values())
         columns = (values.reshape(-1, len(each)).T for values in (y, score))
         for name, one, target, z in zip(("", *self.more), each, *columns, strict=True):
             try:
@@ -119,10 +109,6 @@ class Objective:
             found |= {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"} if name else own
         return found
 
-    def each(self) -> tuple["Objective", ...]:
-        """The objectives of all labels, the main label's first."""
-        return (self, *self.more.values())
-
 
 def evaluate(
     network: nn.Module,
@@ -132,34 +118,43 @@ def evaluate(
     *,
     loss: bool = False,
     scored: Callable[[int], None] | None = None,
+    scores: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """Metrics of a network over all rows of a table with targets.
+    """Metrics of a network over all rows of a table with targets, with `group` also group AUC.
 
     Processes that train together (`current_group`) each score a part of the rows, and process 0 computes the metrics of
-    all of them.
-
-    Args:
-        network: returns scores [B], or [B, T] for several labels.
-        table: the rows.
-        objective: defines the metrics.
-        group: group of each row, for group AUC.
-        loss: whether to include `loss`, the weighted sum of the labels' losses.
-        scored: called with the number of rows of each batch that is scored, in one process.
+    all of them. With `loss` one more is the weighted sum of the labels' losses. In one process `scored` is called with
+    the number of rows of each batch that is scored; `scores` are those of all rows, if they are known.
 
     Errors:
         TrainingError: a score is not finite because training diverged.
     """
     if table.y is None:
         raise ConfigError("evaluation needs targets, but the encoded table has none")
-    processes = current_group()
-    if processes is None:
+    processes, metrics = current_group() if scores is None else None, None
+    if processes is not None:
+        starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
+        low, high = BatchShard(processes.rank, processes.size).of(len(starts) - 1)
+        edges, labels = starts[low : high + 1], table.y.shape[1]
+        own = torch.from_numpy(score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges))))
+        lengths = processes.all_gather(torch.tensor(len(own))).tolist()
+        every = processes.all_gather_v(own.reshape(-1, labels), lengths)
+        scores = (every[:, 0] if labels == 1 else every).numpy()
+    elif scores is None:
         batches = table.batches(SCORING_BATCH)
         scores = score_batches(network, batches if scored is None else _counted(batches, scored))
-        return metrics_of(scores, table, objective, group, loss)
-    scores = _scores_of_all(network, table, processes)
-    metrics = None if processes.rank else metrics_of(scores, table, objective, group, loss)
-    found: dict[str, float] = processes.all_gather_object(metrics)[0]
-    return found
+    if processes is None or processes.rank == 0:
+        if not np.isfinite(scores).all():
+            wrong = int((~np.isfinite(scores)).reshape(len(scores), -1).any(axis=1).sum())
+            raise TrainingError(
+                f"the model's scores must stay finite, but those of {wrong} of {len(scores)} rows are not: training "
+                "diverged, lower learning_rate or set clip_norm"
+            )
+        y = np.asarray(table.y, dtype=np.float64)
+        metrics = objective.metrics(y, scores, group, table.weight)
+        metrics |= {"loss": objective.whole_loss(y, scores, table.weight)} if loss else {}
+    found: Any = metrics if processes is None else processes.all_gather_object(metrics)[0]
+    return dict(found)
 
 
 def _counted(
@@ -170,39 +165,8 @@ def _counted(
         scored(batch.size)
 
 
-def _scores_of_all(network: nn.Module, table: EncodedTable, group: ProcessGroup) -> np.ndarray:
-    """Scores of all rows; each process computes those of some batches."""
-    starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
-    low, high = BatchShard(group.rank, group.size).of(len(starts) - 1)
-    edges = starts[low : high + 1]
-    scores = torch.from_numpy(score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges))))
-    assert table.y is not None, "checked before"
-    labels = table.y.shape[1]
-    every = group.all_gather_v(scores.reshape(-1, labels), group.all_gather(torch.tensor(len(scores))).tolist())
-    return (every[:, 0] if labels == 1 else every).numpy()
-
-
-def metrics_of(
-    scores: np.ndarray, table: EncodedTable, objective: Objective, group: np.ndarray | None, loss: bool
-) -> dict[str, float]:
-    """The metrics of scores [N] or [N, T] of a table's rows; arguments and errors as for `evaluate`."""
-    if not np.isfinite(scores).all():
-        wrong = int((~np.isfinite(scores)).reshape(len(scores), -1).any(axis=1).sum())
-        raise TrainingError(
-            f"the model's scores must stay finite, but those of {wrong} of {len(scores)} rows are not: training "
-            "diverged, lower learning_rate or set clip_norm"
-        )
-    y = np.asarray(table.y, dtype=np.float64)
-    metrics = objective.metrics(y, scores, group, table.weight)
-    return metrics | {"loss": objective.whole_loss(y, scores, table.weight)} if loss else metrics
-
-
 def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:
-    """The validation metric for early stopping.
-
-    Errors:
-        ConfigError: a metric that the task does not have, or group AUC without groups.
-    """
+    """The validation metric for early stopping; a ConfigError if the task does not have it, or there are no groups."""
     known = [metric.name for metric in METRICS.values() if objective.task in metric.tasks and metric.watched]
     monitor = settings.monitor or known[0]
     if monitor not in known:
@@ -210,17 +174,3 @@ def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool
     if monitor == "gauc" and not grouped:
         raise ConfigError("monitor = 'gauc' needs groups: set user or group in the schema")
     return monitor
-
-
-def check_network(network: nn.Module, objective: Objective, rows: int, batch_size: int) -> None:
-    """Refuse batches of one row if the network normalizes over batches, and its losses for binary labels for others."""
-    modules = list(network.modules())
-    if min(rows, batch_size) == 1 and any(isinstance(module, nn.BatchNorm1d) for module in modules):
-        raise ConfigError(
-            f"batch normalization needs batches of at least 2 rows, found batch_size {batch_size} for {rows} training "
-            "rows: raise batch_size, or set the model's batch_norm = false"
-        )
-    names = next((found for module in modules if (found := getattr(module, "binary_settings", ()))), ())
-    if names and "regression" in (one.task for one in objective.each()):
-        ask = " and ".join(f"model.{name} = 0" for name in names)
-        raise ConfigError(f"the model has an auxiliary loss for binary labels, but a label is a regression: set {ask}")

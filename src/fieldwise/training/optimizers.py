@@ -25,23 +25,9 @@ LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is 
 class LazyTables(torch.optim.Optimizer):
     """An optimizer that updates only rows with a gradient; other rows and their states do not change.
 
-    A gradient is a sparse COO tensor [R, D] from `fieldwise.ops.gather_rows`. The rules are those of
-    `fieldwise.ops.rows.RowRule`; states have the table's shape, except for `rowwise_adagrad`, which has one
-    number per row.
-
-    Args:
-        tables: embedding tables, each with the strength of squared L2 on its touched rows.
-        name: of the optimizer in `OPTIMIZERS`, and of its rule.
-        lr: the learning rate.
-        accumulator: initial value of Adagrad's sums.
-
-    >>> from fieldwise.ops.rows import gather_rows
-    >>> table = nn.Parameter(torch.zeros(3, 1))
-    >>> optimizer = LazyTables([(table, 0.0)], "sgd", lr=1.0)
-    >>> gather_rows(table, torch.tensor([2, 2]), sparse=True).sum().backward()
-    >>> optimizer.step()
-    >>> table.flatten().tolist()
-    [0.0, 0.0, -2.0]
+    Each table comes with the strength of squared L2 on its touched rows. A gradient is a sparse COO tensor [R, D] from
+    `fieldwise.ops.gather_rows`. The rules are those of `fieldwise.ops.rows.RowRule`; states have the table's shape,
+    except for `rowwise_adagrad`, which has one number per row; `accumulator` is the start of Adagrad's sums.
     """
 
     def __init__(
@@ -53,12 +39,7 @@ class LazyTables(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None, *, scale: float = 1.0) -> None:  # type: ignore[override]
-        """Update the touched rows.
-
-        Args:
-            closure: not supported.
-            scale: factor for the gradients, including L2's.
-        """
+        """Update the touched rows; `scale` is a factor for the gradients, including L2's."""
         for group, table, rows, grads_ND in self._gradients():
             state = self.state[table]
             if not state:
@@ -74,11 +55,6 @@ class LazyTables(torch.optim.Optimizer):
                 step=int(state["step"]),
             )
             update_rows_(table, [state[name] for name in names], rows, grads_ND, rule)
-
-    @torch.no_grad()
-    def squared_norm(self) -> float:
-        """The squared norm of all gradients, summed by row, including L2's."""
-        return math.fsum(squares_of_rows(table, rows, g, group["l2"]) for group, table, rows, g in self._gradients())
 
     def _gradients(self) -> Iterable[tuple[dict[str, Any], nn.Parameter, RowGroups, Tensor]]:
         """For each table its options, the table, its groups of ids and a gradient per id; ids are sorted only once."""
@@ -119,10 +95,6 @@ class RunOptimizer:
     L2 is `sum over named parameters of strength / 2 * sum of squares`, of embedding tables over all rows, or over the
     distinct ones that a batch touches (`l2_rows`); a lazy table's optimizer applies it to the rows that it updates.
 
-    Args:
-        network: the network to train.
-        settings: of the optimizer, its learning rate, `clip_norm`, updates of embeddings, and L2.
-
     Attributes:
         parameters: parameters updated by PyTorch's optimizer.
         dense: PyTorch's optimizer; None if there is no such parameter.
@@ -136,13 +108,25 @@ class RunOptimizer:
         strengths, tables = l2_strengths(network, settings.l2), dict[int, tuple[nn.Parameter, float]]()
         l2 = {id(p): (p, strengths[name]) for name, p in network.named_parameters()}
         touched = set()  # of which L2 counts the rows of a batch
+        rule, update = OPTIMIZERS[settings.optimizer], settings.embedding_update
         for module in network.modules():
-            if isinstance(module, FieldEmbedding):
-                module.sparse = updates_lazily(module, l2[id(module.weight)][1], settings)
-                if module.sparse:
-                    tables[id(module.weight)] = l2[id(module.weight)]
-                elif settings.l2_rows == "touched":
-                    touched.add(id(module.weight))
+            if not isinstance(module, FieldEmbedding):
+                continue
+            key, l2_of_all = id(module.weight), settings.l2_rows == "all" and l2[id(module.weight)][1] > 0
+            module.sparse = rule.rows_only or update == "lazy"
+            if module.sparse and l2_of_all:
+                how = "embedding_update = 'lazy'" if update == "lazy" else f"optimizer = {settings.optimizer!r}"
+                raise ConfigError(
+                    f"{how} updates only the rows of a batch, but l2 applies to all rows of an embedding table: set "
+                    "l2_rows = 'touched', remove the table from l2, or choose another optimizer with embedding_update "
+                    "= 'dense'"
+                )
+            if update == "auto" and not rule.rows_only:  # if the result is the same
+                module.sparse = rule.same and not l2_of_all and len(module.weight) >= LARGE_TABLE
+            if module.sparse:
+                tables[key] = l2[key]
+            elif settings.l2_rows == "touched":
+                touched.add(key)
         punished = {key: of for key, of in l2.items() if of[1] != 0.0 and key not in tables}
         self._l2 = [of for key, of in punished.items() if key not in touched]
         self._l2_touched = [of for key, of in punished.items() if key in touched]
@@ -181,7 +165,18 @@ class RunOptimizer:
 
     def step(self) -> None:
         """Clip the gradients, if `clip_norm` is set, and update all parameters."""
-        scale = 1.0 if self.clip_norm is None else self._clip(self.clip_norm)
+        scale = 1.0  # of the lazy gradients; the dense ones are scaled here
+        if self.clip_norm is not None and self.lazy is None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+        elif self.clip_norm is not None and self.lazy is not None:
+            norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
+            with torch.no_grad():  # summed by row, including L2's
+                rows = (squares_of_rows(t, ids, g, of["l2"]) for of, t, ids, g in self.lazy._gradients())
+                norm = math.sqrt(norm**2 + math.fsum(rows))
+            scale = min(self.clip_norm / (norm + 1e-6), 1.0)  # as in PyTorch's clip_grad_norm_
+            for p in self.parameters if scale != 1.0 else ():
+                if p.grad is not None:
+                    p.grad.mul_(scale)
         if self.dense is not None:
             self.dense.step()
         if self.lazy is not None:
@@ -234,43 +229,6 @@ class RunOptimizer:
                     held = value.new_full((len(new), *value.shape[1:]), sums if key.endswith("sum") else 0.0)
                     held[kept[name]] = value
                 part.state[new][key] = held
-
-    def _clip(self, most: float) -> float:
-        """Scale the dense gradients; returns the factor for the lazy ones."""
-        if self.lazy is None:
-            nn.utils.clip_grad_norm_(self.parameters, most)
-            return 1.0
-        norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
-        norm = math.sqrt(norm**2 + self.lazy.squared_norm())
-        scale = most / (norm + 1e-6)  # as in PyTorch's clip_grad_norm_
-        if scale >= 1:
-            return 1.0
-        for p in self.parameters:
-            if p.grad is not None:
-                p.grad.mul_(scale)
-        return scale
-
-
-def updates_lazily(table: FieldEmbedding, l2: float, settings: TrainingSettings) -> bool:
-    """Whether only the rows of a batch are updated: if set, or with `auto` if the result is the same.
-
-    Errors:
-        ConfigError: lazy updates are set but not possible.
-    """
-    kind = OPTIMIZERS[settings.optimizer]
-    whole_l2 = l2 > 0 and settings.l2_rows == "all"
-    if settings.embedding_update == "dense":
-        return False
-    if settings.embedding_update == "auto" and not kind.rows_only:
-        return kind.same and not whole_l2 and len(table.weight) >= LARGE_TABLE
-    lazy = settings.embedding_update == "lazy"
-    how = "embedding_update = 'lazy'" if lazy else f"optimizer = {settings.optimizer!r}"
-    if whole_l2:
-        raise ConfigError(
-            f"{how} updates only the rows of a batch, but l2 applies to all rows of an embedding table: set "
-            "l2_rows = 'touched', remove the table from l2, or choose another optimizer with embedding_update = 'dense'"
-        )
-    return True
 
 
 def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str, float]:

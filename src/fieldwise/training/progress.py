@@ -4,7 +4,6 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from html import escape
 from importlib import import_module
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
-from torch import Tensor
 
 from fieldwise.data.reports import Reports
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
@@ -21,17 +19,6 @@ from fieldwise.training.history import Evaluation, History
 SHOWN_EVALUATIONS = 5  # the latest evaluations, below a notebook's bar
 BAR_LETTERS = 30
 SHOWN_EVERY = 0.2  # seconds between updates of the loss, each of which waits for its value
-
-
-def duration(seconds: float) -> str:
-    """A duration in words.
-
-    >>> duration(42.4), duration(600), duration(9000)
-    ('42 s', '10 min', '2.5 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class Lines(Callback):
@@ -67,8 +54,18 @@ class Lines(Callback):
             self.show_step(step)
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
-        """Called after an evaluation on the validation rows."""
-        self.show(self.sentence(evaluation, better))
+        """Show the evaluation as a sentence; a star marks the best one so far."""
+        found, monitor = evaluation.metrics, self.start.monitor
+        shown = [name for name in dict.fromkeys((monitor, "auc", "logloss", "rmse")) if name in found]
+        loss = "-" if evaluation.train_loss is None else f"{evaluation.train_loss:.4f}"
+        parts = [
+            f"{self.title} epoch {evaluation.epoch:.4g}/{self.start.epochs}: train loss {loss}",
+            f"valid {' '.join(f'{name} {found[name]:.4f}' for name in shown)}",
+            self.rate(),
+            f"{evaluation.seconds:.0f} s",
+            self.left(),
+        ]
+        self.show(", ".join(part for part in parts if part) + (" *" if better else ""))
         self.last = time.perf_counter()
 
     def begin_epoch(self, number: int, rows: int) -> None:
@@ -95,22 +92,10 @@ class Lines(Callback):
         done, all_steps = self.steps - self.start.steps_done, self.start.steps * self.start.epochs
         if done <= 0 or self.steps >= all_steps:
             return ""
-        spent = time.perf_counter() - self.started
-        return f"at most {duration(spent / done * (all_steps - self.steps))} left"
-
-    def sentence(self, evaluation: Evaluation, better: bool) -> str:
-        """An evaluation as a sentence; a star marks the best one so far."""
-        found, monitor = evaluation.metrics, self.start.monitor
-        shown = [name for name in dict.fromkeys((monitor, "auc", "logloss", "rmse")) if name in found]
-        loss = "-" if evaluation.train_loss is None else f"{evaluation.train_loss:.4f}"
-        parts = [
-            f"{self.title} epoch {evaluation.epoch:.4g}/{self.start.epochs}: train loss {loss}",
-            f"valid {' '.join(f'{name} {found[name]:.4f}' for name in shown)}",
-            self.rate(),
-            f"{evaluation.seconds:.0f} s",
-            self.left(),
-        ]
-        return ", ".join(part for part in parts if part) + (" *" if better else "")
+        left = (time.perf_counter() - self.started) / done * (all_steps - self.steps)
+        if left < 100:
+            return f"at most {left:.0f} s left"
+        return f"at most {left / 60:.0f} min left" if left < 6000 else f"at most {left / 3600:.1f} h left"
 
 
 class Bar(Lines):
@@ -204,8 +189,13 @@ class Reported(Lines):
 
     def on_step(self, step: TrainingStep) -> None:
         """Called after a step; the loss is read when it is shown."""
+
+        def loss() -> float | None:
+            value = float(step.loss)
+            return round(value, 6) if math.isfinite(value) else None  # JSON has no number for others
+
         super().on_step(step)
-        self._reports.add(step.rows, loss=partial(_rounded, step.loss))
+        self._reports.add(step.rows, loss=loss)
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
@@ -243,28 +233,13 @@ class Reported(Lines):
         self._reports.add(rows)
 
 
-def _rounded(loss: Tensor) -> float | None:
-    """None for what JSON has no number for."""
-    value = float(loss)
-    return round(value, 6) if math.isfinite(value) else None
-
-
 def progress_for(title: str, *, quiet: bool = False) -> Callback:
     """A bar on a terminal's standard error or in a notebook, plain lines elsewhere, nothing if `quiet`."""
     if quiet:
         return Callback()
-    display = _notebook_display()
-    if display is not None:
-        return Cell(title, display)
+    ipython = sys.modules.get("IPython")  # a notebook's kernel has already imported it
+    shell = None if ipython is None else ipython.get_ipython()
+    if getattr(shell, "kernel", None) is not None:  # else no shell, or a terminal's
+        return Cell(title, import_module("IPython.display").display)
     console = Console(stderr=True)
     return Bar(title, console) if console.is_terminal else Lines(title)
-
-
-def _notebook_display() -> Callable[..., Any] | None:
-    """`IPython.display.display` if this runs in a notebook's kernel, else None."""
-    ipython = sys.modules.get("IPython")  # a kernel has already imported it
-    shell = None if ipython is None else ipython.get_ipython()
-    if getattr(shell, "kernel", None) is None:  # no shell, or a terminal's
-        return None
-    display: Callable[..., Any] = import_module("IPython.display").display
-    return display

@@ -24,7 +24,7 @@ from fieldwise.layout import Layout
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep, watched
 from fieldwise.training.history import Evaluation, History
-from fieldwise.training.objective import Objective, evaluate, metrics_of, monitored
+from fieldwise.training.objective import Objective, evaluate, monitored
 from fieldwise.training.optimizers import l2_strengths
 from fieldwise.training.step import base_score, move_to_device
 
@@ -70,24 +70,18 @@ def design_matrix(table: EncodedTable) -> Any:
 
 
 class _Rows:
-    """Rows [N] as matrices of at most 65,536 rows each, with targets and weights.
-
-    Args:
-        heard: called with None between two matrices, when they are made or read.
-
-    Attributes:
-        noise: the variance of a regression label's residuals; 1/2 makes the negative log-likelihood a sum of squares.
-    """
+    """Rows [N] as matrices of at most 65,536 rows each; `heard` is called with None between two of them."""
 
     def __init__(self, table: EncodedTable, objective: Objective, heard: Heard = lambda _: None) -> None:
         self.y, self.weight = _targets(table, objective)
-        self.binary, self.noise, self.heard, self.parts = objective.task == "binary", 0.5, heard, list[Any]()
-        for first in range(0, max(1, len(table)), CHUNK_ROWS):
-            if len(table) > CHUNK_ROWS:
-                heard(None)
-                self.parts.append(design_matrix(table.take(np.arange(first, min(first + CHUNK_ROWS, len(table))))))
-            else:
-                self.parts.append(design_matrix(table))
+        self.binary, self.heard, self.parts = objective.task == "binary", heard, list[Any]()
+        self.noise = 0.5  # variance of a regression label's residuals: at first losses are a sum of squares
+        if len(table) <= CHUNK_ROWS:
+            self.parts.append(design_matrix(table))
+            return
+        for first in range(0, len(table), CHUNK_ROWS):
+            heard(None)
+            self.parts.append(design_matrix(table.take(np.arange(first, min(first + CHUNK_ROWS, len(table))))))
 
     def scores(self, solution: np.ndarray) -> np.ndarray:
         """The scores [N] of weights and bias [R + 1]."""
@@ -121,11 +115,6 @@ class _Rows:
             return -float(self.weight @ self.losses(scores))
         mean = float(np.average((scores - self.y) ** 2, weights=self.weight))
         return -0.5 * float(self.weight.sum()) * float(np.log(max(mean, np.finfo(np.float64).tiny)))
-
-    def estimate_noise(self, solution: np.ndarray) -> None:
-        """Set the variance of a regression label's residuals to that of a solution's."""
-        if not self.binary:
-            self.noise = float(np.average((self.scores(solution) - self.y) ** 2, weights=self.weight)) or 1.0
 
     def slopes(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The first and second derivatives of `losses`."""
@@ -177,17 +166,9 @@ class Regression:
     """A logistic or linear regression of the first label on all fields, solved for several Gaussian priors.
 
     The priors have one variance for all weights, as scikit-learn's `C`, or one for each field, estimated from the
-    training rows (empirical Bayes). A mean of solutions is the regression with the mean of their weights.
-
-    Args:
-        train: rows with targets; no field is a bag with pooling `max`.
-        objective: of the label.
-        heard: called with the loss at each step of a solution, and with None between chunks of rows; what it raises
-            ends that.
-        l2: a strength as in `TrainingSettings.l2`, whose prior is then the only one.
-
-    Attributes:
-        likelihoods: the log-likelihood of the validation rows, by prior.
+    training rows (empirical Bayes); a strength `l2`, as in `TrainingSettings.l2`, is the only prior. The mean of
+    solutions is the regression with the mean of their weights. `heard` is called with the loss at each step of a
+    solution, and with None between chunks of rows; what it raises ends that.
     """
 
     def __init__(
@@ -195,7 +176,7 @@ class Regression:
     ) -> None:
         self.train, self.objective, self.heard, self.l2 = train, objective, heard, l2
         self.layout = train.layout
-        self.likelihoods: dict[str, float] = {}
+        self.likelihoods: dict[str, float] = {}  # of the validation rows, as logarithms, by prior
         self._solutions: dict[str, np.ndarray] = {}
 
     @cached_property
@@ -203,46 +184,42 @@ class Regression:
         """The training rows as a matrix."""
         return _Rows(self.train, self.objective, self.heard)
 
-    def solve(self, valid: EncodedTable | History) -> LinearStart:
-        """`fit` and `result`, which are kept for a further call on the same rows: searches make many."""
-        for train, judged, objective, found in _last:
-            if train() is self.train and judged() is valid and objective == self.objective:
-                return found
-        self.fit(valid)
-        return self.keep(valid)
-
-    def keep(self, valid: EncodedTable | History) -> LinearStart:
-        """The `result`, kept for `solve`."""
-        found = self.result(valid)
-        _last[:] = [(weakref.ref(self.train), weakref.ref(valid), self.objective, found)]
-        return found
-
-    def result(self, valid: EncodedTable | History) -> LinearStart:
-        """The mean of the solutions so far, in the shares of an earlier result if that is given."""
-        shares = valid.priors if isinstance(valid, History) else self.shares
-        return LinearStart(shares, self.mean(shares))
-
-    def fit(self, valid: EncodedTable | History, each: Callable[[np.ndarray], None] = lambda _: None) -> None:
-        """Solve for the priors in turn and score the validation rows; `each` is called with their scores.
+    def solve(self, valid: EncodedTable | History, each: Callable[[np.ndarray], None] | None = None) -> LinearStart:
+        """Solve for the priors in turn and weigh them on the validation rows; `each` is called with their scores.
 
         Priors of one kind become weaker until the likelihood has fallen far below its maximum. Given an earlier result
-        its priors are solved for.
+        its priors are solved for. Without `each` the result for the rows that were used last is taken: searches make
+        many.
         """
-        if isinstance(valid, History):
-            self.mean(valid.priors)
-            return
-        rows = _Rows(valid, self.objective, self.heard)
-        for kind in [(GIVEN,)] if self.l2 is not None else [ALIKE, BY_FIELD]:
-            start, best = self.start(), -np.inf
-            for number in kind:
-                name = f"{FIELDS}{number:g}" if kind is BY_FIELD else f"{number:g}" if kind is ALIKE else GIVEN
-                start = self._solved(name, start)
-                scores = rows.scores(start)
-                self.likelihoods[name] = found = rows.likelihood(scores)
-                each(scores)
-                best = max(best, found)
-                if found < best - HOPELESS:
-                    break
+        for train, judged, objective, solved in _last if each is None else []:
+            if train() is self.train and judged() is valid and objective == self.objective:
+                return solved
+        if not isinstance(valid, History):
+            rows = _Rows(valid, self.objective, self.heard)
+            for kind in [(GIVEN,)] if self.l2 is not None else [ALIKE, BY_FIELD]:
+                start, best = self.start(), -np.inf
+                for number in kind:
+                    name = f"{FIELDS}{number:g}" if kind is BY_FIELD else f"{number:g}" if kind is ALIKE else GIVEN
+                    start = self._solved(name, start)
+                    scores = rows.scores(start)
+                    self.likelihoods[name] = found = rows.likelihood(scores)
+                    if each is not None:
+                        each(scores)
+                    best = max(best, found)
+                    if found < best - HOPELESS:
+                        break
+        result = self.result(valid)
+        if self.l2 is None:
+            _last[:] = [(weakref.ref(self.train), weakref.ref(valid), self.objective, result)]
+        return result
+
+    def result(self, valid: EncodedTable | History) -> LinearStart:
+        """The mean of the solutions so far, in the shares of an earlier result if given; or the best constant."""
+        shares = valid.priors if isinstance(valid, History) else self.shares
+        if not shares:
+            return LinearStart(shares, self.start())
+        found = [share * self._solved(name, self.start()) for name, share in shares.items()]
+        return LinearStart(shares, np.asarray(np.sum(found, axis=0)))
 
     @property
     def shares(self) -> dict[str, float]:
@@ -252,13 +229,6 @@ class Regression:
         shares = {name: share for name, share in shares.items() if share > LEAST_SHARE}
         return {name: share / sum(shares.values()) for name, share in shares.items()}
 
-    def mean(self, shares: Mapping[str, float]) -> np.ndarray:
-        """The mean of solutions in these shares, weights and bias [R + 1]; the best constant without any."""
-        if not shares:
-            return self.start()
-        found = [share * self._solved(name, self.start()) for name, share in shares.items()]
-        return np.asarray(np.sum(found, axis=0))
-
     def start(self) -> np.ndarray:
         """Weights of 0 and the best constant score [R + 1]."""
         found: np.ndarray = np.zeros(self.layout.num_rows + 1)
@@ -266,20 +236,20 @@ class Regression:
         return found
 
     def _solved(self, name: str, start: np.ndarray) -> np.ndarray:
-        if name not in self._solutions:
-            gradient = GRADIENT if name == GIVEN else ROUGH_GRADIENT
-            self._solutions[name] = self.rows.solution(self._precision(name), start, gradient)
-        return self._solutions[name]
-
-    def _precision(self, name: str) -> np.ndarray:
+        if name in self._solutions:
+            return self._solutions[name]
         if name == GIVEN:
             assert self.l2 is not None, "its strength is given"
-            return np.full(self.layout.num_rows, self.l2 * self.rows.weight.sum())
-        if name.startswith(FIELDS):
-            return 1 / (float(name.removeprefix(FIELDS)) * self._variances)
-        if self.objective.task == "regression":
-            _ = self._variances  # which sets the residuals' variance too; else a time that ends finds a solution sooner
-        return np.full(self.layout.num_rows, 1 / float(name))
+            precision = np.full(self.layout.num_rows, self.l2 * self.rows.weight.sum())
+        elif name.startswith(FIELDS):
+            precision = 1 / (float(name.removeprefix(FIELDS)) * self._variances)
+        else:
+            if self.objective.task == "regression":
+                _ = self._variances  # sets the residuals' variance too; else a time that ends finds a solution sooner
+            precision = np.full(self.layout.num_rows, 1 / float(name))
+        gradient = GRADIENT if name == GIVEN else ROUGH_GRADIENT
+        self._solutions[name] = self.rows.solution(precision, start, gradient)
+        return self._solutions[name]
 
     @cached_property
     def _variances(self) -> np.ndarray:
@@ -293,7 +263,8 @@ class Regression:
         seen = np.sum([np.bincount(x.indices, minlength=self.layout.num_rows) for x in rows.parts], axis=0) > 0
         found, solution = np.full(self.layout.num_rows, FIRST_VARIANCE), self.start()
         for _ in range(ROUNDS):
-            rows.estimate_noise(solution)
+            if not rows.binary:
+                rows.noise = float(np.average((rows.scores(solution) - rows.y) ** 2, weights=rows.weight)) or 1.0
             solution = rows.solution(1 / found, solution)
             information = rows.sums(rows.weight * rows.slopes(rows.scores(solution))[1], squares)
             moments = solution[:-1] ** 2 + 1 / (information + 1 / found)
@@ -304,18 +275,11 @@ class Regression:
 
 
 class ExactFit:
-    """A fit of a network of first-order weights alone, in place (`optimizer = "lbfgs"`).
+    """A fit of a network of first-order weights alone, in place (`optimizer = "lbfgs"`); others are a ConfigError.
 
     With an L2 strength its one solution is taken, else the mean over the priors of `Regression`. Each solution is an
     evaluation and an epoch of the result; the mean is the last one, and the one that is kept. Callbacks are called at
     every step of a solution.
-
-    Args:
-        run: of `LR`'s network, or another that has the parameters of `FirstOrder` and no others; of its settings `l2`,
-            `monitor` and `device` are used.
-
-    Errors:
-        ConfigError: the network has other parameters, a bag has pooling `max`, or there are several labels.
     """
 
     def __init__(self, run: "Training") -> None:
@@ -342,24 +306,19 @@ class ExactFit:
         return watched(self.of.callbacks, start, self._history)
 
     def _history(self) -> History:
-        valid, regression, network = self.of.valid, self.regression, self.of.network
+        valid, network = self.of.valid, self.of.network
         stopped: Literal["converged", "interrupted", "time"] = "converged"
         try:
-            regression.fit(valid, self._solved)
+            found = self.regression.solve(valid, self._solved)
         except (KeyboardInterrupt, OutOfTime) as e:
             if isinstance(valid, History):
                 raise
             stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
-        whole = regression.l2 is None and stopped == "converged"
-        found = regression.keep(valid) if whole else regression.result(valid)
+            found = self.regression.result(valid)
         set_first_order(self.first, found.solution)
         move_to_device(self.of.settings.device, network)
         network.eval()
-        metrics: dict[str, float] = {}
-        if isinstance(valid, EncodedTable):
-            by_loss = self.monitor == "loss"
-            metrics = evaluate(network, valid, self.of.objective, self.of.valid_group, loss=by_loss)
-        best = self._judged(metrics)
+        best = self._evaluated()
         return History(
             epochs=len(self.evaluations) + 1,
             best=best,
@@ -381,69 +340,56 @@ class ExactFit:
             one.on_step(TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(self.loss)))
 
     def _solved(self, scores: np.ndarray) -> None:
-        of = self.of
-        assert isinstance(of.valid, EncodedTable), "otherwise nothing is evaluated"
-        self._heard(self.loss, len(of.train))
-        by_loss = self.monitor == "loss"
-        found = self._judged(metrics_of(scores, of.valid, of.objective, of.valid_group, loss=by_loss))
+        self._heard(self.loss, len(self.of.train))
+        found = self._evaluated(scores)
         self.evaluations.append(found)
         values = [one.metrics[self.monitor] for one in self.evaluations]
         best = max(values) if METRICS[self.monitor].higher else min(values)
         for one in self.of.callbacks:
             one.on_evaluation(found, values[-1] == best)
 
-    def _judged(self, metrics: dict[str, float]) -> Evaluation:
+    def _evaluated(self, scores: np.ndarray | None = None) -> Evaluation:
+        of, metrics, by_loss = self.of, dict[str, float](), self.monitor == "loss"
+        if not isinstance(of.valid, History):
+            metrics = evaluate(of.network, of.valid, of.objective, of.valid_group, loss=by_loss, scores=scores)
         seconds = time.perf_counter() - self.began
         return Evaluation(epoch=len(self.evaluations) + 1.0, learning_rate=0.0, seconds=seconds, metrics=metrics)
 
 
 def mix_with_regression(
-    network: nn.Module, start: LinearStart, valid: EncodedTable | float, objective: Objective
+    network: nn.Module, start: LinearStart, valid: EncodedTable | History, objective: Objective
 ) -> float:
-    """Replace a trained network by the mean of itself and the regression that it started from, in place.
+    """Replace a trained FM or AFM by its mean with the regression that it started from; returns the network's share.
 
-    Its logit is linear in the first-order weights and in the interactions, so that the mean is such a network too.
-
-    Args:
-        network: FM or AFM, trained from the regression on.
-        start: the regression.
-        valid: rows with targets, on which the mean has the least loss; or the share.
-        objective: of the label.
-
-    Returns:
-        The share of the trained network.
+    Its logit is linear in the first-order weights and in the interactions, so that the mean is such a network too. It
+    has the least loss on the validation rows, or the share of an earlier result.
     """
-    from scipy.optimize import minimize_scalar
-
     first = network.first_order
     assert isinstance(first, FirstOrder), "checked before"
-    if isinstance(valid, EncodedTable):
+    assert first.bias is not None, "checked before"
+    if isinstance(valid, History):
+        share = 1.0 if valid.interactions is None else valid.interactions
+    else:
+        from scipy.optimize import minimize_scalar
+
         assert valid.y is not None, "validation rows have targets"
         y, weight = np.asarray(valid.y, np.float64), valid.weight
         own = score_batches(network, valid.batches(SCORING_BATCH)).astype(np.float64)
         linear = _Rows(valid, objective).scores(start.solution)
-        found = minimize_scalar(
-            lambda share: objective.whole_loss(y, share * own + (1 - share) * linear, weight),
-            bounds=(0.0, 1.0),
-            method="bounded",
-        )
-        share = float(found.x)
-    else:
-        share = valid
+
+        def loss(share: float) -> float:
+            return objective.whole_loss(y, share * own + (1 - share) * linear, weight)
+
+        share = float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
     with torch.no_grad():
         network.scale_interactions(share)  # type: ignore[operator]
-    assert first.bias is not None, "checked before"
     trained = torch.cat([first.embedding.weight[:, 0], first.bias[None]]).detach().cpu().double().numpy()
     set_first_order(first, share * trained + (1 - share) * start.solution)
     return share
 
 
 def first_order_of(network: nn.Module, layout: Layout, objective: Objective) -> FirstOrder:
-    """The network's first-order term, whose regression can be solved exactly.
-
-    Errors:
-        ConfigError: there is none, a bag has pooling `max`, or there are several labels.
-    """
+    """The network's first-order term, whose regression can be solved exactly; a ConfigError if there is none."""
     first = getattr(network, "first_order", None)
     if not isinstance(first, FirstOrder) or first.bias is None:
         raise ConfigError(f"a regression has first-order weights and a bias, which {type(network).__name__} has not")

@@ -13,20 +13,12 @@ from fieldwise.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerKind:
-    """An optimizer that recipes may name: PyTorch's for whole parameters, and a `RowRule` for the rows of a batch.
+    """An optimizer that recipes may name: PyTorch's for whole parameters, and a `RowRule` for the rows of a batch."""
 
-    Args:
-        numbers: how many numbers PyTorch's keeps for each number of a parameter.
-        eps: added to a root in a denominator; as PyTorch's has it.
-        same: whether a table updated by rows has the numbers of one updated as a whole, where no other setting tells
-            them apart: then `embedding_update = 'auto'` takes it for large tables.
-        rows_only: whether embedding tables are always updated by rows.
-    """
-
-    numbers: int
-    eps: float
-    same: bool = True
-    rows_only: bool = False
+    numbers: int  # that PyTorch's keeps for each number of a parameter
+    eps: float  # added to a root in a denominator; as PyTorch's has it
+    same: bool = True  # whether a table updated by rows has the numbers of one updated as a whole: `auto` may take it
+    rows_only: bool = False  # whether embedding tables are always updated by rows
 
 
 OPTIMIZERS: Mapping[str, OptimizerKind] = {
@@ -132,30 +124,29 @@ class TrainingSettings(Settings):
                 raise ConfigError(f"{f.name} must be one of {known}, found {getattr(self, f.name)!r}")
         if not DEVICE.fullmatch(self.device):
             raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps, found {self.device!r}")
-        at_least_one = ("batch_size", "epochs", "shuffle_rows", "evaluations_per_epoch", "patience", "plateau_patience")
-        for name in at_least_one:
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, found {value}")
         floats = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.type in (float, float | None)}
         for name, value in (floats | {f"l2 of {name!r}": strength for name, strength in self.l2.items()}).items():
             if value is not None and not math.isfinite(value):
                 raise ConfigError(f"{name} must be finite, found {value}")
-        if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate must be positive, found {self.learning_rate}")
+        counts = ("batch_size", "epochs", "shuffle_rows", "evaluations_per_epoch", "patience", "plateau_patience")
+        rules = {name: (getattr(self, name) is None or getattr(self, name) >= 1, "be at least 1") for name in counts}
+        rules |= {
+            "learning_rate": (self.learning_rate > 0, "be positive"),
+            "clip_norm": (self.clip_norm is None or self.clip_norm > 0, "be positive"),
+            "average": (self.average is None or 0 <= self.average < 1, "be at least 0 and below 1"),
+            "plateau_factor": (0 < self.plateau_factor <= 1, "be in (0, 1]"),
+            "adagrad_accumulator": (self.adagrad_accumulator >= 0, "not be negative"),
+            "unknown_share": (self.unknown_share >= 0, "not be negative"),
+            "checkpoint_minutes": (self.checkpoint_minutes >= 0, "not be negative"),
+        }
+        for name, (holds, rule) in rules.items():
+            if not holds:
+                raise ConfigError(f"{name} must {rule}, found {getattr(self, name)}")
+        for name, strength in self.l2.items():
+            if not strength >= 0:
+                raise ConfigError(f"l2 strength of {name!r} must not be negative, found {strength}")
         if self.optimizer != LBFGS and OPTIMIZERS[self.optimizer].rows_only and self.embedding_update == "dense":
             raise ConfigError(
                 f"optimizer = {self.optimizer!r} updates only the rows of a batch, found embedding_update = 'dense': "
                 "set 'auto', or optimizer = 'adagrad'"
             )
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise ConfigError(f"clip_norm must be positive, found {self.clip_norm}")
-        if self.average is not None and not 0 <= self.average < 1:
-            raise ConfigError(f"average must be at least 0 and below 1, found {self.average}")
-        if not 0 < self.plateau_factor <= 1:
-            raise ConfigError(f"plateau_factor must be in (0, 1], found {self.plateau_factor}")
-        for name in ("adagrad_accumulator", "unknown_share", "checkpoint_minutes"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} must not be negative, found {getattr(self, name)}")
-        for name, strength in self.l2.items():
-            if not strength >= 0:
-                raise ConfigError(f"l2 strength of {name!r} must not be negative, found {strength}")

@@ -1,9 +1,11 @@
 """One step of training: forward pass in the chosen precision, gradients, the update of all weights and of their mean.
 
-And what goes before: the network on its device, its output bias at the training rows' base rate or mean.
+And what goes before: the network on its device, its output bias at the training rows' base rate or mean, the same
+weights in all processes that train together.
 Letters: B batch, T labels.
 """
 
+import hashlib
 import math
 import warnings
 from collections.abc import Callable
@@ -11,19 +13,20 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from fieldwise.data.table import EncodedTable, mean_target
-from fieldwise.distributed.process_group import current_group, span_of_rows
+from fieldwise.distributed.process_group import ProcessGroup, current_group, span_of_rows
 from fieldwise.errors import ConfigError
+from fieldwise.layers.batch_norm import normalize_over_processes
 from fieldwise.layout import Batch
 from fieldwise.ops.devices import device_of, in_precision, open_device, slow_bfloat16
 from fieldwise.ops.dropout import hash_draws
 from fieldwise.ops.native import missing_on
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import RunOptimizer
-from fieldwise.training.parallel import GradientSync, broadcast_parameters
 from fieldwise.training.settings import TrainingSettings
 
 COMPILER = "a working C++ compiler", "install g++ or clang++"
@@ -41,41 +44,6 @@ class HasAuxiliaryLoss(Protocol):
     def forward_with_auxiliary(self, batch: Batch, label: Tensor) -> tuple[Tensor, Tensor]:
         """The logit [B] and a scalar to add to the mean loss; for T labels [B, T] and one number per label [T]."""
         ...
-
-
-Tensors = tuple[Tensor, ...] | list[Tensor]
-
-
-def averaged(network: nn.Module, decay: float) -> AveragedModel:
-    """A copy of the network with an exponential moving average of its weights, updated by `update_parameters`.
-
-    After step t the mean is `d mean + (1 - d) weights` with `d = min(decay, (1 + t) / (10 + t))`: the small `d` of the
-    first steps forgets the starting values. Buffers (BatchNorm's statistics) are averaged too, counters copied.
-    Source: Polyak & Juditsky, 1992; the warm-up of `d` is that of TensorFlow's ExponentialMovingAverage.
-
-    Args:
-        network: the network to average; the copy shares no weights with it.
-        decay: in (0, 1); the mean covers about the last 1 / (1 - decay) steps.
-
-    >>> network = nn.Linear(1, 1, bias=False)
-    >>> _ = nn.init.zeros_(network.weight)
-    >>> mean = averaged(network, 0.9)
-    >>> _ = nn.init.ones_(network.weight)
-    >>> mean.update_parameters(network)  # t = 1: d = 2 / 11
-    >>> round(mean.module.weight.item() * 11)
-    9
-    """
-
-    def step(means: Tensors, values: Tensors, _: Tensor | int) -> None:
-        if not means[0].is_floating_point():
-            torch._foreach_copy_(means, values)
-            return
-        t = float(found.n_averaged)  # on the CPU: the number given is a copy on the device, to be waited for
-        torch._foreach_lerp_(means, values, 1.0 - min(decay, (1.0 + t) / (10.0 + t)))
-
-    found = AveragedModel(network, multi_avg_fn=step, use_buffers=True)
-    found.n_averaged.fill_(1)  # else the first update only copies, and the mean starts a step late
-    return found
 
 
 class Step:
@@ -98,6 +66,18 @@ class Step:
         self, network: nn.Module, train: EncodedTable, settings: TrainingSettings, objective: Objective, seed: int
     ) -> None:
         self.network, self.objective, group = network, objective, current_group()
+        modules, rows, size = list(network.modules()), len(train), settings.batch_size
+        if min(rows, size) == 1 and any(isinstance(module, nn.BatchNorm1d) for module in modules):
+            raise ConfigError(
+                f"batch normalization needs batches of at least 2 rows, found batch_size {size} for {rows} training "
+                "rows: raise batch_size, or set the model's batch_norm = false"
+            )
+        names = next((found for module in modules if (found := getattr(module, "binary_settings", ()))), ())
+        if names and "regression" in (one.task for one in (objective, *objective.more.values())):
+            ask = " and ".join(f"model.{name} = 0" for name in names)
+            raise ConfigError(
+                f"the model has an auxiliary loss for binary labels, but a label is a regression: set {ask}"
+            )
         if group is not None:
             broadcast_parameters(network, group, settings)
         share = settings.unknown_share
@@ -112,7 +92,22 @@ class Step:
         run: Callable[..., Any] = network.forward_with_auxiliary if isinstance(network, HasAuxiliaryLoss) else network
         self.run: Callable[..., Any] = torch.compile(run, options=COMPILING) if self.compiled else run
         self.parameters = list(network.parameters())
-        self.mean = averaged(network, settings.average) if settings.average else None
+        self.mean, decay = None, settings.average or 0.0
+        if decay:
+            # After step t it is `d mean + (1 - d) weights` with `d = min(decay, (1 + t) / (10 + t))`: the small `d` of
+            # the first steps forgets the starting values. Buffers (BatchNorm's statistics) are averaged too, counters
+            # copied. Source: Polyak & Juditsky, 1992; the warm-up is that of TensorFlow's ExponentialMovingAverage.
+            mean = self.mean = AveragedModel(network, use_buffers=True)
+
+            def move_mean(means: Any, values: Any, _: Tensor | int) -> None:
+                if not means[0].is_floating_point():
+                    torch._foreach_copy_(means, values)
+                    return
+                t = float(mean.n_averaged)  # on the CPU: the number given is a copy on the device, to be waited for
+                torch._foreach_lerp_(means, values, 1.0 - min(decay, (1.0 + t) / (10.0 + t)))
+
+            mean.multi_avg_fn = move_mean
+            mean.n_averaged.fill_(1)  # else the first update only copies, and the mean starts a step late
         self.evaluated: nn.Module = network if self.mean is None else self.mean.module
 
     def __call__(self, batch: Batch, y: Tensor, weight: Tensor | None) -> Tensor:
@@ -164,6 +159,91 @@ class Step:
             ) from e
 
 
+def broadcast_parameters(network: nn.Module, group: ProcessGroup, settings: TrainingSettings) -> None:
+    """Give a network the weights of process 0, and let what reads a whole batch read all processes' rows.
+
+    Batches, a device or a layer that cannot be shared are a ConfigError in all processes.
+    """
+    if settings.batch_size < group.size:
+        raise ConfigError(
+            f"each of the {group.size} processes needs a row of every batch, found training.batch_size = "
+            f"{settings.batch_size}: raise it, or start fewer processes"
+        )
+    device = device_of(network)
+    if device.type not in ("cpu", "cuda") or ":" in settings.device:
+        raise ConfigError(
+            f"each of the {group.size} processes trains on the CPU or takes a GPU of its own, found training.device = "
+            f"{settings.device!r}: set it to cpu, or to cuda, and say by CUDA_VISIBLE_DEVICES which GPUs there are"
+        )
+    if device.type == "cuda":  # NCCL may hang by a shared one
+        every = group.all_gather_object(str(torch.cuda.get_device_properties(device).uuid))
+        shared = [(every.index(gpu), rank) for rank, gpu in enumerate(every) if every.index(gpu) < rank]
+        if shared:
+            raise ConfigError(
+                f"each of the {group.size} processes needs a GPU of its own, but processes {shared[0][0]} and "
+                f"{shared[0][1]} would share one, which NCCL does not support: start at most as many processes on a "
+                "machine as it has GPUs, or train on the device cpu"
+            )
+    normalize_over_processes(network)
+    for tensor in network.state_dict().values():
+        dist.broadcast(tensor, 0)
+
+
+class GradientSync:
+    """Sums losses and gradients over the processes of a training in each step.
+
+    Gradients are equal to the bit in all processes: parameters that the optimizer moves as a whole travel as one
+    buffer; of embedding tables that move by rows, ids and rows travel, one entry per id that was read.
+
+    Attributes:
+        noted: numbers of received signals, on which all processes act at the same step.
+        agreed: whether all processes know that one of them has a signal.
+        share: of this process's rows in those of the batch; times it a mean loss is a part of the batch's.
+    """
+
+    def __init__(self, group: ProcessGroup, optimizer: RunOptimizer, seed: int) -> None:
+        self.group, self.seed, self.share = group, seed, 0.0
+        self.noted, self.agreed = group.pending_signals, False  # also of the training before
+        self.tables = [] if optimizer.lazy is None else [group["params"][0] for group in optimizer.lazy.param_groups]
+        self.dense = [p for p in optimizer.parameters if p.requires_grad]
+
+    def begin(self, epoch: int, step: int, own: int, rows: int) -> None:
+        """A step begins: this process has `own` of the batch's rows. Dropout's draws depend on step and process.
+
+        `torch.manual_seed` also notes a call stack for each kind of device that is not in use: 2 ms in every step.
+        """
+        self.share = own / rows
+        key = hashlib.sha256(f"step {self.seed} {epoch} {step} {self.group.rank}".encode()).digest()
+        seed = int.from_bytes(key[:4], "little")
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.manual_seed_all(seed)
+
+    @torch.no_grad()
+    def __call__(self, loss: Tensor) -> Tensor:
+        """Make gradients those of the whole batch; returns its loss, of which `loss` is this process's part."""
+        if self.tables:  # gather ids and rows; an optimizer sums the rows of an id by the native operation
+            none = torch.empty(0, dtype=torch.int64, device=self.tables[0].device)
+            rows_of = [
+                (none, t[:0]) if t.grad is None else (t.grad._indices()[0], t.grad._values()) for t in self.tables
+            ]
+            lengths = self.group.all_gather(torch.tensor([len(ids) for ids, _ in rows_of])).t().tolist()
+            for table, (ids, rows), each in zip(self.tables, rows_of, lengths, strict=True):
+                every = self.group.all_gather_v(ids, each).view(1, -1), self.group.all_gather_v(rows, each)
+                table.grad = torch.sparse_coo_tensor(*every, table.shape, check_invariants=False)
+        own = loss if self.share else torch.zeros_like(loss)  # the mean over no rows is not a number
+        facts = [len(self.noted), *(p.grad is not None for p in self.dense)]
+        grads = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.dense]
+        summed = torch.cat([own.view(1), own.new_tensor(facts), *grads])
+        dist.all_reduce(summed)
+        noted, *having = summed[1 : 1 + len(facts)].tolist()
+        self.agreed = noted > 0
+        whole = torch.split(summed[1 + len(facts) :], [p.numel() for p in self.dense])
+        for p, grad, had in zip(self.dense, whole, having, strict=True):
+            p.grad = grad.view_as(p).to(p.dtype) if had else None  # None if no process has one
+        return summed[0].to(loss.dtype)
+
+
 class OutOfVocabularyDropout:
     """Randomly replaces values by their field's unknown value, rare ones more often.
 
@@ -171,22 +251,23 @@ class OutOfVocabularyDropout:
     of a new value after n rows in a Chinese restaurant process with that concentration. Without this, the unknown row
     of a field with `min_count` 1 never gets a gradient, and values not seen in training are scored with its random
     initial vector.
-
-    >>> from fieldwise.layout import Layout
-    >>> table = EncodedTable(Layout.of_sizes([3]), *(np.zeros(s) for s in ((1, 1), (1, 0), 0, 1)))
-    >>> OutOfVocabularyDropout(table, 1.0, 0).probability.tolist()  # no field here has an unknown value
-    [0.0, 0.0, 0.0]
     """
 
     def __init__(self, train: EncodedTable, strength: float, seed: int) -> None:
-        counts = row_counts(train)
+        counts = np.zeros(train.layout.num_rows, np.int64)
+        size = max(COUNTED_IDS, len(counts))
+        for ids in (train.ids, train.bag_ids[:, None]):  # which may be on disk: read once, from the first to the last
+            rows = max(1, size // max(1, ids.shape[1]))
+            for start in range(0, len(ids), rows):
+                block = ids[start : start + rows].reshape(-1)
+                counts += np.bincount(block.astype(np.int64), minlength=len(counts))
         probability = np.zeros(len(counts), np.float32)
         unknown = np.arange(len(counts), dtype=np.int32)
         for f in train.layout.fields:
             if f.unknown:
-                rows = f.all_rows()[UNKNOWN + 1 :]
-                probability[rows] = strength / (strength + counts[rows])
-                unknown[rows] = f.row(UNKNOWN)
+                known = f.all_rows()[UNKNOWN + 1 :]
+                probability[known] = strength / (strength + counts[known])
+                unknown[known] = f.row(UNKNOWN)
         self.probability, self.unknown = torch.from_numpy(probability), torch.from_numpy(unknown)
         self.draws = torch.Generator().manual_seed(seed)
 
@@ -207,66 +288,56 @@ class OutOfVocabularyDropout:
         return batch._replace(ids=shown[0], bag_ids=shown[1])
 
 
-def row_counts(table: EncodedTable) -> np.ndarray:
-    """How often each row of the shared embedding table is read by a table's rows: int64 [layout.num_rows].
-
-    The table is read once, from its first row to its last.
-
-    >>> from fieldwise.layout import Layout
-    >>> table = EncodedTable(Layout.of_sizes([3]), np.array([[2], [2], [0]]), *(np.zeros(s) for s in ((3, 0), 0, 1)))
-    >>> row_counts(table).tolist()
-    [1, 0, 2]
-    """
-    counts = np.zeros(table.layout.num_rows, np.int64)
-    size = max(COUNTED_IDS, len(counts))
-    for ids in (table.ids, table.bag_ids[:, None]):
-        rows = max(1, size // max(1, ids.shape[1]))
-        for start in range(0, len(ids), rows):
-            block = ids[start : start + rows].reshape(-1)
-            counts += np.bincount(block.astype(np.int64), minlength=len(counts))
-    return counts
-
-
 def move_to_device(device: str, network: nn.Module) -> torch.device:
-    """Move a network to the device of a name; a warning says which operations have no fast version there.
-
-    Errors:
-        ConfigError: there is no such device.
-    """
+    """Move a network to the device of a name; a warning says which operations have no fast version there."""
     found = open_device(device)
     if (sentence := missing_on(found)) is not None:
-        warnings.warn(sentence, stacklevel=4)
+        warnings.warn(sentence, stacklevel=3)
     network.to(found)
     return found
 
 
+@torch.no_grad()
 def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objective) -> list[str]:
     """Set the network's output biases so that its initial mean score is the best constant prediction.
 
     That is the logit of the training rows' positive rate (with half a row added to each class, so that it is finite),
-    or the mean of a regression label over its scale. The scores of other parameters are initially near 0.
+    or the mean of a regression label over its scale. The scores of other parameters are initially near 0. Output biases
+    are single-number parameters whose changes shift all scores of a batch equally; they are found by trial, so this
+    works for your own networks too: one bias that is added to every score, or several whose values are averaged
+    (FinalNet's two branches).
 
-    Args:
-        network: changed in place; a bias that is not 0, such as from a warm start, is not changed.
-        train: rows with targets, and weights if any.
-        objective: the objective of all labels.
-
-    Returns:
-        The names of the parameters that were set; empty if the network has no output bias.
+    A bias that is not 0, such as from a warm start, is not changed. The names of those that were set are returned.
     """
     assert train.y is not None, "training rows have targets"
     batch = train.batch(slice(0, PROBE_ROWS))[0].to(device_of(network))
     heads = getattr(network, "heads", None) if objective.more else None
-    networks = [network] if heads is None else list(heads)
-    changed = []
-    for number, (one, y, task) in enumerate(zip(networks, train.y.T, objective.each(), strict=True)):
+    changed, training = [], network.training
+    network.eval()
+    each = zip(
+        [network] if heads is None else list(heads), train.y.T, (objective, *objective.more.values()), strict=True
+    )
+    for number, (one, y, task) in enumerate(each):
         start = base_score(y, train.weight, binary=task.task == "binary", scale=task.scale)
-        for name, parameter in output_biases(one, batch):
-            if bool(parameter.count_nonzero()):
-                continue  # from a warm start
-            with torch.no_grad():
+        biases, total = list[tuple[str, nn.Parameter]](), 0.0
+        before: Tensor = one(batch)
+        for name, parameter in one.named_parameters():
+            if parameter.numel() != 1:
+                continue
+            old = parameter.clone()
+            parameter.add_(1.0)
+            change = one(batch) - before
+            parameter.copy_(old)
+            share = float(change.mean())
+            alike = share > TOLERANCE and float((change - share).abs().max()) < TOLERANCE
+            if alike and total + share < 1.0 + TOLERANCE:  # if two each add their whole value, use the first
+                biases.append((name, parameter))
+                total += share
+        for name, parameter in biases if abs(total - 1.0) < TOLERANCE else []:
+            if not bool(parameter.count_nonzero()):  # else from a warm start
                 parameter.fill_(start)
-            changed.append(name if heads is None else f"heads.{number}.{name}")
+                changed.append(name if heads is None else f"heads.{number}.{name}")
+    network.train(training)
     return changed
 
 
@@ -282,36 +353,3 @@ def base_score(y: np.ndarray, weight: np.ndarray | None = None, *, binary: bool,
     if not binary:
         return mean
     return math.log((mean * len(y) + 0.5) / ((1.0 - mean) * len(y) + 0.5))
-
-
-@torch.no_grad()
-def output_biases(network: nn.Module, batch: Batch) -> list[tuple[str, nn.Parameter]]:
-    """The output biases: single-number parameters whose changes shift all scores of a batch equally.
-
-    They are found by trial, so this works for your own networks too: one bias that is added to every score, or several
-    whose values are averaged (FinalNet's two branches).
-
-    >>> from fieldwise.layout import Layout
-    >>> from fieldwise.models import AutoInt
-    >>> batch = Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))
-    >>> [name for name, _ in output_biases(AutoInt().build(Layout.of_sizes([3, 4])), batch)]
-    ['head.bias']
-    """
-    training = network.training
-    network.eval()
-    found, total = [], 0.0
-    before: Tensor = network(batch)
-    for name, parameter in network.named_parameters():
-        if parameter.numel() != 1:
-            continue
-        old = parameter.clone()
-        parameter.add_(1.0)
-        change = network(batch) - before
-        parameter.copy_(old)
-        share = float(change.mean())
-        alike = share > TOLERANCE and float((change - share).abs().max()) < TOLERANCE
-        if alike and total + share < 1.0 + TOLERANCE:  # if two each add their whole value, use the first
-            found.append((name, parameter))
-            total += share
-    network.train(training)
-    return found if abs(total - 1.0) < TOLERANCE else []
