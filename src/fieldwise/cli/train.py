@@ -117,7 +117,7 @@ def _share(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup") -> No
 
 def _run_here(options: TrainOptions, recipe: "Recipe", group: "ProcessGroup | None") -> None:
     """Train in this process, which prints and writes, and in others, if there are any."""
-    from fieldwise.bundle.files import MANIFEST, stopped_by
+    from fieldwise.bundle.bundle import MANIFEST, stopped_by
     from fieldwise.runs.default_settings import limit_reached
     from fieldwise.training.checkpoint import Unfinished
 
@@ -274,7 +274,7 @@ def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
 
 def check_out(folder: Path) -> None:
     """Check, before any work, that a bundle can be saved to a folder; else raise a BundleError or DataError."""
-    from fieldwise.bundle.files import BUNDLE
+    from fieldwise.bundle.bundle import BUNDLE
     from fieldwise.storage.files import check_folder
 
     BUNDLE.check_folder(folder)

@@ -17,7 +17,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Bags, Batch
 from fieldwise.ops.devices import device_of, flushed_denormals
-from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 ROWS = 256
 STEPS = 64
@@ -65,7 +65,7 @@ def _of_batch(network: nn.Module, batch: Batch, average: list[Tensor], steps: in
     total = np.zeros((batch.size, len(average[0])))
     for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
         for step, gradient in _at(network, batch, average, float(node)):
-            total += weight * in_numpy((step * gradient).sum(2))
+            total += weight * (step * gradient).sum(2).cpu().double().numpy()
     return total
 
 
