@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save
 import fieldwise
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.bundle import bundle as module
-from fieldwise.bundle.bundle import Bundle, sample_rows
-from fieldwise.bundle.files import BUNDLE, bundle_digest
+from fieldwise.bundle.bundle import BUNDLE, Bundle, bundle_digest, sample_rows
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import BundleError, DataError, FieldwiseError
 from fieldwise.models import AFM, DCN, MODELS, AutoInt, DCNv2, ModelSettings

@@ -10,9 +10,8 @@ import pytest
 from test_bundle import SCHEMA, log, make
 
 from fieldwise import FM, Label, Recommender, TrainingSettings
-from fieldwise.bundle.bundle import Bundle
+from fieldwise.bundle.bundle import Bundle, bundle_origin
 from fieldwise.bundle.export import export_bundle
-from fieldwise.bundle.files import bundle_origin
 from fieldwise.errors import BundleError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Isotonic, Platt

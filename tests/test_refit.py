@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from fieldwise import FM, Bundle, Recommender, load_recipe, simulate
-from fieldwise.bundle.bundle import sample_rows
-from fieldwise.bundle.trained_rows import rows_trained
+from fieldwise.bundle.bundle import rows_trained, sample_rows
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import encoded_together
 from fieldwise.data.table import batch_starts

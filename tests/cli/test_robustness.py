@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 from cli.test_bad_input import refused
 
-from fieldwise.bundle.bundle import Bundle
-from fieldwise.bundle.files import MANIFEST
+from fieldwise.bundle.bundle import MANIFEST, Bundle
 from fieldwise.storage import artifact
 from fieldwise.storage.folders import one_writer
 

@@ -8,17 +8,22 @@ from parity.reference import FIRST, REFERENCES, hardest, main_cases
 from torch.utils.flop_counter import FlopCounterMode
 
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.layers.candidates import Split
+from fieldwise.layers.candidates import Part, Split
 from fieldwise.layout import Batch, Layout
 from fieldwise.models import AFM, FM, LR, MODELS, DeepFM, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.ops import use_ops
 from fieldwise.scoring import candidates as module
-from fieldwise.scoring.candidates import joined, score_candidates, shares_context
+from fieldwise.scoring.candidates import joined, shares_context
 from fieldwise.testing import rows_of as take
 
 ALWAYS = {"lr", "fm", "afm", "deepfm"}
 TOWERS = {"dssm", "dat", "inttower"}
+
+
+def scored(network, split, context, candidates):
+    """The scores of the candidates' batch in the context's."""
+    return module.score_candidates(network, split, Part(split.context, context), Part(split.candidates, candidates))
 
 
 def cases(name):
@@ -94,7 +99,7 @@ def test_candidates_score_as_their_full_rows(lab, subtests):
         for split in splits(layout, seed=layout.num_rows):
             with subtests.test(name=name, case=case, layout=layout_name, context=split.context.positions):
                 context, candidates, rows = request(layout, full, split)
-                found = score_candidates(network, split, context, candidates)
+                found = scored(network, split, context, candidates)
                 torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
 
 
@@ -112,11 +117,11 @@ def candidates_in_blocks(lab, name):
     assert shares_context(network, split) == (name in ALWAYS | TOWERS)
     for rows in (1, 7):
         context, candidates, whole = request(layout, lab.batch(layout, rows), split)
-        found = score_candidates(network, split, context, candidates)
+        found = scored(network, split, context, candidates)
         assert found.shape == (rows, 2)
         torch.testing.assert_close(found, network(whole).detach(), atol=1e-10, rtol=1e-10)
     none = lab.take(split.candidates.layout, candidates, [])
-    assert score_candidates(network, split, context, none).shape == (0, 2)
+    assert scored(network, split, context, none).shape == (0, 2)
 
 
 def test_float32_as_encoded_tables_hold_it(subtests, lab):
@@ -132,7 +137,7 @@ def test_float32_as_encoded_tables_hold_it(subtests, lab):
                 )
                 for b in request(layout, full, split)
             )
-            found = score_candidates(network, split, context, candidates)
+            found = scored(network, split, context, candidates)
             assert found.dtype == torch.float32
             torch.testing.assert_close(found, network(rows).detach(), atol=1e-6, rtol=1e-6)
 
@@ -174,7 +179,7 @@ def products(network, rows):
     ]
     parts = [Batch.of_ids(i) for i in ids]
     with use_ops("plain"), FlopCounterMode(display=False) as counter:
-        score_candidates(network, split, *parts)
+        scored(network, split, *parts)
     return counter.get_total_flops() // 2
 
 
@@ -219,7 +224,7 @@ def test_a_network_in_training_scores_as_in_evaluation_and_stays_in_training(lab
     context, candidates, rows = request(layout, lab.batch(layout, 4), split)
     expected = network(rows).detach()
     network.train()
-    found = score_candidates(network, split, context, candidates)
+    found = scored(network, split, context, candidates)
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
     assert network.training
     assert network.attention.training
@@ -234,10 +239,10 @@ def test_weights_that_change_are_read_anew(lab):
     for change in (lambda p: p.mul_(1.5), lambda p: p.add_(0.1)):
         with torch.no_grad():
             change(network.embedding.weight)
-        found = score_candidates(network, split, context, candidates)
+        found = scored(network, split, context, candidates)
         torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
     network.embedding.weight = torch.nn.Parameter(torch.randn_like(network.embedding.weight))
-    found = score_candidates(network, split, context, candidates)
+    found = scored(network, split, context, candidates)
     torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
 
 
@@ -248,7 +253,7 @@ def test_a_context_is_one_row(lab, rows):
     context, candidates, _ = request(layout, lab.batch(layout, 4), split)
     several = take(split.context.layout, context, [0] * rows)
     with pytest.raises(DataError, match=f"in one context, found {rows} context rows"):
-        score_candidates(network, split, several, candidates)
+        scored(network, split, several, candidates)
 
 
 def test_both_sides_give_fields_of_the_layout(subtests):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fieldwise.layers.candidates import Split
+from fieldwise.layers.candidates import Part, Split
 from fieldwise.layout import Batch, Layout
 from fieldwise.models import FM
 from fieldwise.ops.devices import flushed_denormals
@@ -124,5 +124,7 @@ def test_scoring_candidates_flushes() -> None:
         network.first_order.embedding.weight.zero_()
         network.first_order.bias.zero_()
         network.embedding.weight.fill_(2e-20)  # a product of 4e-40
-    scores = score_candidates(network, Split.by_role(LAYOUT), rows([[2]]), rows([[3], [4]]))
+    split = Split.by_role(LAYOUT)
+    sides = Part(split.context, rows([[2]])), Part(split.candidates, rows([[3], [4]]))
+    scores = score_candidates(network, split, *sides)
     assert (scores.view(torch.int32) == 0).all()

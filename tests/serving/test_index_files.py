@@ -11,7 +11,7 @@ import torch
 from serving.conftest import catalogue
 
 from fieldwise import Bundle
-from fieldwise.bundle.files import BUNDLE
+from fieldwise.bundle.bundle import BUNDLE
 from fieldwise.errors import BundleError
 from fieldwise.serving import build_index, open_index
 from fieldwise.serving.index import INDEX, write_heads

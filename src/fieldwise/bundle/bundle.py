@@ -15,8 +15,11 @@ import dataclasses
 import hashlib
 import io
 import json
+import platform
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,45 +32,54 @@ from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from fieldwise.bundle.files import (
-    BUNDLE,
-    Hashed,
-    calibrations,
-    check_finite,
-    check_scores,
-    model_settings,
-    parameters_within,
-    versions,
-    write_weights,
-)
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.prepared import group_codes
+from fieldwise.data.prepare.row_fingerprints import Overlap, RowSketch
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.display import Table
-from fieldwise.errors import BundleError
+from fieldwise.errors import BundleError, ConfigError
 from fieldwise.evaluation import sigmoid
-from fieldwise.evaluation.calibration import Calibration
+from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
 from fieldwise.layers import kept_rows
-from fieldwise.layers.candidates import Split
-from fieldwise.models import ModelSettings, parameter_count
-from fieldwise.models.build import build_network, grow_network, model_to_dict
+from fieldwise.layers.candidates import Part, Side, Split
+from fieldwise.models import MODELS, ModelSettings, parameter_count
+from fieldwise.models.build import build_network, grow_network, model_from_dict, model_to_dict
+from fieldwise.models.own import known_models, settings_class
 from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
-from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.scoring.candidates import context_row, score_candidates, split_columns
 from fieldwise.scoring.recommend import Catalogue, recommend
-from fieldwise.storage.arrays import arrow_bytes
-from fieldwise.storage.artifact import Artifact, writing
+from fieldwise.storage.arrays import arrow_bytes, write_tensors
+from fieldwise.storage.artifact import Artifact, Kind, writing
+from fieldwise.storage.files import Written
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
+from fieldwise.version import __version__
 
 SAMPLE_ROWS = 32
 SLICE_ROWS = 64 * SCORING_BATCH  # encoded at once
+MANIFEST = "bundle.json"
+ENTRY = 50  # bytes that a tensor takes at least in the header of a weights file
+TRAINED_ROWS = "train_rows"  # the sketch of training rows, among a bundle's further values
+MARGIN = 0.05  # logs have repeated rows: a share above the validation rows' share plus this means training rows
+SCORE_TOLERANCE = 1e-4  # for a logit, relative above 1: other processors and thread counts sum in another order
+BUNDLE = Kind(
+    name="bundle",
+    manifest=MANIFEST,
+    format=2,
+    parts={"schema": "toml", "encoder": "json", "weights": "safetensors", "samples": "arrow"},
+    most={"schema": 1 << 24, "encoder": 1 << 31, "samples": 1 << 28},
+    remedy="save it again with this version, or copy it again",
+    origin="give the folder that was saved",
+    trained=True,
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,8 +118,8 @@ class Bundle:
         settings = json.dumps(model_to_dict(same_types), sort_keys=True).encode()
         for content in (self.schema.to_toml().encode(), self.encoder.to_json().encode(), settings):
             hasher.update(hashlib.sha256(content).digest())
-        weights = Hashed()
-        write_weights(weights, self.network)
+        weights = _Hashed()
+        _write_weights(weights, self.network)
         hasher.update(weights.sum.digest())
         return hasher.hexdigest()
 
@@ -158,9 +170,14 @@ class Bundle:
         key = frozenset(row.columns), frozenset(self.schema.columns).intersection(candidates.columns)
         if key not in self._splits:
             self._splits[key] = split_columns(self.encoder, self.encoder.layout, *key)
-        split, encode = self._splits[key], self.encoder.transform
-        tables = encode(row, part=split.context.layout), encode(candidates, part=split.candidates.layout)
-        return in_numpy(score_candidates(self.network, split, *(one.batch(slice(0, len(one)))[0] for one in tables)))
+        split = self._splits[key]
+
+        def part(side: Side, rows: pl.DataFrame) -> Part:
+            batch, _ = self.encoder.transform(rows, part=side.layout).batch(slice(0, rows.height))
+            return Part(side, batch.to(device_of(self.network)))
+
+        sides = part(split.context, row), part(split.candidates, candidates)
+        return score_candidates(self.network, split, *sides).cpu().double().numpy()
 
     @cached_property
     def encoded_samples(self) -> EncodedTable:
@@ -315,7 +332,13 @@ class Bundle:
         samples = self.samples.head(SAMPLE_ROWS)
         facts = {
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "versions": versions(),
+            "versions": {
+                "fieldwise": __version__,
+                "torch": torch.__version__,
+                "polars": pl.__version__,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
             "model": model_to_dict(self.settings),
             "sample_scores": self.score(samples).tolist(),
             "about": to_plain(self.about),
@@ -325,7 +348,7 @@ class Bundle:
             writer.add("schema", self.schema.to_toml().encode())
             writer.add("encoder", self.encoder.to_json().encode())
             with writer.open("weights") as file:
-                write_weights(file, self.network)
+                _write_weights(file, self.network)
             writer.add("samples", arrow_bytes(samples))
             writer.finish(**facts)
 
@@ -351,20 +374,35 @@ class Bundle:
 
     @classmethod
     def _read(cls, saved: Artifact, model: type | None, device: torch.device) -> "Bundle":
-        about, content = saved.about, {part: saved.content(part) for part in BUNDLE.parts}
+        about, folder, content = saved.about, saved.folder, {part: saved.content(part) for part in BUNDLE.parts}
         schema = Schema.from_toml(content["schema"].decode())
         encoder = Encoder.from_json(content["encoder"].decode(), "the bundle's encoder")
-        settings = model_settings(about["model"], saved.folder, model)
+        settings = _model_settings(about["model"], folder, model)
         with parameters_within(content["weights"]):
             network = build_network(settings, encoder.layout, seed=0, labels=len(schema.labels))
         tensors = load_tensors(bytes(content.pop("weights")))
-        check_finite(saved.folder, tensors)
+        for name, tensor in tensors.items():
+            # A sum takes no memory; if it overflows, each weight is looked at.
+            if not (tensor.sum().isfinite() or tensor.isfinite().all()):
+                count = int((~tensor.isfinite()).sum())
+                raise BUNDLE.damaged(folder, f"weights must be finite numbers, found {count:,} in {name} that are not")
         network.load_state_dict(tensors)
         network.to(device)
         samples = pl.read_ipc(io.BytesIO(content["samples"]))
-        expected = np.asarray(about["sample_scores"], dtype=np.float64)
-        bundle = cls(schema, encoder, settings, network.eval(), samples, about["about"], calibrations(about))
-        check_scores(saved.folder, bundle.score(samples), expected)
+        kept = parse(_Kept, {"calibration": about.get("calibration", {})}, "the bundle's", ConfigError)
+        bundle = cls(schema, encoder, settings, network.eval(), samples, about["about"], dict(kept.calibration))
+        found, expected = bundle.score(samples), np.asarray(about["sample_scores"], dtype=np.float64)
+        if (expected.size, expected.shape[:1]) != (found.size, found.shape[:1]):
+            needed = f"its {len(found)} sample rows need {found.size} scores"
+            raise BUNDLE.damaged(folder, f"{needed}, saved were {expected.size}")
+        expected = expected.reshape(found.shape)  # without rows, a list does not show the number of labels
+        off = np.abs(found - expected) / np.maximum(1.0, np.abs(expected))
+        if not np.all(off <= SCORE_TOLERANCE):
+            place = np.unravel_index(int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape)
+            raise BundleError(
+                f"a bundle must score as when it was saved: {folder} gives {found[place]:.6g} for sample row "
+                f"{place[0]}, saved was {expected[place]:.6g}; train and save it again with this version"
+            )
         return bundle
 
 
@@ -376,3 +414,147 @@ def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:
     keys = [k for k in schema.row_keys if k in frame.columns]
     some = np.unique(np.linspace(0, frame.height - 1, min(SAMPLE_ROWS, frame.height)).astype(np.int64))
     return frame.select(list(dict.fromkeys([*keys, *schema.columns])))[some]
+
+
+def bundle_origin(folder: Path) -> dict[str, Any]:
+    """When a bundle was saved (`created`, UTC) and with which versions (`versions`, by package), from its manifest."""
+    about = BUNDLE.open(folder).about
+    return {name: about[name] for name in ("created", "versions") if name in about}
+
+
+def bundle_digest(folder: Path) -> str:
+    """The checksum of a bundle's manifest, which covers the checksums of all its files; only the manifest is read."""
+    return BUNDLE.open(folder).digest
+
+
+def stopped_by(folder: Path) -> str | None:
+    """What ended the training of a saved bundle, by its manifest alone; None if that is missing or damaged."""
+    try:
+        run = BUNDLE.open(folder).about.get("about", {}).get("run", {})
+    except (BundleError, AttributeError):
+        return None
+    return str(run["stopped"]) if isinstance(run, dict) and "stopped" in run else None
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The manifest's calibrations."""
+
+    calibration: dict[str, Platt | Isotonic]
+
+
+def _model_settings(plain: Mapping[str, Any], folder: Path, given: type | None) -> ModelSettings:
+    """The settings in a manifest; for your own model of the class that is passed or registered."""
+    name, settings = plain["name"], {key: value for key, value in plain.items() if key != "name"}
+    if given is not None:
+        if name in MODELS:
+            raise BundleError(f"the bundle {folder} has the built-in model {name!r}: load it without a model")
+        return parse(settings_class(given), settings, "the bundle's model")
+    if name not in known_models():
+        raise BundleError(
+            f"the bundle {folder} has the model {name!r}, which is not built in, and a bundle has no code: pass "
+            f"it as Bundle.load(folder, model=...), register it first (fieldwise.register_model), or run "
+            f"`fieldwise --import {name if ':' in str(name) else 'MODULE'} ...`"
+        )
+    return model_from_dict(plain, "the bundle's model")
+
+
+@contextmanager
+def parameters_within(weights: bytes | bytearray) -> Iterator[None]:
+    """Stop building a network, in this thread, once it has more parameters than a weights file has bytes.
+
+    Every parameter takes at least a byte there, so such a network does not belong to the file; a million layers would
+    otherwise be built first.
+
+    >>> with parameters_within(bytes(1000)):
+    ...     len([nn.Linear(4, 4) for _ in range(5)])
+    5
+    >>> with parameters_within(bytes(1000)):
+    ...     [nn.Linear(4, 4) for _ in range(10**6)]
+    Traceback (most recent call last):
+        ...
+    fieldwise.errors.BundleError: the settings describe a network that does not fit in its weights file of 1,000 bytes
+    """
+    thread, most, count = threading.get_ident(), len(weights), 0
+
+    def add(_: nn.Module, __: str, parameter: nn.Parameter) -> None:
+        nonlocal count
+        if parameter is not None and threading.get_ident() == thread:
+            count += parameter.numel() + ENTRY
+            if count > most:
+                raise BundleError(
+                    f"the settings describe a network that does not fit in its weights file of {most:,} bytes"
+                )
+
+    handle = register_module_parameter_registration_hook(add)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _write_weights(file: Written, network: nn.Module) -> None:
+    """Write a network's tensors as a safetensors file; none is copied as a whole if it is on the CPU."""
+    write_tensors(file, {name: value.detach().cpu() for name, value in network.state_dict().items()})
+
+
+class _Hashed:
+    """What is written, as a SHA-256 digest alone."""
+
+    def __init__(self) -> None:
+        self.sum = hashlib.sha256()
+
+    def write(self, content: Any, /) -> int:
+        self.sum.update(content)
+        return memoryview(content).nbytes
+
+
+def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame, *, refit: bool) -> dict[str, Any]:
+    """The sketch of a bundle's training rows, as plain values; of the validation rows too after a `refit` on them.
+
+    Rows are identified by keys, fields and time, not by labels. The share of validation rows that equal a training row
+    is stored too, as an estimate for new rows.
+    """
+    named = dict.fromkeys([*schema.row_keys, *schema.columns, *([schema.time] if schema.time else [])])
+    sketch = RowSketch.of(train, [name for name in named if name in train.columns and name in valid.columns])
+    share = sketch.overlap(valid).share
+    if refit:
+        sketch = RowSketch.of(
+            pl.concat([part.select(sketch.columns) for part in (train, valid)], how="vertical_relaxed"), sketch.columns
+        )
+    return {**sketch.to_plain(), "valid_share": share}
+
+
+def trained_words(rows: int, seen: Overlap) -> str:
+    """A sentence that rows of a table were trained on: how many were checked and found, and what that means.
+
+    >>> trained_words(5145, Overlap(checked=5145, found=4096))
+    '4,096 of these 5,145 rows were trained on, so the metrics say little about new rows'
+    >>> trained_words(90_000, Overlap(checked=5145, found=4096)).partition(", so")[0]
+    'a random 5,145 of these 90,000 rows were checked, and 4,096 of them were trained on'
+    """
+    told = "nothing" if seen.share == 1 else "little"
+    if seen.checked < rows:
+        checked = f"a random {seen.checked:,} of these {rows:,} rows were checked"
+        found = f"{checked}, and {seen.found:,} of them were trained on"
+    else:
+        found = f"{seen.found:,} of these {rows:,} rows were trained on"
+    return f"{found}, so the metrics say {told} about new rows"
+
+
+def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> Overlap | None:
+    """The number of a table's rows that the bundle was trained on; 0 if the share is no higher than for new rows.
+
+    Of long tables a random sample is compared. None: a table without a column that identifies rows, or an old bundle.
+    """
+    kept = bundle.about.get(TRAINED_ROWS)
+    if not isinstance(kept, Mapping):
+        return None
+    try:
+        sketch, usual = RowSketch.from_plain(kept), float(kept["valid_share"])
+    except (LookupError, TypeError, ValueError):
+        return None
+    if not sketch.rows or any(name not in frame.columns for name in sketch.columns):
+        return None
+    overlap = sketch.overlap(frame)
+    return overlap if overlap.share > usual + MARGIN else Overlap(overlap.checked, 0)

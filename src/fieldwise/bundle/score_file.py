@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fieldwise.bundle.bundle import SLICE_ROWS, Bundle
-from fieldwise.bundle.files import bundle_digest
+from fieldwise.bundle.bundle import SLICE_ROWS, Bundle, bundle_digest
 from fieldwise.data.encode.encoder import check_table
 from fieldwise.data.read.arrow_files import RowsWriter, map_rows
 from fieldwise.data.read.chunked_table import SlicedTable

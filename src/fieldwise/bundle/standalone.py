@@ -128,7 +128,15 @@ def _cell(field: Mapping[str, Any], value: Any) -> tuple[list[int], float | None
     """A cell's rows within its field, and its number if the field is a number times a vector."""
     fitted = field["fitted"]
     if fitted["kind"] in ("scaling", "bins"):
-        return _number_cell(field, _number(value, field.get("number_format")))
+        number = _number(value, field.get("number_format"))
+        absent = math.isnan(number)
+        logged = math.copysign(float(np.log1p(abs(number))), number) if fitted["logarithm"] else number
+        if fitted["kind"] == "bins":
+            return [MISSING if absent else int(np.searchsorted(fitted["edges"], logged, side="right")) + 1], None
+        if absent:
+            return [MISSING], 1.0 if field["missing"] == "vector" else 0.0
+        low, high = fitted.get("clip") or (-FLOAT32_MAX, FLOAT32_MAX)
+        return [1], min(max((logged - fitted["shift"]) / fitted["scale"], low), high)
     if field["kind"] not in LISTS:
         return [_row(field, _text(value))], None
     many = value if isinstance(value, list | tuple) else (_text(value) or "").split(field["separator"])
@@ -148,17 +156,6 @@ def _row(field: Mapping[str, Any], text: str | None) -> int:
     return int(value % field["fitted"]["buckets"]) + 1
 
 
-def _number_cell(field: Mapping[str, Any], number: float) -> tuple[list[int], float | None]:
-    fitted, absent = field["fitted"], math.isnan(number)
-    logged = math.copysign(float(np.log1p(abs(number))), number) if fitted["logarithm"] else number
-    if fitted["kind"] == "bins":
-        return [MISSING if absent else int(np.searchsorted(fitted["edges"], logged, side="right")) + 1], None
-    if absent:
-        return [MISSING], 1.0 if field["missing"] == "vector" else 0.0
-    low, high = fitted.get("clip") or (-FLOAT32_MAX, FLOAT32_MAX)
-    return [1], min(max((logged - fitted["shift"]) / fitted["scale"], low), high)
-
-
 def _text(value: Any) -> str | None:
     """A value as text; missing and empty ones are None. 12, 12.0 and "12" are the same."""
     if value is None or isinstance(value, str):
@@ -174,14 +171,7 @@ def _text(value: Any) -> str | None:
         return None
     if number.is_integer() and abs(number) < 2**53:
         return str(int(number))
-    text = repr(number)
-    if "e-" not in text:
-        return text
-    mantissa, _, exponent = text.partition("e-")
-    if int(exponent) > 5:
-        return f"{mantissa}e-{int(exponent)}"
-    sign, digits = ("-", mantissa[1:]) if mantissa[0] == "-" else ("", mantissa)
-    return f"{sign}0.{'0' * (int(exponent) - 1)}{digits.replace('.', '')}"
+    return np.format_float_positional(number) if 1e-5 <= abs(number) < 1e-4 else repr(number).replace("e-0", "e-")
 
 
 def _number(value: Any, form: str | None) -> float:
@@ -191,7 +181,11 @@ def _number(value: Any, form: str | None) -> float:
         if not text:
             return math.nan
         if form is not None:
-            text = _plain(text, *MARKS[form])
+            between, mark = MARKS[form]
+            pattern = rf"[+-]?(?:[0-9]{{1,3}}(?:{between}[0-9]{{3}})+|[0-9]+)(?:{re.escape(mark)}[0-9]+)?"
+            if re.fullmatch(pattern, text) is None:
+                raise ValueError("a number in the field's number_format is needed")
+            text = re.sub(between, "", text).replace(mark, ".")
         if NUMBER.fullmatch(text) is None:
             raise ValueError("a number is needed")
         number = float(text)
@@ -209,13 +203,6 @@ def _number(value: Any, form: str | None) -> float:
     if abs(number) > FLOAT32_MAX:
         raise ValueError(f"a finite number of at most {FLOAT32_MAX:.1e} is needed")
     return number
-
-
-def _plain(text: str, between: str, mark: str) -> str:
-    pattern = rf"[+-]?(?:[0-9]{{1,3}}(?:{between}[0-9]{{3}})+|[0-9]+)(?:{re.escape(mark)}[0-9]+)?"
-    if re.fullmatch(pattern, text) is None:
-        raise ValueError("a number in the field's number_format is needed")
-    return re.sub(between, "", text).replace(mark, ".")
 
 
 def _prediction(label: Mapping[str, Any], logit: np.ndarray) -> np.ndarray:

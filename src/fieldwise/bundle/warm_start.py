@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fitted_fields import Fitted, Vocabulary
+from fieldwise.data.encode.fitted_fields import Vocabulary
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, row_blocks
 from fieldwise.models.build import model_name
@@ -23,20 +23,13 @@ SHARED = "embedding.weight"  # the table that multi-task networks share
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStart:
-    """The report of a warm start.
+    """The report of a warm start."""
 
-    Args:
-        source: the name of the bundle's model.
-        taken: by parameter, the part that was copied: `all`, or `n of m rows` of an embedding table.
-        fresh: by parameter, the reason why it was not copied.
-        same_test_rows: whether the bundle's run, and the runs that it started from, had the same test rows (known only
-            for recipes); otherwise it may have been trained on test rows of this run.
-        same_valid_rows: the same for the validation rows.
-    """
-
-    source: str
-    taken: dict[str, str]
-    fresh: dict[str, str]
+    source: str  # the name of the bundle's model
+    taken: dict[str, str]  # by parameter, what was copied: `all`, or `n of m rows` of an embedding table
+    fresh: dict[str, str]  # by parameter, the reason why it was not copied
+    # Whether the bundle's run, and the runs that it started from, had the same rows (known only for recipes); otherwise
+    # it may have been trained on those of this run.
     same_test_rows: bool | None = None
     same_valid_rows: bool | None = None
 
@@ -149,22 +142,19 @@ def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:
     former = {f.name: (at, fitted) for f, at, fitted in zip(old.fields, old.layout.fields, old.fitted, strict=True)}
     rows: list[tuple[int, int]] = []
     for f, at, fitted in zip(new.fields, new.layout.fields, new.fitted, strict=True):
-        if f.name in former and at.shares is None:  # a field that shares rows is matched through the other field
-            old_at, other = former[f.name]
-            rows += [(at.row(a), old_at.row(b)) for a, b in _same_values(fitted, other)]
-    pairs = torch.tensor(rows, dtype=torch.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
-
-
-def _same_values(new: Fitted, old: Fitted) -> Sequence[tuple[int, int]]:
-    """Pairs of local row ids, new and old, of one field."""
-    if isinstance(new, Vocabulary) and isinstance(old, Vocabulary):
-        places = {value: row for row, value in enumerate(old.values, start=2)}
-        found = [(row, places[value]) for row, value in enumerate(new.values, start=2) if value in places]
-        return [(0, 0), (1, 1), *found]
-    if type(new) is type(old) and new.rows == old.rows:
-        return [(row, row) for row in range(new.rows)]
-    return [(0, 0)]  # every encoding has the missing row first
+        if f.name not in former or at.shares is not None:
+            continue  # a field that shares rows is matched through the other field
+        old_at, other = former[f.name]
+        pairs = [(0, 0)]  # of the field's own rows, new and old; every encoding has the missing row first
+        if isinstance(fitted, Vocabulary) and isinstance(other, Vocabulary):
+            places = {value: row for row, value in enumerate(other.values, start=2)}
+            found = [(row, places[value]) for row, value in enumerate(fitted.values, start=2) if value in places]
+            pairs += [(1, 1), *found]
+        elif type(fitted) is type(other) and fitted.rows == other.rows:
+            pairs = [(row, row) for row in range(fitted.rows)]
+        rows += [(at.row(a), old_at.row(b)) for a, b in pairs]
+    both = torch.tensor(rows, dtype=torch.int64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
 
 
 def _by_reason(fresh: dict[str, str]) -> str:

@@ -87,7 +87,7 @@ def run(options: EvaluateOptions) -> None:
 
 def _evaluate(options: EvaluateOptions) -> None:
     """Print the metrics of the bundle on rows, and of its rankings."""
-    from fieldwise.bundle.trained_rows import rows_trained, trained_words
+    from fieldwise.bundle.bundle import rows_trained, trained_words
     from fieldwise.data.encode.encoder import check_table
     from fieldwise.data.prepare.labels import read_labels
     from fieldwise.runs.leaderboard import ranking_boards
@@ -148,7 +148,7 @@ def _say_dropped(rows: int) -> None:
 
 def _calibrate(options: EvaluateOptions, method: str) -> None:
     """Fit a calibration on validation rows and save it in the bundle, or remove it."""
-    from fieldwise.bundle.files import bundle_digest
+    from fieldwise.bundle.bundle import bundle_digest
     from fieldwise.evaluation.calibration import METHODS
 
     target, known = options.out or options.bundle, (*METHODS, NONE)

@@ -107,7 +107,7 @@ def run_report(
 
     It has their metrics, curves, calibration, slices, cold start and explanations.
     """
-    from fieldwise.bundle.files import MANIFEST
+    from fieldwise.bundle.bundle import MANIFEST
     from fieldwise.report import ReportSettings, report
     from fieldwise.storage.files import check_file, write_atomically
 

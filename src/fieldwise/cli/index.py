@@ -71,7 +71,11 @@ def run(options: IndexOptions) -> None:
         items = old.items if given is None else _with_changes(old.items, given, column)
     assert items is not None, "checked before"
     if options.remove is not None:
-        items = _without(items, table(options.remove), column)
+        gone, ids = _texts(table(options.remove), column, "--remove"), _texts(items, column, "--items")
+        unknown = gone.filter(~gone.is_in(ids.implode()))
+        if len(unknown):
+            raise DataError(f"--remove must name items of the index, found {unknown[0]!r}, which is not in it")
+        items = items.filter(~ids.is_in(gone.implode()))
     chosen = cast(Storage, storage or (old.stored.storage if old else "float32"))
     index, changes = build_index(bundle, items, out, id_column=column, storage=chosen, note=say)
     size = index.stored.num_bytes
@@ -95,15 +99,6 @@ def _texts(table: "pl.DataFrame", column: str, option: str) -> "pl.Series":
             f"the table of {option} must have the column {column!r} of ids: {nearest(column, table.columns)}"
         )
     return as_text(table.get_column(column))
-
-
-def _without(items: "pl.DataFrame", gone: "pl.DataFrame", column: str) -> "pl.DataFrame":
-    """The catalogue without the items whose ids are in `gone`."""
-    ids, known = _texts(gone, column, "--remove"), _texts(items, column, "--items")
-    unknown = ids.filter(~ids.is_in(known.implode()))
-    if len(unknown):
-        raise DataError(f"--remove must name items of the index, found {unknown[0]!r}, which is not in it")
-    return items.filter(~known.is_in(ids.implode()))
 
 
 def _with_changes(items: "pl.DataFrame", changed: "pl.DataFrame", column: str) -> "pl.DataFrame":

@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -28,9 +27,6 @@ from fieldwise.storage.machine import available_cores, threads_set
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from uvicorn import Config
-
-    from fieldwise.serving.http import ServerSettings
 
 TOKEN = "FIELDWISE_TOKEN"
 SWITCH = 0.001  # seconds until the model's thread yields to the event loop (Python's default: 0.005)
@@ -152,12 +148,7 @@ class ServeOptions:
             return self.host == "localhost"
 
     def check(self) -> None:
-        """Check that sources fit together, and that access is not open by mistake.
-
-        Errors:
-            ConfigError: a source needs another one, or has no use; an empty token; another address than loopback
-                without a token; --token together with --no-token.
-        """
+        """Check that sources fit together, and that access is not open by mistake."""
         if self.prerank is None and self.index is not None:
             raise ConfigError("--index is for recommendations with two bundles: also give --prerank, an IntTower")
         if self.prerank is not None and self.index is None and self.items is None and self.log is None:
@@ -191,18 +182,6 @@ class ServeOptions:
             where = f"{self.host}:{self.port}"
             raise ConfigError(f"cannot listen on {where}: {e.strerror or e}; give another --host or --port") from None
 
-    def server_settings(self) -> "ServerSettings":
-        """Limits, token and allowed host names for the server."""
-        from fieldwise.serving.http import ServerSettings
-
-        own = self.host.lower()
-        hosts = (
-            None if self.allow_host is None or "*" in self.allow_host else frozenset(map(str.lower, self.allow_host))
-        )
-        if self.allow_host is None and self.token is None and self.is_loopback:
-            hosts = frozenset({"localhost", "127.0.0.1", "[::1]", own, f"[{own}]"})
-        return ServerSettings(token=self.token, allow_hosts=hosts, max_body=self.max_body, timeout=self.timeout)
-
 
 def run(options: ServeOptions) -> None:
     """Serve predictions and recommendations, with a web page.
@@ -219,35 +198,8 @@ def run(options: ServeOptions) -> None:
     except ImportError as e:
         raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
     usual_ends()  # uvicorn stops gracefully by itself
-    if options.workers == 1:
-        app = _application(options, None)
-        with options.listen() as listening:
-            _say_where(options, listening)
-            uvicorn.Server(_configured(options, app)).run(sockets=[listening])
-        return
-    if sys.platform == "win32":
-        raise ConfigError("--workers needs Linux or macOS: leave it out, and start several servers behind a proxy")
-    check_count("--workers", options.workers)
-    with scratch_folder() as folder, options.listen() as listening:
-        for name in (METRICS_FOLDER, SHARED):
-            (folder / name).mkdir()
-        os.environ[METRICS] = str(folder / METRICS_FOLDER)
-        _prepare(options, folder)
-        _say_where(options, listening)
-        config = _configured(options, partial(_worker_application, options, folder), factory=True)
-        supervisor = Multiprocess(config, sockets=[listening])
-        supervisor.run()
-        if any(one.exitcode == STARTUP_FAILURE for one in supervisor.processes):
-            raise typer.Exit(1)
-
-
-def _configured(options: ServeOptions, app: "Callable[[], FastAPI] | FastAPI", *, factory: bool = False) -> "Config":
-    """Uvicorn's settings."""
-    import uvicorn
-
-    return uvicorn.Config(
-        app,
-        factory=factory,
+    configured = partial(
+        uvicorn.Config,
         workers=options.workers,
         ws="none",
         log_level="warning",
@@ -258,18 +210,33 @@ def _configured(options: ServeOptions, app: "Callable[[], FastAPI] | FastAPI", *
         timeout_graceful_shutdown=GRACE,
         timeout_worker_healthcheck=GRACE,
     )
-
-
-def _prepare(options: ServeOptions, folder: Path) -> None:
-    """Make what workers share, in a process of its own: what else this leaves in memory ends with it."""
-    preparing = multiprocessing.get_context("spawn").Process(target=_make_shared, args=(options, folder))
-    preparing.start()
-    preparing.join()
-    if preparing.exitcode:
-        code = preparing.exitcode
-        if code < 0:
-            say(f"the process that loads the model ended with signal {-code}; memory may have run out")
-        raise typer.Exit(code if code > 0 else 128 - code)
+    if options.workers == 1:
+        app = _application(options, None)
+        with options.listen() as listening:
+            _say_where(options, listening)
+            uvicorn.Server(configured(app)).run(sockets=[listening])
+        return
+    if sys.platform == "win32":
+        raise ConfigError("--workers needs Linux or macOS: leave it out, and start several servers behind a proxy")
+    check_count("--workers", options.workers)
+    with scratch_folder() as folder, options.listen() as listening:
+        for name in (METRICS_FOLDER, SHARED):
+            (folder / name).mkdir()
+        os.environ[METRICS] = str(folder / METRICS_FOLDER)
+        # what workers share is made in a process of its own: what else this leaves in memory ends with it
+        preparing = multiprocessing.get_context("spawn").Process(target=_make_shared, args=(options, folder))
+        preparing.start()
+        preparing.join()
+        if code := preparing.exitcode:
+            if code < 0:
+                say(f"the process that loads the model ended with signal {-code}; memory may have run out")
+            raise typer.Exit(code if code > 0 else 128 - code)
+        _say_where(options, listening)
+        config = configured(partial(_worker_application, options, folder), factory=True)
+        supervisor = Multiprocess(config, sockets=[listening])
+        supervisor.run()
+        if any(one.exitcode == STARTUP_FAILURE for one in supervisor.processes):
+            raise typer.Exit(1)
 
 
 def _make_shared(options: ServeOptions, folder: Path) -> None:
@@ -289,7 +256,11 @@ def _make_shared(options: ServeOptions, folder: Path) -> None:
 def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
     """The application of one of several workers; one that cannot be made is tried again."""
     end_with_parent()
-    _forget_metrics_of_the_dead()
+    for name in glob.glob(f"{os.environ[METRICS]}/gauge_live*_*.db"):  # of dead workers; counters stay
+        try:
+            os.kill(int(Path(name).stem.rpartition("_")[2]), 0)
+        except (ProcessLookupError, PermissionError):  # the number of another user's process now
+            Path(name).unlink(missing_ok=True)
     try:
         with ThreadPoolExecutor(1) as thread:  # uvicorn calls this in its event loop, and checks of stores need one
             return thread.submit(_application, options, folder / SHARED).result()
@@ -301,18 +272,26 @@ def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
 
 def _application(options: ServeOptions, shared: Path | None) -> "FastAPI":
     """The application, with what is on disk now, which is watched from then on."""
-    from fieldwise.cli.serve_sources import Loader, manifests
-    from fieldwise.serving.http import create_app
+    from fieldwise.bundle.bundle import BUNDLE
+    from fieldwise.cli.serve_sources import Loader
+    from fieldwise.serving.http import ServerSettings, create_app
+    from fieldwise.serving.index import INDEX
     from fieldwise.serving.replacement import Live, Watcher
     from fieldwise.storage.machine import return_freed_memory
 
     _divide_cores(options.workers)
-    files = manifests(options)
+    files = [folder / BUNDLE.manifest for folder in options.folders]  # these change when they are replaced
+    files += [] if options.index is None else [options.index / INDEX.manifest]
     state = Watcher.state(files)
     # of several processes the one that made what they share has said what there is to say
     load = Loader(options, say if shared is None else lambda _: None, shared)
     live = Live(load())
-    app = create_app(live, options.server_settings(), load.stores())
+    allowed, own = options.allow_host, options.host.lower()
+    hosts = None if allowed is None or "*" in allowed else frozenset(map(str.lower, allowed))
+    if allowed is None and options.token is None and options.is_loopback:
+        hosts = frozenset({"localhost", "127.0.0.1", "[::1]", own, f"[{own}]"})
+    limits = partial(ServerSettings, max_body=options.max_body, timeout=options.timeout)
+    app = create_app(live, limits(token=options.token, allow_hosts=hosts), load.stores())
     sys.setswitchinterval(SWITCH)
     gc.collect()
     return_freed_memory()  # of reading the tables
@@ -328,15 +307,6 @@ def _divide_cores(workers: int) -> None:
         import torch
 
         torch.set_num_threads(max(1, available_cores() // workers))
-
-
-def _forget_metrics_of_the_dead() -> None:
-    """Remove dead workers' gauges of the present; counters stay."""
-    for name in glob.glob(f"{os.environ[METRICS]}/gauge_live*_*.db"):
-        try:
-            os.kill(int(Path(name).stem.rpartition("_")[2]), 0)
-        except (ProcessLookupError, PermissionError):  # the number of another user's process now
-            Path(name).unlink(missing_ok=True)
 
 
 def _say_where(options: ServeOptions, listening: socket.socket) -> None:

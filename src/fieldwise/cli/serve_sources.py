@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.bundle.files import BUNDLE
 from fieldwise.cli.options import load_bundle
 from fieldwise.cli.serve import ServeOptions
 from fieldwise.cli.show import say
@@ -23,10 +22,10 @@ from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.schema.ids import id_column
-from fieldwise.scoring.items import ItemIndex, checked_ids, item_table
+from fieldwise.scoring.items import checked_ids, item_table
 from fieldwise.scoring.ranker import Ranker
 from fieldwise.serving.bodies import Seen
-from fieldwise.serving.index import INDEX, build_index, open_index
+from fieldwise.serving.index import build_index, open_index
 from fieldwise.serving.service import Service, UserLog, tables_of_log
 from fieldwise.serving.stores import FeatureStore, Lookup, OnFailure, Stores, TableStore, open_store
 from fieldwise.storage.arrays import SharedArrays
@@ -42,15 +41,6 @@ class Loader:
         options: the command's options.
         tell: told what people should know, such as how tables are read.
         shared: the folder of what the workers of one server share; None if there is one process.
-
-    Attributes:
-        catalogue: items to recommend, if no index holds them.
-        item_id: the column of their ids.
-        users: users of the log by id; None if they come from elsewhere, or there are none.
-        log: the users' interactions.
-
-    Errors:
-        BundleError, ConfigError, DataError: a bundle or a table cannot be read, or lacks a column.
     """
 
     def __init__(self, options: ServeOptions, tell: Callable[[str], None] = say, shared: Path | None = None) -> None:
@@ -64,11 +54,27 @@ class Loader:
             name = type(tower.settings).__name__
             raise ConfigError(f"--prerank must be an IntTower, found {name} in {options.prerank}: train inttower")
         self._schemas = [bundle.schema for bundle in reversed(self._loaded.values())]  # the pre-ranking bundle's first
-        self.catalogue: pl.DataFrame | None = None
-        self.users: TableStore | None = None
+        self.catalogue: pl.DataFrame | None = None  # items to recommend, if no index holds them
+        self.users: TableStore | None = None  # of the log; None if they come from elsewhere, or there are none
         self.log: UserLog | None = None
         self.item_id = options.item_id or ""
-        self._read_tables()
+        if not self._schemas:  # without a bundle `Service` says what it needs
+            return
+        if options.items is not None and "://" not in options.items and options.index is None:
+            self.catalogue = as_table(options.items)
+            self.item_id = id_column("item", self._schemas, self.catalogue.columns, options.item_id, option="--item-id")
+        if options.log is not None:
+            log = options.reading.table(options.log)
+            user = id_column("user", self._schemas, log.columns, options.user_id, option="--user-id")
+            item = id_column("item", self._schemas, log.columns, options.item_id, option="--item-id")
+            items, users = tables_of_log(log, self._schemas, item, user)
+            self.log = UserLog(log, self._schemas, user, item)
+            people = f"users by {user!r} (--user-id), items by {item!r} (--item-id)"
+            tell(f"{options.log}: {log.height:,} rows; {people}{_left_out(self.log, _seen(options))}")
+            self.users = None if options.users else TableStore(user, users)
+            if self.catalogue is None and options.index is None:
+                self.catalogue, self.item_id = items, item
+        self.item_id = self.item_id or id_column("item", self._schemas, None, None)
 
     def __call__(self) -> Service:
         """A service with the current bundles and index."""
@@ -79,10 +85,22 @@ class Loader:
         ranker, tower = (None if one is None else bundles[one] for one in (options.bundle, options.prerank))
         recommends: Ranker[Bundle] | None = None
         if tower is not None:
-            if options.index is None:
-                index = self._temporary_index(tower)
-            else:
+            if options.index is not None:
                 index = open_index(options.index, shared=self._shared)
+            else:
+                assert self.catalogue is not None, "checked"
+                build = partial(build_index, tower, self.catalogue, id_column=self.item_id)
+                if self._shared is not None:  # the first of several workers builds it
+                    place = self._shared.place(f"index-{tower.digest[:16]}")
+                    with one_writer(self._shared.folder):
+                        if not place.exists():
+                            build(place)
+                    index = open_index(place, shared=self._shared)
+                else:  # its files are deleted at once, and stay mapped in memory until the process ends
+                    with scratch_folder() as folder:
+                        index, _ = build(folder / "index")
+                words = "items indexed in memory while the server runs (`fieldwise index` saves an index)"
+                self._tell(f"{len(index):,} {words}")
             recommends = Ranker(ranker, index, prerank=tower, nprobe=options.nprobe)
         elif ranker is not None and self.catalogue is not None:
             recommends = self._whole(ranker, self.catalogue)
@@ -122,27 +140,6 @@ class Loader:
             share_weights(bundle.network, self._shared)
         return bundle
 
-    def _read_tables(self) -> None:
-        """Read --items and --log."""
-        options, schemas = self._options, self._schemas
-        if not schemas:  # without a bundle `Service` says what it needs
-            return
-        if options.items is not None and "://" not in options.items and options.index is None:
-            self.catalogue = as_table(options.items)
-            self.item_id = id_column("item", schemas, self.catalogue.columns, options.item_id, option="--item-id")
-        if options.log is not None:
-            log = options.reading.table(options.log)
-            user = id_column("user", schemas, log.columns, options.user_id, option="--user-id")
-            item = id_column("item", schemas, log.columns, options.item_id, option="--item-id")
-            items, users = tables_of_log(log, schemas, item, user)
-            self.log = UserLog(log, schemas, user, item)
-            people = f"users by {user!r} (--user-id), items by {item!r} (--item-id)"
-            self._tell(f"{options.log}: {log.height:,} rows; {people}{_left_out(self.log, _seen(options))}")
-            self.users = None if options.users else TableStore(user, users)
-            if self.catalogue is None and options.index is None:
-                self.catalogue, self.item_id = items, item
-        self.item_id = self.item_id or id_column("item", schemas, None, None)
-
     def _store(self, source: str, role: Literal["user", "item"], given: str | None) -> FeatureStore:
         """The store at an address or in a file, with the id column given, else the schemas'."""
         column = partial(id_column, role, self._schemas, given=given, option=f"--{role}-id")
@@ -173,30 +170,6 @@ class Loader:
                 raise
             self._tell(f"no recommendations: {e}")  # --items still completes rows that only have an item id
             return None
-
-    def _temporary_index(self, tower: Bundle) -> ItemIndex:
-        """An index whose files are deleted at once, and stay mapped in memory until the process ends.
-
-        That of several workers is built by the first of them.
-        """
-        assert self.catalogue is not None, "checked"
-        if self._shared is not None:
-            place = self._shared.place(f"index-{tower.digest[:16]}")
-            with one_writer(self._shared.folder):
-                if not place.exists():
-                    build_index(tower, self.catalogue, place, id_column=self.item_id)
-            index = open_index(place, shared=self._shared)
-        else:
-            with scratch_folder() as folder:
-                index, _ = build_index(tower, self.catalogue, folder / "index", id_column=self.item_id)
-        self._tell(f"{len(index):,} items indexed in memory while the server runs (`fieldwise index` saves an index)")
-        return index
-
-
-def manifests(options: ServeOptions) -> list[Path]:
-    """The manifests of the bundles and the index, which change when these are replaced."""
-    indexes = [] if options.index is None else [options.index / INDEX.manifest]
-    return [folder / BUNDLE.manifest for folder in options.folders] + indexes
 
 
 def _seen(options: ServeOptions) -> Seen:

@@ -84,7 +84,7 @@ def run(options: TrainOptions) -> None:
 
 def _run_here(options: TrainOptions, recipe: Recipe, group: "ProcessGroup | None") -> None:
     """Train in this process, which prints and writes, and in others, if there are any."""
-    from fieldwise.bundle.files import MANIFEST, stopped_by
+    from fieldwise.bundle.bundle import MANIFEST, stopped_by
     from fieldwise.runs.default_settings import limit_reached
     from fieldwise.training.checkpoint import Unfinished
 
@@ -231,7 +231,7 @@ def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
 
 def check_out(folder: Path) -> None:
     """Check, before any work, that a bundle can be saved to a folder; else raise a BundleError or DataError."""
-    from fieldwise.bundle.files import BUNDLE
+    from fieldwise.bundle.bundle import BUNDLE
 
     BUNDLE.check_folder(folder)
     check_folder(folder)

@@ -18,7 +18,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Bags, Batch
 from fieldwise.ops.devices import device_of, flushed_denormals
-from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, score_batches
+from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 ROWS = 256  # rows per batch: AFM's products of 39 fields with vectors of 64 take 50 MB
 STEPS = 64
@@ -67,7 +67,7 @@ def integrated_gradients(
             total = np.zeros((batch.size, len(average[0])))
             for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
                 for step, gradient in _at(network, batch, average, float(node)):
-                    total += weight * in_numpy((step * gradient).sum(2))
+                    total += weight * (step * gradient).sum(2).cpu().double().numpy()
             parts.append(total)
     return np.concatenate(parts), base
 

@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 import tomli_w
 
-from fieldwise.bundle.bundle import Bundle
-from fieldwise.bundle.files import MANIFEST, bundle_origin
+from fieldwise.bundle.bundle import MANIFEST, Bundle, bundle_origin
 from fieldwise.config import flat
 from fieldwise.data.encode.fitted_fields import Vocabulary
 from fieldwise.data.prepare.ordering import order_values

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldwise.bundle.files import bundle_digest
+from fieldwise.bundle.bundle import bundle_digest
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared, encoded_by
 from fieldwise.errors import ConfigError, DataError, FieldwiseError

@@ -27,9 +27,23 @@ def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | No
     They are computed on the network's device; the batches are on the CPU. The network is set to evaluation mode, and
     reset to its former mode at the end.
     """
+    # In few large arrays: thousands of small ones that are kept would each stand between the large ones of two batches,
+    # which then fit nowhere again once they are freed.
+    parts: list[np.ndarray] = []
+    held, rows = np.zeros(0), 0
     with scoring_mode(network):
-        only = ((batch,) for batch, _ in batches)
-        parts = list(_together(in_numpy(network(batch)) for (batch,) in prefetch(only, device_of(network))))
+        for (batch,) in prefetch(((batch,) for batch, _ in batches), device_of(network)):
+            score = network(batch).cpu().double().numpy()
+            if rows == 0:
+                held, rows = score, len(score)
+                continue
+            if rows + len(score) > len(held):
+                parts.append(held[:rows])
+                held, rows = mapped_array((max(KEPT_ROWS, len(score)), *score.shape[1:]), np.float64), 0
+            held[rows : rows + len(score)] = score
+            rows += len(score)
+    if rows:
+        parts.append(held[:rows])
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
@@ -48,44 +62,10 @@ def scoring_mode(network: nn.Module) -> Iterator[None]:
             network.train()
 
 
-def _together(scores: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """The scores of batches in few large arrays.
-
-    Thousands of small arrays that are kept would each stand between the large ones of two batches, which then fit
-    nowhere again once they are freed.
-    """
-    held, rows = np.zeros(0), 0
-    for score in scores:
-        if rows == 0:
-            held, rows = score, len(score)
-            continue
-        if rows + len(score) > len(held):
-            yield held[:rows]
-            held, rows = mapped_array((max(KEPT_ROWS, len(score)), *score.shape[1:]), np.float64), 0
-        held[rows : rows + len(score)] = score
-        rows += len(score)
-    if rows:
-        yield held[:rows]
-
-
-def in_numpy(score: Tensor) -> np.ndarray:
-    """A tensor of any device without a gradient, as float64.
-
-    >>> in_numpy(torch.ones(2))
-    array([1., 1.])
-    """
-    found: np.ndarray = score.cpu().double().numpy()
-    return found
-
-
 def prefetch(items: Generator[T], device: torch.device) -> Generator[T]:
-    """Batches, moved to a device, into pinned memory first for a GPU.
+    """Batches on the CPU (or tuples of batches, tensors and None), moved to a device: by pinned memory to a GPU.
 
-    On the CPU these are `items` themselves. Else a thread is one item ahead.
-
-    Args:
-        items: batches, or tuples of batches, tensors and None, on the CPU; closed at the end.
-        device: where they are wanted.
+    For the CPU these are `items` themselves. Else a thread is one item ahead, and closes them at the end.
     """
     return items if device.type == "cpu" else _ahead(items, device)
 

@@ -6,7 +6,7 @@ Letters: C contexts, N candidates, R rows of a catalogue, F fields, I of them th
 M values of bags, T labels.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
@@ -28,22 +28,10 @@ from fieldwise.models.build import MultiTask
 from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.devices import device_of
 from fieldwise.schema import Schema
-from fieldwise.scoring.batches import SCORING_BATCH, in_numpy, scoring_mode
+from fieldwise.scoring.batches import SCORING_BATCH, scoring_mode
 from fieldwise.scoring.items import ItemTable
 
-__all__ = [
-    "CatalogueRows",
-    "CatalogueScorer",
-    "Model",
-    "check_columns_apart",
-    "context_row",
-    "joined",
-    "score_candidates",
-    "score_pairs",
-    "shares_context",
-    "split_columns",
-    "stacked",
-]
+__all__ = ["CatalogueScorer", "Model", "score_candidates", "shares_context", "split_columns"]
 
 KEPT_BYTES = 1 << 28  # maximum size of the cached vectors of a catalogue, per embedding
 
@@ -86,14 +74,21 @@ class CatalogueScorer:
 
     def __init__(self, model: Model, items: ItemTable, own: Collection[str] | None = None) -> None:
         columns = model.schema.columns
-        own = _item_columns(model.schema) if own is None else own
+        if own is None:
+            check_columns_apart(model.schema)
+            own = {f.column for f in model.schema.with_role("item")}
+            if not own or len(own) == len(columns):
+                raise ConfigError(
+                    "a bundle that recommends reads items and contexts, found a schema without fields of role "
+                    f"{'user or context' if own else 'item'}: set the roles of its fields"
+                )
         missing = [column for column in sorted(own) if column in columns and column not in items.items.columns]
         if missing:
             raise DataError(
                 f"the {items.what}'s items must hold every column of the ranking bundle's item fields: {missing[0]!r} "
                 f"is missing among {', '.join(items.items.columns)}; take them from a table that has it"
             )
-        self.model, self.items = model, items
+        self.model, self.items, self.device = model, items, device_of(model.network)
         self.columns = tuple(column for column in columns if column not in own)
         encoder = model.encoder
         of_context = [k for k, f in enumerate(encoder.fields) if f.column not in own]
@@ -107,17 +102,8 @@ class CatalogueScorer:
         self.table = EncodedTable(part, **items.arrays("encoded", ARRAYS, encoded, lambda: model.digest))
         self._kept: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = WeakKeyDictionary()
 
-    @cached_property
-    def device(self) -> torch.device:
-        """The device of the network."""
-        return device_of(self.model.network)
-
     def context(self, values: Mapping[str, Any]) -> Batch:
-        """The single row of a context, encoded.
-
-        Errors:
-            DataError: the context lacks a column or has an invalid value.
-        """
+        """The single row of a context, encoded."""
         missing = [column for column in self.columns if column not in values]
         if missing:
             raise DataError(
@@ -136,7 +122,7 @@ class CatalogueScorer:
         Args:
             contexts: C encoded rows.
             rows: item numbers, int64 [R].
-            owner: the context of each row, int64 [R]; None if there is one context, as in `score_pairs`.
+            owner: the context of each row, int64 [R]; None if there is one context, as in `score_candidates`.
         """
         if not len(rows):
             return np.zeros((0, len(self.model.schema.labels)))
@@ -144,7 +130,8 @@ class CatalogueScorer:
             contexts, rows = contexts.to(self.device), rows.to(self.device)
             owner = None if owner is None else owner.to(self.device)
         pair = Part(self.split.context, contexts), CatalogueRows(self, rows)
-        return in_numpy(score_pairs(self.model.network, self.split, *pair, owner)).reshape(len(rows), -1)
+        scores = score_candidates(self.model.network, self.split, *pair, owner)
+        return scores.cpu().double().numpy().reshape(len(rows), -1)
 
     def batch(self, rows: slice | Tensor) -> Batch:
         """The encoded fields of items by number."""
@@ -158,33 +145,27 @@ class CatalogueScorer:
             return found
         kept = self._kept.get(embedding)
         if kept is None or kept[0] is not weight or kept[1] != weight._version:
-            vectors = self._every(embedding) if kept else self._shared(embedding)
-            kept = self._kept[embedding] = (weight, weight._version, vectors)
+            reader, size = side.reader(embedding), len(self.table)
+
+            def made() -> Tensor:
+                starts = range(0, size, SCORING_BATCH)
+                return torch.cat([reader(self.batch(slice(k, min(k + SCORING_BATCH, size)))) for k in starts])
+
+            def shared() -> Tensor:
+                name = str(next(n for n, one in enumerate(self.model.network.modules()) if one is embedding))
+                arrays = self.items.arrays(
+                    "vectors", (name,), lambda: {name: made().numpy()}, lambda: self.model.digest
+                )
+                return torch.from_numpy(arrays[name])
+
+            plain = self.device.type == "cpu" and weight.dtype == torch.float32
+            several = kept is None and self.items.shared is not None and plain  # processes of a server
+            kept = self._kept[embedding] = (weight, weight._version, shared() if several else made())
         return kept[2].index_select(0, rows)
-
-    def _shared(self, embedding: FieldEmbedding) -> Tensor:
-        """The vectors of all items, which the processes of a server share."""
-        plain = self.device.type == "cpu" and embedding.weight.dtype == torch.float32
-        if self.items.shared is None or not plain:
-            return self._every(embedding)
-        name = str(next(n for n, module in enumerate(self.model.network.modules()) if module is embedding))
-        make: Callable[[], dict[str, np.ndarray]] = lambda: {name: self._every(embedding).numpy()}  # noqa: E731
-        return torch.from_numpy(self.items.arrays("vectors", (name,), make, lambda: self.model.digest)[name])
-
-    def _every(self, embedding: FieldEmbedding) -> Tensor:
-        """The vectors of all items."""
-        reader, size = self.split.candidates.reader(embedding), len(self.table)
-        starts = range(0, size, SCORING_BATCH)
-        return torch.cat([reader(self.batch(slice(start, min(start + SCORING_BATCH, size)))) for start in starts])
 
 
 class CatalogueRows(Part):
-    """Items by number, whose vectors are the scorer's.
-
-    Args:
-        scorer: of the catalogue.
-        numbers: int64 [R], on the network's device.
-    """
+    """Items by number, int64 [R] on the network's device, whose vectors are the scorer's."""
 
     def __init__(self, scorer: CatalogueScorer, numbers: Tensor) -> None:
         self.side, self.scorer, self.numbers = scorer.split.candidates, scorer, numbers
@@ -209,11 +190,7 @@ class CatalogueRows(Part):
 
 
 def check_columns_apart(schema: Schema) -> None:
-    """Refuse a column that both an item field and another field read: a request gives it for one side only.
-
-    Errors:
-        ConfigError: there is such a column; the message names it and its fields.
-    """
+    """Refuse a column that both an item field and another field read: a request gives it for one side only."""
     items = {f.column: f.name for f in schema.with_role("item")}
     for field in schema.fields:
         if field.role != "item" and field.column in items:
@@ -224,24 +201,8 @@ def check_columns_apart(schema: Schema) -> None:
             )
 
 
-def _item_columns(schema: Schema) -> set[str]:
-    """The columns of the item fields, of a schema that recommends items in contexts."""
-    check_columns_apart(schema)
-    own = {f.column for f in schema.with_role("item")}
-    if not own or len(own) == len(schema.columns):
-        side = "user or context" if own else "item"
-        raise ConfigError(
-            f"a bundle that recommends reads items and contexts, found a schema without fields of role {side}: "
-            "set the roles of its fields"
-        )
-    return own
-
-
 def context_row(context: Mapping[str, Any] | pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
     """A context as a table of one row, with those of its columns that are in `columns`.
-
-    Errors:
-        DataError: a table without a row or with several; a value that no column can hold.
 
     >>> context_row({"user": "u1", "tags": ["a", "b"], "note": 1}, ["user", "tags", "item"]).row(0)
     ('u1', ['a', 'b'])
@@ -285,12 +246,14 @@ def split_columns(encoder: Encoder, layout: Layout, context: Collection[str], ca
     return Split.at(layout, own)
 
 
-def score_candidates(network: nn.Module, split: Split, context: Batch, candidates: Batch) -> Tensor:
-    """The scores of a context with each of N candidates, equal to the network's scores of the full rows.
+def score_candidates(
+    network: nn.Module, split: Split, contexts: Part, candidates: Part, owner: Tensor | None = None
+) -> Tensor:
+    """The scores of N candidates, each in its context, equal to the network's scores of the full rows.
 
-    The context's part is computed once per 2,048 candidates if `shares_context`: for LR, FM, AFM and DeepFM with any
-    split, for two-tower models if the context has all user and context fields. Other networks score the full rows;
-    then only the encoding of the context is shared.
+    The part of a single context is computed once per 2,048 candidates if `shares_context`: for LR, FM, AFM and DeepFM
+    with any split, for two-tower models if the context has all user and context fields. Otherwise full rows are scored,
+    and only the encoding of the context is shared.
 
     Sums are in another order than for full rows, so scores differ by rounding. The network is set to evaluation mode
     and reset to its former mode, as in `score_batches`; there is no gradient.
@@ -298,43 +261,27 @@ def score_candidates(network: nn.Module, split: Split, context: Batch, candidate
     Args:
         network: any network of `fieldwise.models`, of one or several labels.
         split: the split of fields.
-        context: one row of `split.context.layout`.
-        candidates: N rows of `split.candidates.layout`; N may be 0.
+        contexts: C rows on the network's device.
+        candidates: N rows there; N may be 0.
+        owner: the context of each candidate, int64 [N]; None if there is one context.
 
     Shape:
         returns [N], or [N, T] for several labels, on the network's device.
 
     Errors:
-        DataError: the context does not have exactly one row.
+        DataError: several contexts without `owner`.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FM
     >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
-    >>> user = Batch.of_ids(torch.tensor([[2]]))
-    >>> items = Batch.of_ids(torch.tensor([[3], [4], [5]]))
-    >>> score_candidates(FM().build(layout), Split.by_role(layout), user, items).shape
+    >>> split = Split.by_role(layout)
+    >>> user = Part(split.context, Batch.of_ids(torch.tensor([[2]])))
+    >>> items = Part(split.candidates, Batch.of_ids(torch.tensor([[3], [4], [5]])))
+    >>> score_candidates(FM().build(layout), split, user, items).shape
     torch.Size([3])
     """
-    if context.size != 1:
-        raise DataError(f"candidates are scored in one context, found {context.size} context rows: give one row")
-    device = device_of(network)
-    one, many = Part(split.context, context.to(device)), Part(split.candidates, candidates.to(device))
-    return score_pairs(network, split, one, many)
-
-
-def score_pairs(
-    network: nn.Module, split: Split, contexts: Part, candidates: Part, owner: Tensor | None = None
-) -> Tensor:
-    """The scores [N] (or [N, T]) of candidates, each in its own context, 2,048 at a time.
-
-    Args:
-        network: as in `score_candidates`.
-        split: the split of fields.
-        contexts: C rows on the network's device.
-        candidates: N rows there.
-        owner: the context of each candidate, int64 [N]; every row is then scored as a full row. None if there is one
-            context, whose part is computed once if `shares_context`.
-    """
+    if owner is None and contexts.size != 1:
+        raise DataError(f"candidates are scored in one context, found {contexts.size} context rows: give one row")
     parts = []
     with scoring_mode(network):
         for start in range(0, max(candidates.size, 1), SCORING_BATCH):
@@ -430,18 +377,15 @@ def _score(network: nn.Module, pairs: Pairs) -> Tensor:
         return network.score_candidates(contexts, candidates)
     if pairs.owner is None and isinstance(network, TwoTower) and _holds_user(split) and pairs.size:
         user = network.user(cast(Batch, Pairs(split, contexts, candidates.rows(slice(0, 1)), None)))
-        without = Pairs(split, Part(split.context, _bags_of_items(split, contexts.batch)), candidates, None)
-        return network.score(user.expand(pairs.size, *user.shape[1:]), network.item(cast(Batch, without)))
+        # without bags of user and context: a long history is not repeated for each candidate
+        context, of_items = contexts.batch, [f.role == "item" for f in split.context.layout.fields if f.kind == "bag"]
+        read = torch.tensor(of_items, dtype=torch.bool, device=context.bag_segments.device)[context.bag_segments]
+        ids, segments, weights = context.bag_ids[read], context.bag_segments[read], context.bag_weights[read]
+        own = Part(split.context, context._replace(bag_ids=ids, bag_segments=segments, bag_weights=weights))
+        items = network.item(cast(Batch, Pairs(split, own, candidates, None)))
+        return network.score(user.expand(pairs.size, *user.shape[1:]), items)
     scores: Tensor = network(pairs)
     return scores
-
-
-def _bags_of_items(split: Split, context: Batch) -> Batch:
-    """The context without bags of user and context: a long history is not repeated for each candidate."""
-    of_items = [f.role == "item" for f in split.context.layout.fields if f.kind == "bag"]
-    read = torch.tensor(of_items, dtype=torch.bool, device=context.bag_segments.device)[context.bag_segments]
-    ids, segments, weights = context.bag_ids[read], context.bag_segments[read], context.bag_weights[read]
-    return context._replace(bag_ids=ids, bag_segments=segments, bag_weights=weights)
 
 
 def _holds_user(split: Split) -> bool:

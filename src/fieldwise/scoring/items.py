@@ -24,7 +24,6 @@ from fieldwise.data.encode.columns import as_list, as_text
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import DataError
 from fieldwise.ops.stored_items import StoredItems
-from fieldwise.schema import Schema
 from fieldwise.storage.arrays import SharedArrays
 
 CHUNK = 1 << 14
@@ -109,11 +108,7 @@ class ItemTable:
     ) -> Mapping[str, np.ndarray]:
         """Arrays that are made of the rows: one copy of all processes that share them.
 
-        Args:
-            what: what they are; a part of file names.
-            names: the arrays' names.
-            make: the arrays by name.
-            of: returns what else determines them, such as a bundle's digest.
+        `what` they are is a part of file names; `of` returns what else determines them, such as a bundle's digest.
         """
         if self.shared is None:
             return make()
@@ -127,11 +122,7 @@ class ItemTable:
         return {name: self.shared.array(f"{what}_{name}-{owner}", partial(one, name)) for name in names}
 
     def rows_of(self, ids: Iterable[Any]) -> np.ndarray:
-        """The rows of items by id, int64.
-
-        Errors:
-            DataError: an unknown id.
-        """
+        """The rows of items by id, int64; a DataError if one is unknown."""
         try:
             return np.array([self.places[str(one)] for one in ids], np.int64)
         except KeyError as e:
@@ -189,7 +180,7 @@ def item_table(items: TableLike, id_column: str) -> ItemTable:
     """The catalogue of a table with one row per item.
 
     Errors:
-        DataError: no rows, or as for `checked_ids`.
+        DataError: no rows, no column of ids, a missing id, or one that occurs twice.
     """
     table = as_table(items)
     checked_ids(table, id_column)
@@ -275,7 +266,7 @@ class ItemFilters:
 
     def __init__(self, items: pl.DataFrame, separators: Mapping[str, str]) -> None:
         self.items, self.separators = items, separators
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, tuple[dict[str, int], pl.Series]] = {}  # the places of values; the rows at each place
         self._texts: dict[str, pl.Series] = {}
         self._answers: OrderedDict[tuple[tuple[str, frozenset[str]], ...], np.ndarray] = OrderedDict()
         self._lock = Lock()
@@ -292,11 +283,14 @@ class ItemFilters:
                 return self._answers[key]
             found = np.arange(self.items.height)
             for number, (column, values) in enumerate(where.items()):
-                passing = self._column(column).rows(values)
+                passing = self._passing(column, values)
                 found = np.intersect1d(found, passing, assume_unique=True) if number else passing
             if sum(map(len, where.values())) <= KEPT_VALUES:
                 self._answers[key] = found
-                self._forget()
+                while len(self._answers) > 1 and (  # the least recently used are dropped
+                    len(self._answers) > KEPT_ANSWERS or sum(map(len, self._answers.values())) > KEPT * len(self.items)
+                ):
+                    self._answers.popitem(last=False)
             return found
 
     def texts(self, column: str) -> pl.Series:
@@ -328,42 +322,23 @@ class ItemFilters:
         """Build the index of columns; unsupported ones are skipped, and raise when used."""
         for column in columns:
             with self._lock, suppress(DataError):
-                self._column(column)
+                self._passing(column, ())
 
-    def _column(self, column: str) -> "_Column":
+    def _passing(self, column: str, values: Iterable[str]) -> np.ndarray:
+        """The rows with one of some values in a column, ascending."""
         if column not in self._columns:
-            self._columns[column] = _Column(self.texts(column))
-        return self._columns[column]
-
-    def _forget(self) -> None:
-        """Drop the least recently used results, which limits the memory of the cache."""
-        while len(self._answers) > 1 and (
-            len(self._answers) > KEPT_ANSWERS or sum(map(len, self._answers.values())) > KEPT * self.items.height
-        ):
-            self._answers.popitem(last=False)
-
-
-def item_filters(items: pl.DataFrame, schemas: Sequence[Schema]) -> ItemFilters:
-    """Filters of a catalogue; columns with several values are split by the delimiters of the schemas' fields."""
-    fields = (f for schema in schemas for f in schema.fields)
-    return ItemFilters(items, {f.column: f.separator for f in fields if f.cell == "list"})
-
-
-class _Column:
-    """Rows by value, ascending."""
-
-    def __init__(self, texts: pl.Series) -> None:
-        cells = pl.DataFrame({"value": texts, "row": np.arange(len(texts))})
-        if texts.dtype == pl.List(pl.String):
-            cells = cells.explode("value", empty_as_null=True, keep_nulls=True)
-            cells = cells.unique(maintain_order=True)  # a list may have a value twice
-        groups = cells.drop_nulls().group_by("value", maintain_order=True).agg("row")
-        self.places = {value: place for place, value in enumerate(groups["value"].to_list())}
-        self.groups = groups["row"]
-
-    def rows(self, values: Iterable[str]) -> np.ndarray:
-        places = {self.places[value] for value in values if value in self.places}
-        parts: list[np.ndarray] = [self.groups[place].to_numpy(writable=True) for place in places]
+            texts = self.texts(column)
+            cells = pl.DataFrame({"value": texts, "row": np.arange(len(texts))})
+            if texts.dtype == pl.List(pl.String):
+                cells = cells.explode("value", empty_as_null=True, keep_nulls=True)
+                cells = cells.unique(maintain_order=True)  # a list may have a value twice
+            groups = cells.drop_nulls().group_by("value", maintain_order=True).agg("row")
+            places = {value: place for place, value in enumerate(groups["value"].to_list())}
+            self._columns[column] = places, groups["row"]
+        places, rows = self._columns[column]
+        parts: list[np.ndarray] = [
+            rows[place].to_numpy(writable=True) for place in {places[one] for one in values if one in places}
+        ]
         if len(parts) == 1:
             return parts[0]
         return np.unique(np.concatenate([*parts, NONE]))  # a list may have several of the values

@@ -31,7 +31,7 @@ from fieldwise.ops.stored_items import StoredItems
 from fieldwise.scoring import PRERANK
 from fieldwise.scoring.batches import scoring_mode
 from fieldwise.scoring.candidates import CatalogueRows, CatalogueScorer, Model, Pairs, stacked
-from fieldwise.scoring.items import NONE, ItemFilters, ItemIndex, ItemTable, best_places, item_filters
+from fieldwise.scoring.items import NONE, ItemFilters, ItemIndex, ItemTable, best_places
 
 M = TypeVar("M", bound=Model)
 PREDICTION = "prediction"
@@ -42,7 +42,7 @@ AT_ONCE = 65_536  # heads assigned to clusters at a time
 
 
 @dataclass(kw_only=True, eq=False)
-class Found:
+class RankingResult:
     """The result of a request: the candidates, which each stage narrows down to the items found, best first.
 
     Args:
@@ -80,19 +80,12 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class HeadClusters:
-    """The items with a head in each cluster.
+    """The items with a head in each cluster."""
 
-    Args:
-        centres: float32 [C, P].
-        items: int32, the items of cluster c at `starts[c] : starts[c + 1]`, ascending.
-        starts: [C + 1].
-        size: N.
-    """
-
-    centres: Tensor
-    items: np.ndarray
-    starts: np.ndarray
-    size: int
+    centres: Tensor  # float32 [C, P]
+    items: np.ndarray  # int32, those of cluster c at `starts[c] : starts[c + 1]`, ascending
+    starts: np.ndarray  # [C + 1]
+    size: int  # N
 
     @classmethod
     def of(cls, stored: StoredItems, *, clusters: int | None = None, seed: int = 0) -> "HeadClusters":
@@ -238,11 +231,10 @@ class Ranker(Generic[M]):
                     f"the items must not have a column {name!r}, which is added to results: rename that column"
                 )
         self._scorer = None if bundle is None else CatalogueScorer(bundle, items, own)
-
-    @cached_property
-    def filters(self) -> ItemFilters:
-        """The filters of the items."""
-        return item_filters(self.index.items, [model.schema for model in (self.prerank, self.bundle) if model])
+        self._all = np.arange(len(items))  # the rows of all items
+        fields = (f for model in (prerank, bundle) if model for f in model.schema.fields)
+        # columns with several values are split by the separators of the bundles' fields
+        self.filters = ItemFilters(items.items, {f.column: f.separator for f in fields if f.cell == "list"})
 
     def recommend(
         self,
@@ -253,7 +245,7 @@ class Ranker(Generic[M]):
         candidates: Iterable[Any] | None = None,
         exclude: Iterable[Any] = (),
         where: Mapping[str, Iterable[Any]] = MappingProxyType({}),
-    ) -> Found:
+    ) -> RankingResult:
         """The best items in a context.
 
         Ids and values may be strings, numbers or booleans: 3, 3.0 and "3" are the same, as everywhere in tables.
@@ -295,13 +287,10 @@ class Ranker(Generic[M]):
         candidates: np.ndarray | None = None,
         exclude: np.ndarray = NONE,
         where: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-    ) -> Found:
+    ) -> RankingResult:
         """A request's candidates and encoded context, for `complete`.
 
         The arguments are those of `recommend`, with rows instead of ids, and `prerank` at least `k`.
-
-        Errors:
-            DataError: the context lacks a column or has an invalid value; a filter on a column that items do not have.
         """
         began = time.perf_counter()
         tower = None if self._tower is None else self._tower.scorer.context(context)
@@ -317,7 +306,7 @@ class Ranker(Generic[M]):
         excluded = np.unique(exclude)
         if rows is not self._all and len(excluded):
             excluded = np.flatnonzero(np.isin(rows, excluded, assume_unique=True))
-        return Found(
+        return RankingResult(
             index=self.index,
             rows=rows,
             counts={"candidates": every, "filtered": len(rows) - len(excluded)},
@@ -328,7 +317,7 @@ class Ranker(Generic[M]):
             contexts=(tower, ranking),
         )
 
-    def complete(self, found: Sequence[Found]) -> Sequence[Found]:
+    def complete(self, found: Sequence[RankingResult]) -> Sequence[RankingResult]:
         """The same requests with the best items, pre-ranked and ranked.
 
         With pre-ranking this is faster than one by one: requests with equal filters are pre-ranked in one pass over the
@@ -389,11 +378,6 @@ class Ranker(Generic[M]):
             yield best, score[best]
 
     @cached_property
-    def _all(self) -> np.ndarray:
-        """The rows of all items."""
-        return np.arange(len(self.index))
-
-    @cached_property
     def _alike(self) -> bool:
         """Whether both bundles encode contexts the same way."""
         if self._tower is None or self._scorer is None:
@@ -405,40 +389,33 @@ class Ranker(Generic[M]):
             and one.model.encoder.to_json() == other.model.encoder.to_json()
         )
 
-    def _prerank(self, tower: PreRanker, found: Sequence[Found]) -> None:
+    def _prerank(self, tower: PreRanker, found: Sequence[RankingResult]) -> None:
         """Narrow each request's rows down to the best k' by IntTower, best first."""
         contexts = [one.contexts[0] for one in found if one.contexts[0] is not None]
         heads = tower.user_heads(stacked(contexts, tower.scorer.split.context.num_bags))
         groups: dict[int, list[int]] = {}
         for number, (one, user_LHP) in enumerate(zip(found, heads, strict=True)):
-            self._search(tower, one, user_LHP)
+            passing = one.counts["filtered"]
+            if tower.clusters is not None and tower.nprobe is not None and 2 * passing > len(self.index):
+                # only items near the user's heads, if these are enough
+                near = tower.clusters.candidates(user_LHP.flatten(0, 1).cpu(), tower.nprobe)
+                if one.rows is not self._all:
+                    near = np.intersect1d(near, one.rows, assume_unique=True)
+                excluded = np.flatnonzero(np.isin(near, one.rows[one.excluded], assume_unique=True))
+                if len(near) - len(excluded) >= min(one.prerank, passing):
+                    one.rows, one.excluded = near, excluded
             groups.setdefault(id(one.rows), []).append(number)
         for numbers in groups.values():
             rows = found[numbers[0]].rows
             scores = tower.score(heads[numbers], None if rows is self._all else rows)
             for one, score_R in zip((found[number] for number in numbers), scores, strict=True):
-                score_R, own = _without(score_R, one.excluded), _without(rows, one.excluded)
+                own = rows
+                if len(one.excluded):
+                    score_R, own = np.delete(score_R, one.excluded), np.delete(rows, one.excluded)
                 best = best_places(score_R, one.prerank)
                 one.rows = one.preranked = own[best]
                 one.scores[PRERANK_SCORE] = score_R[best].astype(np.float64)
                 one.counts |= {"scored": len(score_R), "preranked": len(best)}
-
-    def _search(self, tower: PreRanker, one: Found, user_LHP: Tensor) -> None:
-        """Narrow a request's rows down to those near the user's heads, if these are enough."""
-        passing = one.counts["filtered"]
-        if tower.clusters is None or tower.nprobe is None or 2 * passing <= len(self.index):
-            return
-        near = tower.clusters.candidates(user_LHP.flatten(0, 1).cpu(), tower.nprobe)
-        if one.rows is not self._all:
-            near = np.intersect1d(near, one.rows, assume_unique=True)
-        excluded = np.flatnonzero(np.isin(near, one.rows[one.excluded], assume_unique=True))
-        if len(near) - len(excluded) >= min(one.prerank, passing):
-            one.rows, one.excluded = near, excluded
-
-
-def _without(values: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Values without those at some places."""
-    return np.delete(values, places) if len(places) else values
 
 
 def _texts(values: Iterable[Any], name: str) -> list[str]:

@@ -124,7 +124,11 @@ def recommended_blocks(
     user = id_column("user", [schema], log.columns, given.user, option="Catalogue(user=COLUMN)")
     item = id_column("item", [schema], log.columns, given.item, option="Catalogue(item=COLUMN)")
     shown = list(dict.fromkeys([item, given.title or item]))
-    _check_log(log, (user, *shown), schema)
+    for column in (user, *shown, *schema.columns):
+        if column not in log.columns:
+            raise DataError(f"the log must have the column {column!r}, found {', '.join(log.columns)}")
+    if taken := sorted({RANK, SCORE, SOURCE}.intersection((user, *shown))):
+        raise DataError(f"recommendations have a column {taken[0]!r}: rename the log's column of this name")
     people, own = _people(log, user, users)
     items = latest_rows(log, item, schema.time, schema.time_format)
     contexts = people.to_frame().join(
@@ -175,15 +179,6 @@ def _as_rows(
     return pl.concat([who, items[np.concatenate(best)], pl.DataFrame(found)], how="horizontal")
 
 
-def _check_log(log: pl.DataFrame, named: tuple[str, ...], schema: Schema) -> None:
-    for column in (*named, *schema.columns):
-        if column not in log.columns:
-            raise DataError(f"the log must have the column {column!r}, found {', '.join(log.columns)}")
-    taken = sorted({RANK, SCORE, SOURCE}.intersection(named))
-    if taken:
-        raise DataError(f"recommendations have a column {taken[0]!r}: rename the log's column of this name")
-
-
 def _people(log: pl.DataFrame, column: str, users: Iterable[object] | None) -> tuple[pl.Series, pl.DataFrame]:
     """The users as values of the log's column, each once, and their rows of the log."""
     ids = log.get_column(column)
@@ -192,7 +187,15 @@ def _people(log: pl.DataFrame, column: str, users: Iterable[object] | None) -> t
         if not len(people):
             raise DataError(f"the log has no user in column {column!r}")
         return people, log
-    names, texts = _names(users), as_text(ids)
+    if isinstance(users, str):
+        raise ConfigError(f"users must be a list of users, found the text {users!r}: write [{users!r}]")
+    try:
+        names = as_text(pl.Series(list(users)))
+    except (TypeError, pl.exceptions.PolarsError) as e:
+        raise ConfigError(f"users must be a list of text or of numbers: {str(e).splitlines()[0]}") from None
+    if not len(names) or names.null_count():
+        raise ConfigError(f"users must not be empty, found {'no user' if not len(names) else 'an empty one'}")
+    names, texts = names.unique(maintain_order=True), as_text(ids)
     rows = texts.is_in(names.implode()).fill_null(value=False)
     own = log.filter(rows)
     known = pl.DataFrame({"name": texts.filter(rows), "id": own.get_column(column)}).unique("name")
@@ -204,19 +207,6 @@ def _people(log: pl.DataFrame, column: str, users: Iterable[object] | None) -> t
             f"a user must be a value of the log's column {column!r}, of type {ids.dtype}, found {name!r}: correct it"
         )
     return people, own
-
-
-def _names(users: Iterable[object]) -> pl.Series:
-    """The users as text, each once."""
-    if isinstance(users, str):
-        raise ConfigError(f"users must be a list of users, found the text {users!r}: write [{users!r}]")
-    try:
-        texts = as_text(pl.Series(list(users)))
-    except (TypeError, pl.exceptions.PolarsError) as e:
-        raise ConfigError(f"users must be a list of text or of numbers: {str(e).splitlines()[0]}") from None
-    if not len(texts) or texts.null_count():
-        raise ConfigError(f"users must not be empty, found {'no user' if not len(texts) else 'an empty one'}")
-    return texts.unique(maintain_order=True)
 
 
 def _known(model: Model, users: pl.Series) -> np.ndarray:

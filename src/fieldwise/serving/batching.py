@@ -29,14 +29,6 @@ class Batcher(Generic[Asked, Answer]):
     A batcher belongs to one event loop. Requests that have timed out are removed from their batch. If a whole
     batch fails, each of its requests is retried alone, so that only the faulty one fails.
 
-    Args:
-        worker: runs one batch at a time of this batcher.
-        run: returns the responses of some requests, in order, with an exception in place of a failed one.
-        most: maximum requests of a batch.
-        budget: maximum cost of a batch with more than one request.
-        waiting: maximum number of waiting requests; further ones are refused.
-        cost: returns the cost of a request.
-
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> async def ask_three():
     ...     answer = lambda xs: [f"{x} of {len(xs)}" for x in xs]
@@ -48,13 +40,13 @@ class Batcher(Generic[Asked, Answer]):
 
     def __init__(
         self,
-        worker: Executor,
-        run: Callable[[list[Asked]], Sequence[Answer | BaseException]],
+        worker: Executor,  # runs one batch at a time of this batcher
+        run: Callable[[list[Asked]], Sequence[Answer | BaseException]],  # the responses, or exceptions, in order
         *,
-        most: int = MAX_BATCH,
-        budget: int = 0,
-        waiting: int = MAX_WAITING,
-        cost: Callable[[Asked], int] = lambda _: 0,
+        most: int = MAX_BATCH,  # requests of a batch
+        budget: int = 0,  # maximum cost of a batch with more than one request
+        waiting: int = MAX_WAITING,  # requests; further ones are refused
+        cost: Callable[[Asked], int] = lambda _: 0,  # of a request
     ) -> None:
         self.worker, self.run, self.cost = worker, run, cost
         self.most, self.budget, self.waiting = most, budget, waiting
@@ -150,10 +142,7 @@ class Batcher(Generic[Asked, Answer]):
 class ChunkQueue:
     """A queue for long work in chunks, one work at a time; every 50 ms the worker answers other requests.
 
-    Args:
-        worker: runs the chunks.
-        waiting: maximum number of waiting works; further ones are refused.
-        others: returns whether other requests are being served or waiting.
+    More than `waiting` works are refused; `others` says whether other requests are being served or waiting.
     """
 
     def __init__(self, worker: Executor, waiting: int, others: Callable[[], bool]) -> None:

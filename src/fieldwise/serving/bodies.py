@@ -18,27 +18,17 @@ from fieldwise.serving.rows import RequestError, text_of
 from fieldwise.serving.stores import Missing
 
 __all__ = [
-    "BODY",
-    "ERRORS",
-    "REQUESTS",
     "CatalogueResponse",
-    "Cell",
     "EffectsResponse",
     "ExplainRequest",
     "ExplainResponse",
-    "Id",
     "PredictRequest",
     "PredictResponse",
     "RecommendRequest",
     "RecommendResponse",
-    "Seen",
     "SimilarResponse",
     "UserResponse",
     "UsersResponse",
-    "check_most",
-    "decoded",
-    "id_texts",
-    "read_body",
 ]
 
 BODY = "fieldwise.body"  # the key of a scope under which the middleware puts a body
@@ -110,17 +100,7 @@ B = TypeVar("B", PredictRequest, RecommendRequest, ExplainRequest)
 
 
 async def read_body(request: Request, kind: type[B], max_rows: int, max_ids: int) -> B:
-    """The body of a request; large ones are decoded in another thread, one at a time.
-
-    Args:
-        request: with its body under `BODY` in its scope.
-        kind: the form of the body.
-        max_rows: maximum rows of a prediction or an explanation.
-        max_ids: maximum length of a list of ids or values, and of all filters together.
-
-    Errors:
-        RequestError: as for `decoded`; another content type than JSON.
-    """
+    """The body of a request, as `decoded`; large ones in another thread, one at a time."""
     content = request.scope[BODY]
     name = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if name != "application/json" and not (name.startswith("application/") and name.endswith("+json")):
@@ -131,10 +111,7 @@ async def read_body(request: Request, kind: type[B], max_rows: int, max_ids: int
 
 
 def decoded(content: bytes, kind: type[B], max_rows: int, max_ids: int) -> B:
-    """Decode a body and check its lengths.
-
-    Errors:
-        RequestError: the first error in it.
+    """A body of one form, of at most so many rows, and ids or values in a list and in all filters; or a RequestError.
 
     >>> decoded(b'{"user": 7, "exclude": [7.0]}', RecommendRequest, 1000, 2).exclude
     ['7']
@@ -170,7 +147,19 @@ def decoded(content: bytes, kind: type[B], max_rows: int, max_ids: int) -> B:
 def _refused(error: str, content: bytes, kind: type[Struct]) -> RequestError:
     """The error of a body that has another form, from that of msgspec."""
     text, _, path = error.partition(" - at `$")
-    place = _with_column(path.removesuffix("`").removeprefix("."), content)
+    place = path.removesuffix("`").removeprefix(".")
+    before, unnamed, after = place.partition("[...]")
+    if unnamed:  # msgspec does not name a column
+        with suppress(msgspec.MsgspecError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            row = msgspec.json.decode(content)
+            for part in re.findall(r"\w+", before):
+                row = row[int(part) if part.isdigit() else part]
+            for column, cell in row.items():
+                try:
+                    msgspec.convert(cell, list[Id] if before == "where" else Cell)
+                except ValidationError:
+                    place = f"{before}.{column[:60]}{after}"
+                    break
     if unknown := UNKNOWN.match(text):
         name = unknown[1][:60]
         return RequestError(f"{name} is not a field of this request: {nearest(name, kind.__struct_fields__)}", name)
@@ -185,37 +174,14 @@ def _refused(error: str, content: bytes, kind: type[Struct]) -> RequestError:
     return RequestError(f"{place} {text}" if text.startswith("must be") else f"{place}: {text}", place)
 
 
-def _with_column(path: str, content: bytes) -> str:
-    """A path with the name of its column, instead of which msgspec has `[...]`."""
-    before, unnamed, after = path.partition("[...]")
-    if unnamed:
-        with suppress(msgspec.MsgspecError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
-            row = msgspec.json.decode(content)
-            for part in re.findall(r"\w+", before):
-                row = row[int(part) if part.isdigit() else part]
-            for column, cell in row.items():
-                try:
-                    msgspec.convert(cell, list[Id] if before == "where" else Cell)
-                except ValidationError:
-                    return f"{before}.{column[:60]}{after}"
-    return path
-
-
 def check_most(most: int, number: int, name: str) -> None:
-    """Check that a number or a length of a request is at most `most`.
-
-    Errors:
-        RequestError: it is larger.
-    """
+    """Check that a number or a length of a request is at most `most`."""
     if number > most:
         raise RequestError(f"{name} must be at most {most:,}, found {number:,}", name)
 
 
 def id_texts(values: Sequence[Id], where: str) -> list[Any]:
     """Ids and values as strings.
-
-    Errors:
-        RequestError: one cannot be converted to a string.
 
     >>> id_texts([3, 3.0, "3"], "items")
     ['3', '3', '3']

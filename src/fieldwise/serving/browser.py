@@ -28,21 +28,14 @@ TITLES = {"title", "name", "headline", "caption", "label"}  # last words of the 
 
 
 class Browser:
-    """Describes a service's models, fields and items. The description is computed once.
-
-    Args:
-        bundle: the bundle that scores rows.
-        cascade: the service's recommender; None if it has no items.
-        title: the item column with titles. Default: chosen by `title_column`.
-    """
+    """Describes a service's models, fields and items. The description is computed once."""
 
     def __init__(self, bundle: Bundle, cascade: Ranker[Bundle] | None, title: str | None = None) -> None:
         self._bundle, self._cascade, self._index = bundle, cascade, cascade.index if cascade else None
         self._given, columns = title, {} if self._index is None else self._index.items.schema
         if title is not None and title not in columns:
-            hint = (
-                nearest(title, columns) if columns else "serve items with --log, --items or --index, or omit the title"
-            )
+            to_do = "serve items with --log, --items or --index, or omit the title"
+            hint = nearest(title, columns) if columns else to_do
             raise ConfigError(f"a title must be a column of the items, found {title!r}: {hint}")
         kind = None if title is None else columns[title]
         if kind is not None and (kind.is_nested() or kind in (pl.Binary, pl.Duration)):
@@ -59,8 +52,16 @@ class Browser:
         `prerank`, the bundle ranks every item; without `ranked`, the order is that of pre-ranking.
         """
         bundle, labels = self._bundle, self._bundle.schema.labels
+        label, run, quality = labels[0], bundle.about.get("run"), list[str]()  # sentences about its test metrics
+        if isinstance(run, Mapping) and isinstance(run.get("test"), Mapping):
+            metrics = {name: float(value) for name, value in run["test"].items() if isinstance(value, (int, float))}
+            if label.task == "regression":
+                quality = list(regression_words(metrics, label).values())
+            else:  # a calibration changes probabilities, whose metrics were measured without it
+                shown = ("auc",) if label.name in bundle.calibration else ("auc", "logloss", "ece")
+                quality = [words for name, words in binary_words(metrics, label).items() if name in shown]
         return {
-            "model": _named(bundle) | {"quality": _quality(bundle)},
+            "model": _named(bundle) | {"quality": quality},
             "labels": [
                 {"name": one.name, "task": one.task, "range": one.range, "meaning": one.meaning} for one in labels
             ],
@@ -112,6 +113,17 @@ class Browser:
         fitted = bundle.encoder.fitted[bundle.schema.fields.index(field)]
         values = fitted.values if isinstance(fitted, Vocabulary) else None
         frequent = (values or ())[:FREQUENT] if field.cell == "list" and self._index is not None else ()
+        usual: str | float | list[str] | None = [] if field.cell == "list" else None
+        if usual is None and values is not None:
+            usual = values[0] if values else None
+        elif usual is None and field.column in bundle.samples.columns:
+            column = bundle.samples.get_column(field.column)
+            if field.cell == "number":
+                median = as_number(column, f"column {field.column!r}", form=field.number_format).median()
+                usual = float(f"{median:.6g}") if isinstance(median, float) else None
+            else:
+                modes = as_text(column).drop_nulls().mode().sort()
+                usual = str(modes[0]) if len(modes) else None
         return {
             "name": field.name,
             "column": field.column,
@@ -119,7 +131,7 @@ class Browser:
             "kind": field.kind,
             "cell": field.cell,
             "values": _choices(values),
-            "usual": _usual(bundle, field, values),
+            "usual": usual,
             # most of the frequent values of its lists are ids of the catalogue
             "items": self._index is not None and 2 * sum(one in self._index.places for one in frequent) > len(frequent),
             "user": field.column == named_id("user", bundle.schema),
@@ -176,38 +188,6 @@ def title_column(index: ItemTable, read: Sequence[Field] = ()) -> str | None:
 
 def _named(bundle: Bundle) -> dict[str, Any]:
     return {"name": model_to_dict(bundle.settings)["name"], "digest": bundle.digest}
-
-
-def _quality(bundle: Bundle) -> list[str]:
-    """Sentences about the main label's test metrics, if the bundle holds them.
-
-    If the bundle has a calibration, metrics of probabilities are omitted, because they were measured without it.
-    """
-    label, run = bundle.schema.label, bundle.about.get("run")
-    test = run.get("test") if isinstance(run, Mapping) else None
-    if not isinstance(test, Mapping):
-        return []
-    metrics = {name: float(value) for name, value in test.items() if isinstance(value, (int, float))}
-    if label.task == "regression":
-        return list(regression_words(metrics, label).values())
-    shown = ("auc",) if label.name in bundle.calibration else ("auc", "logloss", "ece")
-    return [words for name, words in binary_words(metrics, label).items() if name in shown]
-
-
-def _usual(bundle: Bundle, field: Field, values: Sequence[str] | None) -> str | float | list[str] | None:
-    """A field's usual value: the most frequent category, the median of the bundle's sample rows, or an empty list."""
-    if field.cell == "list":
-        return []
-    if values is not None:
-        return values[0] if values else None
-    if field.column not in bundle.samples.columns:
-        return None
-    column = bundle.samples.get_column(field.column)
-    if field.cell == "number":
-        median = as_number(column, f"column {field.column!r}", form=field.number_format).median()
-        return float(f"{median:.6g}") if isinstance(median, float) else None
-    modes = as_text(column).drop_nulls().mode().sort()
-    return str(modes[0]) if len(modes) else None
 
 
 def filled(value: Any) -> Any:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
@@ -30,35 +30,19 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from torch import nn
 
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.explain.effects import shown_fields, widest_first
 from fieldwise.scoring import MAX_BODY, PRERANK, TIMEOUT_S
-from fieldwise.scoring.items import ItemIndex
+from fieldwise.serving import bodies
 from fieldwise.serving.batching import MAX_BATCH, MAX_WAITING, Batcher, ChunkQueue
-from fieldwise.serving.bodies import (
-    BODY,
-    ERRORS,
-    REQUESTS,
-    CatalogueResponse,
-    EffectsResponse,
-    ExplainRequest,
-    ExplainResponse,
-    PredictRequest,
-    PredictResponse,
-    RecommendRequest,
-    RecommendResponse,
-    SimilarResponse,
-    UserResponse,
-    UsersResponse,
-    check_most,
-    read_body,
-)
+from fieldwise.serving.bodies import BODY, check_most, read_body
 from fieldwise.serving.browser import filled
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.rows import FAULTS, RequestError, values_of
-from fieldwise.serving.service import Service, explanations, measures_pairs, tried
+from fieldwise.serving.service import Service, explanations, tried
 from fieldwise.serving.stores import WHY, Missing, StoreError, StoreRefusedError, Stores
 from fieldwise.version import __version__
 
@@ -68,15 +52,10 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "Cache-Control": "no-cache",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
 DOCS_POLICY = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'").replace(
     "img-src 'self'", "img-src 'self' data:"
 )
+HEADERS = {"Cache-Control": "no-cache", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
 CHUNK_ROWS = 10  # rows explained at once
 BATCH_ROWS = 10_000  # maximum rows to rank in a batch of requests
 SCORED_ROWS = 1_000  # maximum rows to score in a batch of requests: other requests wait until they are done
@@ -84,7 +63,6 @@ SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client keeps the
 STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 UNTOLD = "the newest files were rejected: use the token for details, or see the server's log"  # paths are private
 
-FAULT = "internal error of the server; see its log"
 PORT = re.compile(r":[0-9]*$")
 GONE = 499  # as nginx counts a client that has left
 HEALTH = "/healthz"
@@ -123,9 +101,6 @@ class ServerSettings:
         timeout: maximum seconds for a response.
         max_batch: maximum requests in a batch.
         max_waiting: maximum number of waiting requests; further ones get 503 and `Retry-After` at once.
-
-    Errors:
-        ConfigError: an empty token.
     """
 
     token: str | None = None
@@ -173,11 +148,11 @@ def create_app(
     app = FastAPI(
         title="fieldwise",
         version=__version__,
-        responses=ERRORS,
+        responses=bodies.ERRORS,
         lifespan=until_stopped,
         openapi_url=None,  # the routes below have the document and its page: FastAPI's loads scripts from other sites
     )
-    for routes in (_bodies(state), _queries(state), _users(state), _status(state), _files(state)):
+    for routes in (_bodies(state), _queries(state), _users(state), _hidden(state)):
         app.include_router(routes)
     _add_requests(app.openapi(), state.limits)
     _add_errors(app, state)
@@ -199,42 +174,34 @@ class Metrics:
         self.recommended = counter("recommendations", "Recommendations made.", "ranked")
         self.seen = counter("seen_items", "Items excluded because of the user's rows.")
         self.degraded = counter("degraded", "Answers without a store's values.", "store", "reason")
-        refused = "Requests refused because a store's values were missing."
-        self.store_refused = counter("store_refused", refused, "store", "reason")
-        self._store_failures = counter("store_failures", "Queries that failed.", "store", "reason")
+        text = "Requests refused because a store's values were missing."
+        self.store_refused = counter("store_refused", text, "store", "reason")
+        failures = counter("store_failures", "Queries that failed.", "store", "reason")
 
-        self.seconds = Histogram("fieldwise_seconds", "Seconds an answer took.", ("path",), registry=registry)
-        self.stage = Histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=registry)
-        self._store_seconds = Histogram(
-            "fieldwise_store_seconds", "Duration of a query.", ("store",), buckets=STORE_BUCKETS, registry=registry
-        )
+        histogram = partial(Histogram, registry=registry)
+        self.seconds = histogram("fieldwise_seconds", "Seconds an answer took.", ("path",))
+        self.stage = histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",))
+        queries = histogram("fieldwise_store_seconds", "Duration of a query.", ("store",), buckets=STORE_BUCKETS)
         gauge = partial(Gauge, registry=registry)
-        replaced = "Bundles or indexes replaced since start, by all workers."
-        self._replaced = gauge("fieldwise_replacements", replaced, multiprocess_mode="livemin")
-        refused = "1 while the newest on disk is refused."
-        self._refused = gauge("fieldwise_replacement_refused", refused, multiprocess_mode="livemax")
-        live.told = self._set_replacements
-        self._set_replacements(live)
+        text = "Bundles or indexes replaced since start, by all workers."
+        replaced = gauge("fieldwise_replacements", text, multiprocess_mode="livemin")
+        text = "1 while the newest on disk is refused."
+        refused = gauge("fieldwise_replacement_refused", text, multiprocess_mode="livemax")
+
+        def set_replacements(live: Live) -> None:
+            replaced.set(live.replaced)
+            refused.set(live.refused is not None)
+
+        def count_query(store: str, state: str, seconds: float) -> None:
+            if state != "ok":
+                failures.labels(store, state).inc()
+            if state != "paused":
+                queries.labels(store).observe(seconds)
+
+        live.told = set_replacements
+        set_replacements(live)
         for lookup in stores.lookups:
-            lookup.observe = self._count_query
-
-    def exposition(self) -> bytes:
-        """All metrics in Prometheus' format: those of all workers together, if this process is one of several."""
-        if not os.environ.get(SHARED_METRICS):
-            return generate_latest(self.registry)
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
-
-    def _set_replacements(self, live: Live) -> None:
-        self._replaced.set(live.replaced)
-        self._refused.set(live.refused is not None)
-
-    def _count_query(self, store: str, state: str, seconds: float) -> None:
-        if state != "ok":
-            self._store_failures.labels(store, state).inc()
-        if state != "paused":
-            self._store_seconds.labels(store).observe(seconds)
+            lookup.observe = count_query
 
 
 class AppState:
@@ -263,10 +230,9 @@ class AppState:
         lookups = self.stores.lookups
         named = known.union(one.column for one in lookups)
         known = named.union(*(one.store.columns for one in lookups))  # other columns of a store are not told
-        for name in (name for name in context if name not in known):
-            hint = nearest(name[:60], named)
-            what = f"a context must have columns that the server knows, found {name[:60]!r}: {hint}"
-            raise RequestError(what, f"context.{name[:60]}")
+        for name in (name[:60] for name in context if name not in known):
+            what = f"a context must have columns that the server knows, found {name!r}: {nearest(name, named)}"
+            raise RequestError(what, f"context.{name}")
 
     def is_trusted(self, request: Request) -> bool:
         """Whether a request has the token, or none is required."""
@@ -308,15 +274,15 @@ class RequestMiddleware:
                     logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
                     if status != GONE:
                         raise
-                    await error_answer(500, FAULT, "server")(scope, receive, counted)
+                    answer = error_answer(500, "internal error of the server; see its log", "server")
+                    await answer(scope, receive, counted)
         except TimeoutError:
             if status != GONE:
                 raise
-            late = f"an answer may take {self.limits.timeout:g} s, and this one took longer"
-            answer = error_answer(503, late, "server")
+            most = f"{self.limits.timeout:g} s"
+            answer = error_answer(503, f"an answer may take {most}, and this one took longer", "server")
             if BODY not in scope:
-                late = f"a body must arrive within {self.limits.timeout:g} s, and this one did not"
-                answer = error_answer(408, late, "body")
+                answer = error_answer(408, f"a body must arrive within {most}, and this one did not", "body")
             await answer(scope, receive, counted)
         finally:
             route = scope.get("route")
@@ -326,60 +292,48 @@ class RequestMiddleware:
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the request, read its body, and call the application."""
-        headers = dict(scope["headers"])
+        headers, limits, most = dict(scope["headers"]), self.limits, self.limits.max_body
+        length = headers.get(b"content-length", b"0")
+        declared = int(length) if length.isdigit() else 0
         ended, withheld = False, b"expect" in headers  # such a client sends its body when it is asked for it
+        size, parts = 0, list[bytes]()
 
-        async def part() -> Message:
-            nonlocal ended, withheld
+        async def read_part() -> bytes:
+            nonlocal ended, withheld, size
             withheld = False
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
             ended = not message.get("more_body", False)
-            return message
+            body: bytes = message.get("body", b"")
+            size += len(body)
+            return body
 
         try:
-            self._check_access(scope, headers)
-            scope[BODY] = await self._read(part, headers)
+            path = scope["path"].removeprefix(scope.get("root_path", ""))  # within another application
+            host, known = headers.get(b"host", b"").decode("latin-1"), limits.allow_hosts
+            if known is not None and PORT.sub("", host.lower()) not in known and path != HEALTH:
+                names, to_do = ", ".join(sorted(known)), "start the server with --allow-host for another name"
+                raise RequestError(f"the host must be {names}, found {host[:100]!r}: {to_do}", "host", 421)
+            is_open = path in OPEN or path.startswith(OPEN_FILES)
+            if not is_open and not limits.bears_token(headers.get(b"authorization", b"")):
+                raise RequestError("a request needs the header Authorization: Bearer TOKEN", "authorization", 401)
+            while not ended and max(size, declared) <= most:
+                parts.append(await read_part())
+            if max(size, declared) > most:
+                raise RequestError(f"a body must have at most {most:,} bytes, and this one has more", "body", 413)
+            scope[BODY] = b"".join(parts)
         except RequestError as e:
             size = 0  # closing a connection with unread bytes would lose the answer on its way
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, ClientDisconnect):
                 async with asyncio.timeout(LINGER_SECONDS):
-                    while not (ended or withheld) and size < LINGER_BODIES * self.limits.max_body:
-                        size += len((await part()).get("body", b""))
+                    while not (ended or withheld) and size < LINGER_BODIES * most:
+                        await read_part()
             await error_answer(e.status, str(e), e.field)(scope, receive, send)
         except ClientDisconnect:
             pass
         else:
             await self.app(scope, receive, send)
-
-    def _check_access(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        path = scope["path"].removeprefix(scope.get("root_path", ""))  # within another application
-        host, known = headers.get(b"host", b"").decode("latin-1"), self.limits.allow_hosts
-        if known is not None and PORT.sub("", host.lower()) not in known and path != HEALTH:
-            names = ", ".join(sorted(known))
-            what = (
-                f"the host must be {names}, found {host[:100]!r}: start the server with --allow-host for another name"
-            )
-            raise RequestError(what, "host", 421)
-        is_open = path in OPEN or path.startswith(OPEN_FILES)
-        if not is_open and not self.limits.bears_token(headers.get(b"authorization", b"")):
-            raise RequestError("a request needs the header Authorization: Bearer TOKEN", "authorization", 401)
-
-    async def _read(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
-        """The body; a RequestError if it is too large, as soon as that is known."""
-        length, most = headers.get(b"content-length", b"0"), self.limits.max_body
-        parts: list[bytes] = []
-        size, more = 0, True
-        too_large = length.isdigit() and int(length) > most
-        while more and not too_large:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            more, too_large = message.get("more_body", False), size > most
-        if too_large:
-            raise RequestError(f"a body must have at most {most:,} bytes, and this one has more", "body", 413)
-        return b"".join(parts)
 
 
 def error_answer(status: int, message: str, field: str | None, headers: dict[str, str] | None = None) -> JSONResponse:
@@ -395,7 +349,6 @@ class BodyRoute(APIRoute):
     """A route whose function reads the request and makes the response itself, without FastAPI's validation."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The function itself."""
         return self.endpoint
 
 
@@ -414,17 +367,17 @@ def _bodies(state: AppState) -> APIRouter:
         now = state.live.service
         return await stores.rows(rows, now.bundle.schema.fields, now.item_rows if now.cascade else None)
 
-    @routes.post("/v1/predict", response_model=PredictResponse, openapi_extra=_body("PredictRequest"))
+    @routes.post("/v1/predict", response_model=bodies.PredictResponse, openapi_extra=_body("PredictRequest"))
     async def predict(request: Request) -> Response:
         """Score raw rows."""
-        body = await read(request, PredictRequest)
+        body = await read(request, bodies.PredictRequest)
         rows, degraded = await completed(body.rows)
         return state.answer({"predictions": await state.predictions.ask(rows)}, degraded)
 
-    @routes.post("/v1/recommend", response_model=RecommendResponse, openapi_extra=_body("RecommendRequest"))
+    @routes.post("/v1/recommend", response_model=bodies.RecommendResponse, openapi_extra=_body("RecommendRequest"))
     async def recommend(request: Request) -> Response:
         """The best items for a user in a context."""
-        body = await read(request, RecommendRequest)
+        body = await read(request, bodies.RecommendRequest)
         check_most(limits.max_k, body.k or 1, "k")
         check_most(limits.max_prerank, body.prerank, "prerank")
         state.check_context(body.context)
@@ -436,10 +389,10 @@ def _bodies(state: AppState) -> APIRouter:
             state.metrics.stage.labels(stage).observe(milliseconds / 1000)
         return state.answer(result, degraded)
 
-    @routes.post("/v1/explain", response_model=ExplainResponse, openapi_extra=_body("ExplainRequest"))
+    @routes.post("/v1/explain", response_model=bodies.ExplainResponse, openapi_extra=_body("ExplainRequest"))
     async def explain(request: Request) -> Response:
         """Explain the scores of rows, or of items for a user."""
-        body = await read(request, ExplainRequest)
+        body = await read(request, bodies.ExplainRequest)
         if bool(body.rows) == bool(body.items):
             raise RequestError("an explanation needs either rows or items: give one of the two", "rows")
         if body.rows and (body.user is not None or body.context):
@@ -451,7 +404,11 @@ def _bodies(state: AppState) -> APIRouter:
         now = state.live.service
         if body.items:
             body.context, degraded = await stores.context(body.user, body.context, now.explained_fields)
-        step = 1 if body.pairs and measures_pairs(now.bundle) else CHUNK_ROWS
+        network = (
+            cast(nn.ModuleList, now.bundle.network.heads)[0] if now.bundle.schema.more_labels else now.bundle.network
+        )
+        # pairs of a model without pair terms are measured, which takes long
+        step = CHUNK_ROWS if not body.pairs or getattr(network, "pair_terms", False) else 1
 
         def chunks() -> list[Callable[[], list[dict[str, Any]]]]:
             frame = now.explained_rows(body)
@@ -467,14 +424,14 @@ def _queries(state: AppState) -> APIRouter:
     """The directions of fields, similar items, and what the page shows of this server and its items."""
     routes, most, users = APIRouter(), state.limits.max_k, state.stores.users
 
-    @routes.get("/v1/effects", response_model=EffectsResponse)
+    @routes.get("/v1/effects", response_model=bodies.EffectsResponse)
     async def effects() -> Any:
         """The main label's mean prediction by value of each field, over the bundle's sample rows; computed once."""
         now = state.live.service
         calls = [partial(now.effect, field) for field in shown_fields(now.bundle.schema)]
         return {"effects": widest_first(await state.explanations.run(lambda: calls))}
 
-    @routes.get("/v1/items/{id:path}/similar", response_model=SimilarResponse)
+    @routes.get("/v1/items/{id:path}/similar", response_model=bodies.SimilarResponse)
     async def similar(
         id: AnyId,  # noqa: A002 (the name in the path)
         k: Annotated[int, Query(ge=1, json_schema_extra={"maximum": most})] = 10,
@@ -496,17 +453,11 @@ def _queries(state: AppState) -> APIRouter:
             positive = now.log and now.log.positive
             known = {"seen": now.log is not None, "positive": positive, "exclude_seen": now.exclude_seen}
             found = found | {"items": found["items"] | known}
-        return found | {
-            "users": None if users is None else {"column": users.column, "count": users.store.count},
-            "limits": {
-                "k": limits.max_k,
-                "rows": limits.max_rows,
-                "explained": limits.max_explained,
-                "prerank": PRERANK,
-            },
-        }
+        maxima = {"k": limits.max_k, "rows": limits.max_rows, "explained": limits.max_explained, "prerank": PRERANK}
+        people = None if users is None else {"column": users.column, "count": users.store.count}
+        return found | {"users": people, "limits": maxima}
 
-    @routes.get("/v1/items", response_model=CatalogueResponse)
+    @routes.get("/v1/items", response_model=bodies.CatalogueResponse)
     async def items(
         id: Annotated[list[str], Query(max_length=MOST)] = [],  # noqa: A002, B006 (read, never written)
         search: Search = "",
@@ -525,7 +476,7 @@ def _users(state: AppState) -> APIRouter:
     """What the page shows of users."""
     routes, users = APIRouter(), state.stores.users
 
-    @routes.get("/v1/users", response_model=UsersResponse)
+    @routes.get("/v1/users", response_model=bodies.UsersResponse)
     async def find_users(search: Search = "", offset: Offset = 0, limit: Limit = 10) -> Any:
         """Users whose ids start with a text; none if the server cannot list users."""
         if users is None:
@@ -538,7 +489,7 @@ def _users(state: AppState) -> APIRouter:
             raise RequestError(f"the users' store {WHY[e.reason]}: try again later", "search", 503) from None
         return {"users": found, "count": count}
 
-    @routes.get("/v1/users/{id:path}", response_model=UserResponse)
+    @routes.get("/v1/users/{id:path}", response_model=bodies.UserResponse)
     async def user(id: AnyId) -> Any:  # noqa: A002 (the name in the path)
         """A user's values of the models' fields."""
         if users is None:
@@ -558,9 +509,14 @@ def _users(state: AppState) -> APIRouter:
     return routes
 
 
-def _status(state: AppState) -> APIRouter:
-    """The server's status, for orchestrators and Prometheus; not in the document."""
+def _hidden(state: AppState) -> APIRouter:
+    """What is not in the OpenAPI document: that itself, the page, and the status for orchestrators and Prometheus.
+
+    Who does not send the server's token gets the document without examples, which are rows of the bundle. The page's
+    files run and load only what is from this server; they hold no data and need no token.
+    """
     routes = APIRouter(include_in_schema=False)
+    static = StaticFiles(packages=[("fieldwise.serving", "static"), ("fastapi_offline", "static")])
 
     @routes.get("/healthz")
     async def health() -> dict[str, str]:
@@ -570,16 +526,7 @@ def _status(state: AppState) -> APIRouter:
     async def ready(request: Request) -> dict[str, Any]:
         now, live = state.live.service, state.live
         trusted = state.is_trusted(request)
-        index = now.cascade.index if now.cascade else None
-        tower = now.cascade.prerank if now.cascade else None
-        return {
-            "status": "ready",
-            "model": now.bundle.digest,
-            "calibrated": bool(now.bundle.calibration),
-            "prerank": tower.digest if tower else None,
-            "items": len(index) if index else 0,
-            "ranked": now.ranked,
-            "index": index.generation if isinstance(index, ItemIndex) else None,
+        return now.status | {
             "replaced": live.replaced,
             "refused": live.refused if trusted or live.refused is None else UNTOLD,
             "watcher": live.watched() if trusted else live.watched().partition(":")[0],
@@ -588,7 +535,30 @@ def _status(state: AppState) -> APIRouter:
 
     @routes.get("/metrics")
     async def exposition() -> Response:
-        return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+        registry = state.metrics.registry
+        if os.environ.get(SHARED_METRICS):  # this process is one of several, whose metrics are added
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    @routes.get("/openapi.json")
+    async def document(request: Request) -> Response:
+        found, root = request.app.openapi(), request.scope.get("root_path", "").rstrip("/")
+        if state.is_trusted(request):
+            found = deepcopy(found)
+            for path, example in state.live.service.examples(min(2, state.limits.max_rows)).items():
+                found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"] = example
+        return JSONResponse(found | ({"servers": [{"url": root}]} if root else {}))
+
+    @routes.get("/docs")
+    @routes.get("/")
+    @routes.get("/page/{name}")
+    async def file(request: Request) -> Response:
+        is_docs = request.scope["route"].path == "/docs"
+        name = request.path_params.get("name") or ("docs.html" if is_docs else "index.html")
+        response = await static.get_response(name, request.scope)
+        response.headers.update(HEADERS | {"Content-Security-Policy": DOCS_POLICY if is_docs else POLICY})
+        return response
 
     return routes
 
@@ -619,7 +589,7 @@ def _add_errors(app: FastAPI, state: AppState) -> None:
 
 def _add_requests(document: dict[str, Any], limits: ServerSettings) -> None:
     """Add the forms of requests to an OpenAPI document, with the maxima of the settings, and the token."""
-    _, forms = msgspec.json.schema_components(REQUESTS, ref_template="#/components/schemas/{name}")
+    _, forms = msgspec.json.schema_components(bodies.REQUESTS, ref_template="#/components/schemas/{name}")
     for name, key, maxima in (
         ("PredictRequest", "maxItems", {"rows": limits.max_rows}),
         ("RecommendRequest", "maximum", {"k": limits.max_k, "prerank": limits.max_prerank}),
@@ -633,47 +603,3 @@ def _add_requests(document: dict[str, Any], limits: ServerSettings) -> None:
     if limits.token is not None:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"token": []}]
-
-
-class PageFiles(StaticFiles):
-    """Files of the page, which run and load only what is from this server; they hold no data and need no token."""
-
-    def file_response(self, *args: Any, **more: Any) -> Response:
-        """A file, or 304 if the client has it."""
-        response = super().file_response(*args, **more)
-        response.headers.update(HEADERS)
-        return response
-
-
-def _files(state: AppState) -> APIRouter:
-    """The page, plain HTML, CSS and JavaScript modules; the OpenAPI document, and Swagger's page of it.
-
-    Who does not send the server's token gets the document without examples, which are rows of the bundle.
-    """
-    routes = APIRouter(include_in_schema=False)
-    static = PageFiles(packages=[("fieldwise.serving", "static"), ("fastapi_offline", "static")])
-
-    @routes.get("/openapi.json")
-    async def document(request: Request) -> Response:
-        found, root = request.app.openapi(), request.scope.get("root_path", "").rstrip("/")
-        if state.is_trusted(request):
-            found = deepcopy(found)
-            for path, example in state.live.service.examples(min(2, state.limits.max_rows)).items():
-                found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"] = example
-        return JSONResponse(found | ({"servers": [{"url": root}]} if root else {}))
-
-    @routes.get("/docs")
-    async def docs(request: Request) -> Response:
-        page = await static.get_response("docs.html", request.scope)
-        page.headers["Content-Security-Policy"] = DOCS_POLICY
-        return page
-
-    @routes.get("/")
-    async def index(request: Request) -> Response:
-        return await static.get_response("index.html", request.scope)
-
-    @routes.get("/page/{name}")
-    async def file(request: Request, name: str) -> Response:
-        return await static.get_response(name, request.scope)
-
-    return routes

@@ -50,14 +50,6 @@ class Watcher:
     """Polls files, and reloads when they have changed and then stayed the same for one poll.
 
     Writers of bundles and indexes rename a complete manifest into place last, so this is the file to watch.
-
-    Args:
-        live: the holder of the service to replace.
-        load: loads a new service.
-        files: the manifests.
-        every: seconds between polls.
-        note: called with a message on every replacement and rejection.
-        state: state of the files before the first service was loaded; default: the current state.
     """
 
     def __init__(
@@ -66,9 +58,9 @@ class Watcher:
         load: Callable[[], Service],
         files: Sequence[Path],
         *,
-        every: float,
-        note: Callable[[str], None] = lambda _: None,
-        state: State | None = None,
+        every: float,  # seconds between polls
+        note: Callable[[str], None] = lambda _: None,  # of every replacement and rejection
+        state: State | None = None,  # of the files before the first service was loaded; default: the current one
     ) -> None:
         self.live, self.load, self.files, self.every, self.note = live, load, tuple(files), every, note
         self._loaded = self._seen = self.state(self.files) if state is None else state
@@ -117,11 +109,12 @@ class Watcher:
     @staticmethod
     def state(files: Sequence[Path]) -> State:
         """The state of some files, which differs between versions."""
-        found: list[tuple[int, int, int] | None] = []
-        for file in files:
+
+        def of(file: Path) -> tuple[int, int, int] | None:
             try:
                 about = file.stat()
-                found.append((about.st_ino, about.st_size, about.st_mtime_ns))
             except OSError:
-                found.append(None)
-        return tuple(found)
+                return None
+            return about.st_ino, about.st_size, about.st_mtime_ns
+
+        return tuple(map(of, files))

@@ -6,11 +6,10 @@ A log of users' rows gives the items in them, the context of the latest one, and
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
-from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest
@@ -22,7 +21,7 @@ from fieldwise.explain.effects import effect
 from fieldwise.explain.explanation import explain
 from fieldwise.schema import Field, Label, Schema
 from fieldwise.scoring.items import ItemIndex
-from fieldwise.scoring.ranker import Found, Ranker
+from fieldwise.scoring.ranker import Ranker, RankingResult
 from fieldwise.serving.bodies import ExplainRequest, RecommendRequest, Seen
 from fieldwise.serving.browser import Browser
 from fieldwise.serving.rows import (
@@ -38,7 +37,7 @@ from fieldwise.serving.rows import (
 )
 from fieldwise.serving.stores import Lookup, TableStore
 
-__all__ = ["Service", "UserLog", "explanations", "measures_pairs", "tables_of_log", "tried"]
+__all__ = ["Service", "UserLog", "tables_of_log"]
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -55,9 +54,6 @@ class UserLog:
             positive. Their context fields form the context.
         user: the column of user ids.
         item: the column of item ids.
-
-    Errors:
-        DataError: the log lacks a column of ids, or a label or a time cannot be read.
 
     Attributes:
         positive: the rule of a positive row in words; None if the log lacks the label, or it is a regression's.
@@ -96,15 +92,13 @@ class UserLog:
         Every row counts as positive if the log does not say which are.
         """
         row = self._rows.get(user)
-        items = None if row is None or not which else self._used[which][row]
+        items = self._used[which][row] if which and row is not None else None
         return [] if items is None else items.to_list()
 
     def context(self, user: str) -> dict[str, Any]:
         """The values of context fields in a user's latest row, by column; none for an unknown user."""
         row = self._rows.get(user)
-        if row is None or not self._contexts.width:
-            return {}
-        return self._contexts.row(row, named=True)
+        return {} if row is None or not self._contexts.width else self._contexts.row(row, named=True)
 
 
 class Service:
@@ -120,9 +114,6 @@ class Service:
 
     Attributes:
         browser: the page's descriptions of this service.
-
-    Errors:
-        ConfigError: neither a ranker nor a cascade; items do not have the column of titles.
     """
 
     def __init__(
@@ -139,8 +130,7 @@ class Service:
             raise ConfigError(
                 "a server needs a bundle that scores: give a ranking bundle, or an IntTower with its index"
             )
-        self.bundle, self.cascade = scores, cascade
-        self.log = log
+        self.bundle, self.cascade, self.log = scores, cascade, log
         self.exclude_seen: Seen = log is not None and (exclude_seen if log.positive else bool(exclude_seen))
         self.browser = Browser(scores, cascade, title)
         self._effects: dict[str, dict[str, Any]] = {}
@@ -159,11 +149,23 @@ class Service:
     @property
     def ranked(self) -> str | None:
         """The kind of ranking: `all` items by the bundle, `preranked` ones, or by the `tower` only."""
-        if self.cascade is None:
-            return None
-        if self.cascade.prerank is None:
-            return "all"
+        if self.cascade is None or self.cascade.prerank is None:
+            return None if self.cascade is None else "all"
         return "tower" if self.cascade.bundle is None else "preranked"
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What is served, for orchestrators."""
+        index, tower = (self.cascade.index, self.cascade.prerank) if self.cascade else (None, None)
+        return {
+            "status": "ready",
+            "model": self.bundle.digest,
+            "calibrated": bool(self.bundle.calibration),
+            "prerank": tower.digest if tower else None,
+            "items": len(index) if index else 0,
+            "ranked": self.ranked,
+            "index": index.generation if isinstance(index, ItemIndex) else None,
+        }
 
     def cost(self, body: RecommendRequest) -> int:
         """The maximum number of items that the bundle has to score for a request."""
@@ -172,11 +174,7 @@ class Service:
         return len(self.cascade.index if body.candidates is None else body.candidates)
 
     def warm_up(self, before: "Service | None" = None) -> None:
-        """Serve one request, to build everything that a first request builds.
-
-        Args:
-            before: the previous service; the filter indexes of its columns are built.
-        """
+        """Serve one request, to build what a first one builds, and the filter indexes that the service before had."""
         sample = self.bundle.samples.head(1)
         if sample.height:
             self.bundle.score(sample)
@@ -191,11 +189,17 @@ class Service:
 
     def examples(self, rows: int = 2) -> dict[str, dict[str, Any]]:
         """Bodies made of the bundles' sample rows, by path; none without sample rows."""
-        samples = [_plain_rows(bundle, rows) for bundle in self._bundles]
+        samples = []
+        for bundle in self._bundles:
+            columns = [name for name in bundle.schema.columns if name in bundle.samples.columns]
+            cells = bundle.samples.select(columns).head(rows).to_dicts()
+            samples.append([{name: plain_value(value) for name, value in row.items()} for row in cells])
         if not all(samples):
             return {}
-        found: dict[str, dict[str, Any]] = {"/v1/predict": {"rows": samples[-1]}}
-        found["/v1/explain"] = {"rows": samples[-1][:1]}
+        found: dict[str, dict[str, Any]] = {
+            "/v1/predict": {"rows": samples[-1]},
+            "/v1/explain": {"rows": samples[-1][:1]},
+        }
         if self.cascade is not None:
             row = samples[0][0] | samples[-1][0]
             context = {field.column: row[field.column] for field in self.context_fields}
@@ -203,11 +207,7 @@ class Service:
         return found
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> Predicted:
-        """Score and prediction of each row, by label if there are several.
-
-        Errors:
-            RequestError: a row lacks a column or has an invalid value.
-        """
+        """Score and prediction of each row, by label if there are several."""
         return only_answer(self.predict_all([rows]))
 
     def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[Predicted | BaseException]:
@@ -219,11 +219,7 @@ class Service:
         return [frame if isinstance(frame, BaseException) else list(islice(scored, frame.height)) for frame in frames]
 
     def recommend(self, body: RecommendRequest) -> dict[str, Any]:
-        """The best items with their columns and scores, and the number of items and time of each stage.
-
-        Errors:
-            RequestError: no items to recommend; an unknown candidate or item column; a context that lacks a column.
-        """
+        """The best items with their columns and scores, and the number of items and time of each stage."""
         return only_answer(self.recommend_all([body]))
 
     def recommend_all(self, requests: Sequence[RecommendRequest]) -> list[dict[str, Any] | BaseException]:
@@ -245,80 +241,69 @@ class Service:
             for one in begun
         ]
 
-    def _begun(self, body: RecommendRequest) -> tuple[Found, int]:
+    def _begun(self, body: RecommendRequest) -> tuple[RankingResult, int]:
         """The candidates for a request, and the number of items excluded because of the user's rows."""
-        cascade = self.recommender
+        cascade, log = self.recommender, self.log
         index, size = cascade.index, len(cascade.index)
         k = min(10, size) if body.k is None else body.k
         if k > size:
             raise RequestError(f"k must be at most the {size:,} items of the {index.what}, found {k}", "k")
-        used = index.known_rows(_used_items(body, self.log, self.exclude_seen))
+        used: list[str] = []
+        if wanted := self.exclude_seen if body.exclude_seen is None else body.exclude_seen:
+            if log is None:
+                what = "this server has no log of the items that users have used: start it with --log"
+                raise RequestError(what, "exclude_seen")
+            user = body.context.get(log.column) if body.user is None else body.user
+            if user is None and body.exclude_seen:
+                raise RequestError("to exclude items that a user has used, give the user", "user")
+            try:
+                used = [] if user is None else log.used(text_of(user), wanted)
+            except (TypeError, ValueError) as e:
+                raise RequestError(f"a user must be {e}", f"context.{log.column}") from None
+        seen = index.known_rows(used)
         for column in body.where:
             try:
                 cascade.filters.texts(column)
             except DataError as e:
                 raise RequestError(str(e), f"where.{column}") from None
-        found = cascade.prepare(
+        result = cascade.prepare(
             values_of(body.context, self.context_fields, "context"),
             k=k,
             prerank=max(k, body.prerank),
             candidates=None if body.candidates is None else self._rows_of(body.candidates, "candidates"),
-            exclude=np.concatenate([index.known_rows(body.exclude), used]),
+            exclude=np.concatenate([index.known_rows(body.exclude), seen]),
             where=body.where,
         )
-        return found, len(used)
+        return result, len(seen)
 
     def effect(self, field: Field) -> list[dict[str, Any]]:
-        """The one effect of a field (`fieldwise.explain.effects`), computed once.
-
-        Errors:
-            DataError: the bundle has no sample rows.
-        """
+        """The one effect of a field (`fieldwise.explain.effects`), computed once."""
         if field.name not in self._effects:
             self._effects[field.name] = effect(self.bundle, field)
         return [self._effects[field.name]]
 
     def explained_rows(self, body: ExplainRequest) -> pl.DataFrame:
-        """The rows to explain as a table, of a request with rows, or with items in a context.
-
-        Errors:
-            RequestError: as for `predict` and `recommend`.
-        """
+        """The rows to explain as a table, of a request with rows, or with items in a context."""
         fields = self.bundle.schema.fields
-        frame = frame_of(body.rows, fields)
-        if body.items:
-            index = self.recommender.index
-            places = self._rows_of(body.items, "items")
-            others = frame_of([body.context], self.explained_fields, "context")
-            own = index.items[places].select(list(dict.fromkeys(f.column for f in fields if f.role == "item")))
-            frame = own.join(others, how="cross")
-        return frame
+        if not body.items:
+            return frame_of(body.rows, fields)
+        items = self.recommender.index.items[self._rows_of(body.items, "items")]
+        own = items.select(list(dict.fromkeys(f.column for f in fields if f.role == "item")))
+        return own.join(frame_of([body.context], self.explained_fields, "context"), how="cross")
 
     def similar(self, item: str, k: int) -> list[dict[str, Any]]:
-        """The items with the nearest heads to an item's, by the mean over its heads of the best cosine.
-
-        Errors:
-            RequestError: no index of an IntTower, or an unknown item.
-        """
+        """The items with the nearest heads to an item's, by the mean over its heads of the best cosine."""
         index = self.recommender.index
         if not isinstance(index, ItemIndex):
-            raise RequestError(
-                "similar items need the item heads of an IntTower, and this server only has another bundle: start it "
-                "with --prerank",
-                "server",
-                404,
-            )
+            what = "similar items need the item heads of an IntTower, and this server only has another bundle"
+            raise RequestError(f"{what}: start it with --prerank", "server", 404)
         if item not in index.places:
             raise RequestError(index.unknown(item), "id", 404)
         best, similarity = index.similar(index.places[item], k)
         return self.items(best, {"similarity": similarity})
 
     def items(self, places: np.ndarray, scores: Mapping[str, np.ndarray] = NO_SCORES) -> list[dict[str, Any]]:
-        """Items of the index by position, with their columns as JSON values and their scores.
-
-        Errors:
-            RequestError: no items to recommend.
-        """
+        """Items of the index by position, with their columns as JSON values and their scores."""
         ids, shown = self.recommender.index.texts, self._shown
         columns = {name: values.tolist() for name, values in scores.items()}
         return [
@@ -333,12 +318,7 @@ class Service:
 
     @cached_property
     def item_rows(self) -> Lookup:
-        """The bundle's item fields of the index's items, by id.
-
-        Errors:
-            RequestError: no items to recommend.
-            DataError: a column holds what a request could not.
-        """
+        """The bundle's item fields of the index's items, by id."""
         index, items = self.recommender.index, self.recommender.index.items
         read = {field.column for field in self.bundle.schema.with_role("item")} - {index.id_column}
         columns = [items.get_column(name) for name in items.columns if name in read]
@@ -367,13 +347,8 @@ class Service:
 
     @cached_property
     def context_fields(self) -> list[Field]:
-        """The user and context fields for recommendations, one field per column.
-
-        Errors:
-            RequestError: no items to recommend.
-        """
-        if self.cascade is None:
-            raise RequestError(NO_ITEMS, "server", 404)
+        """The user and context fields for recommendations, one field per column."""
+        self.recommender  # noqa: B018  # a RequestError if there is none
         return _outside_items(*reversed(self._bundles))
 
     @cached_property
@@ -392,35 +367,10 @@ class Service:
         return shown_table(self.recommender.index.items)
 
 
-def _plain_rows(bundle: Bundle, count: int) -> list[dict[str, Any]]:
-    """Sample rows of a bundle's columns as JSON values."""
-    columns = [name for name in bundle.schema.columns if name in bundle.samples.columns]
-    rows = bundle.samples.select(columns).head(count).to_dicts()
-    return [{name: plain_value(value) for name, value in row.items()} for row in rows]
-
-
 def _outside_items(*bundles: Bundle) -> list[Field]:
     """The user and context fields of bundles, one field per column."""
     fields = (f for bundle in bundles for f in bundle.schema.fields)
     return list({f.column: f for f in fields if f.role != "item"}.values())
-
-
-def _used_items(body: RecommendRequest, log: UserLog | None, by_default: Seen) -> list[str]:
-    """The items to exclude because of the user's rows; a RequestError if they are wanted and log or user are absent."""
-    wanted = by_default if body.exclude_seen is None else body.exclude_seen
-    if not wanted:
-        return []
-    if log is None:
-        raise RequestError(
-            "this server has no log of the items that users have used: start it with --log", "exclude_seen"
-        )
-    user = body.context.get(log.column) if body.user is None else body.user
-    if user is None and body.exclude_seen:
-        raise RequestError("to exclude items that a user has used, give the user", "user")
-    try:
-        return [] if user is None else log.used(text_of(user), wanted)
-    except (TypeError, ValueError) as e:
-        raise RequestError(f"a user must be {e}", f"context.{log.column}") from None
 
 
 def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
@@ -441,12 +391,6 @@ def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[di
         if pairs and "pairs" not in one:
             one["measured_pairs"] = found.measured_pairs(number)
     return explained
-
-
-def measures_pairs(bundle: Bundle) -> bool:
-    """Whether `explanations` with `pairs` measures them, which takes long, since the model has no pair terms."""
-    network = cast(nn.ModuleList, bundle.network.heads)[0] if bundle.schema.more_labels else bundle.network
-    return not getattr(network, "pair_terms", False)
 
 
 def tried(call: Callable[[A], T], given: A) -> T | BaseException:

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -29,14 +28,11 @@ from fieldwise.schema import Field
 from fieldwise.scoring.items import checked_ids
 from fieldwise.serving.rows import FAULTS, RequestError, plain_table, text_of, values_of
 
-__all__ = ["FeatureStore", "Lookup", "StoreError", "Stores", "TableStore", "load_table", "open_store"]
-
 T = TypeVar("T")
 Reason = Literal["slow", "gone", "paused", "damaged"]
 OnFailure = Literal["degrade", "refuse"]
 Row = Mapping[str, Any]
 Rows = dict[str, Row | None]
-Given = Mapping[str, Any]  # values of a request by column
 
 UNREADABLE: Row = MappingProxyType({})  # stands for a row that exists and cannot be read
 NOT_OURS = "is something that fieldwise store load did not write, and stays as it is: use another name"
@@ -52,16 +48,11 @@ QUARANTINE_S, RETRIES = 10.0, 4  # how long a failing id is not asked for, and h
 QUERIES, MAX_IDS = 2, 5000  # maximum concurrent queries, and ids after which a query accepts no further lookup
 ISOLATION = 20  # time limits in which the ids that make a query fail must be found
 STEPS = 10  # a time limit is counted in steps, so that delays of a busy process are not blamed on the store
-
-
 log = logging.getLogger("fieldwise.serving")
 
 
 class StoreError(Exception):
-    """A store did not answer in time (`slow`), or at all (`gone`), is not asked (`paused`), or is `damaged`.
-
-    The message is for the server's log only, and has no credentials.
-    """
+    """A store's failure: a `Reason`, and a message for the server's log only, without credentials."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -69,19 +60,12 @@ class StoreError(Exception):
 
 
 class FeatureStore(ABC):
-    """Rows by the id of a user or an item, with plain values: text, numbers, booleans, null, and lists of these.
+    """Rows by the id of a user or an item, with plain values: text, numbers, booleans, null, and lists of these."""
 
-    Attributes:
-        kind: the kind of store, such as `redis`.
-        column: the column of ids.
-        columns: the columns of its rows, known after `open`.
-        count: the number of its rows; None if they are not counted.
-    """
-
-    kind: str
-    column: str
-    columns: Sequence[str] = ()
-    count: int | None = None
+    kind: str  # such as `redis`
+    column: str  # of ids
+    columns: Sequence[str] = ()  # of its rows, known after `open`
+    count: int | None = None  # of its rows; None if they are not counted
 
     async def open(self) -> None:  # noqa: B027  # memory has nothing to connect
         """Connect and check the table; ConfigError, without credentials, if it cannot be read."""
@@ -94,10 +78,7 @@ class FeatureStore(ABC):
         """
 
     async def search(self, prefix: str, offset: int, limit: int) -> tuple[list[str], int | None]:
-        """The ids that begin with a text, sorted, from position `offset` on, and their number (None if not counted).
-
-        No ids if the store cannot search.
-        """
+        """The ids that begin with a text, sorted, from `offset` on (none if it cannot search), and their number."""
         return [], None
 
     def position(self, one: str) -> int | None:
@@ -109,9 +90,7 @@ class FeatureStore(ABC):
 
 
 class TableStore(FeatureStore):
-    """Rows of a table in memory, one per id, sorted by id.
-
-    If the `positions` of ids are given, the ids are text, not checked, and not sorted.
+    """Rows of a table in memory, one per id, sorted by id; with `positions` of text ids, neither checked nor sorted.
 
     >>> import asyncio
     >>> store = TableStore("user", pl.DataFrame({"user": [3, 4], "country": ["FI", None]}))
@@ -132,39 +111,30 @@ class TableStore(FeatureStore):
         self._rows, self._positions = rows, positions
 
     async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
-        """The rows of some ids with all columns, None for an unknown one."""
+        """As in the base class, with all columns."""
         rows = map(self._positions.get, ids)
         return [None if row is None else self._rows.row(row, named=True) for row in rows]
 
     async def search(self, prefix: str, offset: int, limit: int) -> tuple[list[str], int | None]:
         """As in the base class, without regard to case."""
-        found = self._rows.get_column(self.column).filter(self._lower_case.str.starts_with(prefix.lower()))
+        names = self._rows.get_column(self.column)
+        found = names.filter(names.str.to_lowercase().str.starts_with(prefix.lower()))
         return found.slice(offset, limit).to_list(), len(found)
 
-    @cached_property
-    def _lower_case(self) -> pl.Series:
-        return self._rows.get_column(self.column).str.to_lowercase()
-
     def position(self, one: str) -> int | None:
-        """The row of an id."""
+        """As in the base class."""
         return self._positions.get(one)
 
 
 class RemoteStore(FeatureStore):
-    """A table on a server; its address is never displayed.
+    """A table on a server; of its address only `shown` is displayed, without credentials and options."""
 
-    Attributes:
-        shown: the address without credentials and options.
-        failures: what the client raises if the server does not answer, or refuses.
-    """
-
-    failures: ClassVar[tuple[type[Exception], ...]]
+    failures: ClassVar[tuple[type[Exception], ...]]  # of the client, if the server does not answer, or refuses
 
     def __init__(self, url: str, table: str, column: str) -> None:
         self.url, self.table, self.column = url, table, column
         parts = urlsplit(url)
-        place = parts.netloc.rpartition("@")[2] + unquote(parts.path)
-        self.shown = f"{parts.scheme}://{place}#{table}"
+        self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{unquote(parts.path)}#{table}"
         self._secrets = [secret for secret in (parts.password, parts.username) if secret]
         self._connections = AsyncExitStack()
 
@@ -190,10 +160,7 @@ class RemoteStore(FeatureStore):
 
     @abstractmethod
     def load(self, empty: pl.DataFrame, batches: Iterator[pl.DataFrame], count: int) -> int | None:
-        """Write rows and replace the table by them; returns its former number of rows, None if there was none.
-
-        A load that is killed leaves the old table.
-        """
+        """Replace the table, or leave it if killed; returns its former number of rows, None if there was none."""
 
     def redacted(self, error: BaseException) -> str:
         """The first line of a client's error message, without the user's name and the password."""
@@ -210,12 +177,6 @@ class RemoteStore(FeatureStore):
 
 def open_store(address: str, column: str, default: str | None = None) -> RemoteStore:
     """The store at `SCHEME://[USER:PASSWORD@]HOST[:PORT]/DATABASE[?OPTIONS][#TABLE]`, not connected yet.
-
-    `column` has the ids, and `default` is the table if the address names none.
-
-    Errors:
-        ConfigError: an invalid address, or no table in it.
-        MissingExtraError: the store's client is not installed.
 
     >>> open_store("redis://me:secret@localhost:6379/0#users", "user_id").shown
     'redis://localhost:6379/0#users'
@@ -250,10 +211,6 @@ def load_table(table: SlicedTable, store: RemoteStore) -> dict[str, Any]:
 
     Returns:
         `rows`: their number; `before`: the number of those replaced, None if there was no table; `columns`.
-
-    Errors:
-        DataError: no such column, a duplicate id, a value that is invalid in requests or in the store.
-        ConfigError: no connection, no permission to write, or another object of this name in the store.
     """
     column = store.column
     checked_ids(table.empty, column, "rows", "--id")
@@ -283,21 +240,12 @@ class Lookup:
 
     If a query fails while the store answers another one, each of its ids is asked for alone. The rows of ids that fail
     again are `UNREADABLE`: such an id is not asked for again for ten seconds, then alone. This pauses no store.
-
-    Args:
-        name: `users` or `items`.
-        store: the store itself.
-        timeout: maximum seconds of a query.
-
-    Attributes:
-        state: `ok`, or the reason of the last failure.
-        observe: called with name, state and seconds of each query.
     """
 
     def __init__(self, name: str, store: FeatureStore, *, timeout: float = 0.1) -> None:
-        self.name, self.store, self.timeout = name, store, timeout
-        self.kind, self.column, self.state = store.kind, store.column, "ok"
-        self.observe: Callable[[str, str, float], object] = lambda *_: None
+        self.name, self.store, self.timeout = name, store, timeout  # `users` or `items`; seconds of a query
+        self.kind, self.column, self.state = store.kind, store.column, "ok"  # or the reason of the last failure
+        self.observe: Callable[[str, str, float], object] = lambda *_: None  # name, state and seconds of each query
         self._failures, self._retry_at = 0, 0.0
         self._quarantine: dict[str, float] = {}  # when an id may be asked for again
         self._columns: set[str] = set()  # all that were asked for
@@ -306,11 +254,7 @@ class Lookup:
         self._next: asyncio.Task[Rows] | None = None
 
     async def get(self, ids: Sequence[str], columns: Iterable[str] = ()) -> list[Row | None]:
-        """The store's rows of some ids, with at least the given columns; None for an unknown id.
-
-        Errors:
-            StoreError: the store failed, did not answer in time, or is paused.
-        """
+        """The store's rows of some ids, with at least the given columns, None for an unknown id; or a StoreError."""
         if self.kind == "memory":
             return await self.store.get(ids)
         self._columns.update(columns)
@@ -422,7 +366,7 @@ Enriched = tuple[list[dict[str, Any]], list[Missing]]  # rows, and what they lac
 
 
 class StoreRefusedError(RequestError):
-    """A request that is rejected with 503 because a store failed."""
+    """A request that is refused because a store failed."""
 
     def __init__(self, store: str, reason: Reason, place: str) -> None:
         super().__init__(f"the {store}' store {WHY[reason]}: retry later, or give the fields", place, 503)
@@ -431,21 +375,15 @@ class StoreRefusedError(RequestError):
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """The stores of a server.
-
-    Args:
-        users: the store of users by id.
-        items: the store of items by id; default: the items of the index.
-        on_failure: what follows if a store fails: `refuse` the request with 503, or `degrade` the response.
-    """
+    """The stores of a server."""
 
     users: Lookup | None = None
-    items: Lookup | None = None
-    on_failure: OnFailure = "refuse"
+    items: Lookup | None = None  # default: the items of the index
+    on_failure: OnFailure = "refuse"  # the request with 503, or `degrade` the response
 
     @property
     def lookups(self) -> list[Lookup]:
-        """The configured stores."""
+        """Those that there are."""
         return [one for one in (self.users, self.items) if one is not None]
 
     @asynccontextmanager
@@ -464,12 +402,8 @@ class Stores:
         await asyncio.gather(*(one.get([]) for one in self.lookups), return_exceptions=True)
         return {one.name: {"kind": one.kind, "state": one.state} for one in self.lookups}
 
-    async def context(self, user: Any, context: Given, fields: Iterable[Field]) -> tuple[dict[str, Any], list[Missing]]:
-        """A context with the stored fields of a user (None: as it is given), and what the store lacks.
-
-        Errors:
-            RequestError: an unknown user (404); no store of users (422); a store that fails (503).
-        """
+    async def context(self, user: Any, context: Row, fields: Iterable[Field]) -> tuple[dict[str, Any], list[Missing]]:
+        """A context with the stored fields of a user (None: as it is given), and what the store lacks."""
         if user is None:
             return dict(context), []
         if self.users is None:
@@ -481,14 +415,13 @@ class Stores:
         if not is_theirs:
             found = f"{str(user)[:60]!r}, found {str(context[column])[:60]!r}"
             raise RequestError(f"a context must be that of the user {found}", f"context.{column}")
-        row = {**context, column: user}
-        (values,), missing = await self._stored(self.users, [row], fields, "user")
+        (values,), missing = await self._stored(self.users, [{**context, column: user}], fields, "user")
         return {column: user, **values, **context}, missing
 
-    async def rows(self, rows: Sequence[Given], fields: Sequence[Field], items: Lookup | None = None) -> Enriched:
-        """Rows with the stored values of their users and items; no store is asked for a complete row.
+    async def rows(self, rows: Sequence[Row], fields: Sequence[Field], items: Lookup | None = None) -> Enriched:
+        """Rows with the stored values of their users and items (of `items`, if there is no store of them).
 
-        `items` is used if there is no store of items.
+        No store is asked for a complete row.
         """
         both = filter(None, (self.users, self.items or items))
         added = await asyncio.gather(*(self._stored(one, rows, fields) for one in both))
@@ -497,9 +430,7 @@ class Stores:
             whole = [row | more | row for row, more in zip(whole, values, strict=True)]
         return whole, [one for _, missing in added for one in missing]
 
-    async def _stored(
-        self, lookup: Lookup, rows: Sequence[Given], fields: Iterable[Field], place: str = ""
-    ) -> Enriched:
+    async def _stored(self, lookup: Lookup, rows: Sequence[Row], fields: Iterable[Field], place: str = "") -> Enriched:
         """The values that a store adds to each row; `place` is the part of the request with a single row's id."""
         name, held = lookup.name, set(lookup.store.columns) - {lookup.column}
         needed = [f for f in fields if f.column in held and (f.role == "item") == (name == "items")]

@@ -136,31 +136,22 @@ class PostgresStore(RemoteStore):
                     raise
 
     def load(self, empty: pl.DataFrame, batches: Iterator[pl.DataFrame], count: int) -> int | None:
-        """As in the base class, in one transaction; the new table keeps the old one's privileges.
-
-        Errors:
-            ConfigError: another program's table has this name.
-            DataError: PostgreSQL would truncate a column name.
-        """
+        """As in the base class, in one transaction; the new table keeps the old one's privileges."""
         for name in empty.columns:
             if not 0 < len(name.encode()) <= 63:
                 raise DataError(f"a column name in PostgreSQL must have 1 to 63 bytes, found {name!r}: rename it")
         *schema, name = self.table.rsplit(".", 1)
-        names = {
-            "old": sql.Identifier(*schema, name),
-            "new": sql.Identifier(*schema, f"fieldwise_{secrets.token_hex(8)}"),
-            "name": sql.Identifier(name),
-            "id": sql.Identifier(self.column),
-        }
+        old, new = sql.Identifier(*schema, name), sql.Identifier(*schema, f"fieldwise_{secrets.token_hex(8)}")
+        names = {"old": old, "new": new, "name": sql.Identifier(name), "id": sql.Identifier(self.column)}
         with psycopg.connect(self.url, connect_timeout=START_S) as connection:
 
             def do(command: str, *more: sql.Composable) -> None:
                 connection.execute(sql.SQL(command).format(*more, **names))
 
             do(f"SET LOCAL lock_timeout = '{LOCK_S}s'")
-            place = (names["old"].as_string(connection),)
-            old = connection.execute(COMMENT, place).fetchone()
-            if old is not None and not str(old[0]).startswith(MARK):
+            place = (old.as_string(connection),)
+            comment = connection.execute(COMMENT, place).fetchone()
+            if comment is not None and not str(comment[0]).startswith(MARK):
                 raise ConfigError(f"{self.shown} {NOT_OURS}")
             types = [f"{{}} {_type(kind)}" for kind in empty.dtypes]
             do(f"CREATE TABLE {{new}} ({', '.join(types)})", *map(sql.Identifier, empty.columns))
@@ -175,7 +166,7 @@ class PostgresStore(RemoteStore):
             do("DROP TABLE IF EXISTS {old}")
             do("ALTER TABLE {new} RENAME TO {name}")
             do("COMMENT ON TABLE {old} IS {}", sql.Literal(f"{MARK}{count}"))
-            return None if old is None else int(old[0].removeprefix(MARK))
+            return None if comment is None else int(comment[0].removeprefix(MARK))
 
 
 def _type(kind: Any) -> str:
