@@ -160,10 +160,10 @@ def words(chart: str) -> list[str]:
     return [str(e.text) for e in ElementTree.fromstring(chart).iter() if e.tag in ("text", "title")]
 
 
-def dots(chart: str) -> list[tuple[str, float, float]]:
-    """Each dot's colour and place."""
-    found = ElementTree.fromstring(chart).iter("circle")
-    return [(e.get("fill", "")[6:8], float(e.get("cx", "")), float(e.get("cy", ""))) for e in found]
+def places(chart: str, tag: str, style: str, x: str, y: str) -> np.ndarray:
+    """Where a chart's elements lie, [N, 2]."""
+    found = [e for e in ElementTree.fromstring(chart).iter(tag) if e.get("class") == style]
+    return np.array([[float(e.get(x, "")), float(e.get(y, ""))] for e in found])
 
 
 @pytest.mark.parametrize("monitor", ["auc", "logloss"])
@@ -174,8 +174,10 @@ def test_learning_curves(monitor: str) -> None:
     assert {"training loss", "validation logloss", "validation AUC"} <= set(words(chart))
     history = fitted.history_.evaluations
     rows = len(history)
-    first, second = ([[x, y] for colour, x, y in dots(chart) if colour == wanted] for wanted in ("c1", "c0"))
-    for at, name in ((np.array(first[:rows]), "logloss"), (np.array(second[-rows - 1 : -1]), "auc")):
+    for at, name in (
+        (places(chart, "circle", "dot c1", "cx", "cy")[:rows], "logloss"),
+        (places(chart, "circle", "dot c0", "cx", "cy")[-rows:], "auc"),
+    ):
         own = np.array([[one.epoch, one.metrics[name]] for one in history])
         found = np.corrcoef(at.T, own.T)
         assert found[0, 2] == pytest.approx(1)
@@ -195,25 +197,26 @@ def test_calibration_and_roc() -> None:
     score = FITTED.decision_function(LOG)
     chart = FITTED.plot("roc", LOG)
     assert f"AUC {roc_auc_score(LOG['liked'], score):.4f}" in words(chart)
-    line = next(e for e in ElementTree.fromstring(chart).iter("path") if e.get("stroke") == "var(--c0)")
-    x, y = np.array([point.split() for point in str(line.get("d"))[1:].split("L")], float).T
-    area = np.trapezoid((y.max() - y) / 180, (x - 56) / 254)
+    line = next(e for e in ElementTree.fromstring(chart).iter("polyline"))
+    x, y = np.array([point.split(",") for point in str(line.get("points")).split()], float).T
+    area = np.trapezoid((y.max() - y) / 180, (x - 50) / 260)
     assert area == pytest.approx(roc_auc_score(LOG["liked"], score), abs=0.003)
     found = reliability(LOG["liked"], FITTED.predict_proba(LOG)[:, 1])
     chart = FITTED.plot("calibration", LOG.drop("liked"), LOG["liked"])
-    at = np.array([[x, y] for _, x, y in dots(chart)])
-    np.testing.assert_allclose((at[:, 0] - 56) / 254, found.predicted / found.edge(), atol=1e-4)
+    at = places(chart, "circle", "dot c0", "cx", "cy")
+    np.testing.assert_allclose((at[:, 0] - 50) / 260, found.predicted / found.edge(), atol=1e-4)
     np.testing.assert_allclose((190 - at[:, 1]) / 180, found.observed / found.edge(), atol=1e-4)
 
 
 def test_explanations_and_attention() -> None:
     found = FITTED.explain(LOG.head(4))
     for chart, sizes in ((found.plot(), np.abs(found.contributions).mean(0)), (found.plot(2), found.contributions[2])):
-        colours, at, _ = map(np.array, zip(*dots(chart), strict=True))
+        dots = list(ElementTree.fromstring(chart).iter("circle"))
+        at = np.array([float(e.get("cx", "")) for e in dots])
         own = sizes[np.argsort(-np.abs(sizes), kind="stable")]
         scale = np.ptp(at) / np.ptp(own)
         np.testing.assert_allclose(at - at[0], scale * (own - own[0]), atol=0.05)
-        assert colours.tolist() == ["c1" if size < 0 else "c0" for size in own]
+        assert [e.get("class") for e in dots] == ["dot c1" if size < 0 else "dot c0" for size in own]
     assert f"device = {LOG['device'][2]}" in words(found.plot(2))
     with pytest.raises(DataError, match="only AFM and AutoInt have attention over fields, found FM"):
         found.plot_attention()
@@ -231,7 +234,7 @@ def test_explanations_and_attention() -> None:
 def test_leaderboards() -> None:
     chart = board().plot()
     assert [word for word in words(chart) if word in ("lr", EVIL[:21] + "…")] == [EVIL[:21] + "…", "lr"]
-    assert [colour for colour, *_ in dots(chart)] == ["c0", "c1"]
+    assert [e.get("class") for e in ElementTree.fromstring(chart).iter("circle")] == ["dot c0", "dot c1"]
 
 
 @pytest.mark.parametrize(

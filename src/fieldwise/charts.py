@@ -1,37 +1,44 @@
-"""Charts as SVG by Matplotlib, in light and dark colours: for the report's page, notebooks and files.
+"""Charts as SVG, in light and dark colours: for the report's page, notebooks and files.
 
 A chart is about 320 units wide, narrower than a phone, so that its text stays readable there; a wide page shows
-several side by side. `charts.css` has the colours.
+several side by side. `charts.css` has the colours. Elements are built as a tree, which escapes all text and values.
 """
 
-import io
+import math
 import re
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Self
 from xml.etree import ElementTree
 
 import numpy as np
 
 from fieldwise.storage.files import write_atomically
 
-COLOURS = 6  # colours c0, c1, ... of the style sheet; numbers after the last one repeat them, dashed
+COLOURS = 6  # classes c0, c1, ... of the style sheet
 WIDTH = 320.0
+TOP = 10.0
+LEGEND_LINE = 17.0
+HEIGHT = 230.0  # of a line chart without a legend
+LEFT, RIGHT, BOTTOM = 50.0, 10.0, 40.0
 LONGEST_LEGEND, LONGEST_NAME = 40, 22  # characters of a line's name, and of a value's
+MOST_POINTS = 240  # of a drawn curve
 LEAST_TILE, MOST_TILE, LETTER = 15.0, 26.0, 6.3
-FAINTEST = 0.05  # opacity of a tile at 0, so that it stays visible
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+FAINTEST = 0.05  # opacity of a tile at 0, so that it stays visible
 
 
 class Chart(str):
     """A drawing as SVG: text for an HTML page that has the style of `charts.css`.
 
-    A notebook shows it with its title, `about`.
+    A notebook shows it with its title.
+
+    Args:
+        svg: the drawing.
+        about: its title.
     """
 
     about: str
@@ -71,22 +78,16 @@ def chart_style() -> str:
     return Path(__file__).with_name("charts.css").read_text("utf-8")
 
 
-@cache
-def _colours() -> dict[str, str]:
-    """The style sheet's colours of a light page by name; `_chart` puts the names back, which have two values."""
-    return dict(reversed(re.findall(r"--([\w-]+): (#\w+)", chart_style())))
-
-
 def stacked(charts: Sequence[Chart], title: str) -> Chart:
     """One drawing of several line charts, one below the other."""
     trees = [ElementTree.fromstring(chart) for chart in charts]
-    heights = [tree.get("viewBox", "").split()[3] for tree in trees]
-    tops = np.cumsum([0.0, *map(float, heights)])
-    root = _root(WIDTH, tops[-1], title)
-    for tree, top, height in zip(trees, tops, heights, strict=False):
-        tree.attrib |= {"y": f"{top:g}", "height": height}
-        root.append(tree)
-    return Chart(ElementTree.tostring(root, encoding="unicode"), root.get("aria-label", ""))
+    tops = np.cumsum([0.0, *(float(tree.get("viewBox", "").split()[3]) for tree in trees)])
+    svg = _root(WIDTH, tops[-1], title)
+    for tree, top, bottom in zip(trees, tops, tops[1:], strict=False):
+        tree.set("y", _rounded(top))
+        tree.set("height", _rounded(bottom - top))
+        svg.append(tree)
+    return _chart(svg)
 
 
 def wider(low: float, high: float, least: float = 0.5) -> tuple[float, float]:
@@ -99,95 +100,47 @@ def wider(low: float, high: float, least: float = 0.5) -> tuple[float, float]:
     return low - room, high + room
 
 
-@contextmanager
-def _axes(width: float, height: float, left: float, right: float, top: float, bottom: float) -> Iterator[Any]:
-    """Axes of a figure with such margins; within the context Matplotlib has the settings of our charts."""
-    import matplotlib as mpl  # imported here: takes half a second, and training has no charts
-    from matplotlib.figure import Figure
-
-    colours = _colours()
-    style: dict[str, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "fieldwise",
-        "text.parse_math": False,  # names of fields may have a $
-        "text.color": colours["ink"],
-        "axes.labelcolor": colours["ink"],
-        "font.size": 11,
-        "legend.frameon": False,
-        "legend.borderpad": 0,
-        "legend.handlelength": 1.6,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": colours["grid"],
-        "grid.linewidth": 1,
-        "path.simplify_threshold": 0.5,
-    }
-    ticks = {"labelcolor": colours["soft"], "major.size": 0, "major.pad": 6}
-    style |= {f"{axis}tick.{name}": value for axis in "xy" for name, value in ticks.items()}
-    with mpl.rc_context(), warnings.catch_warnings():
-        mpl.rcdefaults()  # the reader's own settings are for their own figures
-        mpl.rcParams.update(cast(Any, style))
-        # Matplotlib's font only measures the text; the reader's fonts have the characters that it lacks.
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)
-        figure = Figure((width / 72, height / 72), frameon=False)
-        size = (width - left - right) / width, (height - top - bottom) / height
-        yield figure.add_axes((left / width, bottom / height, *size), frameon=False)
+def _colour(number: int) -> str:
+    """The class of a line's colour; numbers after the first `COLOURS` repeat them, dashed."""
+    return f"c{number % COLOURS}" + (" dashed" if number >= COLOURS else "")
 
 
 def _root(width: float, height: float, title: str) -> ElementTree.Element:
-    view = {"viewBox": f"0 0 {width:g} {height:g}", "class": "fieldwise"}
-    return ElementTree.Element("svg", view | {"role": "img", "aria-label": _legal(title)})
+    about = {"class": "fieldwise", "role": "img", "aria-label": _legal(title)}
+    return ElementTree.Element("svg", {"viewBox": f"0 0 {_rounded(width)} {_rounded(height)}", **about})
 
 
-def _chart(axes: Any, title: str, tips: Sequence[str] = (), **more: str) -> Chart:
-    """The figure as flat SVG without styles, which a page's Content-Security-Policy may forbid; text stays text.
-
-    `tips` are the texts to show when hovering over each of the tiles.
-    """
-    file = io.StringIO()
-    axes.figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    tree = ElementTree.fromstring(file.getvalue())
-    _, _, width, height = map(float, tree.get("viewBox", "").split())
-    root = _root(width, height, title)
-    root.attrib |= more
-    names = {colour: f"var(--{name})" for name, colour in reversed(_colours().items())}
-    group, rest = "", iter(tips)
-    for element in tree.iter():
-        tag = element.tag.rpartition("}")[2]
-        group = element.get("id", "") if tag == "g" else group
-        if tag not in ("path", "text", "use") or "id" in element.attrib:  # a path with an id is a marker's shape
-            continue
-        style = dict(part.split(": ", 1) for part in element.get("style", "").split("; "))
-        kept = {name: names.get(value, value) for name, value in style.items() if name in _KEPT}
-        if tag == "path":
-            kept["d"] = re.sub(r"\s*([MLz]|$)\s*", r"\1", element.get("d", ""))
-        elif tag == "text":
-            kept |= {name: element.get(name, "") for name in ("x", "y", "transform")}
-            if "rotate(-0" in kept["transform"]:
-                del kept["transform"]
-        else:
-            tag, place = "circle", {"cx": element.get("x", ""), "cy": element.get("y", "")}
-            kept = {"fill": kept["fill"], **place, "r": "3"}
-        short = {name: re.sub(r"\d+\.\d{3,}", lambda x: f"{float(x[0]):.2f}", v) for name, v in kept.items()}
-        shape = ElementTree.SubElement(root, tag, short)
-        shape.text = (element.text or "").strip()
-        if group == _TILES:
-            ElementTree.SubElement(shape, "title").text = next(rest)
-    return Chart(ElementTree.tostring(root, encoding="unicode"), root.get("aria-label", ""))
+def _add(svg: ElementTree.Element, tag: str, style: str, **places: float | str) -> ElementTree.Element:
+    """Append an element of class `style`, and return it."""
+    attributes = {name: value if isinstance(value, str) else _rounded(value) for name, value in places.items()}
+    return ElementTree.SubElement(svg, tag, {"class": style, **attributes})
 
 
-_KEPT = ("fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "text-anchor")
-_TILES = "tiles"
+def _line(svg: ElementTree.Element, style: str, x1: float, x2: float, y1: float, y2: float) -> None:
+    _add(svg, "line", style, x1=x1, x2=x2, y1=y1, y2=y2)
 
 
-def _legal(text: str, longest: int = 1000) -> str:
+def _text(
+    svg: ElementTree.Element, x: float, y: float, text: str, style: str, anchor: str = "start"
+) -> ElementTree.Element:
+    """Append text at a point, and return its element."""
+    found = _add(svg, "text", style, x=x, y=y, **{"text-anchor": anchor})
+    found.text = _legal(text)
+    return found
+
+
+def _legal(text: str, longest: int | None = None) -> str:
     """The text, shortened, with U+FFFD for what XML 1.0 does not allow: control characters, halves of surrogates."""
-    return NOT_XML.sub("\ufffd", text if len(text) <= longest else text[: longest - 1] + "…")
+    return NOT_XML.sub("\ufffd", text if longest is None or len(text) <= longest else text[: longest - 1] + "…")
 
 
-def _rule() -> dict[str, Any]:
-    """The look of a dashed line across a chart."""
-    return {"color": _colours()["soft"], "linewidth": 1, "linestyle": (0, (3, 3))}
+def _rounded(value: float) -> str:
+    """A coordinate with at most two decimals."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _chart(svg: ElementTree.Element) -> Chart:
+    return Chart(ElementTree.tostring(svg, encoding="unicode"), svg.get("aria-label", ""))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -230,30 +183,100 @@ def line_chart(
     lines at marks, and with `diagonal` where y = x.
     """
     named = [line for line in lines if line.name]
-    top = 10 + (17 * len(named) + 4 if named else 0)
-    with _axes(WIDTH, 220 + top, left=56, right=10, top=top, bottom=40) as axes:
-        for line in lines:
-            colour = _colours()[f"c{line.colour % COLOURS}"]
-            if line.low is not None and line.high is not None:
-                axes.vlines(line.x, line.low, line.high, colour, linewidth=1.6)
-            style = ("-" if line.colour < COLOURS else "--") if line.joined else "none"
-            marker = "o" if line.points or not line.joined or len(line.x) == 1 else ""
-            label = f" {_legal(line.name, LONGEST_LEGEND)}"  # a name that starts with _ would not be shown
-            look = {"color": colour, "linestyle": style, "linewidth": 2, "marker": marker}
-            axes.plot(line.x, line.y, label=label if line.name else "", **look)
-        axes.set(xlabel=_legal(x), ylabel=_legal(y), xlim=x_span, ylim=y_span)
-        axes.yaxis.set_label_coords(-40 / 254, 0.5)  # beside the widest numbers
-        axes.xaxis.set_major_formatter("{x:,.6g}")
-        axes.yaxis.set_major_formatter("{x:,.6g}" + unit)
-        if diagonal:
-            axes.axline((0, 0), slope=1, **_rule())
-        if x_mark is not None:
-            axes.axvline(x_mark, **_rule())
-        if y_mark is not None:
-            axes.axhline(y_mark, **_rule())
-        if named:
-            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.4)
-        return _chart(axes, title)
+    top = TOP + LEGEND_LINE * len(named) + (4 if named else 0)
+    height = HEIGHT + top - TOP
+    svg = _root(WIDTH, height, title)
+    x_span = x_span or _span([line.x for line in lines])
+    y_span = y_span or _span([v for line in lines for v in (line.y, line.low, line.high) if v is not None])
+    right, bottom = WIDTH - RIGHT, height - BOTTOM
+    across, up = _scale(x_span, LEFT, right), _scale(y_span, bottom, top)
+    for k, line in enumerate(named):
+        level = TOP + LEGEND_LINE * k + 5
+        _line(svg, f"line {_colour(line.colour)}", LEFT, LEFT + 18, level, level)
+        _text(svg, LEFT + 24, level + 4, _legal(line.name, LONGEST_LEGEND), "legend")
+    for tick in nice_ticks(*y_span):
+        _line(svg, "grid", LEFT, right, up(tick), up(tick))
+        _text(svg, LEFT - 6, up(tick) + 4, _tick(tick, y_span[1] - y_span[0]) + unit, "tick", anchor="end")
+    _draw_scale(svg, across, top, bottom, {tick: _tick(tick, x_span[1] - x_span[0]) for tick in nice_ticks(*x_span)})
+    _text(svg, (LEFT + right) / 2, bottom + BOTTOM - 6, x, "label", anchor="middle")
+    side = _text(svg, 12, (top + bottom) / 2, y, "label", anchor="middle")
+    side.set("transform", f"rotate(-90 12 {_rounded((top + bottom) / 2)})")
+    if diagonal:
+        low, high = max(x_span[0], y_span[0]), min(x_span[1], y_span[1])
+        _line(svg, "rule", across(low), across(high), up(low), up(high))
+    if x_mark is not None:
+        _line(svg, "rule", across(x_mark), across(x_mark), top, bottom)
+    if y_mark is not None:
+        _line(svg, "rule", LEFT, right, up(y_mark), up(y_mark))
+    for line in lines:
+        _draw(svg, line, across, up)
+    return _chart(svg)
+
+
+Scale = Callable[[float], float]
+"""The place of a value in a drawing."""
+
+
+def _scale(span: tuple[float, float], start: float, end: float) -> Scale:
+    """A scale from `start`, where the span's first value is, to `end`."""
+    low, high = span
+    return lambda value: start + (value - low) / (high - low) * (end - start)
+
+
+def _draw_scale(svg: ElementTree.Element, across: Scale, top: float, bottom: float, ticks: Mapping[float, str]) -> None:
+    """Draw upright grid lines, with what to write below each."""
+    for tick, text in ticks.items():
+        _line(svg, "grid", across(tick), across(tick), top, bottom)
+        _text(svg, across(tick), bottom + 15, text, "tick", anchor="middle")
+
+
+def _draw(svg: ElementTree.Element, line: Line, across: Scale, up: Scale) -> None:
+    """Draw a series: its intervals, its line, its points."""
+    colour = _colour(line.colour)
+    points = _thinned(line.x, line.y) if line.joined and not line.points else (line.x, line.y)
+    dots = [(across(float(x)), up(float(y))) for x, y in zip(*points, strict=True)]
+    if line.low is not None and line.high is not None:
+        for (x, _), low, high in zip(dots, line.low, line.high, strict=True):
+            _line(svg, f"reach {colour}", x, x, up(float(low)), up(float(high)))
+    if line.joined and len(dots) > 1:
+        _add(svg, "polyline", f"line {colour}", points=" ".join(f"{_rounded(x)},{_rounded(y)}" for x, y in dots))
+    if line.points or not line.joined or len(dots) == 1:
+        for x, y in dots:
+            _add(svg, "circle", f"dot {colour}", cx=x, cy=y, r=3)
+
+
+def _thinned(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The curve's points, or a subset of them that is evenly spaced along the curve."""
+    x, y = np.asarray(x), np.asarray(y)
+    if len(x) <= MOST_POINTS:
+        return x, y
+    way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
+    some = np.unique(np.searchsorted(way, np.linspace(0, way[-1], MOST_POINTS)).clip(max=len(x) - 1))
+    return x[some], y[some]
+
+
+def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round tick values for an axis.
+
+    >>> nice_ticks(0.0, 1.0)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+    step = 10 ** math.floor(math.log10((high - low) / about))
+    step *= next(m for m in (1, 2, 5, 10) if (high - low) / (step * m) <= about + 1e-9)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{k * step:.12g}") for k in range(first, last + 1)]
+
+
+def _tick(value: float, span: float) -> str:
+    decimals = max(0, 1 - math.floor(math.log10(span)))
+    text = f"{value:.{decimals}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else f"{value:,.0f}") or "0"
+
+
+def _span(values: Sequence[Sequence[float] | np.ndarray]) -> tuple[float, float]:
+    every = np.concatenate([np.asarray(v, dtype=np.float64) for v in values])
+    low, high = float(every.min()), float(every.max())
+    return wider(low, high, max(abs(low) * 0.05, 0.5))
 
 
 def dot_chart(
@@ -272,53 +295,54 @@ def dot_chart(
 
     `low` and `high` are the ends of intervals, `unit` follows the scale's numbers, and a dashed line is at `rule`.
     """
-    shown = [_legal(name, LONGEST_NAME) for name in names]
-    left = 18 + LETTER * max(map(len, shown), default=0)
-    with _axes(WIDTH, 32 + 20 * len(names), left=left, right=20, top=10, bottom=22) as axes:
-        if rule is not None:
-            axes.axvline(rule, **_rule())
-        for k, value in enumerate(values):
-            colour = _colours()[f"c{0 if colours is None else int(colours[k])}"]
-            if low is not None and high is not None:
-                axes.hlines(k, low[k], high[k], colour, linewidth=1.6)
-            axes.plot(value, k, "o", color=colour)
-        axes.set(xlim=span, ylim=(len(names) - 0.5, -0.5))
-        axes.set_yticks(range(len(names)), shown)
-        axes.grid(visible=False, axis="y")
-        axes.xaxis.set_major_formatter("{x:,.6g}" + unit)
-        axes.locator_params(axis="x", nbins=4)
-        return _chart(axes, title)
+    shown, height = [_legal(name, LONGEST_NAME) for name in names], 20.0
+    left, bottom = 10 + LETTER * max(map(len, shown), default=0), TOP + height * len(shown)
+    svg = _root(WIDTH, bottom + 22, title)
+    place = _scale(span, left + 8, WIDTH - 20)
+    _draw_scale(svg, place, TOP, bottom, {tick: f"{tick:g}{unit}" for tick in nice_ticks(*span, about=4)})
+    if rule is not None:
+        _line(svg, "rule", place(rule), place(rule), TOP, bottom)
+    for k, (name, value) in enumerate(zip(shown, values, strict=True)):
+        y, colour = TOP + height * (k + 0.5), _colour(0 if colours is None else int(colours[k]))
+        _text(svg, left, y + 4, name, "tick", anchor="end")
+        if low is not None and high is not None:
+            _line(svg, f"reach {colour}", place(float(low[k])), place(float(high[k])), y, y)
+        _add(svg, "circle", f"dot {colour}", cx=place(float(value)), cy=y, r=4)
+    return _chart(svg)
 
 
 def heat_map(
     values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, title: str, most: float | None = None
 ) -> Chart:
-    """A heat map of values [R, C], at least 0, or NaN for no tile; hovering over one shows its number.
+    """A heat map, with shades from 0 to `most`; hovering over a tile shows its number.
 
-    The darkest shade has the value `most`, or the largest one.
+    Args:
+        values: at least 0, or NaN for no value, [R, C].
+        rows: names of the R rows.
+        columns: names of the C columns.
+        title: text for screen readers.
+        most: value of the darkest shade; the largest value, if omitted.
     """
     most = float(np.nanmax(values, initial=0.0)) if most is None else most
-    rows, columns = list(map(_legal, rows)), list(map(_legal, columns))
     left = max((len(name) for name in rows), default=0) * LETTER + 10
     above = max((len(name) for name in columns), default=0) * LETTER * 0.87 + 14
     tile = min(MOST_TILE, max(LEAST_TILE, (WIDTH - left) / max(1, len(columns))))
-    right = max(above * 0.5, 120.0 - left - tile * len(columns))
-    width, height = left + tile * len(columns) + right, above + tile * len(rows) + 4
-    with _axes(width, height, left, right, above, 4) as axes:
-        from matplotlib.collections import PatchCollection
-        from matplotlib.colors import to_rgb
-        from matplotlib.patches import Rectangle
-
-        known, size = np.argwhere(~np.isnan(values)), 1 - 1 / tile
-        share = np.clip(values[tuple(known.T)] / (most if most > 0 else 1.0), 0, 1)
-        colours = [(*to_rgb(_colours()["c0"]), FAINTEST + (1 - FAINTEST) * one) for one in share]
-        tiles = [Rectangle((c, r), size, size) for r, c in known]
-        axes.add_collection(PatchCollection(tiles, facecolors=colours, linewidths=0, gid=_TILES))
-        axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
-        axes.grid(visible=False)
-        axes.xaxis.tick_top()
-        axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=60, ha="left", rotation_mode="anchor")
-        axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
-        tips = [f"{rows[r]}, {columns[c]}: {values[r, c]:.3f}" for r, c in known]
-        fits = "fieldwise heat fits" if width <= 1.25 * WIDTH else "fieldwise heat"
-        return _chart(axes, title, tips, **{"class": fits, "width": f"{width:g}"})
+    width = max(left + tile * len(columns) + above * 0.5, 120.0)
+    svg = _root(width, above + tile * len(rows) + 4, title)
+    svg.set("class", "fieldwise heat fits" if width <= 1.25 * WIDTH else "fieldwise heat")
+    svg.set("width", _rounded(width))
+    for k, name in enumerate(columns):
+        x, y = left + tile * (k + 0.5) + 3, above - 6
+        _text(svg, x, y, name, "tick").set("transform", f"rotate(-60 {_rounded(x)} {_rounded(y)})")
+    for r, row in enumerate(rows):
+        _text(svg, left - 6, above + tile * (r + 0.5) + 4, row, "tick", anchor="end")
+        for c, column in enumerate(columns):
+            value = float(values[r, c])
+            if math.isnan(value):
+                continue
+            share = min(1.0, max(0.0, value / most)) if most > 0 else 0.0
+            size = {"x": left + tile * c, "y": above + tile * r, "width": tile - 1, "height": tile - 1}
+            shade = _add(svg, "rect", "shade", **size)
+            shade.set("fill-opacity", f"{FAINTEST + (1 - FAINTEST) * share:.2f}")
+            ElementTree.SubElement(shade, "title").text = _legal(f"{row}, {column}: {value:.3f}")
+    return _chart(svg)

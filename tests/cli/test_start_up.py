@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-HEAVY = "torch", "polars", "numpy", "sklearn", "pandas", "scipy", "matplotlib"
+HEAVY = "torch", "polars", "numpy", "sklearn", "pandas", "scipy"
 
 PROBE = """
 import json, sys
@@ -71,7 +71,7 @@ def test_commands_on_tables_load_no_pytorch(tmp_path, subtests):
 def test_what_needs_pytorch_loads_little_more():
     steps = [
         ("import fieldwise; fieldwise.AFM", ("torch._dynamo", "polars", "sklearn", "scipy")),
-        ("fieldwise.train_recipe", ("torch._dynamo", "sklearn", "scipy.stats", "matplotlib")),
+        ("fieldwise.train_recipe", ("torch._dynamo", "sklearn", "scipy.stats")),
         ("import fieldwise.scoring.ranker", ("torch._dynamo", "sklearn", "scipy.stats")),
     ]
     checks = (f"{code}; print({code!r}, [name for name in {names} if name in sys.modules])" for code, names in steps)

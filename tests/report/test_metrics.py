@@ -38,8 +38,8 @@ def cells(table):
 
 def points(figure):
     """Where the first line of a drawing goes, within 0 and 1 on both axes."""
-    (path,) = re.findall(r'<path[^>]*stroke="var\(--c0\)"[^>]* d="M([^"]*)"', str(figure.drawing))
-    return np.array([[float(v) for v in pair.split()] for pair in path.split("L")])
+    text = str(figure.drawing).split('points="')[1].split('"')[0]
+    return np.array([[float(v) for v in pair.split(",")] for pair in text.split()])
 
 
 def test_metrics_are_scikit_learns_with_the_bootstraps_intervals():
@@ -76,10 +76,10 @@ def test_no_row_predicted_positive():
 def test_the_drawn_curves_hold_the_areas():
     rows = scored(20_000)
     roc, pr = curves_section({"one": rows}).blocks
-    x, y = ((points(roc) - [56, 190]) / [254, -180]).T
+    x, y = ((points(roc) - [50, 190]) / [260, -180]).T
     assert np.trapezoid(y, x) == pytest.approx(roc_auc_score(rows.y, rows.score), abs=0.002)
-    assert len(x) <= 400
-    x, y = ((points(pr) - [56, 190]) / [254, -180]).T
+    assert len(x) <= 240
+    x, y = ((points(pr) - [50, 190]) / [260, -180]).T
     assert np.trapezoid(y, x) == pytest.approx(average_precision_score(rows.y, rows.score), abs=0.004)
     assert roc.table.columns == ["false positive rate", "true positive rate"]
     assert curves_section({"a": rows, "b": rows}).blocks[0].table.columns[1:] == ["a", "b"]
@@ -268,9 +268,9 @@ def test_the_picture_counts_rows_by_tens_of_per_cent():
         f"{100 * rows.y[shown].mean():.0f} % were positive, which chance does not explain."
     )
     assert "which chance explains" in picture(rated(6000).y, sigmoid(rated(6000).score)).note
-    dots = re.findall(r'<circle fill="var\(--c0\)" cx="([\d.]+)" cy="([\d.]+)"', str(figure.drawing))
+    dots = re.findall(r'<circle class="dot c0" cx="([\d.]+)" cy="([\d.]+)"', str(figure.drawing))
     shares = [[p[inside].mean(), rows.y[inside].mean()] for inside in tens]
-    np.testing.assert_allclose(([[56, 190]] - np.array(dots, float)) / [[-254, 180]], shares, atol=1e-4)
+    np.testing.assert_allclose(([[50, 190]] - np.array(dots, float)) / [[-260, 180]], shares, atol=1e-4)
 
 
 def test_rare_positives_have_a_picture_that_shows_them():

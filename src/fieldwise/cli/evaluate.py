@@ -31,7 +31,7 @@ class EvaluateOptions:
     """Options of `fieldwise evaluate`."""
 
     bundle: opt.BundleFolder
-    data: Annotated[Path | None, Option(help="A table with labels. Default: the recipe's own rows.")] = None
+    data: Annotated[Path | None, Option(help="A table with labels. Default: the recipe's test rows.")] = None
     reading: opt.Reading
     ranking: RankingOptions
     calibrate: Annotated[

@@ -279,6 +279,7 @@ BLOCK_ROWS = 4_096
 BLOCKS = 1_024  # in a window, at least: rows of a user or an hour stand together in many logs; windows must be alike
 WHOLE_BYTES = 1 << 30
 WINDOW_BYTES = 1 << 28
+BATCHES_KEPT = 256  # of a window, after which freed memory goes back to the system
 
 
 class Rows(NamedTuple):
@@ -391,6 +392,8 @@ class ShuffledRows:
                         if high - low < self.size:
                             whole = whole.view(-1, self.size)[:, low:high].reshape(-1)
                         for k, (batch, y) in enumerate(table.batches(high - low, order=whole)):
+                            if k % BATCHES_KEPT == BATCHES_KEPT - 1 and table is not self.table:
+                                return_freed_memory()  # gaps that batches of many sizes leave
                             first = k * (high - low)
                             yield self._rows(table, batch, y, whole[first : first + batch.size])
                         continue
@@ -410,7 +413,7 @@ class ShuffledRows:
         starts = np.cumsum([0, *(sum(span.stop - span.start for span in spans) for spans in windows)])
         done = self.done(step)
         for number in range(int(np.searchsorted(starts, done, side="right")) - 1, len(windows)):
-            return_freed_memory()  # gaps that the last window's batches, of many sizes, have left
+            return_freed_memory()
             window = read_spans(self.table, windows[number])
             order = _shuffled(len(window), self.seed, epoch, number)
             yield window, order[max(0, done - int(starts[number])) :]

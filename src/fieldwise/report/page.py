@@ -65,15 +65,15 @@ def interval_cell(found: Interval | Estimate, span: tuple[float, float], *, rule
     """A table cell with a dot and its interval on a scale shared by all rows, with an optional reference line."""
     ends = found.value, found.low, found.high, rule or 0.0
     at, low, high, mark = (f"{float(np.interp(end, span, (4, 96))):.1f}" for end in ends)
-    reach = f'<path class="reach" d="M{low} 9H{high}"/>' if low != high else ""
+    reach = f'<path class="reach c0" d="M{low} 9H{high}"/>' if low != high else ""
     line = "" if rule is None else f'<path class="rule" d="M{mark} 0V18"/>'
-    return Markup(f'{_CELL}{line}{reach}<circle class="dot" cx="{at}" cy="9" r="3.5"/></svg>')
+    return Markup(f'{_CELL}{line}{reach}<circle class="dot c0" cx="{at}" cy="9" r="3.5"/></svg>')
 
 
 def share_cell(share: float) -> Markup:
     """A table cell with a bar for a share within 0 and 1."""
     width = float(np.clip(100 * share, 1, 100))
-    return Markup(f'{_CELL}<rect class="bar" y="4" width="{width:.1f}" height="10" rx="1.5"/></svg>')
+    return Markup(f'{_CELL}<rect class="bar c0" y="4" width="{width:.1f}" height="10" rx="1.5"/></svg>')
 
 
 _CELL = '<svg class="cell" viewBox="0 0 100 18" aria-hidden="true">'  # its number is in the cell before
