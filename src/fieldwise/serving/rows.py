@@ -39,9 +39,6 @@ class RequestError(DataError):
 def frame_of(rows: Sequence[Mapping[str, Any]], fields: Iterable[Field], where: str = "rows") -> pl.DataFrame:
     """A table with the columns of these fields; a column's type does not depend on its values.
 
-    Errors:
-        RequestError: a row lacks a column, or a value is invalid for its field.
-
     >>> from fieldwise import Bag, Numeric
     >>> frame_of([{"tags": ["a", 1], "price": 2}], [Bag("tags"), Numeric("price")]).row(0)
     (['a', '1'], 2.0)
@@ -108,8 +105,7 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
 def text_of(value: Any) -> str:
     """A category's value as text, as in tables: 3, 3.0 and "3" are the same value.
 
-    Errors:
-        TypeError, ValueError: the value is invalid; the message is the end of a sentence and says what it must be.
+    The message of its TypeError or ValueError is the end of a sentence, which says what the value must be.
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a finite number, text or null")
@@ -153,12 +149,7 @@ SHORT.maxlist = SHORT.maxdict = 20
 def plain_table(frame: pl.DataFrame, *, first_row: int = 0) -> pl.DataFrame:
     """The table as models read it: times and decimals as text, durations as seconds, NaN as null.
 
-    Args:
-        frame: any table.
-        first_row: for a slice, the number of its first row in the whole table, for error messages.
-
-    Errors:
-        DataError: a value is infinite, or a column has nested or binary values.
+    Errors name rows by number, of which the first is `first_row`.
 
     >>> plain_table(pl.DataFrame({"since": [date(2026, 1, 2)], "price": [float("nan")]})).row(0)
     ('2026-01-02', None)
@@ -190,8 +181,22 @@ def shown_table(items: pl.DataFrame) -> pl.DataFrame:
     >>> shown_table(items).row(0, named=True)
     {'since': '2026-01-02', 'rates': [0.5, None]}
     """
-    columns = (_shown(column) for column in items.iter_columns())
-    return pl.DataFrame([column for column in columns if column is not None])
+    found: list[pl.Series] = []
+    for column in items.iter_columns():
+        kind: Any = column.dtype
+        lists = isinstance(kind, (pl.List, pl.Array))
+        one = kind.inner if lists else kind
+        if one.is_nested() or one in (pl.Binary, pl.Object):
+            continue
+        if one == pl.Duration:
+            words = [_words(cell) for cell in column.to_list()]
+            found.append(pl.Series(column.name, words, dtype=pl.List(pl.String) if lists else pl.String))
+        elif one.is_float() and lists:
+            finite = pl.when(pl.element().is_finite()).then(pl.element())
+            found.append(column.cast(pl.List(one)).list.eval(finite))
+        else:
+            found.append(_where(column.is_finite(), column) if one.is_float() else _plain(column, 0))
+    return pl.DataFrame(found)
 
 
 def _plain(column: pl.Series, first_row: int) -> pl.Series:
@@ -208,7 +213,7 @@ def _plain(column: pl.Series, first_row: int) -> pl.Series:
         return column.dt.total_seconds()
     if isinstance(kind, (pl.List, pl.Array)):
         lists = column.cast(pl.List(kind.inner))
-        return lists if _is_plain(kind.inner) else _where(column, as_list(lists, "|"))
+        return lists if _is_plain(kind.inner) else _where(column.is_not_null(), as_list(lists, "|"))
     return column if _is_plain(kind) else as_text(column)
 
 
@@ -216,26 +221,9 @@ def _is_plain(kind: Any) -> bool:
     return bool(kind.is_integer()) or kind in (pl.String, pl.Boolean, pl.Null)
 
 
-def _shown(column: pl.Series) -> pl.Series | None:
-    """A column as people read it; None if answers cannot hold it."""
-    kind: Any = column.dtype
-    lists = isinstance(kind, (pl.List, pl.Array))
-    one = kind.inner if lists else kind
-    if one.is_nested() or one in (pl.Binary, pl.Object):
-        return None
-    if one == pl.Duration:
-        words = [_words(cell) for cell in column.to_list()]
-        return pl.Series(column.name, words, dtype=pl.List(pl.String) if lists else pl.String)
-    if one.is_float() and lists:
-        finite = pl.when(pl.element().is_finite()).then(pl.element())
-        return column.cast(pl.List(one)).list.eval(finite)
-    return _where(column, column, column.is_finite()) if one.is_float() else _plain(column, 0)
-
-
-def _where(column: pl.Series, values: pl.Series, kept: pl.Series | None = None) -> pl.Series:
-    """Values where `kept` is true (default: where the column is not null), else null."""
-    kept = column.is_not_null() if kept is None else kept
-    return pl.select(pl.when(kept).then(values).alias(column.name)).to_series()
+def _where(kept: pl.Series, values: pl.Series) -> pl.Series:
+    """The values where `kept` is true, else null."""
+    return pl.select(pl.when(kept).then(values).alias(values.name)).to_series()
 
 
 def _words(cell: Any) -> Any:
