@@ -113,6 +113,8 @@ def test_what_stands_beside_a_wrong_path_is_named(subtests, fieldwise, tmp_path)
     (tmp_path / "recipes").mkdir()
     for file in ("events.toml", "recipes/events.toml", "recipes/schema.toml"):
         (tmp_path / file).write_text("fields = []\n" * file.endswith("schema.toml"))
+    (tmp_path / "r.toml").write_text("[model]\nname = 'fm'\n")
+    (tmp_path / "t.csv").write_text("user,item,click\n1,2,1\n2,1,0\n")
     for arguments, part in [
         (("train", "events.tml"), "did you mean 'events.toml'?"),
         (("train", "evnts.toml"), "evnts.toml does not: did you mean 'events.toml'?"),
@@ -120,6 +122,7 @@ def test_what_stands_beside_a_wrong_path_is_named(subtests, fieldwise, tmp_path)
         (("describe", "logs/events.parquet"), "`fieldwise init logs/events.parquet` writes a recipe for it"),
         (("train", "recipes/schema.toml"), "a recipe is needed, found the schema recipes/schema.toml: name the recipe"),
         (("init", "recipes"), "recipes holds TOML files, recipes or schemas, and no table"),
+        (("init", "t.csv", "--schema", "r.toml"), "a schema is needed, found the recipe r.toml: name the schema"),
     ]:
         with subtests.test(arguments=arguments):
             refused(fieldwise(*arguments), part)

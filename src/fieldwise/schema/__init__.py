@@ -347,7 +347,10 @@ class Schema:
             text = source.read_text("utf-8-sig") if isinstance(source, Path) else source
             if text.endswith(".toml"):
                 raise SchemaError(f"from_toml takes TOML text, or a Path to a file: give Path({text!r})")
-            return cls.from_dict(toml_tables(text), where)
+            tables = toml_tables(text)
+            if "model" in tables and "fields" not in tables:
+                raise SchemaError(f"a schema is needed, found the recipe {where}: name the schema that it refers to")
+            return cls.from_dict(tables, where)
         except OSError as e:
             raise SchemaError(f"the schema {where} cannot be read: {e.strerror or e}") from None
         except UnicodeDecodeError as e:
