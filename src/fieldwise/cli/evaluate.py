@@ -31,7 +31,9 @@ class EvaluateOptions:
     """Options of `fieldwise evaluate`."""
 
     bundle: opt.BundleFolder
-    data: Annotated[Path | None, Option(help="A table with labels. Default: the recipe's test rows.")] = None
+    data: Annotated[
+        Path | None, Option(help="A table with labels. Default: the recipe's test rows (--calibrate: validation).")
+    ] = None
     reading: opt.Reading
     ranking: RankingOptions
     calibrate: Annotated[
