@@ -51,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    commands = found.add_subparsers(dest="command", required=True)
+    result = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = result.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="measure cases and merge them into the results")
     runs.add_argument("cases", nargs="+", metavar="CASE", help=f"{', '.join(EVERY)}; all (of the CPU); gpu")
     runs.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to merge into")
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to read")
     writes.add_argument("--page", type=Path, default=PAGE)
     commands.add_parser("list", help="the cases")
-    return found
+    return result
 
 
 def run(name: str, options: argparse.Namespace) -> bool:
@@ -80,9 +80,9 @@ def run(name: str, options: argparse.Namespace) -> bool:
         outcomes = take_turns(
             [*contenders, Contender(name=MACHINE, make="ours:rates")], threads=options.threads, repeats=repeats, say=say
         )
-    found = record(case, settings, outcomes, repeats=repeats, command=command_line(name, options))
-    merge(options.json, name, found)
-    show(outcomes, found["targets"], case.measures)
+    result = record(case, settings, outcomes, repeats=repeats, command=command_line(name, options))
+    merge(options.json, name, result)
+    show(outcomes, result["targets"], case.measures)
     say(f"{name}: {time.perf_counter() - began:.0f} s in total, merged into {options.json.name}")
     return not any(outcome.error for outcome in outcomes)
 
@@ -111,9 +111,9 @@ def command_line(name: str, options: argparse.Namespace) -> str:
 
 def write(results: Path, target: Path) -> int:
     """Write the page."""
-    found = load(results)
-    known = [name for name in EVERY if name in found["cases"]]
-    ordered = {**found, "cases": {name: found["cases"][name] for name in known}}
+    result = load(results)
+    known = [name for name in EVERY if name in result["cases"]]
+    ordered = {**result, "cases": {name: result["cases"][name] for name in known}}
     write_atomically(target, page(ordered).encode())
     say(f"{target.name} written: {len(known)} of {len(EVERY)} cases measured")
     return 0

@@ -61,15 +61,15 @@ def parity(name: str) -> tuple[float, int]:
 
 def counts(name: str) -> str:
     """The published parameter counts of a model, each with ours."""
-    found = []
+    results = []
     for (model, data), published in PUBLISHED.items():
         if model == name:
             with torch.device("meta"):  # only counts, without memory
                 ours = parameter_count(published.settings.build(Layout.of_sizes(published.sizes)))
             less = f" - {published.redundant}" if published.redundant else ""
             sign = "=" if ours == published.count - published.redundant else "≠"
-            found.append(f"{data}: {ours:,} {sign} {published.count:,}{less}")
-    return "; ".join(found) or "none known"
+            results.append(f"{data}: {ours:,} {sign} {published.count:,}{less}")
+    return "; ".join(results) or "none known"
 
 
 class Recorder:

@@ -50,10 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands."""
-    found = argparse.ArgumentParser(
+    result = argparse.ArgumentParser(
         prog="python -m benchmarks.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = found.add_subparsers(dest="command", required=True)
+    commands = result.add_subparsers(dest="command", required=True)
     made = commands.add_parser("make", help="write a generated log")
     made.add_argument("--rows", type=int, required=True)
     made.add_argument("--out", type=Path, required=True, metavar="DIR")
@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     runs.add_argument("--work", type=Path, default=BUILD / "work", metavar="DIR", help="for all that is written")
     runs.add_argument("--json", type=Path, default=BUILD / "results.jsonl", metavar="FILE", help="added to")
     runs.set_defaults(run=run)
-    return found
+    return result
 
 
 def make(options: argparse.Namespace) -> int:
@@ -164,14 +164,14 @@ def watched(command: Sequence[str], env: Mapping[str, str] | None = None) -> Wat
 
 def anonymous(pid: int) -> int:
     """Bytes of a process and its descendants without mapped files and shared memory."""
-    found = 0
+    result = 0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         for one in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
                 memory = one.memory_info()
-                found += memory.rss - getattr(memory, "shared", 0)
-    return found
+                result += memory.rss - getattr(memory, "shared", 0)
+    return result
 
 
 def write_recipe(path: Path, data: Path, model: str, memory: str | None = None) -> Path:
@@ -210,18 +210,18 @@ def run(options: argparse.Namespace) -> int:
     counted = sum(record["counts"][f"{part}_rows"] for part in ("train", "valid", "test"))
     if counted != rows:
         sys.exit(f"the log has {rows:,} rows, and {counted:,} were prepared")
-    found = {"rows": rows} | measures(done, record)
-    found["bytes"]["disk"] = sum(one.stat().st_size for one in work.rglob("*") if one.is_file())
+    result = {"rows": rows} | measures(done, record)
+    result["bytes"]["disk"] = sum(one.stat().st_size for one in work.rglob("*") if one.is_file())
     options.json.parent.mkdir(parents=True, exist_ok=True)
     about = {"command": " ".join(["python -m benchmarks.large", *sys.argv[1:]]), "environment": environment()}
     with options.json.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({**about, **found}) + "\n")
+        file.write(json.dumps({**about, **result}) + "\n")
     print(f"{rows:,} rows")
-    for name, value in found["seconds"].items():
+    for name, value in result["seconds"].items():
         print(f"  {name:32} {'-' if value is None else f'{value:,.1f} s'}")
-    for name, value in found["bytes"].items():
+    for name, value in result["bytes"].items():
         print(f"  {name:32} {value / 1e6:,.0f} MB")
-    print(f"  AUC: validation {found['auc']['valid']:.4f}, test {found['auc']['test']:.4f}")
+    print(f"  AUC: validation {result['auc']['valid']:.4f}, test {result['auc']['test']:.4f}")
     shutil.rmtree(work)
     return 0
 
@@ -252,8 +252,8 @@ def measures(done: Watched, record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cpu() -> float:
     """Processor seconds of all children that have ended."""
-    found = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return found.ru_utime + found.ru_stime
+    result = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return result.ru_utime + result.ru_stime
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ class Log:
 
     @classmethod
     def open(cls, path: str | Path) -> "Log":
-        with np.load(path, allow_pickle=False) as found:
-            arrays = dict(found)
+        with np.load(path, allow_pickle=False) as result:
+            arrays = dict(result)
         return cls(**arrays | {"sizes": tuple(arrays["sizes"].tolist()), "about": arrays["about"].item()})
 
 

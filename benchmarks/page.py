@@ -64,13 +64,13 @@ def targets(cases: Mapping[str, Any]) -> str:
     rows = [
         (
             f"[{name}](#{name})",
-            found["what"],
-            f"{number(found['goal'])} ×",
-            f"{number(found['value'])} × ({number(found['low'])}–{number(found['high'])})",
-            "yes" if found["met"] else "no",
+            result["what"],
+            f"{number(result['goal'])} ×",
+            f"{number(result['value'])} × ({number(result['low'])}–{number(result['high'])})",
+            "yes" if result["met"] else "no",
         )
         for name, case in cases.items()
-        for found in case["targets"]
+        for result in case["targets"]
     ]
     return "\n".join([*grid(("case", "what", "target", "measured", "met"), "llrrl", rows), ""]) if rows else ""
 
@@ -117,7 +117,7 @@ def _provenance(case: Mapping[str, Any]) -> str:
     rates = ""
     if machine:
         measured = ", ".join(
-            f"{name} {_cell(found)}" for name, found in machine["measures"].items() if name != "seconds"
+            f"{name} {_cell(result)}" for name, result in machine["measures"].items() if name != "seconds"
         )
         rates = f" The machine: {measured}; {_facts(machine['facts'])}."
     return (

@@ -44,7 +44,7 @@ def record(
         **{name: here[name] for name in ("date", "machine", "commit")},
         "command": command,
         "contenders": [_contender(outcome) for outcome in outcomes],
-        "targets": [found for target in case.targets if (found := judge(target, outcomes))],
+        "targets": [result for target in case.targets if (result := judge(target, outcomes))],
     }
 
 
@@ -73,8 +73,8 @@ def judge(target: Target, outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
 
 def environments(runs: Iterable[RunRecord]) -> dict[str, list[str]]:
     """The distinct dates, machines and commits of runs."""
-    found = [run["environment"] for run in runs]
-    return {name: sorted({str(one[name]) for one in found}) for name in ("date", "machine", "commit")}
+    results = [run["environment"] for run in runs]
+    return {name: sorted({str(one[name]) for one in results}) for name in ("date", "machine", "commit")}
 
 
 def load(path: Path, part: str = "cases") -> dict[str, Any]:

@@ -73,8 +73,8 @@ class Seen:
 
     def percentiles(self) -> dict[str, float]:
         """Percentiles of the answers in milliseconds."""
-        found = 1000 * np.percentile(self.seconds or [np.nan], [50, 95, 99])
-        return dict(zip(("p50", "p95", "p99"), found.tolist(), strict=True))
+        result = 1000 * np.percentile(self.seconds or [np.nan], [50, 95, 99])
+        return dict(zip(("p50", "p95", "p99"), result.tolist(), strict=True))
 
 
 def recommend(body: dict[str, Any]) -> bytes:
@@ -99,10 +99,10 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 
 async def load(port: int, clients: int, seconds: float, bodies: list[dict[str, Any]]) -> dict[str, object]:
     """Ask for recommendations for some seconds."""
-    found, requests, began = Seen(), cycle([recommend(body) for body in bodies]), time.perf_counter()
-    await asyncio.gather(*(found.ask(port, requests, began + seconds) for _ in range(clients)))
-    rate = len(found.seconds) / (time.perf_counter() - began)
-    return {"rate": rate, **found.percentiles(), "statuses": dict(found.statuses)}
+    result, requests, began = Seen(), cycle([recommend(body) for body in bodies]), time.perf_counter()
+    await asyncio.gather(*(result.ask(port, requests, began + seconds) for _ in range(clients)))
+    rate = len(result.seconds) / (time.perf_counter() - began)
+    return {"rate": rate, **result.percentiles(), "statuses": dict(result.statuses)}
 
 
 if __name__ == "__main__":

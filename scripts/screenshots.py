@@ -47,8 +47,8 @@ def start(folder: Path) -> tuple[subprocess.Popen[str], str]:
     said = ""
     for line in server.stderr:
         said += line
-        if found := re.search(r"http://[\d.:]+", line):
-            return server, found[0]
+        if result := re.search(r"http://[\d.:]+", line):
+            return server, result[0]
     raise SystemExit(f"the server did not start: {said}")
 
 

@@ -50,7 +50,7 @@ TOP = ("seed", "data_seed", "warm_start", "benchmark", "protocol")
 
 def meanings(kind: type) -> dict[str, str]:
     """The text on each setting in the section Args of a class's docstring."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     name = ""
     inside = False
     for line in (kind.__doc__ or "").splitlines():
@@ -62,10 +62,10 @@ def meanings(kind: type) -> dict[str, str]:
         entry = ENTRY.match(line)
         if entry:
             name = entry[1]
-            found[name] = entry[2]
+            results[name] = entry[2]
         elif name:
-            found[name] += " " + line.strip()
-    return found
+            results[name] += " " + line.strip()
+    return results
 
 
 def type_words(kind: Any) -> str:
@@ -162,8 +162,8 @@ def model_defaults(settings: type) -> list[str]:
 def paper(settings: type) -> str:
     """A model's paper, as the first sentence of its file says."""
     first = (sys.modules[settings.__module__].__doc__ or "").splitlines()[0]
-    found = re.search(r"\(([^()]* \d{4}[^()]*)\)", first)
-    return found[1] if found else "-"
+    result = re.search(r"\(([^()]* \d{4}[^()]*)\)", first)
+    return result[1] if result else "-"
 
 
 def models_page() -> str:

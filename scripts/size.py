@@ -59,22 +59,22 @@ def code_lines(text: str) -> int:
             node
         ):
             docstrings |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    found: set[int] = set()
+    results: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in TRIVIA and token.string.strip():
-            found |= set(range(token.start[0], token.end[0] + 1))
-    return len(found - docstrings)
+            results |= set(range(token.start[0], token.end[0] + 1))
+    return len(results - docstrings)
 
 
 def importers() -> dict[str, set[str]]:
     """By module of the package, the modules that import it."""
     modules = {module_of(path): path for path in python_files(SRC)}
-    found: dict[str, set[str]] = {name: set() for name, path in modules.items() if path.name != "__init__.py"}
+    results: dict[str, set[str]] = {name: set() for name, path in modules.items() if path.name != "__init__.py"}
     for name, path in modules.items():
         for imported in _imported(path):
-            if imported in found and imported != name:
-                found[imported].add(name)
-    return found
+            if imported in results and imported != name:
+                results[imported].add(name)
+    return results
 
 
 def module_of(path: Path) -> str:
@@ -97,7 +97,7 @@ def options() -> dict[str, int]:
 
     from fieldwise.cli.app import app
 
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
 
     def visit(command: object, path: tuple[str, ...]) -> None:
         inner = getattr(command, "commands", None)
@@ -106,10 +106,10 @@ def options() -> dict[str, int]:
                 visit(one, (*path, name))
         else:
             flags = (one for one in command.params if one.param_type_name == "option")  # type: ignore[attr-defined]
-            found[" ".join(path)] = sum(one.name not in ("help", "verbose") for one in flags)
+            results[" ".join(path)] = sum(one.name not in ("help", "verbose") for one in flags)
 
     visit(typer.main.get_command(app), ())
-    return found
+    return results
 
 
 def words(files: list[Path]) -> int:
@@ -119,23 +119,23 @@ def words(files: list[Path]) -> int:
 
 def traced(work: Callable[[], object], before: Callable[[], object] = lambda: None) -> tuple[int, int]:
     """The modules and functions of the package that some work enters, in all threads, those of `before` included."""
-    found: set[tuple[str, str]] = set()
+    results: set[tuple[str, str]] = set()
 
     def enter(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(str(SRC)) and code.co_name not in RUNS:
-            found.add((code.co_filename, code.co_qualname))
+            results.add((code.co_filename, code.co_qualname))
 
     threading.setprofile(enter)
     sys.setprofile(enter)
     try:
         before()
-        found.clear()
+        results.clear()
         work()
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
-    return len({name for name, _ in found}), len(found)
+    return len({name for name, _ in results}), len(results)
 
 
 def trace_row(folder: Path) -> tuple[int, int]:
@@ -218,11 +218,11 @@ def _within(place: Path) -> list[Path]:
 
 
 def _rooms(files: list[Path]) -> dict[str, int]:
-    found: dict[str, int] = defaultdict(int)
+    result: dict[str, int] = defaultdict(int)
     for path in files:
         parts = path.relative_to(SRC).parts
-        found[parts[0] if len(parts) > 1 else "*.py"] += lines([path])
-    return found
+        result[parts[0] if len(parts) > 1 else "*.py"] += lines([path])
+    return result
 
 
 def main() -> int:

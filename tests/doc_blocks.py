@@ -42,8 +42,8 @@ class Block:
     @property
     def file(self) -> str | None:
         """The file that the block is written to, by its first line."""
-        found = FILE.match(self.text.partition("\n")[0])
-        return found[1] if found else None
+        result = FILE.match(self.text.partition("\n")[0])
+        return result[1] if result else None
 
 
 def blocks(page: Path) -> list[Block]:

@@ -89,7 +89,7 @@ def parse(words: list[str]) -> tuple[str, dict[str, Any]]:
 
 def command_lines(block: Block) -> list[list[str]]:
     """The words of each command of a sh block; a quotation, or a backslash at the end, goes on in the next line."""
-    found, text = [], ""
+    result, text = [], ""
     for line in block.text.splitlines():
         text += line
         if text.endswith("\\"):
@@ -102,9 +102,9 @@ def command_lines(block: Block) -> list[list[str]]:
             continue
         text = ""
         if words:
-            found.append(words)
+            result.append(words)
     assert not text, f"{block}: the last command does not end"
-    return found
+    return result
 
 
 def uncommented(text: str) -> str:
@@ -333,10 +333,10 @@ def check_install(words: list[str], place: str) -> None:
     ) is not None:
         assert torch[1] in pins, f"{place}: the version is not that of constraints.txt"
         return
-    found = re.fullmatch(r"install (?:fieldwise|\.)\[([\w,]+)\]", text)
-    assert found, f"{place}: of pip only `pip install 'fieldwise[EXTRA]'` or '.[EXTRA]' is known: {shlex.join(words)}"
+    result = re.fullmatch(r"install (?:fieldwise|\.)\[([\w,]+)\]", text)
+    assert result, f"{place}: of pip only `pip install 'fieldwise[EXTRA]'` or '.[EXTRA]' is known: {shlex.join(words)}"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    assert set(found[1].split(",")) <= set(extras), f"{place}: there is no such extra: {found[1]}"
+    assert set(result[1].split(",")) <= set(extras), f"{place}: there is no such extra: {result[1]}"
 
 
 def prepare(folder: Path, model: str) -> None:

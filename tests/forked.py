@@ -140,11 +140,11 @@ class Command:
     def heard(self, pattern: str, seconds: float = 300) -> re.Match[str]:
         """The pattern's first match in standard error, once it is there."""
         until = time.monotonic() + seconds
-        while not (found := re.search(pattern, said := self.errors)):
+        while not (result := re.search(pattern, said := self.errors)):
             assert self.poll() is None, said
             assert time.monotonic() < until, said
             time.sleep(0.01)
-        return found
+        return result
 
     def poll(self) -> int | None:
         """The exit code, or minus the signal that ended it; None while it runs."""

@@ -27,8 +27,8 @@ def in_processes(module: str, functions: str, *sizes: int, timeout: float = 600)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    return {name: {int(size): ranks for size, ranks in by_size.items()} for name, by_size in found.items()}
+    result = json.loads(done.stdout)
+    return {name: {int(size): ranks for size, ranks in by_size.items()} for name, by_size in result.items()}
 
 
 def _run(function: Any, rank: int, size: int, port: int, out: Path) -> None:
@@ -44,8 +44,8 @@ def _run(function: Any, rank: int, size: int, port: int, out: Path) -> None:
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
     with process_group() as group, nullcontext() if group is None else group.active():
-        found = function(rank)
-    out.write_text(json.dumps(found))
+        result = function(rank)
+    out.write_text(json.dumps(result))
 
 
 def _together(function: Any, size: int) -> list[Any]:
@@ -81,12 +81,12 @@ def _main(module: str, functions: str, *sizes: str) -> None:
     sys.path[:0] = [str(HERE.parent), str(HERE)]  # `benchmarks` is the repository's, not the folder of its tests
     importlib.import_module("torch._dynamo")  # PyTorch's optimizers load it: here once for all children
     called = importlib.import_module(module)
-    found: dict[str, dict[str, list[Any]]] = {}
+    results: dict[str, dict[str, list[Any]]] = {}
     for asked in functions.split(","):
         name, _, own = asked.partition("@")
-        found[name] = {size: _together(getattr(called, name), int(size)) for size in ([own] if own else sizes)}
+        results[name] = {size: _together(getattr(called, name), int(size)) for size in ([own] if own else sizes)}
     with open(1, "w", closefd=False) as out:  # buffered: else a signal amid a long write loses the rest of it
-        json.dump(found, out)
+        json.dump(results, out)
 
 
 if __name__ == "__main__":

@@ -67,12 +67,12 @@ class SecondTensor(Tensor):
         target = kwargs.get("device")
         if target is not None:
             kwargs["device"] = torch.device("cpu")
-        found = function(*tree_map(_held, args), **tree_map(_held, kwargs))
+        result = function(*tree_map(_held, args), **tree_map(_held, kwargs))
         if name == "aten::copy_" and not isinstance(args[0], SecondTensor):
             return args[0]
         if name == "aten::_local_scalar_dense" or (target is not None and torch.device(target).type == "cpu"):
-            return found
-        return return_and_correct_aliasing(function, args, kwargs, tree_map_only(Tensor, SecondTensor, found))
+            return result
+        return return_and_correct_aliasing(function, args, kwargs, tree_map_only(Tensor, SecondTensor, result))
 
 
 def _held(value: Any) -> Any:

@@ -439,9 +439,9 @@ def test_sample_rows_are_spread_over_the_table(subtests):
             frame = pl.DataFrame(
                 {"row": range(rows), "item": ["x"] * rows, "other": [1] * rows}, schema_overrides={"item": pl.String}
             )
-            found = sample_rows(schema, frame)
-            assert found.columns == ["row", "item"]
-            numbers = found["row"].to_list()
+            result = sample_rows(schema, frame)
+            assert result.columns == ["row", "item"]
+            numbers = result["row"].to_list()
             assert len(set(numbers)) == kept
             assert numbers == sorted(numbers)
             if rows:

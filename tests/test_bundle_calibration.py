@@ -33,12 +33,12 @@ def manifest(folder):
 
 
 def rewritten(folder, change):
-    found = manifest(folder)
-    change(found)
-    found["sha256"] = hashlib.sha256(
-        json.dumps({k: v for k, v in found.items() if k != "sha256"}, sort_keys=True).encode()
+    result = manifest(folder)
+    change(result)
+    result["sha256"] = hashlib.sha256(
+        json.dumps({k: v for k, v in result.items() if k != "sha256"}, sort_keys=True).encode()
     ).hexdigest()
-    (folder / "bundle.json").write_text(json.dumps(found))
+    (folder / "bundle.json").write_text(json.dumps(result))
 
 
 @pytest.mark.parametrize("one", [PLATT, STEPS], ids=["platt", "isotonic"])
@@ -64,9 +64,9 @@ def test_each_binary_label_has_its_own(tmp_path):
     bundle = calibrated(schema=TWO, label="buy")
     bundle.save(tmp_path / "b")
     loaded, plain = Bundle.load(tmp_path / "b"), make(schema=TWO)
-    found, before, score = loaded.predict(log()), plain.predict(log()), plain.score(log())
-    np.testing.assert_allclose(found[:, [0, 2]], before[:, [0, 2]])
-    np.testing.assert_allclose(found[:, 1], sigmoid(0.5 * score[:, 1] - 1))
+    result, before, score = loaded.predict(log()), plain.predict(log()), plain.score(log())
+    np.testing.assert_allclose(result[:, [0, 2]], before[:, [0, 2]])
+    np.testing.assert_allclose(result[:, 1], sigmoid(0.5 * score[:, 1] - 1))
     np.testing.assert_allclose(loaded.calibrated(score)[:, 2], score[:, 2])
     np.testing.assert_allclose(loaded.main_prediction(score[:, 0]), before[:, 0])
 
@@ -102,9 +102,9 @@ def test_explanations_say_the_calibrated_probability_of_the_score():
 
 def test_a_server_predicts_calibrated_probabilities():
     rows = log(4).to_dicts()
-    found = Service(calibrated()).predict(rows)
-    assert [one["prediction"] for one in found] == pytest.approx(calibrated().predict(log(4)).tolist())
-    assert [one["score"] for one in found] == pytest.approx(make().score(log(4)).tolist())
+    result = Service(calibrated()).predict(rows)
+    assert [one["prediction"] for one in result] == pytest.approx(calibrated().predict(log(4)).tolist())
+    assert [one["score"] for one in result] == pytest.approx(make().score(log(4)).tolist())
 
 
 def test_a_compiled_network_would_lose_it(tmp_path):
@@ -118,11 +118,11 @@ def test_items_of_one_probability_are_recommended_by_score():
     rows = log(40).with_columns(item=pl.Series([f"i{k:02}" for k in range(40)]))
     catalogue = Catalogue(user="user", item="item")
     user = rows["user"][0]
-    found, plain = (
+    result, plain = (
         recommend(bundle, rows, catalogue, user, n=40, exclude_seen=False) for bundle in (calibrated(level), make())
     )
-    assert found["item"].to_list() == plain["item"].to_list()
-    assert set(found["score"].to_list()) == {0.25}
+    assert result["item"].to_list() == plain["item"].to_list()
+    assert set(result["score"].to_list()) == {0.25}
 
 
 @pytest.mark.filterwarnings("ignore:.* were trained on")
@@ -146,8 +146,8 @@ def test_the_estimator_speaks_in_calibrated_probabilities(tmp_path):
 
 def test_when_and_by_what_a_bundle_was_saved(tmp_path):
     make().save(tmp_path / "b")
-    found = bundle_origin(tmp_path / "b")
-    assert found["created"] == manifest(tmp_path / "b")["created"]
-    assert set(found["versions"]) == {"fieldwise", "torch", "polars", "numpy", "python"}
+    result = bundle_origin(tmp_path / "b")
+    assert result["created"] == manifest(tmp_path / "b")["created"]
+    assert set(result["versions"]) == {"fieldwise", "torch", "polars", "numpy", "python"}
     with pytest.raises(BundleError, match="is not a bundle"):
         bundle_origin(tmp_path)

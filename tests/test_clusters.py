@@ -88,8 +88,8 @@ def documents(name: str):
 
 
 def test_pods_find_the_first_one_by_the_service():
-    found = documents("train.yaml")
-    service, job = found["Service"], found["Job"]
+    result = documents("train.yaml")
+    service, job = result["Service"], result["Job"]
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     environment = {one["name"]: one["value"] for one in container["env"]}

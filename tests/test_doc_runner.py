@@ -28,7 +28,7 @@ def run_all(found):
 
 
 def test_a_page_that_does_what_it_says(page, tmp_path):
-    found = page(
+    result = page(
         """
         <!-- not run: system -->
         ```sh
@@ -73,8 +73,8 @@ def test_a_page_that_does_what_it_says(page, tmp_path):
         ```
         """
     )
-    assert [block.line for block in found] == [3, 7, 11, 17, 24, 28, 33, 37]
-    run_all(found)
+    assert [block.line for block in result] == [3, 7, 11, 17, 24, 28, 33, 37]
+    run_all(result)
     assert (tmp_path / "first.py").exists()
 
 

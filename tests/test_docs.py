@@ -112,9 +112,9 @@ def test_the_long_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
 
 def test_commands_within_sentences_exist():
     """With the options that are named; arguments may be left away."""
-    found = [(page.name, code) for page in PAGES for code in re.findall(r"`(fieldwise [^`\n]+)`", prose(page))]
-    assert len(found) > 20
-    for page, code in found:
+    results = [(page.name, code) for page in PAGES for code in re.findall(r"`(fieldwise [^`\n]+)`", prose(page))]
+    assert len(results) > 20
+    for page, code in results:
         words = shlex.split(code)[1:]
         alone = all(word.startswith("--") for word in words)  # options of the program itself, which would act
         command, rest = (typer.main.get_command(app), words) if alone else resolve(words)[1:]
@@ -158,10 +158,10 @@ def test_links_lead_somewhere(subtests):
             for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
                 if "://" not in target and "reference/" not in target:  # those pages are made with the site
                     file, _, anchor = target.partition("#")
-                    found = (page.parent / file) if file else page
-                    assert found.exists(), f"{page.name} links to {target}"
+                    result = (page.parent / file) if file else page
+                    assert result.exists(), f"{page.name} links to {target}"
                     if anchor:
-                        heads = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), re.M)
+                        heads = re.findall(r"^#+ (.+)$", result.read_text("utf-8"), re.M)
                         assert anchor in [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads], (
                             target
                         )

@@ -189,13 +189,13 @@ def test_a_wrong_table_or_label_is_a_sentence(subtests):
 
 def test_evaluate_equals_scikit_learn(fitted: Recommender) -> None:
     y, p = FUTURE["liked"].to_numpy(), fitted.predict_proba(FUTURE)[:, 1]
-    found = fitted.evaluate(FUTURE)
-    assert found["auc"] == pytest.approx(metrics.roc_auc_score(y, p), abs=1e-12)
-    assert found["logloss"] == pytest.approx(metrics.log_loss(y, p), abs=1e-9)
-    assert found["accuracy"] == metrics.accuracy_score(y, fitted.predict(FUTURE))
-    assert fitted.score(FUTURE) == found["auc"]
-    assert "gauc" in found
-    assert found["rows"] == 600
+    result = fitted.evaluate(FUTURE)
+    assert result["auc"] == pytest.approx(metrics.roc_auc_score(y, p), abs=1e-12)
+    assert result["logloss"] == pytest.approx(metrics.log_loss(y, p), abs=1e-9)
+    assert result["accuracy"] == metrics.accuracy_score(y, fitted.predict(FUTURE))
+    assert fitted.score(FUTURE) == result["auc"]
+    assert "gauc" in result
+    assert result["rows"] == 600
 
 
 def test_rows_that_are_in_both_parts_are_said(capsys) -> None:
@@ -378,11 +378,11 @@ def test_predictions_of_two_binary_labels(two_yes: Recommender) -> None:
 
 
 def test_metrics_of_several_labels_and_the_main_one_is_the_score(two_yes: Recommender, mixed: Recommender) -> None:
-    found, logit = two_yes.evaluate(FUTURE), two_yes.decision_function(FUTURE)
+    result, logit = two_yes.evaluate(FUTURE), two_yes.decision_function(FUTURE)
     liked, long = FUTURE["liked"].to_numpy(), FUTURE["length"].to_numpy() > 105
-    assert found["auc"] == two_yes.score(FUTURE) == pytest.approx(metrics.roc_auc_score(liked, logit[:, 0]))
-    assert found["long.auc"] == pytest.approx(metrics.roc_auc_score(long, logit[:, 1]))
-    assert found["long.auc"] > 0.9  # the item tells
+    assert result["auc"] == two_yes.score(FUTURE) == pytest.approx(metrics.roc_auc_score(liked, logit[:, 0]))
+    assert result["long.auc"] == pytest.approx(metrics.roc_auc_score(long, logit[:, 1]))
+    assert result["long.auc"] > 0.9  # the item tells
     predicted = mixed.predict(FUTURE)
     assert predicted.dtype == np.float64
     assert set(predicted[:, 0]) <= {0.0, 1.0}

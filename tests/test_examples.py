@@ -55,7 +55,7 @@ def test_own_table(tmp_path: Path) -> None:
     cells = executed(EXAMPLES / "own_table.ipynb", tmp_path)
     shown = [kinds(cell) for cell in cells]
     assert text_of(cells).count("prefers-color-scheme") == 2, "two charts"
-    assert sum("text/html" in found for found in shown) >= 7  # tables of pandas, the schema, the run, the bundle
+    assert sum("text/html" in result for result in shown) >= 7  # tables of pandas, the schema, the run, the bundle
     training = next(cell for cell in cells if "recommender.fit" in "".join(cell["source"]))
     assert training["outputs"][0]["output_type"] == "display_data", "the bar is one output of the cell"
     assert "FM epoch 6/6: train loss" in "".join(training["outputs"][0]["data"]["text/plain"])

@@ -104,12 +104,12 @@ def test_a_compiled_library_runs_elsewhere(tmp_path):
 def test_no_compiler_is_said(tmp_path):
     make(AFM(embedding_dim=4, attention_dim=3)).save(tmp_path / "bundle")
     arguments = ["export", str(tmp_path / "bundle"), "--out", str(tmp_path / "e"), "--to", "aoti"]
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "fieldwise", *arguments], env={"PATH": ""}, capture_output=True, text=True, check=False
     )
-    assert found.returncode == 2
-    assert "needs a working C++ compiler" in found.stderr
-    assert "Traceback" not in found.stderr
+    assert result.returncode == 2
+    assert "needs a working C++ compiler" in result.stderr
+    assert "Traceback" not in result.stderr
     assert not (tmp_path / "e").exists()
 
 
@@ -277,9 +277,9 @@ def test_raw_rows_are_predicted_elsewhere(tmp_path, kind, count):
         [sys.executable, "-c", ELSEWHERE], cwd=tmp_path / "e", capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    good, found = json.loads(done.stdout)
+    good, result = json.loads(done.stdout)
     different = {n: rows[n] for n in set(good) ^ set(expected)}
     assert not different
     assert 0.6 * len(rows) < len(good) < len(rows)
-    np.testing.assert_allclose(found, list(expected.values()), atol=2e-6)
-    assert len(np.unique(np.round(found, 4))) > 10
+    np.testing.assert_allclose(result, list(expected.values()), atol=2e-6)
+    assert len(np.unique(np.round(result, 4))) > 10

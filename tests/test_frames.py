@@ -206,8 +206,8 @@ def _takes_a_table(function: Any) -> bool:
 
 
 def test_no_public_function_that_takes_a_table_is_left_out() -> None:
-    found = {name for name, function in _functions() if _takes_a_table(function)}
-    assert found - KEPT - {"fieldwise.as_table"} == CASES.keys() - {"fieldwise.as_table"}
+    results = {name for name, function in _functions() if _takes_a_table(function)}
+    assert results - KEPT - {"fieldwise.as_table"} == CASES.keys() - {"fieldwise.as_table"}
 
 
 def _as_parquet(folder: Path) -> Given:
@@ -243,19 +243,19 @@ def test_every_kind_of_table_is_taken(subtests, tmp_path):
             (folder / "tables").mkdir(parents=True)
             expected = CASES[name](lambda frame: frame, folder / "polars")
             for kind in (others[number % len(others)], others[(number + 2) % len(others)]):
-                found = CASES[name](_given(kind, folder / "tables"), folder / kind)
+                result = CASES[name](_given(kind, folder / "tables"), folder / kind)
                 if isinstance(expected, pl.DataFrame):
-                    assert as_table(found).equals(expected), kind
+                    assert as_table(result).equals(expected), kind
                 else:
-                    np.testing.assert_equal(found, expected, kind)
+                    np.testing.assert_equal(result, expected, kind)
 
 
 @pytest.mark.parametrize("name", GIVES_TABLES)
 def test_a_table_comes_back_as_the_kind_that_went_in(name: str, tmp_path: Path) -> None:
     kinds = {"pandas": pd.DataFrame, "pyarrow": pa.Table}
     for kind in KINDS:
-        found = CASES[name](_given(kind, tmp_path), tmp_path)
-        assert isinstance(found, kinds.get(kind, pl.DataFrame)), kind
+        result = CASES[name](_given(kind, tmp_path), tmp_path)
+        assert isinstance(result, kinds.get(kind, pl.DataFrame)), kind
 
 
 def test_what_is_no_table_is_a_sentence(subtests, tmp_path):

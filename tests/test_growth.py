@@ -335,8 +335,8 @@ def test_the_reader_of_an_export_has_the_grown_ids(tmp_path, monkeypatch):
     standalone._fields.cache_clear()
     rows = pl.concat([LOG, MORE])
     batch = encoder.transform(rows).batch(slice(None))[0]
-    for name, found in standalone.encode(rows.to_dicts()).items():
-        np.testing.assert_array_equal(found, getattr(batch, name).numpy(), err_msg=name)
+    for name, result in standalone.encode(rows.to_dicts()).items():
+        np.testing.assert_array_equal(result, getattr(batch, name).numpy(), err_msg=name)
 
 
 @pytest.mark.parametrize(

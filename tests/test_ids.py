@@ -57,7 +57,7 @@ def test_keys_that_cannot_be(subtests):
 
 
 def test_the_rule_by_hand(subtests):
-    for role, fields, changes, columns, found in [
+    for role, fields, changes, columns, result in [
         ("item", (GENRE, FILM), {}, ["genre", "film_no"], "film_no"),  # an id before what merely stands first
         ("item", (Categorical("film", role="item"), FILM), {}, ["film", "film_no"], "film_no"),
         ("item", (GENRE,), {}, ["genre", "item_id"], "item_id"),
@@ -70,11 +70,11 @@ def test_the_rule_by_hand(subtests):
         ("user", (GENDER, FILM), {"group": "place", "user": "who"}, ["gender", "place", "who"], "who"),
         ("user", (GENDER, FILM), {}, ["film_no"], None),
     ]:
-        with subtests.test(role=role, fields=fields, changes=changes, columns=columns, found=found):
+        with subtests.test(role=role, fields=fields, changes=changes, columns=columns, found=result):
             schema = schema_of(*fields, **changes)
-            assert id_columns(columns, schema)[role] == found
-            if found is not None:
-                assert id_column(role, [schema_of(PLACE), schema], columns) == found
+            assert id_columns(columns, schema)[role] == result
+            if result is not None:
+                assert id_column(role, [schema_of(PLACE), schema], columns) == result
 
 
 def test_a_said_column_is_never_replaced_by_the_rule():
@@ -121,7 +121,7 @@ def test_preparation_reads_the_schema(log):
     schema = dataclasses.replace(SAID, fields=(*FIELDS, past))
     bare = dataclasses.replace(schema, user=None, item=None, group="w", keys=("w", "film_no"))
     split, draw = LeaveLastOutSplit(), NegativeSampling(per_positive=1, item_columns=("genre",))
-    found = prepare(log, schema, split=split, seed=3, history=HistorySettings(), negatives=draw)
+    result = prepare(log, schema, split=split, seed=3, history=HistorySettings(), negatives=draw)
     by_hand = prepare(
         log,
         bare,
@@ -130,11 +130,11 @@ def test_preparation_reads_the_schema(log):
         history=HistorySettings(user="w", item="film_no"),
         negatives=dataclasses.replace(draw, user="w", item="film_no"),
     )
-    assert found.counts == by_hand.counts
+    assert result.counts == by_hand.counts
     for name in ("train", "valid", "test"):
-        assert getattr(found, name).frame.equals(getattr(by_hand, name).frame)
-        np.testing.assert_array_equal(getattr(found, name).group, getattr(by_hand, name).group)
-    assert found.test.frame.get_column("w").n_unique() == 20
+        assert getattr(result, name).frame.equals(getattr(by_hand, name).frame)
+        np.testing.assert_array_equal(getattr(result, name).group, getattr(by_hand, name).group)
+    assert result.test.frame.get_column("w").n_unique() == 20
     codes = group_codes(log, SAID)
     assert len(set(zip(codes.tolist(), log.get_column("w"), strict=True))) == 20
 

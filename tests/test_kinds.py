@@ -14,13 +14,13 @@ TOUCHED = DISPATCH | {"data/infer/fields.py"}
 
 def aliases(tree):
     """The names by which a module knows the kinds: imports may rename them."""
-    found = {}
+    results = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "fieldwise.schema":
-            found |= {one.asname or one.name: one.name for one in node.names if one.name in KINDS}
+            results |= {one.asname or one.name: one.name for one in node.names if one.name in KINDS}
         elif isinstance(node, ast.ClassDef) and node.name in KINDS:
-            found[node.name] = node.name
-    return found
+            results[node.name] = node.name
+    return results
 
 
 def dispatches(text):
@@ -45,8 +45,8 @@ def dispatches(text):
 
 
 def test_few_modules_ask_of_what_kind_a_field_is():
-    found = {path.relative_to(SRC).as_posix() for path in SRC.rglob("*.py") if dispatches(path.read_text())}
-    assert found == DISPATCH
+    results = {path.relative_to(SRC).as_posix() for path in SRC.rglob("*.py") if dispatches(path.read_text())}
+    assert results == DISPATCH
     assert len(TOUCHED) <= 3
     scripts = [path.name for path in (SRC / "serving" / "static").glob("*.js") if ".kind" in path.read_text()]
     assert scripts == [], "the page asks for a field's `cell`"

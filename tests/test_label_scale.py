@@ -76,11 +76,11 @@ def test_each_of_several_labels_has_its_own(rows):
         label=Label("hours", task="regression"),
         more_labels=(Label("price", task="regression", weight=0.5),),
     )
-    found = Recommender(schema, model=AFM(embedding_dim=8), training=TrainingSettings(epochs=5)).fit(frame)
-    assert found.bundle_.schema.label.scale is None
+    result = Recommender(schema, model=AFM(embedding_dim=8), training=TrainingSettings(epochs=5)).fit(frame)
+    assert result.bundle_.schema.label.scale is None
     spread = frame["price"].std()
-    assert found.bundle_.schema.more_labels[0].scale == pytest.approx(spread, rel=0.1)
-    errors = np.sqrt(((found.predict(frame) - frame.select("hours", "price").to_numpy()) ** 2).mean(axis=0))
+    assert result.bundle_.schema.more_labels[0].scale == pytest.approx(spread, rel=0.1)
+    errors = np.sqrt(((result.predict(frame) - frame.select("hours", "price").to_numpy()) ** 2).mean(axis=0))
     assert (errors < 0.85 * np.array([frame["hours"].std(), spread])).all()
 
 

@@ -92,22 +92,22 @@ def bags_of(lists, *, weighted=False):
 
 
 def lists_of(bags, values=None):
-    found = [[] for _ in bags.lengths]
+    results = [[] for _ in bags.lengths]
     for value, bag in zip((bags.ids if values is None else values).tolist(), bags.segments.tolist(), strict=True):
-        found[bag].append(value)
-    assert [len(one) for one in found] == bags.lengths.tolist()
-    assert bags.offsets.tolist() == [sum(map(len, found[:k])) for k in range(len(found) + 1)]
-    return found
+        results[bag].append(value)
+    assert [len(one) for one in results] == bags.lengths.tolist()
+    assert bags.offsets.tolist() == [sum(map(len, results[:k])) for k in range(len(results) + 1)]
+    return results
 
 
 @given(LISTS, st.lists(st.integers(0, 7), max_size=12))
 def test_bags_are_taken_by_number(lists, numbers):
     numbers = [n for n in numbers if n < len(lists)]
     bags = bags_of(lists, weighted=True)
-    found = bags.take(torch.tensor(numbers, dtype=torch.int64))
-    assert lists_of(found) == [lists[n] for n in numbers]
-    assert lists_of(found, found.weights) == [lists_of(bags, bags.weights)[n] for n in numbers]
-    assert found.ids.dtype == torch.int32
+    result = bags.take(torch.tensor(numbers, dtype=torch.int64))
+    assert lists_of(result) == [lists[n] for n in numbers]
+    assert lists_of(result, result.weights) == [lists_of(bags, bags.weights)[n] for n in numbers]
+    assert result.ids.dtype == torch.int32
 
 
 @given(TABLES, st.lists(st.integers(0, 5), max_size=8), st.integers(-7, 7), st.integers(-7, 7))
@@ -119,31 +119,31 @@ def test_rows_by_number_and_by_slice(table, numbers, start, end):
         (torch.tensor(numbers, dtype=torch.int64), [table[n] for n in numbers]),
         (slice(start, end), table[start:end]),
     ):
-        found = bags.rows(wanted, groups)
-        assert lists_of(found) == [one for row in rows for one in row]
+        result = bags.rows(wanted, groups)
+        assert lists_of(result) == [one for row in rows for one in row]
         weights = lists_of(bags, bags.weights)
         by_row = [weights[n * groups : (n + 1) * groups] for n in range(len(table))]
         chosen = [by_row[n] for n in numbers] if isinstance(wanted, torch.Tensor) else by_row[start:end]
-        assert lists_of(found, found.weights) == [one for row in chosen for one in row]
+        assert lists_of(result, result.weights) == [one for row in chosen for one in row]
 
 
 @given(st.lists(LISTS, min_size=1, max_size=3), st.booleans())
 def test_joined_bags_follow_one_another(parts, weighted):
     each = [bags_of(lists, weighted=weighted) for lists in parts]
-    found = Bags.joined(each)
-    assert lists_of(found) == [one for lists in parts for one in lists]
+    result = Bags.joined(each)
+    assert lists_of(result) == [one for lists in parts for one in lists]
     if weighted:
-        assert found.weights.tolist() == [w for one in each for w in one.weights.tolist()]
+        assert result.weights.tolist() == [w for one in each for w in one.weights.tolist()]
 
 
 @given(TABLES, st.lists(st.booleans(), min_size=3, max_size=3))
 def test_shares_are_those_of_a_mean_or_one(table, means):
     groups = len(table[0]) if table else 1
     lists = [one for row in table for one in row]
-    found = bags_of(lists).shares(torch.tensor(means[:groups]))
+    result = bags_of(lists).shares(torch.tensor(means[:groups]))
     expected = [1 / len(one) if means[b % groups] else 1.0 for b, one in enumerate(lists) for _ in one]
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, torch.tensor(expected))
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result, torch.tensor(expected))
 
 
 @given(TABLES)

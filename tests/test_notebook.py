@@ -84,11 +84,11 @@ class Cells(HTMLParser):
 
 def shown(thing: Any) -> list[str]:
     """The texts of its HTML, which is whole, plain and without scripts."""
-    found = Cells(thing._repr_html_())
-    assert not found.open
-    assert set(found.tags) <= {"p", "b", "table", "thead", "tbody", "tr", "th", "td"}
+    result = Cells(thing._repr_html_())
+    assert not result.open
+    assert set(result.tags) <= {"p", "b", "table", "thead", "tbody", "tr", "th", "td"}
     assert len(thing._repr_html_()) < 20_000
-    return found.text
+    return result.text
 
 
 def test_a_schema() -> None:
@@ -130,14 +130,14 @@ def test_a_bundle_of_a_recipe_shows_both_parts_metrics(tmp_path: Path) -> None:
 
 def test_an_explanation() -> None:
     strange = LOG.head(3).with_columns(device=pl.lit(EVIL))
-    found = FITTED.explain(strange)
-    assert "liked: contributions of 3 rows" in shown(found)
+    result = FITTED.explain(strange)
+    assert "liked: contributions of 3 rows" in shown(result)
     one = shown(FITTED.explain(strange.head(1)))
     assert f"{EVIL} (not in the vocabulary)" in one
-    frame = found.to_pandas()
+    frame = result.to_pandas()
     assert frame.columns.tolist() == ["row", "field", "value", "contribution", "score", "prediction"]
     assert frame["field"].tolist() == ["user_id", "genres", "device"] * 3
-    np.testing.assert_array_equal(frame["contribution"].to_numpy().reshape(3, 3), found.contributions)
+    np.testing.assert_array_equal(frame["contribution"].to_numpy().reshape(3, 3), result.contributions)
     np.testing.assert_allclose(frame["prediction"][::3], FITTED.predict_proba(strange)[:, 1])
 
 
@@ -162,8 +162,8 @@ def words(chart: str) -> list[str]:
 
 def places(chart: str, tag: str, style: str, x: str, y: str) -> np.ndarray:
     """Where a chart's elements lie, [N, 2]."""
-    found = [e for e in ElementTree.fromstring(chart).iter(tag) if e.get("class") == style]
-    return np.array([[float(e.get(x, "")), float(e.get(y, ""))] for e in found])
+    results = [e for e in ElementTree.fromstring(chart).iter(tag) if e.get("class") == style]
+    return np.array([[float(e.get(x, "")), float(e.get(y, ""))] for e in results])
 
 
 @pytest.mark.parametrize("monitor", ["auc", "logloss"])
@@ -179,9 +179,9 @@ def test_learning_curves(monitor: str) -> None:
         (places(chart, "circle", "dot c0", "cx", "cy")[-rows:], "auc"),
     ):
         own = np.array([[one.epoch, one.metrics[name]] for one in history])
-        found = np.corrcoef(at.T, own.T)
-        assert found[0, 2] == pytest.approx(1)
-        assert found[1, 3] == pytest.approx(-1, abs=1e-3), "up is more"
+        result = np.corrcoef(at.T, own.T)
+        assert result[0, 2] == pytest.approx(1)
+        assert result[1, 3] == pytest.approx(-1, abs=1e-3), "up is more"
 
 
 def test_uniform_attention_is_no_contrast() -> None:
@@ -201,27 +201,27 @@ def test_calibration_and_roc() -> None:
     x, y = np.array([point.split(",") for point in str(line.get("points")).split()], float).T
     area = np.trapezoid((y.max() - y) / 180, (x - 50) / 260)
     assert area == pytest.approx(roc_auc_score(LOG["liked"], score), abs=0.003)
-    found = reliability(LOG["liked"], FITTED.predict_proba(LOG)[:, 1])
+    result = reliability(LOG["liked"], FITTED.predict_proba(LOG)[:, 1])
     chart = FITTED.plot("calibration", LOG.drop("liked"), LOG["liked"])
     at = places(chart, "circle", "dot c0", "cx", "cy")
-    np.testing.assert_allclose((at[:, 0] - 50) / 260, found.predicted / found.edge(), atol=1e-4)
-    np.testing.assert_allclose((190 - at[:, 1]) / 180, found.observed / found.edge(), atol=1e-4)
+    np.testing.assert_allclose((at[:, 0] - 50) / 260, result.predicted / result.edge(), atol=1e-4)
+    np.testing.assert_allclose((190 - at[:, 1]) / 180, result.observed / result.edge(), atol=1e-4)
 
 
 def test_explanations_and_attention() -> None:
-    found = FITTED.explain(LOG.head(4))
-    for chart, sizes in ((found.plot(), np.abs(found.contributions).mean(0)), (found.plot(2), found.contributions[2])):
+    result = FITTED.explain(LOG.head(4))
+    for chart, sizes in ((result.plot(), np.abs(result.contributions).mean(0)), (result.plot(2), result.contributions[2])):
         dots = list(ElementTree.fromstring(chart).iter("circle"))
         at = np.array([float(e.get("cx", "")) for e in dots])
         own = sizes[np.argsort(-np.abs(sizes), kind="stable")]
         scale = np.ptp(at) / np.ptp(own)
         np.testing.assert_allclose(at - at[0], scale * (own - own[0]), atol=0.05)
         assert [e.get("class") for e in dots] == ["dot c1" if size < 0 else "dot c0" for size in own]
-    assert f"device = {LOG['device'][2]}" in words(found.plot(2))
+    assert f"device = {LOG['device'][2]}" in words(result.plot(2))
     with pytest.raises(DataError, match="only AFM and AutoInt have attention over fields, found FM"):
-        found.plot_attention()
+        result.plot_attention()
     with pytest.raises(DataError, match="rows are numbered from 0 to 3"):
-        found.plot(9)
+        result.plot(9)
     for model in (AFM(embedding_dim=4, attention_dim=2), AutoInt(embedding_dim=4, attention_dim=4, heads=2, layers=2)):
         attending = Recommender(SCHEMA, model, training=QUICK).fit(LOG).explain(LOG.head(4))
         for row in (None, 1):

@@ -162,9 +162,9 @@ def test_the_command_line_imports_what_it_is_told(module, capsys):
     assert run(recipe) == 2
     assert f"fieldwise --import {module}:Mean" in capsys.readouterr().err
     assert run(["--import", f"{module}:Mean", *recipe]) == 0
-    found = capsys.readouterr()
-    assert found.out.startswith("simulated/fm")
-    assert f"--import {module}:Mean train simulated/fm" in found.err  # the next command needs it too
+    result = capsys.readouterr()
+    assert result.out.startswith("simulated/fm")
+    assert f"--import {module}:Mean train simulated/fm" in result.err  # the next command needs it too
 
 
 def test_a_module_that_cannot_be_imported_is_one_sentence(module, tmp_path, capsys):

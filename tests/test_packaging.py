@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def _name(requirement: str) -> str:
-    found = re.match(r"[A-Za-z0-9._-]+", requirement)
-    assert found is not None
-    return re.sub(r"[-_.]+", "-", found.group()).lower()
+    result = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert result is not None
+    return re.sub(r"[-_.]+", "-", result.group()).lower()
 
 
 def _pins() -> list[str]:
@@ -50,9 +50,9 @@ def _set_up(folder: Path, *, cpu_build_at: str, gpu: bool = False) -> tuple[list
     (tree / "native" / "one.cpp").touch()
     tools.mkdir()
     for name in ("sh", "cat", "chmod", "cksum", "cp", "dirname", "mkdir", "mv", "rm", "sed"):
-        found = shutil.which(name)
-        assert found is not None
-        (tools / name).symlink_to(found)
+        result = shutil.which(name)
+        assert result is not None
+        (tools / name).symlink_to(result)
     python = f"""#!/bin/sh
 case "$*" in
     "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;

@@ -100,8 +100,8 @@ def test_time_in_text_is_ordered_as_splits_order_it(bundle, log, clock):
     moments = [clock(t) for t in log["time"].to_list()]
     ordered = log.with_columns(time=pl.Series(moments).rank("dense") if "-" in moments[0] else log["time"])
     texts = log.with_columns(time=pl.Series(moments))
-    found = recommend(bundle, texts, CATALOGUE, n=1, exclude_seen=False)["score"]
-    np.testing.assert_allclose(found, [row[3] for row in brute_force(bundle, ordered, 1, False)], rtol=1e-5)
+    result = recommend(bundle, texts, CATALOGUE, n=1, exclude_seen=False)["score"]
+    np.testing.assert_allclose(result, [row[3] for row in brute_force(bundle, ordered, 1, False)], rtol=1e-5)
 
 
 def test_among_equal_times_the_later_row_counts(bundle, log):
@@ -128,11 +128,11 @@ def test_missing_columns_are_named(bundle, log):
 def test_many_users_get_what_each_gets_alone(bundle, log, exclude, at_once, monkeypatch):
     monkeypatch.setattr(module, "PAIRS_AT_ONCE", at_once)
     users = np.array([3, 0, 3, 1, 2])
-    found = recommend(bundle, log, CATALOGUE, users=users, n=4, exclude_seen=exclude)
-    assert found.columns == ["user", "item", "title", "rank", "score", "source"]
-    assert found["user"].unique(maintain_order=True).to_list() == [3, 0, 1, 2]
-    assert found["user"].dtype == log["user"].dtype
-    for (user,), own in found.group_by("user"):
+    result = recommend(bundle, log, CATALOGUE, users=users, n=4, exclude_seen=exclude)
+    assert result.columns == ["user", "item", "title", "rank", "score", "source"]
+    assert result["user"].unique(maintain_order=True).to_list() == [3, 0, 1, 2]
+    assert result["user"].dtype == log["user"].dtype
+    for (user,), own in result.group_by("user"):
         alone = recommend(bundle, log, CATALOGUE, str(user), n=4, exclude_seen=exclude)
         assert own["rank"].to_list() == list(range(1, own.height + 1))
         assert alone.columns == ["item", "title", "score", "source"]
@@ -142,8 +142,8 @@ def test_many_users_get_what_each_gets_alone(bundle, log, exclude, at_once, monk
 
 
 def test_a_list_of_users_may_stand_for_one(bundle, log):
-    found = recommend(bundle, log, CATALOGUE, ["2", "1"], n=2)
-    assert found.equals(recommend(bundle, log, CATALOGUE, users=["2", "1"], n=2))
+    result = recommend(bundle, log, CATALOGUE, ["2", "1"], n=2)
+    assert result.equals(recommend(bundle, log, CATALOGUE, users=["2", "1"], n=2))
 
 
 def test_a_user_among_many_who_has_seen_all_gets_nothing(bundle, log):
@@ -196,25 +196,25 @@ def test_everybody_gets_what_a_brute_force_ranking_gives(log, settings, exclude,
     monkeypatch.setattr(module, "PAIRS_AT_ONCE", 30)  # two users of twelve items
     encoder = Encoder.fit(log, SCHEMA)
     bundle = Bundle(SCHEMA, encoder, settings, build_network(settings, encoder.layout, 1).eval(), log.head(3))
-    found = bundle.recommend(log=log, catalogue=Catalogue(user="user", item="item"), n=5, exclude_seen=exclude)
+    result = bundle.recommend(log=log, catalogue=Catalogue(user="user", item="item"), n=5, exclude_seen=exclude)
     expected = brute_force(bundle, log, 5, exclude)
-    assert found.columns == ["user", "item", "rank", "score", "source"]
-    np.testing.assert_allclose(found["score"], [row[3] for row in expected], rtol=1e-5)
-    assert list(found.select("user", "item", "rank").iter_rows()) == [row[:3] for row in expected]
-    assert found["source"].unique().to_list() == ["model"]
+    assert result.columns == ["user", "item", "rank", "score", "source"]
+    np.testing.assert_allclose(result["score"], [row[3] for row in expected], rtol=1e-5)
+    assert list(result.select("user", "item", "rank").iter_rows()) == [row[:3] for row in expected]
+    assert result["source"].unique().to_list() == ["model"]
 
 
 def test_the_unknown_get_popular_items_that_they_have_not_seen_and_it_is_said(bundle, log):
     seen = pl.DataFrame({"user": [77, 77], "item": [3, 5], "time": [50, 51], "liked": [1, 1]})
     longer = pl.concat([log, seen], how="diagonal").with_columns(pl.col("history", "genres", "day").forward_fill())
-    found = bundle.recommend([1, 77, 99], log=longer, catalogue=CATALOGUE, n=4)
-    sources = dict(found.group_by("user").agg(pl.col("source").unique()).iter_rows())
+    result = bundle.recommend([1, 77, 99], log=longer, catalogue=CATALOGUE, n=4)
+    sources = dict(result.group_by("user").agg(pl.col("source").unique()).iter_rows())
     assert sources == {1: ["model"], 77: ["popularity"], 99: ["popularity"]}
     likes = longer.filter(pl.col("liked") == 1).group_by("item").len().sort("len", "item", descending=[True, False])
     every = [*likes["item"], *sorted(set(longer["item"]) - set(likes["item"]))]
     share = dict(likes.with_columns(pl.col("len") / likes["len"].sum()).iter_rows())
     for user, gone in ((77, {3, 5}), (99, set())):
-        own = found.filter(pl.col("user") == user)
+        own = result.filter(pl.col("user") == user)
         wanted = [item for item in every if item not in gone][:4]
         assert own["item"].to_list() == wanted
         assert own["rank"].to_list() == [1, 2, 3, 4]
@@ -225,7 +225,7 @@ def test_the_unknown_get_popular_items_that_they_have_not_seen_and_it_is_said(bu
         top["item"][0] == unlabelled["item"].value_counts().sort("count", "item", descending=[True, False])["item"][0]
     )
     alone = recommend(bundle, longer, CATALOGUE, 99, n=4)
-    assert alone.equals(found.filter(pl.col("user") == 99).drop("user", "rank"))
+    assert alone.equals(result.filter(pl.col("user") == 99).drop("user", "rank"))
 
 
 def test_a_log_without_items_recommends_none(bundle, log):

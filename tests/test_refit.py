@@ -29,12 +29,12 @@ FRAME = simulate(1500, users=40, items=30, seed=5)
 
 def recipe() -> Recipe:
     """An FM that stops early, with several evaluations per epoch and drops of the learning rate."""
-    found = load_recipe("simulated/fm", ["data.rows=1500", "data.users=40", "data.items=30"])
+    result = load_recipe("simulated/fm", ["data.rows=1500", "data.users=40", "data.items=30"])
     training = TrainingSettings(
         learning_rate=0.03, batch_size=64, epochs=12, evaluations_per_epoch=4, patience=6, plateau_factor=0.5,
         monitor="logloss", refit=True,
     )  # fmt: skip
-    return dataclasses.replace(found, training=training)
+    return dataclasses.replace(result, training=training)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def test_a_workflow_runs_what_exists_and_may_write_nothing(path):
     assert workflow["permissions"] == {"contents": "read"}
     assert set(workflow[True]) <= {"push", "pull_request", "workflow_dispatch"}, "YAML reads the key `on` as true"
     commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
-    assert {found for text in commands for found in re.findall(r"^make (\S+)", text, re.M)} <= TARGETS
+    assert {result for text in commands for result in re.findall(r"^make (\S+)", text, re.M)} <= TARGETS
 
 
 def test_every_supported_python_is_tested():

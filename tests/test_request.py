@@ -86,9 +86,9 @@ def test_candidates_score_as_whole_rows(subtests):
             context, candidates = fresh[:1].select(USER_COLUMNS), fresh.select([*ITEM_COLUMNS, "unrelated"])
             expected = bundle.score(whole_rows(context, candidates))
             for given in (context, plain(context), {**plain(context), "another": object()}):
-                found = bundle.score_candidates(given, candidates)
-                assert (found.dtype, found.shape) == (np.float64, (30,))
-                np.testing.assert_allclose(found, expected, atol=1e-10, rtol=1e-10)
+                result = bundle.score_candidates(given, candidates)
+                assert (result.dtype, result.shape) == (np.float64, (30,))
+                np.testing.assert_allclose(result, expected, atol=1e-10, rtol=1e-10)
             assert np.ptp(expected) > 1e-3
 
 
@@ -109,10 +109,10 @@ def test_any_number_of_candidates_and_labels(subtests):
             context, candidates = fresh[:1].select(USER_COLUMNS), fresh[:rows].select(ITEM_COLUMNS)
             for schema, shape in ((SCHEMA, (rows,)), (more, (rows, 2))):
                 bundle = make(schema=schema)
-                found = bundle.score_candidates(context, candidates)
-                assert found.shape == shape
+                result = bundle.score_candidates(context, candidates)
+                assert result.shape == shape
                 expected = bundle.score(whole_rows(context, candidates))
-                np.testing.assert_allclose(found, expected.reshape(shape), atol=1e-6, rtol=1e-6)
+                np.testing.assert_allclose(result, expected.reshape(shape), atol=1e-6, rtol=1e-6)
 
 
 def test_values_never_seen_and_absent_ones():

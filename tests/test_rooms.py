@@ -18,11 +18,11 @@ DATA = ("fieldwise", "recipes")  # the package's own module, which imports lazil
 
 
 def modules() -> dict[str, Path]:
-    found = {}
+    results = {}
     for path in sorted(SRC.rglob("*.py")):
         parts = path.relative_to(SRC).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        results[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return results
 
 
 MODULES = modules()

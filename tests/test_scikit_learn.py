@@ -58,10 +58,10 @@ EXPECTED_FAILED_CHECKS = {
 def test_scikit_learns_own_checks() -> None:
     training = TrainingSettings(learning_rate=0.1, batch_size=64, epochs=8, patience=8)
     recommender = Recommender(model=FM(embedding_dim=4), training=training, valid_share=0.4)
-    found = check_estimator(recommender, on_fail=None, on_skip=None)
-    failed = {one["check_name"]: str(one["exception"]) for one in found if one["status"] == "failed"}
+    result = check_estimator(recommender, on_fail=None, on_skip=None)
+    failed = {one["check_name"]: str(one["exception"]) for one in result if one["status"] == "failed"}
     assert failed.keys() == EXPECTED_FAILED_CHECKS.keys(), failed
-    assert sum(one["status"] == "passed" for one in found) > 45
+    assert sum(one["status"] == "passed" for one in result) > 45
 
 
 @pytest.mark.filterwarnings("ignore:the schema was inferred, and the whole numbers of column .length.")
@@ -92,10 +92,10 @@ def test_probabilities_are_calibrated(method: str, kind: str) -> None:
 def test_partial_dependence() -> None:
     fitted = Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(LOG)
     rows = LOG[["user_id", "device", "length"]].head(50)
-    found = partial_dependence(fitted, rows, ["device"], categorical_features=["device"], kind="average")
-    devices = found["grid_values"][0]
+    result = partial_dependence(fitted, rows, ["device"], categorical_features=["device"], kind="average")
+    devices = result["grid_values"][0]
     by_hand = [fitted.predict_proba(rows.assign(device=device))[:, 1].mean() for device in devices]
-    np.testing.assert_allclose(found["average"][0], by_hand, rtol=1e-6)
+    np.testing.assert_allclose(result["average"][0], by_hand, rtol=1e-6)
     numbers = Recommender(model=FM(embedding_dim=4), training=QUICK).fit(X, Y)
     average = partial_dependence(numbers, X[:50], [1], grid_resolution=5)
     moved = X[:50].copy()
@@ -112,8 +112,8 @@ def test_pipelines_and_importances() -> None:
     named = make_pipeline(StandardScaler().set_output(transform="polars"), Recommender(model=LR(), training=QUICK))
     frame = pd.DataFrame(X, columns=[f"height{k}" for k in range(6)])
     assert named.fit(frame, Y).predict(frame).shape == (600,)
-    found = permutation_importance(pipeline, X, Y, n_repeats=2, random_state=0)
-    assert found.importances_mean.max() > 0.01
+    result = permutation_importance(pipeline, X, Y, n_repeats=2, random_state=0)
+    assert result.importances_mean.max() > 0.01
 
 
 # Without a schema

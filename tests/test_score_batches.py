@@ -28,9 +28,9 @@ class Doubled(nn.Module):
 def test_scores_of_batches_come_in_their_order(sizes, labels, monkeypatch):
     monkeypatch.setattr(module, "KEPT_ROWS", 8)
     ids = torch.split(torch.arange(sum(sizes), dtype=torch.int32)[:, None], sizes)
-    found = score_batches(Doubled(labels), ((Batch.of_ids(one), None) for one in ids))
+    result = score_batches(Doubled(labels), ((Batch.of_ids(one), None) for one in ids))
     x = np.arange(sum(sizes), dtype=float)
     if not sizes:
-        assert found.shape == (0,)
+        assert result.shape == (0,)
     else:
-        np.testing.assert_array_equal(found, 2 * x if labels == 1 else np.stack([2 * x, x * x], 1))
+        np.testing.assert_array_equal(result, 2 * x if labels == 1 else np.stack([2 * x, x * x], 1))

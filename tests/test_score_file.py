@@ -64,10 +64,10 @@ def test_slices_give_what_the_whole_gives(subtests, bundle, rows, tmp_path, monk
             write_table(rows, folder / f"rows.{given}")
             monkeypatch.setattr(module, "SLICE_ROWS", slice_rows)
             done = score_file(bundle, folder / f"rows.{given}", folder / f"scores.{out}")
-            found = as_table(folder / f"scores.{out}")
+            result = as_table(folder / f"scores.{out}")
             assert (done.rows, done.columns) == (101, ("user_id", "item_id", "prediction"))
-            assert found.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
-            np.testing.assert_allclose(found["prediction"], bundle.predict(rows), rtol=1e-6)
+            assert result.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
+            np.testing.assert_allclose(result["prediction"], bundle.predict(rows), rtol=1e-6)
             assert done.unseen == pytest.approx(bundle.encoder.unseen_in(bundle.encoder.transform(rows)))
             assert done.unseen["user_id"] > 0
             assert len(list(folder.iterdir())) == 2
@@ -100,9 +100,9 @@ def test_several_files_are_scored_in_the_order_of_their_names(subtests, bundle, 
                 write_table(part, folder / f"{k}.{kind}")
             done = score_file(bundle, folder / "*", tmp_path / "scores.parquet")
             assert done.rows == 101
-            found = as_table(tmp_path / "scores.parquet")
-            assert found.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
-            np.testing.assert_allclose(found["prediction"], bundle.predict(rows), rtol=1e-6)
+            result = as_table(tmp_path / "scores.parquet")
+            assert result.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
+            np.testing.assert_allclose(result["prediction"], bundle.predict(rows), rtol=1e-6)
             with pytest.raises(ConfigError, match="out must not be a file of data"):
                 score_file(bundle, folder, folder / f"1.{kind}")
 
@@ -119,8 +119,8 @@ def test_a_table_without_rows_gives_its_columns(bundle: Bundle, rows: pl.DataFra
     for suffix in ("parquet", "csv"):
         rows.clear().write_parquet(tmp_path / "rows.parquet")
         assert score_file(bundle, tmp_path / "rows.parquet", tmp_path / f"out.{suffix}").rows == 0
-        found = as_table(tmp_path / f"out.{suffix}")
-        assert (found.columns, found.height) == (["user_id", "item_id", "prediction"], 0)
+        result = as_table(tmp_path / f"out.{suffix}")
+        assert (result.columns, result.height) == (["user_id", "item_id", "prediction"], 0)
 
 
 @pytest.mark.usefixtures("_short_slices")
@@ -172,16 +172,16 @@ def test_a_label_that_is_a_number_has_no_logit(bundle: Bundle, rows: pl.DataFram
 
 def test_bfloat16_multiplies_in_16_bits_and_float32_stays_as_it_was(bundle_of_autoint, rows, tmp_path):
     write_table(rows, tmp_path / "rows.parquet")
-    found = {}
+    results = {}
     for precision in ("float32", "bfloat16"):
         path = tmp_path / f"{precision}.parquet"
         score_file(bundle_of_autoint, tmp_path / "rows.parquet", path, logit=True, precision=precision)
-        found[precision] = as_table(path)["logit"].to_numpy()
+        results[precision] = as_table(path)["logit"].to_numpy()
     exact = bundle_of_autoint.score(rows)
-    np.testing.assert_array_equal(found["float32"], exact)
+    np.testing.assert_array_equal(results["float32"], exact)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        np.testing.assert_array_equal(found["bfloat16"], bundle_of_autoint.score(rows))
-    assert 0 < np.abs(found["bfloat16"] - exact).max() < 0.05 * np.abs(exact).max()
+        np.testing.assert_array_equal(results["bfloat16"], bundle_of_autoint.score(rows))
+    assert 0 < np.abs(results["bfloat16"] - exact).max() < 0.05 * np.abs(exact).max()
 
 
 KILLED = """

@@ -128,8 +128,8 @@ def test_pages_are_quiet_and_fit_in_chromium(site, pages, width, scheme):
             if path.name == "404.html":
                 continue
             page.goto(path.as_uri())
-            found = page.evaluate("document.documentElement.scrollWidth")
-            assert found <= width, f"{path.relative_to(site)} is {found} wide in a window of {width}"
+            result = page.evaluate("document.documentElement.scrollWidth")
+            assert result <= width, f"{path.relative_to(site)} is {result} wide in a window of {width}"
             assert page.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]
         view.close()
         page = browser.new_page()

@@ -49,9 +49,9 @@ def test_the_afm_papers_task_by_hand():
     expected = sum(2 * s**2 + 2 for s in (0.5, -0.25, 3.0, -4.0)) / 8
     assert objective.loss(network(batch), y).item() == pytest.approx(expected, rel=1e-6)
     clipped = sum(2 * s**2 + 2 for s in (0.5, -0.25, 1.0, -1.0)) / 8
-    found = evaluate(network, table, objective, loss=True)
-    assert found["rmse"] == pytest.approx(clipped**0.5, rel=1e-6)
-    assert found["loss"] == pytest.approx(expected, rel=1e-6)
+    result = evaluate(network, table, objective, loss=True)
+    assert result["rmse"] == pytest.approx(clipped**0.5, rel=1e-6)
+    assert result["loss"] == pytest.approx(expected, rel=1e-6)
     scores = run.bundle.score(prepared.test.frame)
     assert sorted(set(scores.tolist())) == [-4.0, -0.25, 0.5, 3.0]
     np.testing.assert_array_equal(run.bundle.predict(prepared.test.frame), scores.clip(-1, 1))

@@ -49,42 +49,42 @@ ATTACKS: dict[str, Attack] = {
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    found = campaign(options.only or ATTACKS, Size(options.minutes / MINUTES, options.seed))
-    print(table(found))
+    result = campaign(options.only or ATTACKS, Size(options.minutes / MINUTES, options.seed))
+    print(table(result))
     about = {
         "command": " ".join(["python -m benchmarks.chaos", *(sys.argv[1:] if arguments is None else arguments)]),
         "cores": len(CORES),
         "environment": environment(),
-        "outcomes": [asdict(one) for one in found],
+        "outcomes": [asdict(one) for one in result],
     }
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(options.json, json.dumps(about, indent=1).encode())
-    broken = sum(len(one.broken) + len(one.late) for one in found)
+    broken = sum(len(one.broken) + len(one.late) for one in result)
     print(f"\n{broken} broken promises" if broken else "\nno promise was broken")
     return 1 if broken else 0
 
 
 def campaign(names: Iterable[str], size: Size) -> list[Outcome]:
     """Attack in turn, each time in a new folder."""
-    began, found = time.monotonic(), []
+    began, result = time.monotonic(), []
     with tempfile.TemporaryDirectory(prefix="fieldwise-chaos-") as made:
         for name in names:
             folder = Path(made) / name
             folder.mkdir()
             prepare(folder)
-            found += ATTACKS[name](folder, size)
+            result += ATTACKS[name](folder, size)
             print(f"{time.monotonic() - began:.0f} s: {name} done", file=sys.stderr, flush=True)
-    return found
+    return result
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
-    found.add_argument("--minutes", type=float, default=MINUTES, help=f"of {MINUTES:g} for all; more ask for more")
-    found.add_argument("--seed", type=int, default=0)
-    found.add_argument("--only", nargs="+", choices=ATTACKS, metavar="ATTACK", help=f"of {', '.join(ATTACKS)} these")
-    found.add_argument("--json", type=Path, help="a file for all figures")
-    return found
+    result = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
+    result.add_argument("--minutes", type=float, default=MINUTES, help=f"of {MINUTES:g} for all; more ask for more")
+    result.add_argument("--seed", type=int, default=0)
+    result.add_argument("--only", nargs="+", choices=ATTACKS, metavar="ATTACK", help=f"of {', '.join(ATTACKS)} these")
+    result.add_argument("--json", type=Path, help="a file for all figures")
+    return result
 
 
 if __name__ == "__main__":

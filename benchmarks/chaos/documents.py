@@ -38,8 +38,8 @@ def documents(folder: Path, requests: int, seed: int, seconds: float) -> Outcome
         witnesses = []
         while asking.poll() is None:
             witnesses.append(result(start("witness", server.port, 5), ENDS))
-        found = result(asking, ENDS)
-    one = Outcome(name="schemathesis", tried=found["requests"], broken=found["faults"])
+        results = result(asking, ENDS)
+    one = Outcome(name="schemathesis", tried=results["requests"], broken=results["faults"])
     if one.tried < requests:
         one.late.append(f"{one.tried:,} of {requests:,} requests were asked in {seconds:.0f} s")
     judge(one, max(witnesses, key=lambda witness: witness["health"]["p99"]))

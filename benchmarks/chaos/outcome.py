@@ -47,8 +47,8 @@ def log_trouble(server: Running) -> str | None:
     """That the server ended, or the first traceback in its log; None if all is well."""
     if server.process.poll() is not None:
         return f"the server ended: {server.log[-2000:]}"
-    _, found, after = server.log.partition("Traceback")
-    return f"the server's log: {found}{after[:3000]}" if found else None
+    _, result, after = server.log.partition("Traceback")
+    return f"the server's log: {result}{after[:3000]}" if result else None
 
 
 def table(outcomes: list[Outcome]) -> str:

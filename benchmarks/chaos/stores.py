@@ -24,17 +24,17 @@ USERS = ("--user-id", "user")
 
 def stores(folder: Path, seconds: float) -> list[Outcome]:
     """Redis and PostgreSQL, where they are installed."""
-    found: list[Outcome] = []
+    results: list[Outcome] = []
     for name, server, lie in (
         ("redis", redis_server, lie_in_redis),
         ("postgresql", postgres_server, lie_in_postgresql),
     ):
         try:
             with contextmanager(server)() as store:
-                found += [lies(folder, name, store, lie, seconds), outage(folder, name, store, seconds)]
+                results += [lies(folder, name, store, lie, seconds), outage(folder, name, store, seconds)]
         except pytest.skip.Exception as e:
-            found.append(Outcome(name=f"{name} lies", left_out=f"not tried: {e}"))
-    return found
+            results.append(Outcome(name=f"{name} lies", left_out=f"not tried: {e}"))
+    return results
 
 
 def lies(folder: Path, name: str, store: Server, lie: Callable[[Server], str], seconds: float) -> Outcome:

@@ -52,7 +52,7 @@ def start(module: str, *arguments: object) -> "subprocess.Popen[str]":
 def result(process: "subprocess.Popen[str]", seconds: float) -> dict[str, Any]:
     """What a process printed, once it ends."""
     try:
-        found: dict[str, Any] = json.loads(process.communicate(timeout=seconds)[0])
+        result: dict[str, Any] = json.loads(process.communicate(timeout=seconds)[0])
     finally:
         process.kill()
-    return found
+    return result

@@ -28,23 +28,23 @@ def asking(users: list[str]) -> Iterator[bytes]:
 
 async def watch(port: int, seconds: float, attackers: int = 0) -> dict[str, Any]:
     """Ask for some seconds."""
-    found, health, until = Seen(), Seen(), time.perf_counter() + seconds
+    result, health, until = Seen(), Seen(), time.perf_counter() + seconds
     if attackers:
         os.nice(10)
         bad = [f"bad{n}" for n in range(BAD_USERS)]
-        clients = [found.ask(port, asking(bad), until, address="127.0.3.1") for _ in range(attackers)]
+        clients = [result.ask(port, asking(bad), until, address="127.0.3.1") for _ in range(attackers)]
     else:
         clients = [health.ask(port, cycle([HEALTH]), until, address="127.0.2.1", rest=EVERY)]
         for number in range(CLIENTS):
             users = [f"u{k}" for k in range(number, USERS, CLIENTS)]
-            clients.append(found.ask(port, asking(users), until, address=f"127.0.1.{number + 1}"))
+            clients.append(result.ask(port, asking(users), until, address=f"127.0.1.{number + 1}"))
     await asyncio.gather(*clients)
     del health.statuses["200"]
     return {
-        "rate": found.statuses["200"] / seconds,
+        "rate": result.statuses["200"] / seconds,
         "health": health.percentiles(),
-        "statuses": dict(found.statuses + health.statuses),
-        "faults": (found.faults + health.faults)[:10],
+        "statuses": dict(result.statuses + health.statuses),
+        "faults": (result.faults + health.faults)[:10],
     }
 
 

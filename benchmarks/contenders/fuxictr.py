@@ -112,15 +112,15 @@ def ready(model: BaseModel) -> None:
 
 def feature_map(log: Log, folder: str) -> FeatureMap:
     """The log's fields in FuxiCTR's format: one more row per field, since row 0 is padding."""
-    found = FeatureMap("benchmark", folder)
-    found.features = OrderedDict(
+    result = FeatureMap("benchmark", folder)
+    result.features = OrderedDict(
         (f"f{f}", {"source": "", "type": "categorical", "padding_idx": 0, "vocab_size": size + 1})
         for f, size in enumerate(log.sizes)
     )
-    found.labels = ["y"]
-    found.num_fields = found.get_num_fields()
-    found.set_column_index()
-    return found
+    result.labels = ["y"]
+    result.num_fields = result.get_num_fields()
+    result.set_column_index()
+    return result
 
 
 def build(log: Log, name: str, settings: dict[str, Any], device: str = "cpu") -> BaseModel:
@@ -204,9 +204,9 @@ def preprocess(options: dict[str, Any]) -> Timed:
         )
         build_dataset(processor, train_data=str(path), data_format="csv")
         seconds = time.perf_counter() - began
-        found = pl.scan_parquet(root / "log" / "train.parquet").select(pl.len()).collect().item()
-        if found != options["rows"]:
-            raise ValueError(f"{options['rows']} rows were to be encoded, found {found}")
+        result = pl.scan_parquet(root / "log" / "train.parquet").select(pl.len()).collect().item()
+        if result != options["rows"]:
+            raise ValueError(f"{options['rows']} rows were to be encoded, found {result}")
         return {"seconds": seconds, "rows per second": options["rows"] / seconds}
 
     return turn, {"rows": options["rows"], "polars": pl.__version__}

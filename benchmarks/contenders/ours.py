@@ -89,8 +89,8 @@ def watched(turn: Callable[[], dict[str, float]], device: torch.device) -> Calla
 
     def measured() -> dict[str, float]:
         torch.cuda.reset_peak_memory_stats(device)
-        found = turn()
-        return {**found, "peak MB": torch.cuda.max_memory_allocated(device) / 1e6}
+        result = turn()
+        return {**result, "peak MB": torch.cuda.max_memory_allocated(device) / 1e6}
 
     return measured
 
@@ -151,10 +151,10 @@ def encoding(options: dict[str, Any]) -> Timed:
     def turn() -> dict[str, float]:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             began = time.perf_counter()
-            found = encode(path, Path(folder))
+            result = encode(path, Path(folder))
             seconds = time.perf_counter() - began
-        if found != rows:
-            raise NotAvailableError(f"it encoded {found} of {rows} rows")
+        if result != rows:
+            raise NotAvailableError(f"it encoded {result} of {rows} rows")
         return {"seconds": seconds, "rows per second": rows / seconds}
 
     return turn, {"rows": rows}

@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(options)
         return 0
     if options.command == "show":
-        found = {name: summary(options.store, options.tag, name) for name in options.tables}
-        print(body({name: one for name, one in found.items() if one is not None}))
+        results = {name: summary(options.store, options.tag, name) for name in options.tables}
+        print(body({name: one for name, one in results.items() if one is not None}))
         return 0
     say(f"tables: {', '.join(options.tables)}")
     for name in options.tables:
@@ -37,8 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
-    commands = found.add_subparsers(dest="command", required=True)
+    result = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
+    commands = result.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="train the runs that are missing in the store")
     shows = commands.add_parser("show", help="print the results of a tag's runs")
     writes = commands.add_parser("write", help="write the page from the results, after merging a tag's runs into them")
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--again", action="store_true", help="repeat runs that are in the store")
     writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="the results file")
     writes.add_argument("--page", type=Path, default=PAGE)
-    return found
+    return result
 
 
 def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
@@ -79,22 +79,22 @@ def _run_table(name: str, options: argparse.Namespace) -> None:
         if rows is None or TABLES[name].by_seed:
             rows = rows_of(TABLES[name], seed, options.data_dir)
         for model in options.models:
-            found = kept_run(rows, model, seed, **words) if applies(model, rows.schema) else None
-            if found is not None:
-                test = found["test"]
+            result = kept_run(rows, model, seed, **words) if applies(model, rows.schema) else None
+            if result is not None:
+                test = result["test"]
                 say(
                     f"{name} {model} seed {seed}: AUC {test['auc']:.4f}, logloss {test['logloss']:.4f}, "
-                    f"ECE {test['ece']:.4f}, {found['seconds']:.1f} s"
+                    f"ECE {test['ece']:.4f}, {result['seconds']:.1f} s"
                 )
 
 
 def _write(options: argparse.Namespace) -> None:
     for name in options.tables if options.tag else ():
-        found = summary(options.store, options.tag, name)
-        if found is None:
+        result = summary(options.store, options.tag, name)
+        if result is None:
             say(f"{name}: no runs of {options.tag}")
         else:
-            merge(options.json, name, found, PART)
+            merge(options.json, name, result, PART)
     write_atomically(options.page, page(load(options.json, PART)).encode())
 
 

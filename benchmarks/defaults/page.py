@@ -136,8 +136,8 @@ def _rows(tables: Mapping[str, Any]) -> list[str]:
 
 def _seeds(models: Mapping[str, Any]) -> str:
     """The number of seeds of our models, from the smallest to the largest."""
-    found = sorted(f["seeds"] for name, f in models.items() if name in OURS)
-    return " to ".join(map(str, dict.fromkeys((found[0], found[-1])))) if found else "none"
+    results = sorted(f["seeds"] for name, f in models.items() if name in OURS)
+    return " to ".join(map(str, dict.fromkeys((results[0], results[-1])))) if results else "none"
 
 
 def _provenance(tables: Mapping[str, Any]) -> str:

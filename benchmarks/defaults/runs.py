@@ -55,13 +55,13 @@ def rows_of(table: DevTable, seed: int, data_dir: Path) -> Rows:
 
 def data_digest(prepared: Prepared) -> str:
     """A short digest of the encoded rows and labels of all parts."""
-    found = hashlib.sha256()
+    result = hashlib.sha256()
     for part in (prepared.train, prepared.valid, prepared.test):
         table = part.table
         for array in (table.ids, table.values, table.bag_ids, table.bag_offsets, part.main):
-            found.update(np.ascontiguousarray(array).tobytes())
-    found.update(repr([(f.kind, f.offset, f.rows, f.pooling) for f in prepared.encoder.layout.fields]).encode())
-    return found.hexdigest()[:12]
+            result.update(np.ascontiguousarray(array).tobytes())
+    result.update(repr([(f.kind, f.offset, f.rows, f.pooling) for f in prepared.encoder.layout.fields]).encode())
+    return result.hexdigest()[:12]
 
 
 def applies(model: str, schema: Schema) -> bool:
@@ -161,16 +161,16 @@ def load_runs(folder: Path, tag: str, table: str) -> dict[str, list[RunRecord]]:
     runs: dict[str, list[RunRecord]] = {}
     for model in MODELS:
         kept = (store_of(folder, tag, model).get(key_of(table, model, seed)) for seed in SEEDS)
-        found = [run for run in kept if run is not None]
-        if found:
-            runs[model] = found
+        results = [run for run in kept if run is not None]
+        if results:
+            runs[model] = results
     most = max(runs.values(), key=len, default=[])
     digests = list(dict.fromkeys(run["data"] for run in most))
     for name in BASELINE_FITS:
         kept = (store_of(folder, tag, name).get(key_of(table, name, digest)) for digest in digests)
-        found = [run for run in kept if run is not None]
-        if found and len(found) == len(digests):
-            runs[name] = found
+        results = [run for run in kept if run is not None]
+        if results and len(results) == len(digests):
+            runs[name] = results
     return runs
 
 
@@ -188,22 +188,22 @@ def summary(folder: Path, tag: str, table: str) -> dict[str, Any] | None:
         "fields": first["fields"],
         "values": first["embedding_rows"],
         "base_rate": first["base_rate"],
-        "models": {name: _means(found) for name, found in runs.items()},
+        "models": {name: _means(result) for name, result in runs.items()},
         "verdicts": list(judge(runs, first["rows"])),
         "environment": environments(ours),
     }
 
 
 def _means(runs: Sequence[RunRecord]) -> dict[str, Any]:
-    found = {metric: mean_of(runs, "test", metric) for metric in ("auc", "logloss", "ece")}
+    results = {metric: mean_of(runs, "test", metric) for metric in ("auc", "logloss", "ece")}
     spread = float(np.std([run["test"]["logloss"] for run in runs], ddof=1)) if len(runs) > 1 else None
-    found |= {"seeds": len(runs), "logloss_deviation": spread, "seconds": _mean(runs, "seconds")}
+    results |= {"seeds": len(runs), "logloss_deviation": spread, "seconds": _mean(runs, "seconds")}
     for name in ("cpu_seconds", "epochs", "parameters"):
         if name in runs[0].about:
-            found[name] = _mean(runs, name)
+            results[name] = _mean(runs, name)
     if "chosen" in runs[0].about:
-        found["chosen"] = runs[0].about["chosen"]
-    return found
+        results["chosen"] = runs[0].about["chosen"]
+    return results
 
 
 def _mean(runs: Sequence[RunRecord], name: str) -> float:

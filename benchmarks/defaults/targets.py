@@ -107,11 +107,11 @@ def judge(runs: Runs, rows: int) -> Iterator[dict[str, Any]]:
 
 
 def _compared(runs: Runs, target: str, one: str, other: str, *, below: bool = False) -> dict[str, Any]:
-    found = difference(runs[one], runs[other])
-    mean = found["value"] < 0 if below else found["value"] <= 0
-    met = mean if below else found["low"] <= 0
+    result = difference(runs[one], runs[other])
+    mean = result["value"] < 0 if below else result["value"] <= 0
+    met = mean if below else result["low"] <= 0
     about = {"target": target, "model": one, "against": other}
-    return {**about, "met": met, "mean": mean, "found": found, "value": None}
+    return {**about, "met": met, "mean": mean, "found": result, "value": None}
 
 
 def _resampled_means(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -108,10 +108,10 @@ class World:
 
     def words(self, count: int) -> list[str]:
         """Different words."""
-        found: dict[str, None] = {}
-        while len(found) < count:
-            found[self.word(2 + len(found) % 3)] = None
-        return list(found)
+        results: dict[str, None] = {}
+        while len(results) < count:
+            results[self.word(2 + len(results) % 3)] = None
+        return list(results)
 
     def ranked(self, side: str, count: int) -> np.ndarray:
         """A category of every entity, a few of them frequent."""
@@ -264,8 +264,8 @@ def times(w: World, how: str) -> pl.Series:
         "ymdh": "%Y%m%d%H",
         "week": "Week %-V, %a",
     }
-    found = moments.dt.strftime(forms[how])
-    return found.cast(pl.Int64) if how == "ymdh" else found
+    result = moments.dt.strftime(forms[how])
+    return result.cast(pl.Int64) if how == "ymdh" else result
 
 
 def labels(w: World, how: str, *given: str) -> tuple[pl.Series, Iterable[object], Iterable[object]]:

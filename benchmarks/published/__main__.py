@@ -40,8 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
-    commands = found.add_subparsers(dest="command", required=True)
+    result = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
+    commands = result.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="train the missing runs of tables and merge their figures into the results")
     runs.add_argument("tables", nargs="+", metavar="TABLE", help=", ".join(tables))
     runs.add_argument("--data-dir", type=Path, required=True)
@@ -51,7 +51,7 @@ def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
     writes.add_argument("--page", type=Path, default=PAGE)
     for command in (runs, writes):
         command.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="the results file")
-    return found
+    return result
 
 
 def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
@@ -81,9 +81,9 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
     for row in table.rows:
         if row.name not in table.draws:
             continue
-        name, found = row.name, drawn_runs(row.load(table.protocol), seeds, given)
-        draws[name] = {m: [[r.about["test"][m] for r in of_draw] for of_draw in found] for m in table.metrics}
-        records += [record for of_draw in found for record in of_draw]
+        name, result = row.name, drawn_runs(row.load(table.protocol), seeds, given)
+        draws[name] = {m: [[r.about["test"][m] for r in of_draw] for of_draw in result] for m in table.metrics}
+        records += [record for of_draw in result for record in of_draw]
     return {"board": board, "environment": environments(records), **({"draws": draws} if draws else {})}
 
 

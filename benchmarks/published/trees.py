@@ -58,8 +58,8 @@ def _parts(prepared: Prepared, schema: Schema) -> tuple[dict[str, Rows], list[in
     if some := left_out(prepared.train):
         raise ConfigError(f"LightGBM reads no sequence, and bags of at most 256 values: found {', '.join(some)}")
     parts = {"train": prepared.train, "valid": prepared.valid, "test": prepared.test}
-    found = {name: features(part, schema) for name, part in parts.items()}
-    return {name: (x, parts[name].main) for name, (x, _) in found.items()}, found["train"][1]
+    results = {name: features(part, schema) for name, part in parts.items()}
+    return {name: (x, parts[name].main) for name, (x, _) in results.items()}, results["train"][1]
 
 
 def fit_trees(
@@ -98,7 +98,7 @@ def tree_runs(recipe: Recipe, seeds: Sequence[int], *, name: str, store: Store, 
         "trees": [TREES, PATIENCE],
         "lightgbm": lightgbm.__version__,
     }
-    parts, categories, settings, choosing, found = dict[str, Rows](), list[int](), dict[str, float](), 0.0, []
+    parts, categories, settings, choosing, result = dict[str, Rows](), list[int](), dict[str, float](), 0.0, []
     for one in (with_seed(recipe, seed) for seed in seeds):
         about = {"data": data_settings(one), "files": dict(inputs.files), "how": how, "seeds": [seeds[0], one.seed]}
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:20]
@@ -116,9 +116,9 @@ def tree_runs(recipe: Recipe, seeds: Sequence[int], *, name: str, store: Store, 
             about, logit = _about(one, name, prepared, parts, booster)
             about |= {"model": {"name": "lightgbm", **settings}, **{k: round(v, 3) for k, v in took.items()}}
             record, done = store.put(key, about, np.asarray(parts["test"][1], dtype=np.float64), logit), "done"
-        found.append(with_words(record, one))
-        context.note(f"{name} seed {one.seed}: {done}, {len(found)} of {len(seeds)} runs")
-    return found
+        result.append(with_words(record, one))
+        context.note(f"{name} seed {one.seed}: {done}, {len(result)} of {len(seeds)} runs")
+    return result
 
 
 def _choose(parts: Mapping[str, Rows], categories: list[int], seed: int) -> dict[str, float]:

@@ -39,13 +39,13 @@ def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     whole.add_argument("--folder", type=Path, default=ROOT / "build" / "serving", help="bundles, index, requests")
     commands = whole.add_subparsers(dest="command", required=True)
-    found = commands.add_parser("compare", help="both servers in turns")
-    found.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
-    found.add_argument("--seconds", type=float, default=10, help="seconds of load per turn")
-    found.add_argument("--rounds", type=int, default=5)
-    found.add_argument("--threads", type=int, default=1, help="PyTorch threads of each server")
-    found.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "serving" / "results.json")
-    found.add_argument("serve", nargs="*", metavar="-- OPTION", help="more options of fieldwise serve")
+    result = commands.add_parser("compare", help="both servers in turns")
+    result.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
+    result.add_argument("--seconds", type=float, default=10, help="seconds of load per turn")
+    result.add_argument("--rounds", type=int, default=5)
+    result.add_argument("--threads", type=int, default=1, help="PyTorch threads of each server")
+    result.add_argument("--json", type=Path, default=ROOT / "benchmarks" / "serving" / "results.json")
+    result.add_argument("serve", nargs="*", metavar="-- OPTION", help="more options of fieldwise serve")
     return whole
 
 
@@ -109,24 +109,24 @@ def in_turns(ports: dict[str, int], options: argparse.Namespace) -> list[dict[st
                 turns[name][clients].append(load(ports[name], clients, options.seconds, options.folder))
     rows = [row(clients, {name: turns[name][clients] for name in ports}) for clients in options.clients]
     print(f"\n{'clients':>7} {'':>10} {'requests/s':>10} {'p50, ms':>8} {'p95':>8} {'p99':>8} {'processor ms':>12}")
-    for found in rows:
+    for result in rows:
         for name in ports:
-            rate, *times, processor_ms = (found[name][figure] for figure in FIGURES)
+            rate, *times, processor_ms = (result[name][figure] for figure in FIGURES)
             shown = " ".join(f"{one:>8.1f}" for one in times)
-            print(f"{found['clients']:>7} {name:>10} {rate:>10.0f} {shown} {processor_ms:>12.2f}")
-        low, high = min(found["ratios"]), max(found["ratios"])
-        print(f"{'':>7} {'ratio':>10} {statistics.median(found['ratios']):>10.2f}   ({low:.2f} to {high:.2f})")
+            print(f"{result['clients']:>7} {name:>10} {rate:>10.0f} {shown} {processor_ms:>12.2f}")
+        low, high = min(result["ratios"]), max(result["ratios"])
+        print(f"{'':>7} {'ratio':>10} {statistics.median(result['ratios']):>10.2f}   ({low:.2f} to {high:.2f})")
     return rows
 
 
 def row(clients: int, turns: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Medians over the rounds, and the ratio of throughputs in each round."""
-    found: dict[str, Any] = {"clients": clients}
+    results: dict[str, Any] = {"clients": clients}
     for name, own in turns.items():
-        found[name] = {key: statistics.median(turn[key] for turn in own) for key in FIGURES}
-        found[name]["statuses"] = dict(sum((Counter(turn["statuses"]) for turn in own), Counter()))
-    found["ratios"] = [first["rate"] / second["rate"] for first, second in zip(*turns.values(), strict=True)]
-    return found
+        results[name] = {key: statistics.median(turn[key] for turn in own) for key in FIGURES}
+        results[name]["statuses"] = dict(sum((Counter(turn["statuses"]) for turn in own), Counter()))
+    results["ratios"] = [first["rate"] / second["rate"] for first, second in zip(*turns.values(), strict=True)]
+    return results
 
 
 @contextlib.contextmanager
@@ -164,9 +164,9 @@ def load(port: int, clients: int, seconds: float, folder: Path) -> dict[str, Any
     """What the clients found, with the server's processor milliseconds of a request."""
     before, arguments = processor(PROCESSES[port]), [str(port), str(clients), str(seconds), str(folder / "bodies.json")]
     command = [sys.executable, "-m", "benchmarks.wire", *arguments]
-    found: dict[str, Any] = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
-    answers = max(1, sum(found["statuses"].values()))
-    return {**found, "server_ms": 1000 * (processor(PROCESSES[port]) - before) / answers}
+    result: dict[str, Any] = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
+    answers = max(1, sum(result["statuses"].values()))
+    return {**result, "server_ms": 1000 * (processor(PROCESSES[port]) - before) / answers}
 
 
 def processor(pid: int) -> float:
@@ -179,8 +179,8 @@ def processor(pid: int) -> float:
 def answer(port: int, folder: Path) -> list[tuple[str, float]]:
     """Ids and predictions in the response to the first request."""
     body = json.loads((folder / "bodies.json").read_text("utf-8"))[0]
-    found = httpx.post(f"http://127.0.0.1:{port}/v1/recommend", json=body).json()
-    return [(item["id"], item["prediction"]) for item in found["items"]]
+    result = httpx.post(f"http://127.0.0.1:{port}/v1/recommend", json=body).json()
+    return [(item["id"], item["prediction"]) for item in result["items"]]
 
 
 def same_answers(ours: list[tuple[str, float]], theirs: list[tuple[str, float]]) -> bool:

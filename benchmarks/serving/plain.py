@@ -84,10 +84,10 @@ def application(folder: Path) -> FastAPI:
             rows = rows[best]
             logit = ranker.bundle.network(ranker.batch(values, rows))
             order = torch.argsort(logit, descending=True, stable=True)[: ask.k]
-            found = items[rows[order].numpy()]
+            result = items[rows[order].numpy()]
             prediction = torch.sigmoid(logit[order]).tolist()
             prerank = prerank_score[order].tolist()
-        rows_of = zip(found.iter_rows(named=True), prerank, prediction, strict=True)
+        rows_of = zip(result.iter_rows(named=True), prerank, prediction, strict=True)
         return Answer(
             items=[Item(id=row["item_id"], fields=row, prerank_score=s, prediction=p) for row, s, p in rows_of]
         )

@@ -45,9 +45,9 @@ class Chart(str):
 
     def __new__(cls, svg: str, about: str = "") -> Self:
         """The drawing, with its title."""
-        found = super().__new__(cls, svg)
-        found.about = about
-        return found
+        result = super().__new__(cls, svg)
+        result.about = about
+        return result
 
     def __repr__(self) -> str:
         return f"Chart({self.about!r})"
@@ -124,9 +124,9 @@ def _text(
     svg: ElementTree.Element, x: float, y: float, text: str, style: str, anchor: str = "start"
 ) -> ElementTree.Element:
     """Append text at a point, and return its element."""
-    found = _add(svg, "text", style, x=x, y=y, **{"text-anchor": anchor})
-    found.text = _legal(text)
-    return found
+    result = _add(svg, "text", style, x=x, y=y, **{"text-anchor": anchor})
+    result.text = _legal(text)
+    return result
 
 
 def _legal(text: str, longest: int | None = None) -> str:

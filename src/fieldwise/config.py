@@ -172,10 +172,10 @@ def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     >>> flat({"training": {"epochs": 3}, "seed": 0})
     {'training.epochs': 3, 'seed': 0}
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for key, value in values.items():
-        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else {f"{above}{key}": value}
-    return found
+        results |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else {f"{above}{key}": value}
+    return results
 
 
 def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> Any:
@@ -226,8 +226,8 @@ def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[Fie
     if classes and isinstance(value, Mapping):
         kind = value.get("kind")
         if not isinstance(kind, str) or kind not in classes:
-            found = "none" if kind is None else repr(kind)
-            raise error(f"{path} needs kind = one of {', '.join(sorted(classes))}, found {found}")
+            result = "none" if kind is None else repr(kind)
+            raise error(f"{path} needs kind = one of {', '.join(sorted(classes))}, found {result}")
         return parse(classes[kind], value, path, error)
     if isinstance(value, tuple(classes.values())):
         return value
@@ -258,13 +258,13 @@ def toml_tables(text: str) -> dict[str, Any]:
     if LONG_KEY.search(text):
         raise deep
     try:
-        found = tomllib.loads(text)
+        result = tomllib.loads(text)
     except RecursionError:
         raise deep from None
-    level: list[Any] = [found]
+    level: list[Any] = [result]
     for _ in range(MOST_LEVELS):
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
         level = [one for one in level if isinstance(one, (dict, list))]
     if level:
         raise deep
-    return found
+    return result

@@ -56,8 +56,8 @@ class FieldLayout:
     def to_table(self, local: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """`row` of many, int32; written to `out` if given."""
         if self.extents:
-            found: np.ndarray = np.take(self._grown, local, out=out, mode="clip")  # other modes copy `out`
-            return found
+            result: np.ndarray = np.take(self._grown, local, out=out, mode="clip")  # other modes copy `out`
+            return result
         return np.asarray(np.add(local, np.int32(self.offset), out=out))
 
     @cached_property
@@ -102,10 +102,10 @@ class Layout:
 
     def local_rows(self) -> np.ndarray:
         """The row within its field of each row of the shared table [num_rows], int32."""
-        found = np.zeros(self.num_rows, np.int32)
+        result = np.zeros(self.num_rows, np.int32)
         for f in self.fields:
-            found[f.all_rows()] = np.arange(f.rows, dtype=np.int32)
-        return found
+            result[f.all_rows()] = np.arange(f.rows, dtype=np.int32)
+        return result
 
     def positions(self, *, kind: str | None = None, role: str | None = None) -> list[int]:
         """Positions of the fields of a kind and of a role (of all kinds, all roles, if omitted)."""
@@ -166,9 +166,9 @@ class Bags:
         shift = first - lengths.cumsum(0) + lengths
         at = torch.arange(len(segments), device=shift.device).add_(shift.index_select(0, segments))
         weights = None if self.weights is None else self.weights.index_select(0, at)
-        found = Bags.of(self.ids.index_select(0, at), lengths, weights)
-        vars(found)["segments"] = segments  # known already
-        return found
+        result = Bags.of(self.ids.index_select(0, at), lengths, weights)
+        vars(result)["segments"] = segments  # known already
+        return result
 
     def rows(self, rows: slice | Tensor, groups: int) -> "Bags":
         """The bags of some rows, of `groups` bags each: by row numbers, or by a slice, whose ids are a view."""

@@ -36,5 +36,5 @@ def turn_of(contender):
 
 
 def test_the_machine_is_measured():
-    found = turn_of(Contender(name=MACHINE, make="ours:rates"))
-    assert set(found) >= {"GFLOP/s float32", "GFLOP/s bfloat16", "copy GB/s"}
+    result = turn_of(Contender(name=MACHINE, make="ours:rates"))
+    assert set(result) >= {"GFLOP/s float32", "GFLOP/s bfloat16", "copy GB/s"}

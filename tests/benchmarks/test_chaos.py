@@ -34,8 +34,8 @@ def test_the_least_of_an_attack_on_a_server_finds_nothing_broken():
 
 @pytest.mark.parametrize(("broken", "late", "status"), [([], [], 0), (["b"], [], 1), ([], ["l"], 1)])
 def test_a_broken_promise_is_a_status(monkeypatch, capsys, broken, late, status):
-    found = [Outcome(name="one", tried=2, broken=broken, late=late, figures={"rate": 2.25, "kinds": {"a": 1}})]
-    monkeypatch.setattr("benchmarks.chaos.__main__.campaign", lambda *_: found)
+    results = [Outcome(name="one", tried=2, broken=broken, late=late, figures={"rate": 2.25, "kinds": {"a": 1}})]
+    monkeypatch.setattr("benchmarks.chaos.__main__.campaign", lambda *_: results)
     assert main(["--minutes", "0.2"]) == status
     said = capsys.readouterr().out
     assert "rate 2.2, kinds 1 x a" in said
@@ -85,9 +85,9 @@ def test_the_seed_that_won_is_told(subtests):
         ([(0, ""), (1, "Traceback")], ["1"], "Traceback"),
     ]:
         with subtests.test(ends=ends, left=left, fault=fault):
-            found = training_faults(dict(zip("12", ends, strict=True)), left)
-            assert bool(found) == (fault is not None)
-            assert fault is None or any(fault in one for one in found)
+            result = training_faults(dict(zip("12", ends, strict=True)), left)
+            assert bool(result) == (fault is not None)
+            assert fault is None or any(fault in one for one in result)
 
 
 def test_a_wrong_answer_to_a_generated_request_is_one_line_and_uvicorns_to_a_huge_url_none(monkeypatch):
@@ -106,9 +106,9 @@ def test_a_wrong_answer_to_a_generated_request_is_one_line_and_uvicorns_to_a_hug
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
         monkeypatch.setattr(documents, "PAIRS", [("GET", "/things/{name}", GenerationMode.POSITIVE)])
-        found = documents.ask(port, 3, 0, 60)
-        assert found["requests"] == len(found["faults"]) == 3
-        for fault in found["faults"]:
+        result = documents.ask(port, 3, 0, 60)
+        assert result["requests"] == len(result["faults"]) == 3
+        for fault in result["faults"]:
             assert fault.startswith("GET /things/{name}: ")
             assert "Server error" in fault
             assert "\n" not in fault

@@ -32,12 +32,12 @@ def planted(name, logit, seed=0, *, y=Y, valid=0.5, ece=0.0):
 
 def test_a_difference_is_the_mean_over_rows_and_seeds():
     ours = [planted("a", TRUE), planted("a", 2 * TRUE, 1)]
-    found = difference(ours, [planted("b", 0 * TRUE)])  # theirs has one run for all seeds
+    result = difference(ours, [planted("b", 0 * TRUE)])  # theirs has one run for all seeds
     by_hand = [np.mean(-np.log(sigmoid(np.where(Y == 1, k * TRUE, -k * TRUE)))) - np.log(2) for k in (1, 2)]
-    assert found["value"] == pytest.approx(np.mean(by_hand))
-    assert found["low"] < found["value"] < found["high"] < 0
+    assert result["value"] == pytest.approx(np.mean(by_hand))
+    assert result["low"] < result["value"] < result["high"] < 0
     rows = np.mean([np.logaddexp(0, k * TRUE) - Y * k * TRUE for k in (1, 2)], axis=0)
-    assert found["high"] - found["low"] == pytest.approx(2 * 1.96 * rows.std() / np.sqrt(len(rows)), rel=0.15)
+    assert result["high"] - result["low"] == pytest.approx(2 * 1.96 * rows.std() / np.sqrt(len(rows)), rel=0.15)
 
 
 def test_planted_results_meet_and_miss_the_targets():
@@ -51,16 +51,16 @@ def test_planted_results_meet_and_miss_the_targets():
         "sklearn-lr": [planted("sklearn-lr", TRUE)],
         "lightgbm": [planted("lightgbm", 0.9 * TRUE)],
     }
-    found = {(v["target"], v["model"]): v for v in judge(runs, 20_000)}
-    below = {model: v["met"] for (target, model), v in found.items() if target == "below the constant"}
+    results = {(v["target"], v["model"]): v for v in judge(runs, 20_000)}
+    below = {model: v["met"] for (target, model), v in results.items() if target == "below the constant"}
     assert below == {"lr": True, "fm": True, "afm": True, "autoint-plus": False}
-    assert not found["LR no worse than scikit-learn's", "lr"]["met"]
-    assert found["AFM no worse than FM", "afm"]["met"]
-    two = found["AutoInt+, IntTower no worse than FM, LR", "autoint-plus"]
+    assert not results["LR no worse than scikit-learn's", "lr"]["met"]
+    assert results["AFM no worse than FM", "afm"]["met"]
+    two = results["AutoInt+, IntTower no worse than FM, LR", "autoint-plus"]
     assert (two["met"], two["against"]) == (False, "fm")  # the better of the two on the test rows
-    best = found["the best of ours no worse than LightGBM", "lr"]
+    best = results["the best of ours no worse than LightGBM", "lr"]
     assert not best["met"]
-    calibration = {model: v["met"] for (target, model), v in found.items() if target == CALIBRATION}
+    calibration = {model: v["met"] for (target, model), v in results.items() if target == CALIBRATION}
     assert calibration == {"lr": True, "fm": True, "afm": True, "autoint-plus": False}
     small = [v["met"] for v in judge(runs, 10_000) if v["target"] == CALIBRATION]
     assert all(small)  # .049 is below .05
@@ -72,15 +72,15 @@ def test_calibration_within_chance_is_met():
     by_hand = 1.96 * np.sqrt(0.09 / 300)  # one bin: |share - .1|, normal
     assert chance(few) == pytest.approx(by_hand, rel=0.2)
     many = planted("lr", np.tile(tenth, 100), y=np.tile(few.test_rows[0], 100), ece=0.0201)
-    found = {
+    results = {
         v["model"]: (v["met"], v["mean"])
         for v in judge({"fm": [few], "lr": [many]}, 20_000)
         if v["target"] == CALIBRATION
     }
-    assert found == {"fm": (True, True), "lr": (False, False)}
+    assert results == {"fm": (True, True), "lr": (False, False)}
     few.about["test"]["ece"] = 0.0201
-    (found,) = (v for v in judge({"fm": [few]}, 20_000) if v["target"] == CALIBRATION)
-    assert (found["met"], found["mean"]) == (True, False)
+    (results,) = (v for v in judge({"fm": [few]}, 20_000) if v["target"] == CALIBRATION)
+    assert (results["met"], results["mean"]) == (True, False)
 
 
 def test_what_scikit_learn_reads():

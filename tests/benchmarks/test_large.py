@@ -31,15 +31,15 @@ def small_blocks(monkeypatch):
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_shorter_log_is_the_beginning_of_a_longer_one_in_any_number_of_files(tmp_path):
-    sizes, found = {"long": (1300, 2), "short": (1100, 3), "one": (1100, 1)}, {}
+    sizes, result = {"long": (1300, 2), "short": (1100, 3), "one": (1100, 1)}, {}
     for name, (rows, files) in sizes.items():
         main(["make", "--rows", str(rows), "--files", str(files), "--seed", "3", "--out", str(tmp_path / name)])
         parts = sorted((tmp_path / name).iterdir())
         assert len(parts) == files
-        found[name] = pl.concat([pl.read_parquet(path) for path in parts])
-    assert found["long"].height == 1300
-    assert found["long"].head(1100).equals(found["short"])
-    assert found["one"].equals(found["short"])
+        result[name] = pl.concat([pl.read_parquet(path) for path in parts])
+    assert result["long"].height == 1300
+    assert result["long"].head(1100).equals(result["short"])
+    assert result["one"].equals(result["short"])
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -83,9 +83,9 @@ def test_memory_counts_a_process_and_what_it_started():
     outer = [sys.executable, "-c", HOLDS.format(more=more), "50"]
     with subprocess.Popen(outer, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
-        found = anonymous(process.pid)
+        result = anonymous(process.pid)
         process.communicate()
-    assert 80 * MB < found < 80 * MB + 2 * 15 * MB  # an interpreter takes about 6 MB
+    assert 80 * MB < result < 80 * MB + 2 * 15 * MB  # an interpreter takes about 6 MB
 
 
 def test_a_watched_command_is_told_line_by_line():
@@ -111,10 +111,10 @@ def test_a_small_log_is_trained_on_and_measured(tmp_path, capsys):
     assert main(["make", "--rows", "20000", "--out", str(log)]) == 0
     words = ["run", "--data", str(log), "--work", str(tmp_path), "--json", str(out)]
     assert main([*words, "--set", "training.batch_size=128"]) == 0  # 125 steps, not 4
-    found = json.loads(out.read_text())
-    assert found["auc"]["test"] > 0.6
-    assert found["rows"] == 20_000
-    assert found["bytes"]["peak anonymous"] > 50 * MB
+    result = json.loads(out.read_text())
+    assert result["auc"]["test"] > 0.6
+    assert result["rows"] == 20_000
+    assert result["bytes"]["peak anonymous"] > 50 * MB
     assert "peak anonymous" in capsys.readouterr().out
 
 

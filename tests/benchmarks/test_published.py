@@ -65,13 +65,13 @@ def test_the_page_sets_published_beside_ours(table, results):
 
 
 def test_rows_have_their_commits_where_they_are_known(table, results):
-    for number, found in enumerate(results["tables"]["small"]["board"]["lines"]):
-        found["commits"] = [f"c{number}", "d"]
+    for number, result in enumerate(results["tables"]["small"]["board"]["lines"]):
+        result["commits"] = [f"c{number}", "d"]
     rows = [
         row for row in page({"small": table}, results).splitlines() if row.startswith(("| model", "| One", "| Two"))
     ]
     assert [row.split(" | ")[-1] for row in rows] == ["commit |", "c1, d |", "c0, d |"]
-    del found["commits"]
+    del result["commits"]
     assert "commit |" not in page({"small": table}, results)
 
 

@@ -49,8 +49,8 @@ def test_cases_merge_one_by_one(tmp_path):
 
 def test_the_page_holds_what_was_measured(tmp_path):
     outcomes = [*OUTCOMES[:2], Outcome(Contender(name="gone", make="x:y"), absent="not here | nowhere"), OUTCOMES[2]]
-    found = page({"format": 1, "cases": {"thing": recorded(tmp_path, outcomes=outcomes)}})
-    lines = found.splitlines()
+    result = page({"format": 1, "cases": {"thing": recorded(tmp_path, outcomes=outcomes)}})
+    lines = result.splitlines()
     assert "| [thing](#thing) | ours against peer | 3 × | 3.33 × (3.67–4.25) | yes |" in lines
     assert "| [thing](#thing) | peer against ours | 1 × | 0.3 × (0.236–0.275) | no |" in lines
     assert "| ours | 1.5 (1.25–1.75) | 40 (35–45) | 1 | rows 1,200 |" in lines
@@ -59,7 +59,7 @@ def test_the_page_holds_what_was_measured(tmp_path):
     provenance = lines[-1]
     for part in ("3 rounds", "2 threads", "size full", "`python -m benchmarks run thing`", "rate 100 (100–100)"):
         assert part in provenance
-    assert str(tmp_path) not in found
+    assert str(tmp_path) not in result
 
 
 def test_run_measures_merges_and_names_its_command(tmp_path, monkeypatch, capsys):
@@ -72,9 +72,9 @@ def test_run_measures_merges_and_names_its_command(tmp_path, monkeypatch, capsys
         "benchmarks.__main__.take_turns", lambda contenders, **_: [Outcome(contenders[0], {}, {"seconds": [2.0]})]
     )
     assert main(["run", "toy", "--size", "quick", "--threads", "1", "--json", str(results)]) == 0
-    found = load(results)["cases"]["toy"]
-    assert found["command"] == "python -m benchmarks run toy --size quick --threads 1"
-    assert found["contenders"][0]["measures"]["seconds"]["median"] == 2.0
+    result = load(results)["cases"]["toy"]
+    assert result["command"] == "python -m benchmarks run toy --size quick --threads 1"
+    assert result["contenders"][0]["measures"]["seconds"]["median"] == 2.0
     assert "toy" in capsys.readouterr().out
 
 
@@ -92,10 +92,10 @@ def test_a_failed_contender_fails_the_command(tmp_path, monkeypatch):
 
 def test_a_ratio_pairs_the_rounds():
     def ratio(theirs, ours):
-        found = judge(
+        result = judge(
             Target("ours", "peer", 3), [Outcome(OURS, {}, {"seconds": ours}), Outcome(PEER, {}, {"seconds": theirs})]
         )
-        return found["value"], found["low"], found["high"]
+        return result["value"], result["low"], result["high"]
 
     # A machine half as fast in the second round slows both sides: no round's ratio moves.
     assert ratio([10.0, 20.0, 10.0, 40.0], [1.0, 2.0, 1.0, 4.0]) == (10.0, 10.0, 10.0)

@@ -49,10 +49,10 @@ def test_json_quiet_own_schema_and_another_separator(as_json, log):
     Path("log.txt").write_bytes(log.write_csv(separator=";").encode("cp1252"))
     reading = ("--read", "separator=;", "--read", "encoding=cp1252")
     words = ("--schema", "schema.toml", *reading, "--out", "o", "--minutes", 20)
-    found = as_json("auto", "log.txt", *words, "--quiet")
-    assert found["folder"] == "o"
-    assert {line["model"] for line in found["leaderboard"]["lines"]} >= {"constant", "LR", "FM"}
-    assert found["recipe"]["data"]["separator"] == ";"
+    result = as_json("auto", "log.txt", *words, "--quiet")
+    assert result["folder"] == "o"
+    assert {line["model"] for line in result["leaderboard"]["lines"]} >= {"constant", "LR", "FM"}
+    assert result["recipe"]["data"]["separator"] == ";"
 
 
 def test_a_file_without_a_header_and_a_clock_that_counts_from_the_start(done, log, monkeypatch):

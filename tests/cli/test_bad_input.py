@@ -24,8 +24,8 @@ KNOWN = ", ".join(map(repr, (*OPTIMIZERS, "lbfgs")))
 
 
 def refused(outcome, *parts: str, code: int = 2) -> None:
-    found, out, err = outcome
-    assert (found, out) == (code, "")
+    result, out, err = outcome
+    assert (result, out) == (code, "")
     sentence = [line for line in err.splitlines() if line.startswith("fieldwise: ")]
     assert len(sentence) == 1, err
     assert err.splitlines()[-1] == sentence[0]

@@ -65,9 +65,9 @@ def test_how_a_text_file_is_read():
     usual = {"separator": None, "encoding": "utf-8", "columns": None}
     assert Reading().arguments == usual
     assert Reading(read=["columns= user, item "]).arguments == {**usual, "columns": ["user", "item"]}
-    found = Reading(read=[r"separator=\t", "encoding=latin-1"])
-    assert found.arguments == {**usual, "separator": "\t", "encoding": "latin-1"}
-    assert found.options() == ["--read", r"separator=\t", "--read", "encoding=latin-1"]
+    result = Reading(read=[r"separator=\t", "encoding=latin-1"])
+    assert result.arguments == {**usual, "separator": "\t", "encoding": "latin-1"}
+    assert result.options() == ["--read", r"separator=\t", "--read", "encoding=latin-1"]
     for text, said in {
         "columns=a,,b": "--read columns=... must name every column of the file, separated by commas, found 'a,,b'",
         "separater=;": "must be KEY=VALUE with a known key, found 'separater=;': did you mean 'separator'?",
@@ -76,7 +76,7 @@ def test_how_a_text_file_is_read():
         with pytest.raises(ConfigError, match=re.escape(said)):
             Reading(read=[text])
     with pytest.raises(ConfigError, match="--read applies to --data, which is not given"):
-        found.check_used("--data", None)
+        result.check_used("--data", None)
 
 
 def test_further_processes_of_a_command_run_no_code_of_the_working_directory(tmp_path, monkeypatch):

@@ -64,11 +64,11 @@ def commands(command, path=()):
 
 
 def test_the_commands_and_their_options_are_these():
-    found = {
+    results = {
         " ".join(path): {o[2:] for p in command.params for o in p.opts if o.startswith("--") and o not in COMMON}
         for path, command in commands(typer.main.get_command(app))
     }
-    assert found == {path: set(options.split()) for path, options in OPTIONS.items()}
+    assert results == {path: set(options.split()) for path, options in OPTIONS.items()}
 
 
 def test_a_removed_command_or_option_is_answered_with_what_to_use_instead(fieldwise):
@@ -196,9 +196,9 @@ def test_the_same_seed_gives_the_same_numbers_also_from_the_cache(fieldwise, don
 
 
 def test_evaluate_repeats_the_recipes_test_metrics(as_json, bundle):
-    found = as_json("evaluate", bundle)
-    assert found["data"] == "the recipe's test rows"
-    assert found["metrics"] == pytest.approx(Bundle.load(bundle).about["run"]["test"], abs=1e-6)
+    result = as_json("evaluate", bundle)
+    assert result["data"] == "the recipe's test rows"
+    assert result["metrics"] == pytest.approx(Bundle.load(bundle).about["run"]["test"], abs=1e-6)
 
 
 def test_evaluate_on_a_table_of_ones_own(fieldwise, done, bundle, log, tmp_path):
@@ -225,10 +225,10 @@ def test_predict_keeps_order_and_keys(subtests, fieldwise, bundle, log, tmp_path
             assert f"400 predictions written to deep/scores.{suffix} (row_id, user, prediction)" in err
             from fieldwise.data.read.tables import as_table
 
-            found = as_table(tmp_path / f"deep/scores.{suffix}")
-            assert found.columns == ["row_id", "user", "prediction"]
-            assert found.select("row_id", "user").equals(shuffled.select("row_id", "user"))
-            np.testing.assert_allclose(found.get_column("prediction"), Bundle.load(bundle).predict(shuffled), rtol=1e-6)
+            result = as_table(tmp_path / f"deep/scores.{suffix}")
+            assert result.columns == ["row_id", "user", "prediction"]
+            assert result.select("row_id", "user").equals(shuffled.select("row_id", "user"))
+            np.testing.assert_allclose(result.get_column("prediction"), Bundle.load(bundle).predict(shuffled), rtol=1e-6)
 
 
 def test_predict_numbers_rows_that_have_no_key_and_tells_of_unseen_values(done, bundle, log, tmp_path):
@@ -253,9 +253,9 @@ def test_predict_writes_predictions_under_a_name_of_ones_own(fieldwise, done, bu
     assert "'prediction' exists already: give another --column" in err
     assert not Path("out.csv").exists()
     done(*ask, "--column", "p")
-    found = pl.read_csv(tmp_path / "out.csv")
-    assert found.columns == ["prediction", "p"]
-    assert found["prediction"].to_list() == log["row_id"].to_list()
+    result = pl.read_csv(tmp_path / "out.csv")
+    assert result.columns == ["prediction", "p"]
+    assert result["prediction"].to_list() == log["row_id"].to_list()
     assert fieldwise("predict", bundle, "--data", "new.csv", "--out", "out.csv", "--column", "user")[0] == 2
 
 
@@ -272,10 +272,10 @@ def test_predict_refuses_another_precision_and_warns_of_a_slow_one(fieldwise, do
 def test_predict_writes_log_odds_beside_the_probabilities(fieldwise, done, bundle, log, tmp_path):
     log.write_csv(tmp_path / "new.csv")
     done("predict", bundle, "--data", "new.csv", "--out", "out.parquet", "--logit")
-    found = pl.read_parquet("out.parquet")
-    assert found.columns == ["row_id", "user", "prediction", "logit"]
-    np.testing.assert_allclose(found["logit"], Bundle.load(bundle).score(log), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found["prediction"], 1 / (1 + np.exp(-found["logit"].to_numpy())))
+    result = pl.read_parquet("out.parquet")
+    assert result.columns == ["row_id", "user", "prediction", "logit"]
+    np.testing.assert_allclose(result["logit"], Bundle.load(bundle).score(log), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result["prediction"], 1 / (1 + np.exp(-result["logit"].to_numpy())))
     refused(
         fieldwise("predict", bundle, "--data", "new.csv", "--out", "o.csv", "--logit", "--column", "logit"),
         "'logit' exists already: give another --column",
@@ -356,12 +356,12 @@ def test_evaluate_tells_what_it_cannot_check(fieldwise, done, bundle, tmp_path):
 
 def described(out):
     """What `describe --json` says, without what it measures: its own process, and the raw rows in the cache."""
-    found = json.loads(out)
+    result = json.loads(out)
     for name in ("program", "sum", "raw_rows"):
-        assert found["memory_mib"].pop(name) > 0
+        assert result["memory_mib"].pop(name) > 0
     for name in ("cached_raw_rows", "sum"):
-        assert found["disk_mib"].pop(name) > 0
-    return found
+        assert result["disk_mib"].pop(name) > 0
+    return result
 
 
 def test_the_second_command_reads_the_cache_and_says_so(fieldwise, recipe, monkeypatch):
@@ -465,8 +465,8 @@ def test_describe_names_the_protocol_and_its_leak(fieldwise):
 
 @pytest.mark.usefixtures("small_movielens")
 def test_train_names_its_folder_by_the_protocol(as_json):
-    found = as_json("train", "movielens-1m-inttower/lr", "--set", "protocol = clean", "--quiet")
-    assert found["bundle"] == "runs/movielens-1m-inttower-lr-clean-seed0"
+    result = as_json("train", "movielens-1m-inttower/lr", "--set", "protocol = clean", "--quiet")
+    assert result["bundle"] == "runs/movielens-1m-inttower-lr-clean-seed0"
 
 
 def test_describe_counts_what_can_be_counted_by_hand(as_json, recipe):
@@ -679,13 +679,13 @@ def test_predict_writes_a_column_a_label(fieldwise, done, two_labels, log):
     log.drop("click", "price").write_csv("new.csv")
     err = done("predict", two_labels, "--data", "new.csv", "--out", "out.csv", "--column", "p")[1]
     assert "written to out.csv (row_id, user, p, p.dear)" in err
-    found = pl.read_csv("out.csv")
-    assert found.columns == ["row_id", "user", "p", "p.dear"]
-    np.testing.assert_allclose(found.select("p", "p.dear").to_numpy(), Bundle.load(two_labels).predict(log), rtol=1e-6)
+    result = pl.read_csv("out.csv")
+    assert result.columns == ["row_id", "user", "p", "p.dear"]
+    np.testing.assert_allclose(result.select("p", "p.dear").to_numpy(), Bundle.load(two_labels).predict(log), rtol=1e-6)
     done("predict", two_labels, "--data", "new.csv", "--out", "out.csv", "--logit")
-    found = pl.read_csv("out.csv")
-    assert found.columns == ["row_id", "user", "prediction", "prediction.dear", "logit", "logit.dear"]
-    np.testing.assert_allclose(found["prediction.dear"], 1 / (1 + np.exp(-found["logit.dear"].to_numpy())))
+    result = pl.read_csv("out.csv")
+    assert result.columns == ["row_id", "user", "prediction", "prediction.dear", "logit", "logit.dear"]
+    np.testing.assert_allclose(result["prediction.dear"], 1 / (1 + np.exp(-result["logit.dear"].to_numpy())))
     log.rename({"row_id": "prediction.dear"}).write_csv("new.csv")
     schema = dataclasses.replace(Bundle.load(two_labels).schema, keys=("prediction.dear",))
     dataclasses.replace(Bundle.load(two_labels), schema=schema).save(Path("keyed"))

@@ -51,9 +51,9 @@ def test_errors_are_one_sentence(subtests, fieldwise, recipe):
 def test_settings_of_all_recipes_are_told(fieldwise, recipe):
     ask = ("compare", recipe, "--seeds", 1, "--quiet", "--set", "training.epochs=1")
     assert "All recipes ran with training.epochs=1." in fieldwise(*ask)[1]
-    found = json.loads(fieldwise(*ask, "--json")[1])
-    assert found["settings"] == ["training.epochs=1"]
-    (line,) = found["boards"][0]["lines"]
+    result = json.loads(fieldwise(*ask, "--json")[1])
+    assert result["settings"] == ["training.epochs=1"]
+    (line,) = result["boards"][0]["lines"]
     assert "p" not in line["metrics"]["auc"]
 
 
@@ -109,8 +109,8 @@ def test_a_bundle_is_ranked_with_as_its_recipe_is(fieldwise, recipe, bundle):
     ask = ("--ranking", "--keep-seen", "--k", 3)
     (board,) = json.loads(fieldwise("compare", recipe, "--seeds", 1, "-q", "--json", *ask)[1])["boards"]
     line = next(one for one in board["rankings"][0]["lines"] if one["recipe"] != "popularity")
-    found = json.loads(fieldwise("evaluate", bundle, "--json", *ask)[1])["ranking"]
-    own = next(one for one in found["lines"] if one["recipe"] == "b")
+    result = json.loads(fieldwise("evaluate", bundle, "--json", *ask)[1])["ranking"]
+    own = next(one for one in result["lines"] if one["recipe"] == "b")
     assert own["metrics"] == line["metrics"]
     assert "popularity" in fieldwise("evaluate", bundle, *ask)[1]
     refused(

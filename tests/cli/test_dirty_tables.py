@@ -79,10 +79,10 @@ def test_from_a_file_to_predictions(done, tmp_path: Path, name: str) -> None:
     if "dates" in name:
         assert 'kind = "time"' in (tmp_path / "t.toml").read_text()
     done("predict", "b", "--data", "t.csv", "--out", "p.csv", *told)
-    found, given = pl.read_csv(tmp_path / "p.csv"), as_table(frame_of(tmp_path, told))
-    assert found.height == given.height == ROWS
+    result, given = pl.read_csv(tmp_path / "p.csv"), as_table(frame_of(tmp_path, told))
+    assert result.height == given.height == ROWS
     clicked = given.get_column("click").cast(pl.String).is_in(["1", "yes", "True"])
-    means = found.with_columns(clicked=clicked).group_by("clicked").agg(pl.col("prediction").mean()).sort("clicked")
+    means = result.with_columns(clicked=clicked).group_by("clicked").agg(pl.col("prediction").mean()).sort("clicked")
     assert means["prediction"][1] > means["prediction"][0]  # the label is not inverted
 
 

@@ -19,15 +19,15 @@ def table(tmp_path, log):
 
 
 def test_a_row_as_json(as_json, bundle, log, table):
-    found = as_json("explain", bundle, "--data", table, "--row", 3)
+    result = as_json("explain", bundle, "--data", table, "--row", 3)
     score = Bundle.load(bundle).score(log)[3]
-    assert found["score"] == pytest.approx(score, rel=1e-6)
-    assert found["base"] + sum(f["contribution"] for f in found["fields"]) == pytest.approx(score, abs=1e-5)
-    values = {f["field"]: f["value"] for f in found["fields"]}
+    assert result["score"] == pytest.approx(score, rel=1e-6)
+    assert result["base"] + sum(f["contribution"] for f in result["fields"]) == pytest.approx(score, abs=1e-5)
+    values = {f["field"]: f["value"] for f in result["fields"]}
     row = log.row(3, named=True)
     tags = ", ".join(row["tags"].split("|"))
     assert values == {"user": row["user"], "item": row["item"], "tags": tags, "price": str(row["price"])}
-    assert (found["row"], found["method"], len(found["pairs"])) == (3, "terms", 6)
+    assert (result["row"], result["method"], len(result["pairs"])) == (3, "terms", 6)
 
 
 def test_a_row_to_read(fieldwise, bundle, table):
@@ -47,8 +47,8 @@ def test_directions_of_cheap_and_dear(fieldwise, done, bundle, log, table):
         out = done("explain", bundle, "--data", table, *which)[0]
         lines = out.split("directions, the mean prediction")[1].splitlines()[2:]
         assert [line.split()[0] for line in lines[: len(expected)]] == [one["field"] for one in expected]
-        found = json.loads(fieldwise("explain", bundle, "--data", table, *which, "--json")[1])["effects"]
-        assert found == expected
+        result = json.loads(fieldwise("explain", bundle, "--data", table, *which, "--json")[1])["effects"]
+        assert result == expected
 
 
 def test_uniform_attention_is_a_sentence(capsys):
@@ -68,14 +68,14 @@ def test_a_set_of_rows(done, bundle, table):
 
 
 def test_a_set_as_json(as_json, bundle, table):
-    found = as_json("explain", bundle, "--data", table, "--faithfulness")
-    assert found["rows"] == 400
-    strengths = [pair["strength"] for pair in found["pairs"]]
+    result = as_json("explain", bundle, "--data", table, "--faithfulness")
+    assert result["rows"] == 400
+    strengths = [pair["strength"] for pair in result["pairs"]]
     assert strengths == sorted(strengths, reverse=True)
     assert len(strengths) == 6
-    assert {c["order"] for c in found["faithfulness"]} == {"terms", "occlusion", "random"}
-    assert all(len(c["deletion"]) == len(c["insertion"]) == 5 for c in found["faithfulness"])
-    assert "planted_pairs" not in found
+    assert {c["order"] for c in result["faithfulness"]} == {"terms", "occlusion", "random"}
+    assert all(len(c["deletion"]) == len(c["insertion"]) == 5 for c in result["faithfulness"])
+    assert "planted_pairs" not in result
 
 
 def test_other_models_have_their_own_parts(done, recipe, table):

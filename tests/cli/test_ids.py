@@ -83,8 +83,8 @@ def test_what_serves_gives_one_answer(done, trained, given):
     assert json.loads(Path("ix/index.json").read_text())["id_column"] == expected[1]
 
     catalogue = Catalogue(user=other_user, item=other_item) if given else None
-    found = recommend(Bundle.load(bundle), table, catalogue, users=table[expected[0]].unique(), n=1, exclude_seen=False)
-    assert found.columns == [expected[0], expected[1], "rank", "score", "source"]
+    result = recommend(Bundle.load(bundle), table, catalogue, users=table[expected[0]].unique(), n=1, exclude_seen=False)
+    assert result.columns == [expected[0], expected[1], "rank", "score", "source"]
 
 
 def test_infer_proposes_what_the_rule_finds(fieldwise, trained):

@@ -178,6 +178,6 @@ def test_the_split_that_suits_the_rows(subtests):
         (rows(100, [0, 1] * 50).with_columns(t=1), RandomSplit(stratify=True), "at least 3 different times"),
     ]:
         with subtests.test(frame=frame, split=split, why=why):
-            found, reason = suggest_split(frame, SCHEMA)
-            assert found == split
+            result, reason = suggest_split(frame, SCHEMA)
+            assert result == split
             assert why in reason

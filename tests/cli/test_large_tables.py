@@ -33,10 +33,10 @@ def in_two_memories(tmp_path: Path, recipe: Path, log: pl.DataFrame) -> dict[str
         rows[k * ROWS // 2 : (k + 1) * ROWS // 2].write_parquet(tmp_path / "log" / f"{k}.parquet")
     text = recipe.read_text().replace(str(tmp_path / "log.csv"), str(tmp_path / "log"))
     text = text.replace("batch_size = 64", "batch_size = 4096")
-    found = {name: tmp_path / f"{name}.toml" for name in ("whole", "bounded")}
-    found["whole"].write_text(text)
-    found["bounded"].write_text(text.replace("[data]", '[data]\nmemory = "64MB"'))
-    return found
+    results = {name: tmp_path / f"{name}.toml" for name in ("whole", "bounded")}
+    results["whole"].write_text(text)
+    results["bounded"].write_text(text.replace("[data]", '[data]\nmemory = "64MB"'))
+    return results
 
 
 def told(out: str) -> Any:
@@ -65,12 +65,12 @@ def test_every_command_gives_what_it_gives_in_memory(subtests, done, recipes):
     }
     for case, words in commands.items():
         with subtests.test(case=case):
-            found = {}
+            results = {}
             for name, recipe in recipes.items():
                 given = [word.format(name=name, recipe=recipe) for word in words]
                 out = done(*given, "--json")[0]
-                found[name] = told(out)
-            assert found["bounded"] == found["whole"]
+                results[name] = told(out)
+            assert results["bounded"] == results["whole"]
     with subtests.test(case="report"):
         for name in recipes:
             done("report", name, "--out", f"{name}.html")
@@ -84,7 +84,7 @@ def test_every_command_gives_what_it_gives_in_memory(subtests, done, recipes):
 def test_an_index_of_a_tower_is_that_of_one_trained_in_memory(done, tmp_path, recipe, log):
     write_recipe(recipe, **TOWER)
     log.select("item", "tags", "price").unique("item", keep="first", maintain_order=True).write_csv("items.csv")
-    found = {}
+    results = {}
     for name, own in in_two_memories(tmp_path, recipe, log).items():
         done("train", own, "--out", name, "--json")
         prepared = prepare_recipe(load_recipe(own), Path(), cache=default_cache())  # from the cache
@@ -96,7 +96,7 @@ def test_an_index_of_a_tower_is_that_of_one_trained_in_memory(done, tmp_path, re
             assert json.loads(said)["items"] == json.loads(said)["new"] == 7
             arrays = {path.name: path.read_bytes() for path in Path(out).iterdir() if path.suffix == ".npy"}
             assert arrays
-            found[name, form] = arrays, told(said)
-    assert found["bounded", "float32"] == found["whole", "float32"]
-    assert found["bounded", "int8"] == found["whole", "int8"]
-    assert found["bounded", "int8"] != found["bounded", "float32"]
+            results[name, form] = arrays, told(said)
+    assert results["bounded", "float32"] == results["whole", "float32"]
+    assert results["bounded", "int8"] == results["whole", "int8"]
+    assert results["bounded", "int8"] != results["bounded", "float32"]

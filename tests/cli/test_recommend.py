@@ -10,15 +10,15 @@ def test_everybody_gets_items_in_a_file_as_in_python(done, bundle, log, tmp_path
     pl.concat([log, newcomer]).write_csv("later.csv")
     out, err = done("recommend", bundle, "--log", "later.csv", "--k", "3", "--out", "top.parquet", "--keep-seen")
     assert out == ""
-    found = pl.read_parquet(tmp_path / "top.parquet")
-    assert found.columns == ["user", "item", "rank", "score", "source"]
+    result = pl.read_parquet(tmp_path / "top.parquet")
+    assert result.columns == ["user", "item", "rank", "score", "source"]
     assert (
         "30 recommendations written to top.parquet (user, item, rank, score, source): 9 users by the model, "
         "1 whom it does not know by popularity"
     ) in err
-    assert found.filter(pl.col("source") == "popularity")["user"].unique().to_list() == ["new"]
+    assert result.filter(pl.col("source") == "popularity")["user"].unique().to_list() == ["new"]
     expected = Bundle.load(bundle).recommend(log="later.csv", n=3, exclude_seen=False)
-    assert found.equals(expected)
+    assert result.equals(expected)
     err = done("recommend", bundle, "--log", "later.csv", "--out", "u.csv", "--user", "u1", "--user", "x")[1]
     own = pl.read_csv(tmp_path / "u.csv")
     assert own["user"].unique(maintain_order=True).to_list() == ["u1", "x"]

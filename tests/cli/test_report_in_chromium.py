@@ -19,9 +19,9 @@ def browser():
     if CHROMIUM is None:
         pytest.skip("no Chromium among the programs of this machine")
     with sync_api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, "--disable-sync", "--no-first-run"])
-        yield found
-        found.close()
+        result = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, "--disable-sync", "--no-first-run"])
+        yield result
+        result.close()
 
 
 @pytest.fixture(scope="module")

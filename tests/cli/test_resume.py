@@ -80,6 +80,6 @@ def test_a_recommender_goes_on(log, tmp_path, monkeypatch):
             Recommender(**made, checkpoint=tmp_path / "c").fit(X, y)
     with pytest.raises(ConfigError, match=r"training rows was rows2:.*remove that folder to train from the start"):
         Recommender(**made, checkpoint=tmp_path / "c").fit(X[:300], y[:300])
-    found = Recommender(**made, checkpoint=tmp_path / "c").fit(X, y)
-    assert found.bundle_.digest == expected.bundle_.digest
+    result = Recommender(**made, checkpoint=tmp_path / "c").fit(X, y)
+    assert result.bundle_.digest == expected.bundle_.digest
     assert not (tmp_path / "c").exists()

@@ -42,17 +42,17 @@ def test_build_update_change_and_remove(fieldwise, trained, items):
     assert err.endswith(f"{command('serve', '--prerank', trained, '--index', 'ix', '--log', log)}\n")
     assert "7 items in ix, int8" in out
     assert "7 new, 0 changed, 0 removed, 0 unchanged" in out
-    found = json.loads(fieldwise(*build, "--json")[1])
-    assert (found["new"], found["kept"], found["storage"]) == (0, 7, "int8")
+    result = json.loads(fieldwise(*build, "--json")[1])
+    assert (result["new"], result["kept"], result["storage"]) == (0, 7, "int8")
     some = items.head(1).with_columns(price=pl.lit(9.9))
     pl.concat([some, items.head(1).with_columns(item=pl.lit("i77"))]).write_csv("some.csv")
     pl.DataFrame({"item": [items["item"][2]]}).write_csv("gone.csv")
     change = "index", trained, "--items", "some.csv", "--out", "ix", "--changes", "--remove", "gone.csv", "--json"
-    found = json.loads(fieldwise(*change)[1])
-    assert [found[k] for k in ("items", "new", "changed", "removed", "kept")] == [7, 1, 1, 1, 5]
+    result = json.loads(fieldwise(*change)[1])
+    assert [result[k] for k in ("items", "new", "changed", "removed", "kept")] == [7, 1, 1, 1, 5]
     pl.DataFrame({"item": ["i77"]}).write_csv("gone.csv")
-    found = json.loads(fieldwise("index", trained, "--out", "ix", "--remove", "gone.csv", "--json")[1])
-    assert [found[k] for k in ("items", "removed", "kept")] == [6, 1, 6]
+    result = json.loads(fieldwise("index", trained, "--out", "ix", "--remove", "gone.csv", "--json")[1])
+    assert [result[k] for k in ("items", "removed", "kept")] == [6, 1, 6]
 
 
 @pytest.mark.usefixtures("log")
@@ -69,10 +69,10 @@ def test_what_a_cascade_loses(fieldwise, trained, bundle, items, log):
     code, out, err = fieldwise(*measure, "--rows", 20, "--json")
     assert code == 0
     assert err == "20 of 400 rows sampled as contexts (use --rows for more)\n"
-    found = json.loads(out)
-    assert (found["contexts"], found["items"], found["k"]) == (20, 7, 3)
-    assert 0 <= found["recall"] <= 1
-    assert found["recall_by_prerank"]["7"] == 1
+    result = json.loads(out)
+    assert (result["contexts"], result["items"], result["k"]) == (20, 7, 3)
+    assert 0 <= result["recall"] <= 1
+    assert result["recall_by_prerank"]["7"] == 1
     code, out, _ = fieldwise(*measure, "--rows", 20)
     assert code == 0
     for words in ("recall@3", "NDCG@3", "best item found", "of the items in", "ranking all items", "prerank"):
@@ -90,8 +90,8 @@ def test_tables_without_a_header(fieldwise, trained, bundle, items, log):
     assert (code, out[:12]) == (0, "7 items in i")
     cascade = "evaluate", bundle, "--prerank", trained, "--index", "ix", "--k", 3
     measure = *cascade, "--candidates", 5, "--rows", 20, "--json"
-    found = [fieldwise(*measure, "--data", *data)[1] for data in (("bare.csv", *rows), ("rows.csv",))]
-    plain = [{k: v for k, v in json.loads(text).items() if k != "milliseconds"} for text in found]
+    results = [fieldwise(*measure, "--data", *data)[1] for data in (("bare.csv", *rows), ("rows.csv",))]
+    plain = [{k: v for k, v in json.loads(text).items() if k != "milliseconds"} for text in results]
     assert plain[0] == plain[1]
     explained = [
         json.loads(fieldwise("explain", bundle, "--data", *data, "--row", 5, "--json")[1])

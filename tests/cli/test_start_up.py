@@ -47,9 +47,9 @@ def test_help_lists_and_errors_of_a_recipe_load_nothing_heavy(tmp_path, monkeypa
         "describe broken.toml": "must be valid TOML",
     }
     outcomes = loaded(sentences, tmp_path)
-    for (command, sentence), (code, found, said) in zip(sentences.items(), outcomes, strict=True):
+    for (command, sentence), (code, result, said) in zip(sentences.items(), outcomes, strict=True):
         with subtests.test(command=command):
-            assert (code, found) == (0 if sentence is None else 2, [])
+            assert (code, result) == (0 if sentence is None else 2, [])
             assert sentence is None or sentence in said
 
 

@@ -33,9 +33,9 @@ def test_load_and_replace(fieldwise, users, server):
     assert (code, err) == (0, "")
     assert re.fullmatch(r"9 rows in (redis|postgresql)://127.0.0.1:\d+/\w+#cli: user, age; \d+\.\d s\n", out)
     users.head(4).write_csv("users.csv")
-    found = json.loads(fieldwise(*load, "--json")[1])
-    assert (found["rows"], found["before"], found["columns"]) == (4, 9, ["user", "age"])
-    assert QUOTED not in json.dumps(found)
+    result = json.loads(fieldwise(*load, "--json")[1])
+    assert (result["rows"], result["before"], result["columns"]) == (4, 9, ["user", "age"])
+    assert QUOTED not in json.dumps(result)
 
 
 def test_what_is_not_loaded(fieldwise, users, server, monkeypatch):
@@ -81,9 +81,9 @@ def test_the_command_serves_from_stores(fieldwise, bundle, users, items, redis, 
         def predicted(rows):
             return httpx.post(f"{server.place}/v1/predict", json={"rows": rows}, timeout=120).json()
 
-        found = predicted([{"user": "u1", "item": item} for item in items["item"]])
-        assert found == predicted([{**row, "user": "u1"} for row in items.to_dicts()])
-        assert found["degraded"] == []
+        result = predicted([{"user": "u1", "item": item} for item in items["item"]])
+        assert result == predicted([{**row, "user": "u1"} for row in items.to_dicts()])
+        assert result["degraded"] == []
         states = server.get("/readyz").json()["stores"]
         assert states == {"users": {"kind": "redis", "state": "ok"}, "items": {"kind": "postgresql", "state": "ok"}}
     assert server.process.returncode in (0, -signal.SIGTERM)

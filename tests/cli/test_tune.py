@@ -43,12 +43,12 @@ def test_a_search_that_goes_on_after_its_test_evaluation_says_so(fieldwise, tune
 
 
 def test_json_and_a_recipe_to_train(done, tuned):
-    found = json.loads(done("tune", tuned, "--trials", 2, "--seeds", 1, "--quiet", "--json")[0])
-    assert sum(found["trials"].values()) == 2
-    assert load_recipe(found["recipe_file"]).model.embedding_dim == found["values"]["model.embedding_dim"]
-    assert [run["seed"] for run in found["runs"]] == [0]
-    trained = json.loads(done("train", found["recipe_file"], "--set", "seed=0", "--quiet", "--json")[0])
-    assert trained["valid"]["logloss"] == pytest.approx(found["value"], abs=1e-9)
+    result = json.loads(done("tune", tuned, "--trials", 2, "--seeds", 1, "--quiet", "--json")[0])
+    assert sum(result["trials"].values()) == 2
+    assert load_recipe(result["recipe_file"]).model.embedding_dim == result["values"]["model.embedding_dim"]
+    assert [run["seed"] for run in result["runs"]] == [0]
+    trained = json.loads(done("train", result["recipe_file"], "--set", "seed=0", "--quiet", "--json")[0])
+    assert trained["valid"]["logloss"] == pytest.approx(result["value"], abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -132,8 +132,8 @@ def test_all_files_of_a_public_set_count_those_in_a_linked_folder_too(tmp_path: 
     for file in (place / "map.csv", place / "deep" / "er" / "f", elsewhere / "frappe.train.libfm"):
         file.write_text("1")
     (place / "libfm").symlink_to(elsewhere)
-    found = _data_files(load_recipe("frappe/fm").data, tmp_path / "data")
-    assert set(found) == {"map.csv", os.path.join("deep", "er", "f"), os.path.join("libfm", "frappe.train.libfm")}
+    result = _data_files(load_recipe("frappe/fm").data, tmp_path / "data")
+    assert set(result) == {"map.csv", os.path.join("deep", "er", "f"), os.path.join("libfm", "frappe.train.libfm")}
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_kept(
@@ -322,16 +322,16 @@ def test_word_sums_tell_damage(subtests, tmp_path):
             content = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
             path = tmp_path / "f"
             path.write_bytes(content.tobytes())
-            found = word_sums(path)
+            result = word_sums(path)
             sums, start = WordSums(), 0
             for length in [5, 2**20, 7, 2**21 - 12, size]:
                 sums.update(content[start : start + length])
                 start += length
-            assert sums.hexdigest() == found
+            assert sums.hexdigest() == result
             for at in {0, size // 2, size - 1} if size else set():
                 content[at] ^= 1
                 path.write_bytes(content.tobytes())
-                assert word_sums(path) != found
+                assert word_sums(path) != result
                 content[at] ^= 1
             path.write_bytes(content.tobytes() + b"\0")
-            assert word_sums(path) != found
+            assert word_sums(path) != result

@@ -119,8 +119,8 @@ def test_lists_of_lists_are_refused() -> None:
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8)), st.integers(1, 2**40))
 def test_hash_equals_a_plain_loop(texts: list[str], buckets: int) -> None:
-    found = stable_hash(pl.Series(texts, dtype=pl.String), buckets)
-    assert found.tolist() == [fnv1a(t) % buckets for t in texts]
+    result = stable_hash(pl.Series(texts, dtype=pl.String), buckets)
+    assert result.tolist() == [fnv1a(t) % buckets for t in texts]
 
 
 def test_one_long_text_costs_the_others_nothing() -> None:
@@ -141,8 +141,8 @@ def test_the_text_of_a_cell_is_that_of_its_column(cell):
 
 @given(ITEMS | st.none() | st.text(" a|\t\x1f\u2003", max_size=9), st.none() | st.integers(1, 3))
 def test_the_list_of_a_cell_is_that_of_its_column(cell, newest):
-    found = as_list(pl.Series([cell], dtype=pl.List(pl.String) if cell == [] else None), "|")[0].to_list()
-    assert cell_list(cell, "|", newest=newest) == found[-newest if newest else 0 :]
+    result = as_list(pl.Series([cell], dtype=pl.List(pl.String) if cell == [] else None), "|")[0].to_list()
+    assert cell_list(cell, "|", newest=newest) == result[-newest if newest else 0 :]
 
 
 def test_white_space_is_that_of_polars():
@@ -162,8 +162,8 @@ def test_other_cells_are_refused(subtests):
 def test_cells_become_text_and_lists_in_one_place():
     """Booleans are written, and text split at a field's separator, in one place each."""
     repeated = re.compile(r"str\(\w+\)\.lower\(\)|split\(\w*\.?separator")
-    found = {path.relative_to(SRC).as_posix() for path in SRC.rglob("*.py") if repeated.search(path.read_text())}
-    assert found == {"data/encode/columns.py", "bundle/standalone.py"}, "an export runs without the package"
+    results = {path.relative_to(SRC).as_posix() for path in SRC.rglob("*.py") if repeated.search(path.read_text())}
+    assert results == {"data/encode/columns.py", "bundle/standalone.py"}, "an export runs without the package"
 
 
 COLUMNS = [
@@ -246,9 +246,9 @@ def test_threads_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, few:
     monkeypatch.setattr(encoder_module, "BLOCK", 64)
     encoder = Encoder.fit(train, SCHEMA)
     assert encoder == reference
-    for found, rows in zip((encoder.transform(train), encoder.transform(other)), expected, strict=True):
+    for result, rows in zip((encoder.transform(train), encoder.transform(other)), expected, strict=True):
         for name in ("ids", "values", "bag_ids", "bag_offsets"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(rows, name), strict=True)
+            np.testing.assert_array_equal(getattr(result, name), getattr(rows, name), strict=True)
     table, at = expected[1], {f.name: f.offset + 1 for f in reference.layout.fields}
     cells = np.split(table.bag_ids, table.bag_offsets[1:-1])  # tags and seen of each row
     unknown = {

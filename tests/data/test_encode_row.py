@@ -78,10 +78,10 @@ def by_table(row):
 
 @given(ROWS)
 def test_a_row_is_what_its_table_is(row):
-    found = encode_row(ENCODER, ENCODER.layout, row)
-    assume(found is not None)
+    result = encode_row(ENCODER, ENCODER.layout, row)
+    assume(result is not None)
     expected = by_table(row)
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(result, expected, strict=True):
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape
         np.testing.assert_array_equal(ours, theirs)
@@ -94,10 +94,10 @@ def test_plain_rows_need_no_table(subtests):
     ]:  # fmt: skip
         with subtests.test(change=change):
             row = PLAIN | change
-            found = encode_row(ENCODER, ENCODER.layout, row)
-            assert found is not None
-            np.testing.assert_array_equal(found.bag_ids, by_table(row).bag_ids)
-            np.testing.assert_array_equal(found.ids, by_table(row).ids)
+            result = encode_row(ENCODER, ENCODER.layout, row)
+            assert result is not None
+            np.testing.assert_array_equal(result.bag_ids, by_table(row).bag_ids)
+            np.testing.assert_array_equal(result.ids, by_table(row).ids)
 
 
 def test_others_are_left_to_a_table(subtests):
@@ -117,11 +117,11 @@ def test_some_of_the_fields():
 
     split = Split.at(ENCODER.layout, [0, 4, 5])
     row = {name: PLAIN[name] for name in ("user", "tags", "price")}
-    found = encode_row(ENCODER, split.context.layout, row)
+    result = encode_row(ENCODER, split.context.layout, row)
     expected = ENCODER.transform(pl.DataFrame({k: [v] for k, v in row.items()}), part=split.context.layout)
-    np.testing.assert_array_equal(found.ids, expected.ids)
-    np.testing.assert_array_equal(found.values, expected.values)
-    np.testing.assert_array_equal(found.bag_ids, expected.bag_ids)
+    np.testing.assert_array_equal(result.ids, expected.ids)
+    np.testing.assert_array_equal(result.values, expected.values)
+    np.testing.assert_array_equal(result.bag_ids, expected.bag_ids)
 
 
 def test_an_infinity_is_refused_by_the_table():

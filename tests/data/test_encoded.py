@@ -73,8 +73,8 @@ def plain_batch(kinds: list[str], rows: list[Row]) -> dict[str, list[object]]:
 
 def check(batch: Batch, kinds: list[str], rows: list[Row]) -> None:
     for name, reference in plain_batch(kinds, rows).items():
-        found = getattr(batch, name).tolist()
-        assert found == (pytest.approx(reference) if name == "bag_weights" else reference), name
+        result = getattr(batch, name).tolist()
+        assert result == (pytest.approx(reference) if name == "bag_weights" else reference), name
     assert batch.size == len(rows)
     assert [t.dtype for t in batch] == [torch.int32, torch.float32, torch.int32, torch.int64, torch.float32]
 
@@ -336,9 +336,9 @@ class Recorded(np.ndarray):
     blocks: ClassVar[list[np.ndarray]] = []
 
     def __getitem__(self, key):
-        found = super().__getitem__(key)
-        self.blocks.append(np.asarray(found))
-        return np.asarray(found)
+        result = super().__getitem__(key)
+        self.blocks.append(np.asarray(result))
+        return np.asarray(result)
 
     def __iter__(self):
         return (self[k] for k in range(len(self)))

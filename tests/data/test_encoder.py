@@ -156,9 +156,9 @@ def test_equals_the_plain_reference(problem: tuple[Schema, pl.DataFrame, pl.Data
             [reference(row[f.column]) for f, reference in zip(schema.fields, references, strict=True)]
             for row in frame.to_dicts()
         ]
-        found = local_rows(encoder.transform(frame))
-        assert [[ids for ids, _ in row] for row in found] == [[ids for ids, _ in row] for row in expected]
-        for row, reference in zip(found, expected, strict=True):
+        result = local_rows(encoder.transform(frame))
+        assert [[ids for ids, _ in row] for row in result] == [[ids for ids, _ in row] for row in expected]
+        for row, reference in zip(result, expected, strict=True):
             for (_, number), (_, true_number) in zip(row, reference, strict=True):
                 assert number == (None if true_number is None else pytest.approx(true_number, rel=1e-5, abs=1e-5))
 
@@ -290,8 +290,8 @@ def test_a_constant_column_becomes_zero(subtests):
 def test_uniform_bins_equal_numpys_histogram() -> None:
     encoder = fitted(Numeric("x", encoding="uniform", bins=7), TRAIN)
     counts, _ = np.histogram(TRAIN, bins=7)
-    found = encode(encoder, TRAIN).ids[:, 0]
-    assert np.bincount(found, minlength=8).tolist() == [0, *counts.tolist()]
+    result = encode(encoder, TRAIN).ids[:, 0]
+    assert np.bincount(result, minlength=8).tolist() == [0, *counts.tolist()]
     assert encode(encoder, [TRAIN.min() - 1e9, TRAIN.max() + 1e9, None]).ids.ravel().tolist() == [1, 7, 0]
 
 
@@ -304,8 +304,8 @@ def test_a_number_on_an_edge_falls_in_the_upper_bin() -> None:
 def test_quantile_bins_equal_numpys_quantiles() -> None:
     encoder = fitted(Numeric("x", encoding="quantile", bins=8), TRAIN)
     edges = np.quantile(TRAIN, np.arange(1, 8) / 8)
-    found = encode(encoder, OTHER).ids[:, 0]
-    assert found.tolist() == [1 + int((edges <= x).sum()) for x in OTHER]
+    result = encode(encoder, OTHER).ids[:, 0]
+    assert result.tolist() == [1 + int((edges <= x).sum()) for x in OTHER]
     assert np.ptp(np.bincount(encode(encoder, TRAIN).ids[:, 0])[1:]) <= 1
     assert encode(encoder, [None, float("nan")]).ids.ravel().tolist() == [0, 0]
 
@@ -450,9 +450,9 @@ def test_a_field_that_shares_reads_the_other_fields_rows() -> None:
     other = sharing_rows(seed=1)
     row_of = dict(zip(frame["film"], [row[2][0][0] for row in local_rows(encoder.transform(frame))], strict=True))
     for cells, row in zip(other.to_dicts(), local_rows(encoder.transform(other)), strict=True):
-        for name, found, keep in (("seen", row[0][0], 3), ("top", row[3][0], 9)):
+        for name, result, keep in (("seen", row[0][0], 3), ("top", row[3][0], 9)):
             films = [f for f in cells[name].split("|") if f][-keep:]
-            assert found == ([row_of.get(f, 1) for f in films] or [0])  # no training row is of m7 or m8
+            assert result == ([row_of.get(f, 1) for f in films] or [0])  # no training row is of m7 or m8
 
 
 def test_a_shared_vocabulary_is_learned_from_the_other_column_of_training_rows_alone() -> None:
@@ -510,12 +510,12 @@ def test_lists_of_numbers_encode_as_the_same_lists_of_text(cells: list[list[int 
     encoder = fitted(Sequence("s", max_length=length), ["1|2|3|5"])
     numbers = pl.Series(cells, dtype=pl.List(pl.Int64))
     texts = numbers.cast(pl.List(pl.String))
-    found, reference = (encode(encoder, cells) for cells in (numbers, texts))
+    result, reference = (encode(encoder, cells) for cells in (numbers, texts))
     joined = [None if c is None else "|".join("" if x is None else str(x) for x in c) for c in cells]
     plain = encode(encoder, pl.Series(joined, dtype=pl.String))
     for name in ("bag_ids", "bag_offsets"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(reference, name), strict=True)
-        np.testing.assert_array_equal(getattr(found, name), getattr(plain, name), strict=True)
+        np.testing.assert_array_equal(getattr(result, name), getattr(reference, name), strict=True)
+        np.testing.assert_array_equal(getattr(result, name), getattr(plain, name), strict=True)
 
 
 def test_booleans_are_one_value_however_they_are_written(subtests):

@@ -47,9 +47,9 @@ def histories(parts: dict[str, Rows], ask: HistorySettings = ASK) -> dict[str, l
 
 
 def by_loops(parts: dict[str, Rows], ask: HistorySettings) -> dict[str, list[list[object]]]:
-    found: dict[str, list[list[object]]] = {}
+    results: dict[str, list[list[object]]] = {}
     for name, rows in parts.items():
-        found[name] = []
+        results[name] = []
         for user, _, at, _ in rows:
             before = [
                 (moment, place, film)
@@ -60,8 +60,8 @@ def by_loops(parts: dict[str, Rows], ask: HistorySettings) -> dict[str, list[lis
                 and film is not None
                 and (target > 0 or not ask.positives_only)
             ]
-            found[name].append([film for _, _, film in sorted(before)][-ask.max_length :])
-    return found
+            results[name].append([film for _, _, film in sorted(before)][-ask.max_length :])
+    return results
 
 
 cells = st.tuples(

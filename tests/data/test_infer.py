@@ -445,10 +445,10 @@ def meaning(frame: pl.DataFrame) -> dict[str, object]:
 def test_ids_kinds_roles_and_label_are_found_under_names_that_mean_nothing() -> None:
     log = shop()
     names = {name: f"c{k}" for k, name in enumerate(log.columns, 1)}
-    found = meaning(log.rename(names))
-    assert found == {
+    result = meaning(log.rename(names))
+    assert result == {
         "c1": ("categorical", "user"), "c2": ("categorical", "item"), "c3": ("categorical", "item"),
-        "c4": ("numeric", "item"), "c5": ("numeric", "user"), "c6": ("numeric", "context"), "c7": found["c7"],
+        "c4": ("numeric", "item"), "c5": ("numeric", "user"), "c6": ("numeric", "context"), "c7": result["c7"],
         "user": "c1", "item": "c2", "time": "c8", "label": "c9",
     }  # fmt: skip
     guess = infer_schema(log.rename(names))
@@ -532,8 +532,8 @@ def test_ids_are_found_by_rows_whatever_numbers_or_text_they_are() -> None:
 def test_a_number_before_its_title_is_the_id_and_an_amount_after_it_is_not() -> None:
     log = shop()
     titles = pl.col("pzn").rank("dense").cast(pl.String).str.replace("$", "th of them")
-    found = infer_schema(log.rename({"sku": "pzn"}).with_columns(title=titles))
-    assert (found.schema.item, "display name" in found.notes["title"]) == ("pzn", True)
+    result = infer_schema(log.rename({"sku": "pzn"}).with_columns(title=titles))
+    assert (result.schema.item, "display name" in result.notes["title"]) == ("pzn", True)
 
 
 def test_numbers_of_rows_and_orders_are_no_fields() -> None:
@@ -589,12 +589,12 @@ LEAST = {
 def test_the_corpus_is_read_as_it_is_meant(tmp_path, anonymous):
     verdicts = [judged(table) for table in planted(tmp_path, anonymous=anonymous)]
     ids = [right for one in verdicts for right in one["ids"].values()]
-    found = {
+    results = {
         "read without options": sum(not one["unread"] for one in verdicts) / len(verdicts),
         "columns right": 1 - sum(len(one["wrong"]) for one in verdicts) / sum(one["columns"] for one in verdicts),
         "ids found": sum(ids) / len(ids),
     }
-    less = {name: found[name] for name, least in LEAST[anonymous].items() if found[name] < least}
+    less = {name: results[name] for name, least in LEAST[anonymous].items() if results[name] < least}
     assert less == {}, [one for one in verdicts if one["wrong"] or one["unread"]]
 
 

@@ -57,13 +57,13 @@ def cache(tmp_path: Path, said: list[str]) -> Cache:
 
 
 def test_little_memory_changes_nothing(log: Path, whole: Prepared, cache: Cache, said: list[str]) -> None:
-    found = prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
-    assert found.train.bound is not None
-    assert found.train.bound.piece < len(found.train.table)
+    result = prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
+    assert result.train.bound is not None
+    assert result.train.bound.piece < len(result.train.table)
     entry = ENTRY.open(cache.entries()[0].folder)
     assert all(entry.path(part).stat().st_size for part in entry.parts)
     assert any(part.startswith("train.rows/rows-") for part in entry.parts)
-    assert_equal(found, whole)
+    assert_equal(result, whole)
     assert [p.name for p in cache.folder.iterdir() if not p.name.startswith(".making")] == [
         cache.entries()[0].folder.name
     ]
@@ -75,9 +75,9 @@ def test_little_memory_changes_nothing(log: Path, whole: Prepared, cache: Cache,
 
 def test_no_cache_leaves_no_file(log: Path, whole: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    found = prepare_recipe(recipe(log, "64MB"), Path())
+    result = prepare_recipe(recipe(log, "64MB"), Path())
     assert list(tmp_path.iterdir()) == []
-    assert_equal(found, whole)
+    assert_equal(result, whole)
 
 
 def test_an_interrupted_preparation_goes_on(
@@ -137,9 +137,9 @@ def test_text_that_was_read_stays_after_a_kill_and_not_after_an_error(
                 prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
         assert bool(list(cache.folder.glob(".making/*/source/rows/*.arrow"))) == stays
     told = create_autospec(Reports, instance=True)
-    found = prepare_recipe(recipe(log, "64MB"), Path(), cache=cache, reports=told)
+    result = prepare_recipe(recipe(log, "64MB"), Path(), cache=cache, reports=told)
     assert told.add.call_args_list[0].args[0] > 10_000, "rows that were not read again"
-    assert_equal(found, prepare_recipe(recipe(log), Path()))
+    assert_equal(result, prepare_recipe(recipe(log), Path()))
 
 
 def test_clearing_the_cache_removes_interrupted_preparations(
@@ -217,8 +217,8 @@ def test_the_memory_of_text_is_told_by_its_first_rows(tmp_path: Path, monkeypatc
     size = as_table(tmp_path / "log.csv").estimated_size()
     for name in ("log.csv", "log.csv.gz"):
         for memory, large in ((5 * size, True), (7 * size, False)):  # preparing takes some six times the rows
-            found = large_table(DataSettings(path=str(tmp_path / name), memory=int(memory)))
-            assert (found is not None) == large
+            result = large_table(DataSettings(path=str(tmp_path / name), memory=int(memory)))
+            assert (result is not None) == large
 
 
 def test_the_phases_of_a_large_preparation_are_told(log: Path) -> None:

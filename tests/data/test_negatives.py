@@ -174,9 +174,9 @@ def parts(train=200, test=60):
 
 def test_scored_rows_read_the_training_rows_means():
     frames, y = parts()
-    found = add_target_encoding(frames, y, TargetEncoding(columns=("film",)), seed=0)["test"]["film_mean_label"]
+    result = add_target_encoding(frames, y, TargetEncoding(columns=("film",)), seed=0)["test"]["film_mean_label"]
     expected = dict(frames["train"].group_by("film").agg(pl.col("liked").mean()).iter_rows())
-    assert found.to_list() == pytest.approx([expected[film] for film in frames["test"]["film"]])
+    assert result.to_list() == pytest.approx([expected[film] for film in frames["test"]["film"]])
 
 
 @pytest.mark.parametrize("prior", [0.0, 2.5])
@@ -184,13 +184,13 @@ def test_training_rows_read_the_other_folds(prior):
     """Their prior mean too is that of the other folds' rows."""
     frames, y = parts()
     settings = TargetEncoding(columns=("film",), folds=3, prior_rows=prior)
-    found = add_target_encoding(frames, y, settings, seed=4)["train"]["film_mean_label"].to_numpy()
+    result = add_target_encoding(frames, y, settings, seed=4)["train"]["film_mean_label"].to_numpy()
     fold = np.random.default_rng(4).permutation(200) % 3  # the documented draw
     film = frames["train"]["film"].to_numpy()
     for row in range(200):
         others = fold != fold[row]
         own = y["train"][others & (film == film[row])]
-        assert found[row] == pytest.approx((own.sum() + prior * y["train"][others].mean()) / (len(own) + prior))
+        assert result[row] == pytest.approx((own.sum() + prior * y["train"][others].mean()) / (len(own) + prior))
 
 
 def test_no_scored_label_and_no_rows_own_changes_what_it_reads():
@@ -208,10 +208,10 @@ def test_no_scored_label_and_no_rows_own_changes_what_it_reads():
 
 def test_the_published_leak_is_just_that():
     frames, y = parts()
-    found = add_target_encoding(frames, y, TargetEncoding(columns=("film",), source="own-part"), seed=0)
+    result = add_target_encoding(frames, y, TargetEncoding(columns=("film",), source="own-part"), seed=0)
     for name, part in frames.items():
         expected = dict(part.group_by("film").agg(pl.col("liked").mean()).iter_rows())
-        assert found[name]["film_mean_label"].to_list() == pytest.approx([expected[film] for film in part["film"]])
+        assert result[name]["film_mean_label"].to_list() == pytest.approx([expected[film] for film in part["film"]])
 
 
 def test_categories_without_rows_are_missing_and_a_prior_fills_them():

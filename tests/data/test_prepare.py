@@ -242,9 +242,9 @@ def test_group_auc_skips_and_counts_rows_without_a_group() -> None:
     frame = pl.DataFrame({"user": ["a", "a", None, None, ""], "rating": [1] * 5})
     codes = group_codes(frame, SCHEMA)
     assert codes is not None
-    found = binary_metrics(np.array([1.0, 0, 1, 0, 1]), np.array([2.0, 1, 0, 3, 4]), group=codes)
-    assert (found["gauc"], found["gauc_groups"], found["gauc_skipped_groups"]) == (1.0, 1, 3)
-    assert found["gauc_skipped_rows"] == 3
+    result = binary_metrics(np.array([1.0, 0, 1, 0, 1]), np.array([2.0, 1, 0, 3, 4]), group=codes)
+    assert (result["gauc"], result["gauc_groups"], result["gauc_skipped_groups"]) == (1.0, 1, 3)
+    assert result["gauc_skipped_rows"] == 3
 
 
 def test_columns_that_the_schema_names_must_be_there(subtests: pytest.Subtests) -> None:

@@ -160,8 +160,8 @@ def test_a_key_that_stands_twice_is_seen_wherever_pieces_end():
         rows = [*range(12)] if twice is None else [*range(11), twice % 11]
         train = pl.DataFrame({"item": ["i"] * 12, "liked": [1] * 12, "row": rows})
         with MemoryBudget(piece=2).active():
-            found = count_repeats({"train": train, "test": test}, schema)
-        assert found == ({"test_rows_in_train": 1} if twice is None else {})
+            result = count_repeats({"train": train, "test": test}, schema)
+        assert result == ({"test_rows_in_train": 1} if twice is None else {})
 
 
 def test_rows_of_their_own_times_are_events_of_their_own():

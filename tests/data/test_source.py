@@ -70,10 +70,10 @@ def test_parquet_is_read_by_row_groups_if_they_are_small(group: int, tmp_path: P
     path = tmp_path / "log.parquet"
     rows.write_parquet(path, row_group_size=group)
     bounds = Bounds(memory=1_000_000, piece_bytes=10_000)  # 8 such pieces have some 5,000 rows
-    found = list(binary_chunks(path, bounds, ["n"]))
-    assert_frame_equal(pl.concat(found), rows.select("n"))
-    assert 1 < len(found) < 40 * max(1, group // 1_000)
-    assert all(piece.height % 1_000 == 0 for piece in found) == (group == 1_000)
+    results = list(binary_chunks(path, bounds, ["n"]))
+    assert_frame_equal(pl.concat(results), rows.select("n"))
+    assert 1 < len(results) < 40 * max(1, group // 1_000)
+    assert all(piece.height % 1_000 == 0 for piece in results) == (group == 1_000)
     short = list(binary_chunks(path, replace(bounds, piece_rows=300), ["n", "x"]))
     assert max(piece.height for piece in short) <= 300
     assert_frame_equal(pl.concat(short), rows)
@@ -110,10 +110,10 @@ def test_every_type_comes_back_from_mapped_files(tmp_path):
     writer = RowsWriter(tmp_path / "rows", gather=1)
     for piece in EVERY.iter_slices(1):
         writer.add(piece)
-    found = map_rows(writer.finish())
-    assert len(writer.paths) == writer.rows == found.n_chunks() == 4
-    assert found.schema == EVERY.schema
-    assert_frame_equal(found, EVERY)
+    result = map_rows(writer.finish())
+    assert len(writer.paths) == writer.rows == result.n_chunks() == 4
+    assert result.schema == EVERY.schema
+    assert_frame_equal(result, EVERY)
     assert sorted(path.name for path in (tmp_path / "rows").iterdir()) == [path.name for path in writer.paths]
 
 
@@ -152,9 +152,9 @@ def test_binary_files_of_every_type_in_pieces(subtests, tmp_path, suffix):
     files = sorted((tmp_path / "in").iterdir())
     for rows in (1, 7, 1000):
         with subtests.test(rows=rows):
-            found = in_pieces(files, tmp_path / f"scratch{rows}", rows, 10**6)
-            assert found.schema == expected.schema
-            assert_frame_equal(found, expected)
+            result = in_pieces(files, tmp_path / f"scratch{rows}", rows, 10**6)
+            assert result.schema == expected.schema
+            assert_frame_equal(result, expected)
     table = SlicedTable(tmp_path / "in")
     assert (table.empty.schema, table.count()) == (expected.schema, expected.height)
     wanted = ["vector[1]", "text", "array[0]", "list", "struct"]
@@ -207,10 +207,10 @@ def test_text_in_pieces_is_the_text_as_a_whole(tmp_path, contents, size, packing
         files = [folder / f"{k}.csv{packing}" for k in range(len(contents))]
         for path, content in zip(files, contents, strict=True):
             path.write_bytes(pack(content))
-        found = in_pieces(files, folder / "scratch", 1, size)
-        assert found.schema == expected.schema
-        assert_frame_equal(found, expected)
-        assert found.write_csv() == expected.write_csv(), "-0.0 too"
+        result = in_pieces(files, folder / "scratch", 1, size)
+        assert result.schema == expected.schema
+        assert_frame_equal(result, expected)
+        assert result.write_csv() == expected.write_csv(), "-0.0 too"
         if len(files) == 1:
             assert_frame_equal(as_table(files[0]), expected)
         with mock.patch.object(chunked_table, "_WHOLE", -1):
@@ -357,8 +357,8 @@ def test_a_memory_too_small_for_one_piece_says_what_is_needed(tmp_path):
     with pytest.raises(DataError, match=r"one\.arrow has one of 400,000 rows and 3 MB: set data\.memory to 6MB or"):
         open_table(tmp_path / "one.arrow", folder=tmp_path / "scratch", memory=1_000_000)
     frame.write_ipc(tmp_path / "many.arrow", record_batch_size=1_000)
-    found = open_table(tmp_path / "many.arrow", folder=tmp_path / "scratch", memory=1_000_000)
-    assert found.equals(frame)
+    result = open_table(tmp_path / "many.arrow", folder=tmp_path / "scratch", memory=1_000_000)
+    assert result.equals(frame)
 
 
 MEMORY = """
@@ -463,15 +463,15 @@ def test_the_schema_of_a_large_table_is_that_of_all_its_rows(tmp_path, suffix):
     assert sample.frame.equals(frame[sample.kept])
     tenths = np.bincount(sample.kept // 3_000, minlength=10)
     assert np.abs(tenths - 300).max() < 5 * np.sqrt(300), "a tenth of the rows gives a tenth of the sample"
-    found, expected = infer_schema(tmp_path), infer_schema(frame)
-    assert [(f.name, f.kind) for f in found.schema.fields] == [
+    result, expected = infer_schema(tmp_path), infer_schema(frame)
+    assert [(f.name, f.kind) for f in result.schema.fields] == [
         ("user_id", "categorical"),
         ("query", "categorical"),
         ("day", "categorical"),
     ]
-    assert found.schema.fields == tuple(f for f in expected.schema.fields if f.name != "code")
-    assert found.notes["event_id"].startswith("omitted: nearly every cell is different")
-    assert found.to_toml().startswith(
+    assert result.schema.fields == tuple(f for f in expected.schema.fields if f.name != "code")
+    assert result.notes["event_id"].startswith("omitted: nearly every cell is different")
+    assert result.to_toml().startswith(
         "# Inferred from 3,000 of 30,000 rows, drawn at random from all files: check and correct it."
     )
 
@@ -537,8 +537,8 @@ def test_a_killed_reading_of_text_goes_on(change: str, tmp_path: Path) -> None:
         (tmp_path / "scratch" / "rows" / "rows-000003.arrow").unlink()
     told = mock.create_autospec(Reports, instance=True)
     with mock.patch("polars.read_csv", wraps=pl.read_csv) as parsed:
-        found = open_files(files, text, bounds, tmp_path / "scratch", told).frame
-    assert_frame_equal(found, as_table(tmp_path / "in"))
+        result = open_files(files, text, bounds, tmp_path / "scratch", told).frame
+    assert_frame_equal(result, as_table(tmp_path / "in"))
     assert (told.add.call_args_list[0].args[0] > 0) == (change in ("", "late type"))
-    assert sum(call.args[0] for call in told.add.call_args_list) == found.height * (1 + (change == "late type"))
+    assert sum(call.args[0] for call in told.add.call_args_list) == result.height * (1 + (change == "late type"))
     assert change or parsed.call_count < 20, "of 32"

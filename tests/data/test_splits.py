@@ -258,8 +258,8 @@ def test_a_split_is_read_by_its_kind() -> None:
     needed = {"column": {"column": "part"}}
     kinds = {cls.kind: cls for cls in get_args(SplitSettings)}
     for name, cls in kinds.items():
-        found = parse(Has, {"split": {"kind": name, **needed.get(name, {})}}, "r").split
-        assert (type(found), found.kind) == (cls, name)
+        result = parse(Has, {"split": {"kind": name, **needed.get(name, {})}}, "r").split
+        assert (type(result), result.kind) == (cls, name)
     assert parse(Has, {"split": {"kind": "time", "valid": 0.2}}, "r").split == TimeSplit(valid=0.2)
     with pytest.raises(ConfigError, match=rf"r.split needs kind = one of {', '.join(sorted(kinds))}, found 'tiem'"):
         parse(Has, {"split": {"kind": "tiem"}}, "r")

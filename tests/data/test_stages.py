@@ -46,8 +46,8 @@ def staged(folder: Path, case: str = "random", **more: Any) -> Preparation:
 
 
 def run(folder: Path, case: str = "random") -> None:
-    found = staged(folder, case).run(lambda _: MappedRows(frame=rows_of(case)))
-    assert_equal(found, read_prepared(folder))
+    result = staged(folder, case).run(lambda _: MappedRows(frame=rows_of(case)))
+    assert_equal(result, read_prepared(folder))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -167,8 +167,8 @@ def test_files_of_one_part_are_moved_and_not_written_again(tmp_path: Path) -> No
 def test_a_system_that_moves_no_mapped_file_copies_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RowsWriter, "take", lambda *_: False)
     schema, split, added = CASES["time"]
-    found = staged(tmp_path, "time", piece=lambda _: 33).run(in_files(whole_label(), 50))
-    assert_equal(found, prepare(whole_label(), schema, split=split, seed=3, **added))
+    result = staged(tmp_path, "time", piece=lambda _: 33).run(in_files(whole_label(), 50))
+    assert_equal(result, prepare(whole_label(), schema, split=split, seed=3, **added))
 
 
 class Phases(Reports):
@@ -226,8 +226,8 @@ def test_counts_in_files_are_those_in_memory(form: Callable[[int], str | int], t
     texts = [form(k) for k in draw.zipf(1.2, 5_000) % 3_000]
     pieces = []
     for start in range(0, len(texts), 50):
-        found, counts = np.unique(texts[start : start + 50], return_counts=True)
-        pieces.append(pl.DataFrame({"text": found, "n": counts}))
+        result, counts = np.unique(texts[start : start + 50], return_counts=True)
+        pieces.append(pl.DataFrame({"text": result, "n": counts}))
     every, number = np.unique(texts, return_counts=True)
     ranked = sorted(zip(-number, map(str, every.tolist()), strict=True))
     wanted = tuple(text for n, text in ranked if -n >= 3), (number < 3).sum()
@@ -273,8 +273,8 @@ def test_times_of_text_with_a_format_are_read_in_pieces(tmp_path: Path) -> None:
     frame = pl.DataFrame({"day": days})
     whole = order_values(frame, "day", "time", "%d.%m.%Y")
     with MemoryBudget(tmp_path, piece=64).active():
-        found = order_values(frame, "day", "time", "%d.%m.%Y")
-    np.testing.assert_array_equal(found, whole, strict=True)
+        result = order_values(frame, "day", "time", "%d.%m.%Y")
+    np.testing.assert_array_equal(result, whole, strict=True)
     broken = frame.with_columns(day=pl.when(pl.int_range(pl.len()) == 300).then(pl.lit("soon")).otherwise("day"))
     with pytest.raises(DataError, match="holds 'soon' in row 300 "), MemoryBudget(tmp_path, piece=64).active():
         order_values(broken, "day", "time", "%d.%m.%Y")
@@ -294,8 +294,8 @@ def test_times_of_text_are_decided_by_all_pieces(cells: Callable[[int], str], tm
     frame = pl.DataFrame({"day": [cells(k) for k in np.random.default_rng(0).permutation(500)]})
     at_once = mock.patch("fieldwise.data.prepare.ordering._from_text", side_effect=AssertionError("it reads all"))
     with at_once, MemoryBudget(tmp_path, piece=64).active():
-        found = order_values(frame, "day", "time")
-    np.testing.assert_array_equal(found, order_values(frame, "day", "time"), strict=True)
+        result = order_values(frame, "day", "time")
+    np.testing.assert_array_equal(result, order_values(frame, "day", "time"), strict=True)
 
 
 @pytest.mark.parametrize(
@@ -365,10 +365,10 @@ def test_an_error_names_the_row_of_the_whole_table(tmp_path: Path) -> None:
     rows = spread(frame, tmp_path)
     with pytest.raises(DataError) as expected:
         Encoder.fit(frame, ONE)
-    with pytest.raises(DataError) as found, MemoryBudget(tmp_path, piece=40).active():
+    with pytest.raises(DataError) as result, MemoryBudget(tmp_path, piece=40).active():
         Encoder.fit(frame, ONE, counted=counted_files(rows, ONE, HereEngine()))
-    assert "in row 777 (counting from 0)" in str(found.value)
-    assert str(found.value) == str(expected.value)
+    assert "in row 777 (counting from 0)" in str(result.value)
+    assert str(result.value) == str(expected.value)
 
 
 @pytest.mark.usefixtures("_small_files")
@@ -376,9 +376,9 @@ def test_a_column_without_values_is_refused_as_by_one_process(tmp_path: Path) ->
     frame = log().with_columns(kind=pl.lit(None, pl.String))
     with pytest.raises(DataError) as expected:
         Encoder.fit(frame, ONE)
-    with pytest.raises(DataError) as found, MemoryBudget(tmp_path, piece=40).active():
+    with pytest.raises(DataError) as result, MemoryBudget(tmp_path, piece=40).active():
         Encoder.fit(frame, ONE, counted=counted_files(spread(frame, tmp_path), ONE, HereEngine()))
-    assert str(found.value) == str(expected.value)
+    assert str(result.value) == str(expected.value)
 
 
 def warned(given: object) -> dict[str, int]:

@@ -138,10 +138,10 @@ def test_the_separator_of_a_csv_is_detected(subtests, tmp_path: Path) -> None:
         with subtests.test(content=content[:20]):
             path = tmp_path / "t.csv"
             path.write_text(content, encoding="utf-8")
-            found = as_table(path)
-            assert_frame_equal(found, as_table(path, separator=separator))
-            assert found.height == content.rstrip().count("\n") - content.count("\n\t")
-            assert_frame_equal(SlicedTable(path).empty, found.clear())
+            result = as_table(path)
+            assert_frame_equal(result, as_table(path, separator=separator))
+            assert result.height == content.rstrip().count("\n") - content.count("\n\t")
+            assert_frame_equal(SlicedTable(path).empty, result.clear())
 
 
 def test_without_a_header_the_columns_decide_the_separator(tmp_path: Path) -> None:
@@ -265,10 +265,10 @@ def test_a_header_that_looks_like_a_row_is_warned_of(subtests, tmp_path):
         with subtests.test(text=text, looks=looks):
             path = tmp_path / "t.csv"
             path.write_text(text)
-            with warnings.catch_warnings(record=True) as found:
+            with warnings.catch_warnings(record=True) as result:
                 warnings.simplefilter("always")
                 frame = as_table(path)
-            assert bool(found) == looks
+            assert bool(result) == looks
             assert frame.height == text.count("\n") - 1
             names = [f"c{k}" for k in range(frame.width)]
             assert as_table(path, columns=names).columns == names
@@ -302,8 +302,8 @@ def test_numbers_as_people_write_them(subtests):
         ("1'234.5", ["1'234.5", "1\u2019234", "0.5"], [1234.5, 1234, 0.5]),
     ]:
         with subtests.test(form=form, cells=cells, numbers=numbers):
-            found = as_number(pl.Series([*cells, None, " "]), "column 'x'", form=form).to_list()
-            assert found == [*numbers, None, None]
+            result = as_number(pl.Series([*cells, None, " "]), "column 'x'", form=form).to_list()
+            assert result == [*numbers, None, None]
             assert form in number_formats(pl.Series(cells))
 
 
@@ -480,14 +480,14 @@ def test_one_id_a_row_of_each_range_is_a_column(subtests, tmp_path) -> None:
             with subtests.test(name=name, suffix=suffix):
                 path = tmp_path / f"t.{suffix}"
                 path.write_text(lines(rows))
-                found = as_table(path)
+                result = as_table(path)
                 if expected is None:
-                    assert found.columns == ["label", "ids", "values"]
+                    assert result.columns == ["label", "ids", "values"]
                 else:
-                    assert_frame_equal(found, pl.DataFrame({"label": [1.0] * 90, **expected}))
+                    assert_frame_equal(result, pl.DataFrame({"label": [1.0] * 90, **expected}))
                 pieces = [frame for _, frame in TableFiles([path], TextFormat()).chunks(Bounds(piece_bytes=100))]
                 assert len(pieces) > 5
-                assert_frame_equal(pl.concat(pieces), found)
+                assert_frame_equal(pl.concat(pieces), result)
 
 
 def test_a_malformed_line_is_named(subtests, tmp_path):

@@ -65,11 +65,11 @@ def test_the_whole_column_tells_day_from_month_or_nothing_does() -> None:
 
 
 def test_formats_may_be_mixed_where_none_is_in_doubt() -> None:
-    found = parse_timestamps(pl.Series(["2026-01-31", "31 Jan 2026 17:05", "2026-01-31T17:05:09"]))
-    assert (found.values.to_list(), found.mixed) == ([DAY, MINUTE, MOMENT], "")
+    result = parse_timestamps(pl.Series(["2026-01-31", "31 Jan 2026 17:05", "2026-01-31T17:05:09"]))
+    assert (result.values.to_list(), result.mixed) == ([DAY, MINUTE, MOMENT], "")
     zoned = ["2026-01-31T18:05:09+01:00", "Sat Jan 31 17:05:09 +0000 2026", "2026-01-31 17:05:09Z", None]
-    found = parse_timestamps(pl.Series(zoned))
-    assert (found.values.to_list(), found.mixed) == ([MOMENT, MOMENT, MOMENT, None], "")
+    result = parse_timestamps(pl.Series(zoned))
+    assert (result.values.to_list(), result.mixed) == ([MOMENT, MOMENT, MOMENT, None], "")
 
 
 @pytest.mark.parametrize("bare", ["2026-01-31 17:05:09", "31-01-2026", "31/01/2026 17:05"])
@@ -139,10 +139,10 @@ def line_of(path, row, columns=None):
     """The line that an error about a row names; None if there is no such row."""
     with pytest.raises(DataError) as e, naming_lines(path, TextFormat(columns=columns)):
         raise DataError(f"row {row} (counting from 0)")
-    found = re.fullmatch(rf"line (\d+) of {re.escape(str(path))}", str(e.value))
-    if found is None:
+    result = re.fullmatch(rf"line (\d+) of {re.escape(str(path))}", str(e.value))
+    if result is None:
         assert str(e.value) == f"row {row} (counting from 0)"
-    return found and int(found[1])
+    return result and int(result[1])
 
 
 @pytest.mark.filterwarnings("ignore:the first line")

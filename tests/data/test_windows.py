@@ -93,19 +93,19 @@ def test_several_windows_give_every_row_once_in_batches_of_todays_sizes(rows, si
 
 def several(table, size, window, data):
     rows = len(table)
-    found = epoch(table, size, min(window, rows))
+    result = epoch(table, size, min(window, rows))
     whole = epoch(table, size, rows)
-    assert [one.batch.size for one in found] == [one.batch.size for one in whole]
-    assert sorted(chain.from_iterable(numbers(found))) == list(range(rows))
+    assert [one.batch.size for one in result] == [one.batch.size for one in whole]
+    assert sorted(chain.from_iterable(numbers(result))) == list(range(rows))
     mean = table.weight.mean(dtype=np.float64)
     expected = []
-    for chosen in numbers(found):
+    for chosen in numbers(result):
         batch, y = table.batch(torch.tensor(chosen))
         weight = torch.from_numpy((table.weight[chosen] / mean).astype(np.float32)) if rows > 1 else None
         expected.append(module.Rows(batch, y, weight))
-    assert_same(found, expected)
-    step = data.draw(st.integers(0, len(found)))
-    assert_same(epoch(table, size, min(window, rows), step=step), found[step:])
+    assert_same(result, expected)
+    step = data.draw(st.integers(0, len(result)))
+    assert_same(epoch(table, size, min(window, rows), step=step), result[step:])
 
 
 def test_blocks_have_at_most_4096_rows_and_a_window_at_least_1024_of_them():
@@ -118,11 +118,11 @@ def test_the_rows_of_a_window_come_from_so_many_blocks(monkeypatch):
     monkeypatch.setattr(module, "BLOCKS", 16)
     windows, start = epoch_windows(1000, window=330, seed=5, epoch=2), 0
     assert len(windows) == 4
-    found = list(chain.from_iterable(numbers(epoch(table_of(1000), 7, 330, number=2))))
+    results = list(chain.from_iterable(numbers(epoch(table_of(1000), 7, 330, number=2))))
     for k, spans in enumerate(windows):
         assert len(spans) == 16 or k == 3
         expected = [row for span in spans for row in range(span.start, span.stop)]
-        here = found[start : start + len(expected)]
+        here = results[start : start + len(expected)]
         start += len(expected)
         assert sorted(here) == sorted(expected)
         assert here != expected
@@ -154,10 +154,10 @@ def test_at_most_two_windows_are_in_memory(monkeypatch):
 
     def read(table, spans):
         gc.collect()
-        found = read_spans(table, spans)
-        alive.add(found)
+        result = read_spans(table, spans)
+        alive.add(result)
         most.append(len(alive))
-        return found
+        return result
 
     monkeypatch.setattr(module, "read_spans", read)
     for _ in ShuffledRows(table=table_of(500), size=16, window=50, seed=1).epoch(1, 0, torch.Generator()):
@@ -186,10 +186,10 @@ def test_an_error_of_the_thread_reaches_the_caller_and_no_thread_stays(monkeypat
 def test_spans_of_a_table_without_bags():
     layout = Layout.of_sizes([9])
     table = EncodedTable(layout, np.arange(9, dtype=np.int32)[:, None], np.zeros((9, 0), np.float32), *BAGLESS)
-    found = read_spans(table, [slice(6, 9), slice(0, 2)])
-    assert found.ids[:, 0].tolist() == [6, 7, 8, 0, 1]
-    assert found.bag_offsets.tolist() == [0]
-    assert (found.y, found.weight) == (None, None)
+    result = read_spans(table, [slice(6, 9), slice(0, 2)])
+    assert result.ids[:, 0].tolist() == [6, 7, 8, 0, 1]
+    assert result.bag_offsets.tolist() == [0]
+    assert (result.y, result.weight) == (None, None)
 
 
 BAGLESS = np.zeros(0, np.int32), np.zeros(1, np.int64)
@@ -231,11 +231,11 @@ def test_the_memory_of_a_mapped_table_is_that_of_two_windows(tmp_path):
         env={**os.environ, "MALLOC_ARENA_MAX": "1"},  # those of threads keep freed memory
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["total"] == rows * (rows - 1) // 2
+    result = json.loads(done.stdout)
+    assert result["total"] == rows * (rows - 1) // 2
     mib = fields * 4 / 2**20
     # Two windows, a stretch of gathered rows, and what PyTorch takes at its first operations; the table has 92 MiB.
-    assert found["mib"] < (2 * window + 2 * 32_768) * mib + 16
+    assert result["mib"] < (2 * window + 2 * 32_768) * mib + 16
 
 
 GROWTH = """
@@ -271,6 +271,6 @@ print(*found, memory_mib())
 def test_memory_does_not_grow_with_the_number_of_windows(tmp_path):
     command = [sys.executable, "-c", GROWTH, str(tmp_path / "table")]
     env = os.environ | {"MALLOC_ARENA_MAX": "1"}  # so that the reading thread has no arena of its own
-    found = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
-    first, *_, last = map(float, found.split())
-    assert last < first + 60, f"what the batches keep has 24 MiB; the windows, of 38, have gone: {found}"
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+    first, *_, last = map(float, result.split())
+    assert last < first + 60, f"what the batches keep has 24 MiB; the windows, of 38, have gone: {result}"

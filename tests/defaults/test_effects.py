@@ -23,8 +23,8 @@ def test_the_variance_of_planted_weights_is_found_and_of_large_ones_less(subtest
             logit = rng.normal(0, planted**0.5, 400)[value]
             y = rng.random(len(value)) < 1 / (1 + np.exp(-logit))
             frame = pl.DataFrame({"a": value.astype(str), "y": y.astype(int)})
-            found = effect_variance(encoded(frame, [Categorical("a")]), y)
-            assert found == pytest.approx(most, rel=0.25)  # a Newton step falls short of large weights
+            result = effect_variance(encoded(frame, [Categorical("a")]), y)
+            assert result == pytest.approx(most, rel=0.25)  # a Newton step falls short of large weights
 
 
 def test_labels_that_nothing_moves_give_the_smallest_and_one_label_gives_1():

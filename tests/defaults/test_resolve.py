@@ -46,13 +46,13 @@ def own_recipe(**more: object) -> Recipe:
 def test_every_model_builds_by_the_rules_and_every_setting_is_a_number_then(subtests):
     for name in [name for name in MODELS if name != "din"]:
         with subtests.test(name=name):
-            found = resolve(MODELS[name](), TrainingSettings(), facts())
-            assert given(found.model) == {f.name for f in dataclasses.fields(found.model)}
-            assert given(found.training) == {f.name for f in dataclasses.fields(found.training)}
-            network = found.model.build(LAYOUT)
+            result = resolve(MODELS[name](), TrainingSettings(), facts())
+            assert given(result.model) == {f.name for f in dataclasses.fields(result.model)}
+            assert given(result.training) == {f.name for f in dataclasses.fields(result.training)}
+            network = result.model.build(LAYOUT)
             names = {parameter for parameter, _ in network.named_parameters()}
-            assert set(found.training.l2) <= names
-            assert {"training.batch_size", "training.learning_rate", "training.l2"} <= {c.setting for c in found.chosen}
+            assert set(result.training.l2) <= names
+            assert {"training.batch_size", "training.learning_rate", "training.l2"} <= {c.setting for c in result.chosen}
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_small_tables_learn_slowly_below_a_number_of_rows(model, few, slow, rate
 def test_autoint_plus_normalizes_batches_from_four_rows_a_value_on():
     settings = MODELS["autoint+"]
     assert LAYOUT.num_rows == 110
-    found = {rows: resolve(settings(), TrainingSettings(), facts(rows)).model.batch_norm for rows in (439, 440)}
-    assert found == {439: False, 440: True}
+    results = {rows: resolve(settings(), TrainingSettings(), facts(rows)).model.batch_norm for rows in (439, 440)}
+    assert results == {439: False, 440: True}
     assert resolve(settings(batch_norm=False), TrainingSettings(), facts()).model.batch_norm is False
 
 
@@ -80,10 +80,10 @@ def test_rare_values_stand_for_unknown_ones_but_in_lr():
 def test_what_is_given_stays_even_where_it_is_the_class_s_own_default():
     model = FM(embedding_std=0.01)
     training = TrainingSettings(batch_size=1024, l2={}, monitor="auc")
-    found = resolve(model, training, facts())
-    assert found.model.embedding_std == 0.01
-    assert (found.training.batch_size, found.training.l2, found.training.monitor) == (1024, {}, "auc")
-    chosen = {choice.setting for choice in found.chosen}
+    result = resolve(model, training, facts())
+    assert result.model.embedding_std == 0.01
+    assert (result.training.batch_size, result.training.l2, result.training.monitor) == (1024, {}, "auc")
+    chosen = {choice.setting for choice in result.chosen}
     assert chosen.isdisjoint({"model.embedding_std", "training.batch_size", "training.l2", "training.monitor"})
 
 
@@ -117,9 +117,9 @@ def test_a_large_vocabulary_is_updated_by_the_rows_of_a_batch():
 
 
 def test_a_regression_watches_rmse_and_starts_at_the_mean():
-    found = resolve(FM(), TrainingSettings(), facts(mean=3.5, task="regression"))
-    assert found.training.monitor == "rmse"
-    assert "training.start_at_base_rate" in {choice.setting for choice in found.chosen}
+    result = resolve(FM(), TrainingSettings(), facts(mean=3.5, task="regression"))
+    assert result.training.monitor == "rmse"
+    assert "training.start_at_base_rate" in {choice.setting for choice in result.chosen}
 
 
 def test_a_model_of_one_s_own_keeps_its_settings():
@@ -130,9 +130,9 @@ def test_a_model_of_one_s_own_keeps_its_settings():
         def build(self, layout):
             return FM(embedding_std=self.embedding_std).build(layout)
 
-    found = resolve(Own(), TrainingSettings(), facts())
-    assert found.model == Own()
-    assert found.training.batch_size == 128
+    result = resolve(Own(), TrainingSettings(), facts())
+    assert result.model == Own()
+    assert result.training.batch_size == 128
 
 
 def test_recipes_of_the_package_keep_their_settings():
@@ -173,9 +173,9 @@ def test_recommender_and_recipe_choose_the_same_numbers():
     log = simulate(1_000, users=50, items=30)
     fitted = Recommender(SCHEMA, AutoInt(), training=TrainingSettings(epochs=1)).fit(log)
     prepared = prepare(log, SCHEMA, split=RandomSplit(valid=0.05, test=0.05), seed=0)  # 900 rows train in both
-    found = resolve(AutoInt(), TrainingSettings(epochs=1), Facts.of(prepared.train.table, SCHEMA.labels))
-    assert fitted.bundle_.settings == found.model
-    assert fitted.bundle_.about["estimator"]["training"]["l2"] == pytest.approx(dict(found.training.l2))
+    result = resolve(AutoInt(), TrainingSettings(epochs=1), Facts.of(prepared.train.table, SCHEMA.labels))
+    assert fitted.bundle_.settings == result.model
+    assert fitted.bundle_.about["estimator"]["training"]["l2"] == pytest.approx(dict(result.training.l2))
 
 
 def test_one_setting_of_a_recommender_may_be_changed_and_the_rest_stays_open():
@@ -190,9 +190,9 @@ def test_inttower_gets_an_output_bias_and_less_than_a_tenth_of_its_numbers():
     def numbers(model):
         return sum(p.numel() for name, p in model.build(LAYOUT).named_parameters() if name != "embedding.weight")
 
-    found = resolve(IntTower(), TrainingSettings(), facts()).model
-    assert found.output_bias
-    assert numbers(found) < numbers(IntTower()) / 10
+    result = resolve(IntTower(), TrainingSettings(), facts()).model
+    assert result.output_bias
+    assert numbers(result) < numbers(IntTower()) / 10
 
 
 def test_defaults_of_a_rare_label_are_no_worse_than_a_constant():
@@ -200,10 +200,10 @@ def test_defaults_of_a_rare_label_are_no_worse_than_a_constant():
     rng = np.random.default_rng(0)
     log = simulate(1_500, users=200, items=60).with_columns(liked=(rng.random(1_500) < 0.93).astype(int))
     for model in (LR(), FM(), AFM(), AutoInt()):
-        found = Recommender(SCHEMA, model).fit(log[:1_000]).evaluate(log[1_000:])
+        result = Recommender(SCHEMA, model).fit(log[:1_000]).evaluate(log[1_000:])
         rate = float(log["liked"][1_000:].mean())
         constant = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
-        assert found["logloss"] < constant + 0.02, type(model).__name__
+        assert result["logloss"] < constant + 0.02, type(model).__name__
 
 
 def test_a_run_that_is_below_lr_on_its_validation_rows_says_so():

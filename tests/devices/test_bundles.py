@@ -49,8 +49,8 @@ def test_rows_requests_and_explanations(both, device, model):
     assert there.digest == here.digest
     np.testing.assert_allclose(there.score(LOG), here.score(LOG), atol=1e-4)
     np.testing.assert_allclose(there.score_candidates(CONTEXT, ITEMS), here.score_candidates(CONTEXT, ITEMS), atol=1e-4)
-    found, expected = explain(there, LOG[:4]), explain(here, LOG[:4])
-    np.testing.assert_allclose(found.contributions, expected.contributions, atol=1e-4)
+    result, expected = explain(there, LOG[:4]), explain(here, LOG[:4])
+    np.testing.assert_allclose(result.contributions, expected.contributions, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_other_methods_of_explanation(both, model, method):
     here, there = both(model)
     subjects = [Subject.of(bundle, LOG[:5]) for bundle in (here, there)]
     if method == "terms":
-        found = [{**one.terms.added, **one.terms.shown} for one in subjects]
-        assert found[1].keys() == found[0].keys() != set()
-        for key, value in found[0].items():
-            np.testing.assert_allclose(found[1][key], value, atol=1e-4, err_msg=key)
+        results = [{**one.terms.added, **one.terms.shown} for one in subjects]
+        assert results[1].keys() == results[0].keys() != set()
+        for key, value in results[0].items():
+            np.testing.assert_allclose(results[1][key], value, atol=1e-4, err_msg=key)
     else:
-        found = [explain(bundle, LOG[:5], method=method).contributions for bundle in (here, there)]
-        np.testing.assert_allclose(found[1], found[0], atol=1e-4)
+        results = [explain(bundle, LOG[:5], method=method).contributions for bundle in (here, there)]
+        np.testing.assert_allclose(results[1], results[0], atol=1e-4)
 
 
 @pytest.mark.parametrize("nprobe", [None, 3])
@@ -77,18 +77,18 @@ def test_an_index_and_two_stages(both, nprobe, tmp_path):
             for bundle, place in ((here, "here"), (there, "there"))]  # fmt: skip
     np.testing.assert_allclose(made[1].stored.heads, made[0].stored.heads, atol=1e-5)
     query = {"context": CONTEXT, "k": 4, "prerank": 6}
-    found = [
+    results = [
         Ranker(bundle, made[0], prerank=bundle, nprobe=nprobe).recommend(**query).items for bundle in (here, there)
     ]
-    assert found[1]["item"].to_list() == found[0]["item"].to_list()
-    np.testing.assert_allclose(found[1]["prediction"], found[0]["prediction"], atol=1e-5)
+    assert results[1]["item"].to_list() == results[0]["item"].to_list()
+    np.testing.assert_allclose(results[1]["prediction"], results[0]["prediction"], atol=1e-5)
 
 
 @pytest.mark.parametrize("model", ["fm", "din", "inttower"])
 def test_every_item_ranked_by_one_bundle(both, model):
-    found = [Ranker(bundle, item_table(ITEMS, "item")).recommend(context=CONTEXT, k=3).items for bundle in both(model)]
-    assert found[1]["item"].to_list() == found[0]["item"].to_list()
-    np.testing.assert_allclose(found[1]["prediction"], found[0]["prediction"], atol=1e-5)
+    results = [Ranker(bundle, item_table(ITEMS, "item")).recommend(context=CONTEXT, k=3).items for bundle in both(model)]
+    assert results[1]["item"].to_list() == results[0]["item"].to_list()
+    np.testing.assert_allclose(results[1]["prediction"], results[0]["prediction"], atol=1e-5)
 
 
 @pytest.mark.slow
@@ -150,11 +150,11 @@ def test_several_labels(name):
 def test_a_service(both, tmp_path):
     here, there = both("inttower")
     index, _ = build_index(here, ITEMS, tmp_path / "index", id_column="item")
-    found = []
+    results = []
     for bundle in (here, there):
         service = Service(bundle, Ranker(bundle, index, prerank=bundle))
         service.warm_up()
         answer = service.recommend(RecommendRequest(context=CONTEXT, k=3, prerank=5))
-        found.append(([one for row in service.predict(LOG[:3].to_dicts()) for one in row.values()], answer["items"]))
-    assert found[1][0] == pytest.approx(found[0][0], abs=1e-5)
-    assert [item["id"] for item in found[1][1]] == [item["id"] for item in found[0][1]]
+        results.append(([one for row in service.predict(LOG[:3].to_dicts()) for one in row.values()], answer["items"]))
+    assert results[1][0] == pytest.approx(results[0][0], abs=1e-5)
+    assert [item["id"] for item in results[1][1]] == [item["id"] for item in results[0][1]]

@@ -58,10 +58,10 @@ def test_dropout_drops_the_same_elements_on_every_device(model, device):
     settings = type(FIRST[model])(embedding_dim=4, **{extra[model]: 0.5})
     here = randomized(build_network(settings, layout, 0)).train()
     there, batch = copy.deepcopy(here).to(device), random_batch(layout, ROWS)
-    found = []
+    results = []
     for network, rows in ((here, batch), (there, batch.to(device))):
         torch.manual_seed(5)
-        found.append(network(rows).detach().cpu())
-    torch.testing.assert_close(found[1], found[0], rtol=1e-10, atol=1e-10)
+        results.append(network(rows).detach().cpu())
+    torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-10)
     torch.manual_seed(6)
-    assert not torch.allclose(there(batch.to(device)).cpu(), found[0])
+    assert not torch.allclose(there(batch.to(device)).cpu(), results[0])

@@ -26,9 +26,9 @@ def test_on_the_cpu_nothing_is_copied():
 
 
 def test_every_batch_arrives_in_order_with_its_tensors(device):
-    found = list(prefetch(items(5), device))
-    assert [type(batch) for batch, _, _ in found] == [Batch] * 5
-    for (batch, y, weight), (given, target, _) in zip(found, items(5), strict=True):
+    results = list(prefetch(items(5), device))
+    assert [type(batch) for batch, _, _ in results] == [Batch] * 5
+    for (batch, y, weight), (given, target, _) in zip(results, items(5), strict=True):
         assert weight is None
         for one, other in zip((*batch, y), (*given, target), strict=True):
             assert (one.device, one.dtype) == (device, other.dtype)

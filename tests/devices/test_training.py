@@ -83,11 +83,11 @@ def trained(rows, case, device, kept=None, progress=None):
 def test_a_training_equals_the_cpus_and_goes_on_from_its_checkpoint(rows, case, name, device, tmp_path):
     here, expected = trained(rows, case, "cpu")
     before = torch.get_rng_state()
-    there, found = trained(rows, case, name)
+    there, result = trained(rows, case, name)
     assert torch.equal(torch.get_rng_state(), before)
     assert {p.device for p in there.parameters()} == {device}
     if case != "unknown":  # drawn on the device
-        for one, other in zip(found.evaluations, expected.evaluations, strict=True):
+        for one, other in zip(result.evaluations, expected.evaluations, strict=True):
             assert one.train_loss == pytest.approx(other.train_loss, rel=1e-4)
             assert one.metrics["logloss"] == pytest.approx(other.metrics["logloss"], rel=1e-3)
         scores = [score_batches(network, rows[1].batches(7)) for network in (there, here)]
@@ -102,7 +102,7 @@ def test_a_training_equals_the_cpus_and_goes_on_from_its_checkpoint(rows, case, 
     resumed, again = trained(rows, case, name, kept())
     off = 0.0 if device.type == "second" else 1e-4  # some sums on a GPU have no fixed order
     assert [one.train_loss for one in again.evaluations] == pytest.approx(
-        [one.train_loss for one in found.evaluations], rel=off
+        [one.train_loss for one in result.evaluations], rel=off
     )
     for key, value in there.state_dict().items():
         torch.testing.assert_close(resumed.state_dict()[key], value, rtol=off, atol=off, msg=key)

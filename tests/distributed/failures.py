@@ -59,8 +59,8 @@ def unsuitable(_: int) -> str:
 def half(rank: int) -> list:
     """Rows of 16 bits, whose statistics are not."""
     layer = GlobalBatchNorm(1).train()
-    found = layer(torch.full((2, 1), float(rank), dtype=torch.bfloat16))
-    return [str(found.dtype), layer.running_mean.item()]
+    result = layer(torch.full((2, 1), float(rank), dtype=torch.bfloat16))
+    return [str(result.dtype), layer.running_mean.item()]
 
 
 class _Late(Callback):

@@ -140,18 +140,18 @@ def fix_biases(network: torch.nn.Module) -> None:
 
 def single(_: int) -> dict[str, Any]:
     """Trainings in float32: the models as they are, with lazy updates, and one with all settings."""
-    found = {name: trained(model, batch_size=EVEN) for name, model in MODELS.items()}
-    found |= {f"{name} lazy": trained(model, **LAZY, batch_size=EVEN) for name, model in MODELS.items()}
-    found["tower with fixed biases"] = trained(MODELS["inttower"], batch_size=EVEN, fixed=True)
-    return found | {"fm all": trained(MODELS["fm"], **ALL)}
+    results = {name: trained(model, batch_size=EVEN) for name, model in MODELS.items()}
+    results |= {f"{name} lazy": trained(model, **LAZY, batch_size=EVEN) for name, model in MODELS.items()}
+    results["tower with fixed biases"] = trained(MODELS["inttower"], batch_size=EVEN, fixed=True)
+    return results | {"fm all": trained(MODELS["fm"], **ALL)}
 
 
 def double(_: int) -> dict[str, Any]:
     """Trainings in float64, the other models too. Adam would show DAT's rounding errors, divided by its small eps."""
-    found = {name: trained(model, np.float64) for name, model in MODELS.items()}
-    found |= {f"{name} lazy": trained(MODELS[name], np.float64, **LAZY) for name in ("fm", "inttower")}
-    found |= {name: trained(model, np.float64, optimizer="sgd", learning_rate=0.3) for name, model in OTHERS.items()}
-    return found | {"fm all": trained(MODELS["fm"], np.float64, **ALL)}
+    results = {name: trained(model, np.float64) for name, model in MODELS.items()}
+    results |= {f"{name} lazy": trained(MODELS[name], np.float64, **LAZY) for name in ("fm", "inttower")}
+    results |= {name: trained(model, np.float64, optimizer="sgd", learning_rate=0.3) for name, model in OTHERS.items()}
+    return results | {"fm all": trained(MODELS["fm"], np.float64, **ALL)}
 
 
 def resumed(stop: int, name: str = "resumed") -> dict[str, Any]:

@@ -51,6 +51,6 @@ def test_what_four_processes_saved_two_and_then_three_go_on_with(found):
 
 @pytest.mark.slow
 def test_two_processes_take_the_steps_of_one():
-    found = in_processes("distributed.shared_runs", "double,single", 1, 2)
-    compared(found["double"], relative=1e-10, auc=0)
-    compared(found["single"], relative=1e-5, auc=1e-4)
+    result = in_processes("distributed.shared_runs", "double,single", 1, 2)
+    compared(result["double"], relative=1e-10, auc=0)
+    compared(result["single"], relative=1e-5, auc=1e-4)

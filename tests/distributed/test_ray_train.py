@@ -42,15 +42,15 @@ def started(address: str, *arguments: str) -> "subprocess.Popen[str]":
 
 def workers() -> dict[int, int]:
     """The processes that train in this folder, by rank."""
-    found = {}
+    results = {}
     for folder in Path("/proc").iterdir():
         try:
             here = folder.name.isdecimal() and (folder / "cwd").resolve() == Path.cwd()
             if here and b"RayTrainWorker" in (folder / "cmdline").read_bytes():
-                found[len(found)] = int(folder.name)
+                results[len(results)] = int(folder.name)
         except OSError:
             continue
-    return found
+    return results
 
 
 def broken_off(address: str, out: str, number: int, *, worker: bool) -> tuple[int, str]:

@@ -139,15 +139,15 @@ def test_torchrun_with_another_number_of_processes_is_refused():
 
 def ranks_of(parent: int) -> dict[int, int]:
     """The processes that a process has started, by rank."""
-    found = {}
+    results = {}
     for folder in Path("/proc").iterdir():
         try:
             if folder.name.isdecimal() and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
                 environment = dict(x.split("=", 1) for x in (folder / "environ").read_text().split("\0") if "=" in x)
-                found[int(environment["RANK"])] = int(folder.name)
+                results[int(environment["RANK"])] = int(folder.name)
         except (OSError, KeyError, IndexError):
             continue
-    return found
+    return results
 
 
 def broken_off(out: str, number: int, seconds: float, whom: int | None, epochs: int = 6) -> tuple[int, str]:

@@ -39,22 +39,22 @@ def test_a_replicate_is_the_metric_of_rows_sampled_with_replacement(subtests):
     for metric in MEASURES:
         with subtests.test(metric=metric):
             y, scores = log()
-            found = resampled(y, scores, metric, replicates=5, seed=7)
+            result = resampled(y, scores, metric, replicates=5, seed=7)
             rng = np.random.default_rng(7)  # the documented draw: N of N rows, once a replicate for all scores
             for r in range(5):
                 rows = rng.integers(0, len(y), len(y))
                 expected = [MEASURES[metric](y[rows], score[rows]) for score in scores]
-                np.testing.assert_allclose(found[r], expected, rtol=1e-12)
+                np.testing.assert_allclose(result[r], expected, rtol=1e-12)
 
 
 def test_groups_are_sampled_whole():
     y, scores = log(400)
     group = np.arange(400) // 10
-    found = resampled_gauc(y, scores[0], group, replicates=3, seed=5)
+    result = resampled_gauc(y, scores[0], group, replicates=3, seed=5)
     mixed = [g for g in range(40) if 0 < y[group == g].sum() < 10]
     values = np.array([roc_auc_score(y[group == g], scores[0][group == g]) for g in mixed])
     rng = np.random.default_rng(5)
-    for value in found:
+    for value in result:
         assert value == pytest.approx(values[rng.integers(0, len(mixed), len(mixed))].mean())
     with pytest.raises(DataError, match="both classes, found none"):
         resampled_gauc([0, 0], [1.0, 2.0], ["a", "b"])
@@ -66,8 +66,8 @@ def test_intervals_hold_the_true_value_as_often_as_they_say():
     for seed in range(200):
         y = np.random.default_rng([seed, 5]).normal(size=300)
         drawn = resampled(y, np.zeros((1, 300)), "rmse", replicates=200, seed=seed)[:, 0]
-        found = estimate([np.sqrt(np.mean(y**2))], drawn)
-        held += found.low <= 1.0 <= found.high
+        result = estimate([np.sqrt(np.mean(y**2))], drawn)
+        held += result.low <= 1.0 <= result.high
     assert 0.88 < held / 200 < 0.99
 
 
@@ -84,13 +84,13 @@ def test_equal_models_are_told_apart_no_more_often_than_by_chance(subtests):
 
 
 def test_a_mean_over_seeds_adds_both_variances():
-    found = estimate([1.0, 2.0, 4.0], [0.0, 1.0, 2.0, 3.0])
+    result = estimate([1.0, 2.0, 4.0], [0.0, 1.0, 2.0, 3.0])
     rows, of_seeds = np.var([0, 1, 2, 3], ddof=1), np.var([1, 2, 4], ddof=1) / 3
     freedom = (rows + of_seeds) ** 2 / (of_seeds**2 / 2)
-    assert found.value == pytest.approx(7 / 3)
-    assert found.standard_error == pytest.approx(np.sqrt(rows + of_seeds))
-    assert found.high - found.value == pytest.approx(student.ppf(0.975, freedom) * found.standard_error)
-    assert found.p == pytest.approx(2 * student.sf(found.value / found.standard_error, freedom))
+    assert result.value == pytest.approx(7 / 3)
+    assert result.standard_error == pytest.approx(np.sqrt(rows + of_seeds))
+    assert result.high - result.value == pytest.approx(student.ppf(0.975, freedom) * result.standard_error)
+    assert result.p == pytest.approx(2 * student.sf(result.value / result.standard_error, freedom))
 
 
 def test_an_interval_ends_where_values_do():

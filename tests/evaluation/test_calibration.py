@@ -39,8 +39,8 @@ def test_platt_is_where_the_likelihood_of_its_targets_is_highest(n, slope, inter
     y, z = rows(n, slope, intercept, seed=1)
     t = targets(y)
     free = minimize(lambda w: np.sum(np.logaddexp(0, w[0] * z + w[1]) - t * (w[0] * z + w[1])), [1, 0], tol=1e-12)
-    found = fit_platt(y, z)
-    assert (found.slope, found.intercept) == pytest.approx(tuple(free.x), rel=1e-3, abs=1e-4)
+    result = fit_platt(y, z)
+    assert (result.slope, result.intercept) == pytest.approx(tuple(free.x), rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
@@ -51,8 +51,8 @@ def test_platt_does_not_depend_on_the_unit_of_scores(scale):
 
 
 def test_scores_that_part_the_classes_give_a_finite_line():
-    found = fit_platt([0, 0, 0, 1, 1], [-3.0, -2.0, -1.0, 1.0, 2.0])
-    p = sigmoid(found.logit([-3.0, 2.0]))
+    result = fit_platt([0, 0, 0, 1, 1], [-3.0, -2.0, -1.0, 1.0, 2.0])
+    p = sigmoid(result.logit([-3.0, 2.0]))
     assert 0.05 < p[0] < 0.35  # Platt's target of three negatives is .2
     assert 0.65 < p[1] < 0.95  # of two positives .75
 
@@ -62,10 +62,10 @@ def test_isotonic_is_scikit_learns_on_platts_targets():
     z = z.round(1)  # ties
     plain = IsotonicRegression(out_of_bounds="clip").fit(z, targets(y))
     probe = np.linspace(-12, 12, 999)
-    found = fit_isotonic(y, z)
-    np.testing.assert_allclose(sigmoid(found.logit(probe)), plain.predict(probe), atol=1e-12)
-    assert (np.diff(found.logit(np.sort(probe))) >= 0).all()
-    assert 0 < found.probability[0] < found.probability[-1] < 1
+    result = fit_isotonic(y, z)
+    np.testing.assert_allclose(sigmoid(result.logit(probe)), plain.predict(probe), atol=1e-12)
+    assert (np.diff(result.logit(np.sort(probe))) >= 0).all()
+    assert 0 < result.probability[0] < result.probability[-1] < 1
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
@@ -108,20 +108,20 @@ def test_bins_are_scikit_learns(binning, strategy):
     y, z = rows(3001)
     p = sigmoid(z)
     observed, predicted = calibration_curve(y, p, n_bins=10, strategy=strategy)
-    found = reliability(y, p, bins=10, binning=binning)
-    assert found.rows.sum() == 3001
+    result = reliability(y, p, bins=10, binning=binning)
+    assert result.rows.sum() == 3001
     if binning == "width":
-        np.testing.assert_allclose(found.observed, observed)
-        np.testing.assert_allclose(found.predicted, predicted)
+        np.testing.assert_allclose(result.observed, observed)
+        np.testing.assert_allclose(result.predicted, predicted)
     else:  # cuts between the same rows, give or take one
-        assert found.rows.max() - found.rows.min() <= 1
-        np.testing.assert_allclose(found.observed, observed, atol=0.01)
+        assert result.rows.max() - result.rows.min() <= 1
+        np.testing.assert_allclose(result.observed, observed, atol=0.01)
 
 
 def test_equal_probabilities_share_a_bin():
-    found = reliability([0, 1, 0, 1, 1, 1], [0.2, 0.2, 0.2, 0.2, 0.2, 0.9], bins=3)
-    assert found.rows.tolist() == [5, 1]
-    assert found.observed.tolist() == [0.6, 1.0]
+    result = reliability([0, 1, 0, 1, 1, 1], [0.2, 0.2, 0.2, 0.2, 0.2, 0.9], bins=3)
+    assert result.rows.tolist() == [5, 1]
+    assert result.observed.tolist() == [0.6, 1.0]
     assert reliability([0, 1], [0.5, 0.5]).rows.tolist() == [2]
     assert reliability([1, 1], [1.0, 1.0], binning="width").observed.tolist() == [1.0]
 
@@ -157,6 +157,6 @@ def test_the_interval_of_a_share_is_scipys():
 
 def test_logloss_of_an_isotonic_map_stays_finite():
     y, z = rows(200)
-    found = fit_isotonic(y, z)
-    assert np.isfinite(found.logit([-1e9, 1e9])).all()
-    assert log_loss([1, 0], sigmoid(found.logit([-1e9, 1e9]))) < 8
+    result = fit_isotonic(y, z)
+    assert np.isfinite(result.logit([-1e9, 1e9])).all()
+    assert log_loss([1, 0], sigmoid(result.logit([-1e9, 1e9]))) < 8

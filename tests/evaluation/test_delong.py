@@ -35,13 +35,13 @@ def by_definition(y, first, second):
 @pytest.mark.parametrize("ties", [True, False])
 def test_it_is_the_papers_formula(ties):
     y, first, second = log(ties=ties)
-    found = delong(y, first, second)
+    result = delong(y, first, second)
     difference, error = by_definition(y, first, second)
-    assert found.first == pytest.approx(roc_auc_score(y, first), abs=1e-12)
-    assert found.second == pytest.approx(roc_auc_score(y, second), abs=1e-12)
-    assert found.difference == pytest.approx(difference, abs=1e-12)
-    assert found.standard_error == pytest.approx(error, rel=1e-10)
-    assert found.p == pytest.approx(2 * norm.sf(abs(difference) / error), rel=1e-9)
+    assert result.first == pytest.approx(roc_auc_score(y, first), abs=1e-12)
+    assert result.second == pytest.approx(roc_auc_score(y, second), abs=1e-12)
+    assert result.difference == pytest.approx(difference, abs=1e-12)
+    assert result.standard_error == pytest.approx(error, rel=1e-10)
+    assert result.p == pytest.approx(2 * norm.sf(abs(difference) / error), rel=1e-9)
 
 
 def test_several_seeds_are_their_mean():

@@ -30,12 +30,12 @@ def test_binary_metrics_agree_with_scikit_learn(subtests):
             with subtests.test(rows=rows, rate=rate, dtype=dtype):
                 y, logit = labelled(rows, rows, rate)
                 p = expit(logit)
-                found = ours.binary_metrics(y.astype(dtype), logit)
-                assert found["logloss"] == pytest.approx(sk.log_loss(y, p), rel=1e-12)
-                assert ours.logloss_from_logits(y.astype(dtype), logit) == found["logloss"]
+                result = ours.binary_metrics(y.astype(dtype), logit)
+                assert result["logloss"] == pytest.approx(sk.log_loss(y, p), rel=1e-12)
+                assert ours.logloss_from_logits(y.astype(dtype), logit) == result["logloss"]
                 for name, theirs in DECISIONS.items():
                     none = {} if name == "accuracy" else {"zero_division": 0.0}
-                    assert found[name] == pytest.approx(theirs(y, p >= 0.5, **none), rel=1e-12)
+                    assert result[name] == pytest.approx(theirs(y, p >= 0.5, **none), rel=1e-12)
 
 
 def test_regression_metrics_agree_with_scikit_learn(subtests):
@@ -50,8 +50,8 @@ def test_regression_metrics_agree_with_scikit_learn(subtests):
 
 
 def test_probability_one_half_is_positive():
-    found = ours.binary_metrics([1, 0], [0.0, -1e-9])
-    assert [found[name] for name in DECISIONS] == [1.0] * 4
+    result = ours.binary_metrics([1, 0], [0.0, -1e-9])
+    assert [result[name] for name in DECISIONS] == [1.0] * 4
     assert ours.binary_metrics([1, 0], [-1e-9, -1.0])["recall"] == 0.0
 
 
@@ -61,10 +61,10 @@ def test_saturated_logits_are_ranked_as_logits():
 
 
 def test_division_by_zero_gives_zero():
-    found = ours.binary_metrics([1, 0], [-2.0, -2.0])
-    assert (found["precision"], found["recall"], found["f1"]) == (0.0, 0.0, 0.0)
-    found = ours.binary_metrics([0, 0], [2.0, -2.0], one_class=True)
-    assert (found["precision"], found["recall"], found["f1"]) == (0.0, 0.0, 0.0)
+    result = ours.binary_metrics([1, 0], [-2.0, -2.0])
+    assert (result["precision"], result["recall"], result["f1"]) == (0.0, 0.0, 0.0)
+    result = ours.binary_metrics([0, 0], [2.0, -2.0], one_class=True)
+    assert (result["precision"], result["recall"], result["f1"]) == (0.0, 0.0, 0.0)
 
 
 def test_logloss_from_logits_stays_exact_where_probabilities_saturate():

@@ -63,9 +63,9 @@ def test_group_auc_agrees_with_a_loop(subtests):
                 group = np.random.default_rng(groups).zipf(1.3, size=rows) % groups
                 group[:2] = group[0]
                 value, counted, skipped = by_loop(y, score, group, one_class)
-                found = group_auc(y, score, group, one_class=one_class)
-                assert found.value == pytest.approx(value, rel=1e-12)
-                assert (found.groups, found.skipped_groups, found.skipped_rows) == (counted, len(skipped), sum(skipped))
+                result = group_auc(y, score, group, one_class=one_class)
+                assert result.value == pytest.approx(value, rel=1e-12)
+                assert (result.groups, result.skipped_groups, result.skipped_rows) == (counted, len(skipped), sum(skipped))
 
 
 def test_groups_may_be_of_any_one_type(subtests):

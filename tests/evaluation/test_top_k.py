@@ -18,11 +18,11 @@ def test_ndcg_is_scikit_learns(subtests):
             scores = rng.normal(size=(30, 40))
             user, item = np.nonzero(likes)
             place = np.concatenate([places(scores[u], np.flatnonzero(likes[u])) for u in range(30)])
-            found = top_k_metrics(place, user, users=30, k=k)
-            assert found["ndcg"].mean() == pytest.approx(ndcg_score(likes, scores, k=k), rel=1e-12)
+            result = top_k_metrics(place, user, users=30, k=k)
+            assert result["ndcg"].mean() == pytest.approx(ndcg_score(likes, scores, k=k), rel=1e-12)
             first = [set(np.argsort(-scores[u])[:k]) & set(np.flatnonzero(likes[u])) for u in range(30)]
-            assert found["recall"] == pytest.approx([len(one) / likes[u].sum() for u, one in enumerate(first)])
-            assert found["hr"].tolist() == [bool(one) for one in first]
+            assert result["recall"] == pytest.approx([len(one) / likes[u].sum() for u, one in enumerate(first)])
+            assert result["hr"].tolist() == [bool(one) for one in first]
             assert len(item) == len(place)
 
 
@@ -47,5 +47,5 @@ def test_users_are_sampled_once_for_all_columns():
     for r in range(3):
         rows = rng.integers(0, 300, 300)
         np.testing.assert_allclose(drawn[r], values[:, rows].mean(1))
-    found = estimate([values[0].mean()], drawn[:, 0])
-    assert found.standard_error == pytest.approx(values[0].std() / np.sqrt(300), rel=0.15)
+    result = estimate([values[0].mean()], drawn[:, 0])
+    assert result.standard_error == pytest.approx(values[0].std() / np.sqrt(300), rel=0.15)

@@ -31,14 +31,14 @@ COUNT = RNG.integers(0, 4, ROWS)
 
 
 def test_as_scikit_learn(subtests):
-    found = binary_metrics(Y, Z, weight=WEIGHT)
+    result = binary_metrics(Y, Z, weight=WEIGHT)
     for ours, theirs in [
         (auc(Y, Z, weight=WEIGHT), metrics.roc_auc_score(Y, Z, sample_weight=WEIGHT)),
         (logloss_from_logits(Y, Z, weight=WEIGHT), metrics.log_loss(Y, P, sample_weight=WEIGHT)),
-        (found["accuracy"], metrics.accuracy_score(Y, P >= 0.5, sample_weight=WEIGHT)),
-        (found["precision"], metrics.precision_score(Y, P >= 0.5, sample_weight=WEIGHT)),
-        (found["recall"], metrics.recall_score(Y, P >= 0.5, sample_weight=WEIGHT)),
-        (found["f1"], metrics.f1_score(Y, P >= 0.5, sample_weight=WEIGHT)),
+        (result["accuracy"], metrics.accuracy_score(Y, P >= 0.5, sample_weight=WEIGHT)),
+        (result["precision"], metrics.precision_score(Y, P >= 0.5, sample_weight=WEIGHT)),
+        (result["recall"], metrics.recall_score(Y, P >= 0.5, sample_weight=WEIGHT)),
+        (result["f1"], metrics.f1_score(Y, P >= 0.5, sample_weight=WEIGHT)),
         (rmse(Y, Z, weight=WEIGHT), metrics.root_mean_squared_error(Y, Z, sample_weight=WEIGHT)),
         (mae(Y, Z, weight=WEIGHT), metrics.mean_absolute_error(Y, Z, sample_weight=WEIGHT)),
     ]:
@@ -72,10 +72,10 @@ def test_as_rows_that_stand_there_so_often(subtests):
 def test_all_metrics_at_once_leave_out_rows_of_no_weight() -> None:
     often = np.repeat(np.arange(ROWS), COUNT)
     expected = binary_metrics(Y[often], Z[often], group=GROUP[often])
-    found = binary_metrics(Y, Z, group=GROUP, weight=COUNT)
+    result = binary_metrics(Y, Z, group=GROUP, weight=COUNT)
     same = expected.keys() - {"rows", "gauc_skipped_rows"}
-    assert {k: found[k] for k in same} == pytest.approx({k: expected[k] for k in same}, rel=1e-12)
-    assert found["rows"] == (COUNT > 0).sum()
+    assert {k: result[k] for k in same} == pytest.approx({k: expected[k] for k in same}, rel=1e-12)
+    assert result["rows"] == (COUNT > 0).sum()
     numbers = regression_metrics(Y, Z, weight=COUNT)
     assert numbers["rmse"] == pytest.approx(rmse(Y[often], Z[often]))
     assert numbers["rows"] == (COUNT > 0).sum()

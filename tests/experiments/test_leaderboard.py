@@ -122,9 +122,9 @@ def test_runs_kept_before_there_was_an_ece_are_measured_by_their_scores(kept):
     (board,) = leaderboards(runs, metric="ece", replicates=50)
     assert [line.recipe for line in board.lines] == ["true", "loud"]
     for line, score in zip(board.lines, (logit, 3 * logit), strict=True):
-        found = line.metrics["ece"]
-        assert found.value == calibration_error(y, sigmoid(score))
-        assert 0 <= found.low < found.value < found.high
+        result = line.metrics["ece"]
+        assert result.value == calibration_error(y, sigmoid(score))
+        assert 0 <= result.low < result.value < result.high
     assert board.lines[0].metrics["ece"].value < 0.02
     assert board.lines[0].against["ece"].estimate.p < 0.01
 

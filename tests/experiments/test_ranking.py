@@ -103,8 +103,8 @@ def test_all_items_are_ranked_as_by_plain_loops(log, prepared, bundle, keep_seen
     ranked = rank_items(bundle, task)
     expected = by_hand(log, bundle.score, keep_seen=keep_seen)
     assert task.users == len(expected) > 5
-    found = top_k_metrics(ranked.place, ranked.user, ranked.users, 3)
-    np.testing.assert_allclose(np.stack([found[m] for m in ("hr", "ndcg", "recall")], 1), list(expected.values()))
+    result = top_k_metrics(ranked.place, ranked.user, ranked.users, 3)
+    np.testing.assert_allclose(np.stack([result[m] for m in ("hr", "ndcg", "recall")], 1), list(expected.values()))
     assert task.items.height == 31  # with the item that test rows alone have
 
 
@@ -115,8 +115,8 @@ def test_popularity_counts_liked_training_rows(log, prepared):
     # The order that ties are drawn in, put below the counts.
     tie = dict(zip(task.items["item"], task.tie, strict=True))
     expected = by_hand(log, lambda rows: np.array([likes.get(i, 0) - tie[i] / 1000 for i in rows["item"]]))
-    found = top_k_metrics(task.by_popularity(), task.user, task.users, 3)
-    np.testing.assert_allclose(found["ndcg"], [one[1] for one in expected.values()])
+    result = top_k_metrics(task.by_popularity(), task.user, task.users, 3)
+    np.testing.assert_allclose(result["ndcg"], [one[1] for one in expected.values()])
 
 
 def test_a_case_by_hand():

@@ -40,10 +40,10 @@ def counted(monkeypatch):
 
 
 def test_a_record_is_the_run_itself(recipes):
-    found = kept_runs(recipes, [3])
+    result = kept_runs(recipes, [3])
     recipe = with_seed(recipes[1], 3)
     run = train_recipe(recipe, prepare_recipe(recipe, DATA))
-    record = found["fm.toml"][0]
+    record = result["fm.toml"][0]
     assert record.about["test"]["auc"] == run.test["auc"]
     y, score = record.test_rows
     assert roc_auc_score(y, score) == pytest.approx(run.test["auc"], abs=1e-12)
@@ -130,10 +130,10 @@ def test_two_files_of_one_form_are_two_data_sets(folder):
     log = pl.read_csv("log.csv")
     log.write_csv("a/log.csv")
     log.with_columns(click=1 - pl.col("click")).write_csv("b/log.csv")
-    found = kept_runs([load_recipe("a/a.toml"), load_recipe("b/b.toml")])
-    first, second = (found[f"{name}/{name}.toml"][0] for name in ("a", "b"))
+    result = kept_runs([load_recipe("a/a.toml"), load_recipe("b/b.toml")])
+    first, second = (result[f"{name}/{name}.toml"][0] for name in ("a", "b"))
     assert (first.test_rows[0] == 1 - second.test_rows[0]).all()
-    assert len(leaderboards(found, replicates=10)) == 2
+    assert len(leaderboards(result, replicates=10)) == 2
 
 
 def test_other_rows_of_equal_labels_are_another_table(folder):
@@ -150,17 +150,17 @@ def test_other_rows_of_equal_labels_are_another_table(folder):
     )
     for name in ("one", "two"):
         (folder / f"{name}.toml").write_text(split.replace("PART", name))
-    found = kept_runs([load_recipe(f"{name}.toml") for name in ("one", "two")])
-    labels = [found[f"{name}.toml"][0].test_rows[0] for name in ("one", "two")]
+    result = kept_runs([load_recipe(f"{name}.toml") for name in ("one", "two")])
+    labels = [result[f"{name}.toml"][0].test_rows[0] for name in ("one", "two")]
     assert (labels[0] == labels[1]).all()
-    assert len(leaderboards(found, replicates=10)) == 2
+    assert len(leaderboards(result, replicates=10)) == 2
 
 
 def test_todays_words_are_those_of_a_table(recipes, folder):
     kept_runs(recipes[:1])
     (folder / "lr.toml").write_text((folder / "lr.toml").read_text().replace("clicks", "visits"))
-    found = kept_runs([load_recipe("lr.toml")], range(2))
-    assert [board.protocol for board in leaderboards(found, replicates=10)] == ["visits"]
+    result = kept_runs([load_recipe("lr.toml")], range(2))
+    assert [board.protocol for board in leaderboards(result, replicates=10)] == ["visits"]
 
 
 def test_another_bundle_to_start_from_is_another_run(folder):
@@ -202,8 +202,8 @@ def _one_process(folder, results):
         return real(recipe, prepared, *more)
 
     module.train_recipe = train
-    found = kept_runs(recipes, range(3), context=RunContext(data_dir=DATA, note=lines.append))
-    results.put((made, [record.about["test"]["auc"] for records in found.values() for record in records]))
+    result = kept_runs(recipes, range(3), context=RunContext(data_dir=DATA, note=lines.append))
+    results.put((made, [record.about["test"]["auc"] for records in result.values() for record in records]))
 
 
 @pytest.mark.slow
@@ -244,9 +244,9 @@ def test_the_run_in_progress_of_a_comparison_is_resumed(recipes):
     with pytest.raises(KeyboardInterrupt):
         kept_runs(recipes[1:], [0], context=replace(HERE, callbacks=lambda _: [Steps(stop)]))
     context = replace(HERE, callbacks=lambda _: [rest], note=said.append)
-    found = kept_runs(recipes[1:], [0], context=context)["fm.toml"][0]
+    result = kept_runs(recipes[1:], [0], context=context)["fm.toml"][0]
     assert rest.done == whole.done - stop
     assert any("fm.toml seed 0: " in sentence and "resumes the unfinished run" in sentence for sentence in said), said
-    assert found.about["test"] == wanted.about["test"]
-    assert (found.test_rows[1] == wanted.test_rows[1]).all()
+    assert result.about["test"] == wanted.about["test"]
+    assert (result.test_rows[1] == wanted.test_rows[1]).all()
     assert not list(Path("store").glob("*.unfinished*")) + list(Path("store").glob(".*.unfinished*"))

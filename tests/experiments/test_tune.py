@@ -47,15 +47,15 @@ def search(recipe, trials=8, **options):
 
 
 def test_it_finds_what_trains_and_writes_a_recipe_of_it(recipe):
-    found = search(recipe, trials=12)
-    assert sum(found.trials.values()) == 12
-    assert found.values["training.learning_rate"] > 1e-3  # a hundred-thousandth learns nothing in two epochs
-    assert found.metric == "auc"
-    saved = load_recipe(found.recipe_file)
-    assert saved.training == found.recipe.training
-    assert tomllib.loads(found.recipe_file.read_text())["data"].keys() == {"path"}, "no settings of a simulated log"
-    assert found.caution == ""
-    assert found.runs[0].about["valid"]["auc"] == pytest.approx(found.value, abs=1e-9)  # the same run once more
+    result = search(recipe, trials=12)
+    assert sum(result.trials.values()) == 12
+    assert result.values["training.learning_rate"] > 1e-3  # a hundred-thousandth learns nothing in two epochs
+    assert result.metric == "auc"
+    saved = load_recipe(result.recipe_file)
+    assert saved.training == result.recipe.training
+    assert tomllib.loads(result.recipe_file.read_text())["data"].keys() == {"path"}, "no settings of a simulated log"
+    assert result.caution == ""
+    assert result.runs[0].about["valid"]["auc"] == pytest.approx(result.value, abs=1e-9)  # the same run once more
 
 
 def trials_of(found):
@@ -123,11 +123,11 @@ def test_trials_that_end_as_lr_alone_are_said(recipe, monkeypatch):
     fit, calls = module.fit_recipe, []
 
     def mixed(*given):
-        found = fit(*given)
-        calls.append(found)
-        best = dataclasses.replace(found.history.best, metrics=found.history.best.metrics | {"auc": 1.0})
-        alone = dataclasses.replace(found.history, interactions=0.0, best=best)
-        return dataclasses.replace(found, history=found.history if len(calls) == 2 else alone)
+        result = fit(*given)
+        calls.append(result)
+        best = dataclasses.replace(result.history.best, metrics=result.history.best.metrics | {"auc": 1.0})
+        alone = dataclasses.replace(result.history, interactions=0.0, best=best)
+        return dataclasses.replace(result, history=result.history if len(calls) == 2 else alone)
 
     monkeypatch.setattr(module, "fit_recipe", mixed)
     assert search(recipe, trials=3).caution.startswith(
@@ -137,9 +137,9 @@ def test_trials_that_end_as_lr_alone_are_said(recipe, monkeypatch):
 
 @pytest.mark.usefixtures("recipe")
 def test_hopeless_trials_are_broken_off():
-    found = search(edited("epochs = 2", "epochs = 8\npatience = 9"), trials=25)
-    assert found.trials["pruned"] > 0
-    for trial in trials_of(found):  # evaluation k is step k of the study, from 0
+    result = search(edited("epochs = 2", "epochs = 8\npatience = 9"), trials=25)
+    assert result.trials["pruned"] > 0
+    for trial in trials_of(result):  # evaluation k is step k of the study, from 0
         assert list(trial.intermediate_values) == list(range(len(trial.intermediate_values)))
         assert trial.state == optuna.trial.TrialState.PRUNED or len(trial.intermediate_values) == 8
 
@@ -157,8 +157,8 @@ def test_ctrl_c_keeps_the_ended_trials(recipe, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         search(recipe, trials=4)
     monkeypatch.setattr(module, "fit_recipe", real)
-    found = search(recipe, trials=4)
-    assert found.trials["complete"] + found.trials.get("pruned", 0) == 4  # the broken one is made up for
+    result = search(recipe, trials=4)
+    assert result.trials["complete"] + result.trials.get("pruned", 0) == 4  # the broken one is made up for
 
 
 def test_settings_that_cannot_be_are_failures_and_no_end(recipe, monkeypatch):
@@ -209,9 +209,9 @@ def test_trials_of_a_killed_process_end(recipe, folder):
     process.start()
     process.join(timeout=600)
     assert process.exitcode == 9
-    found = search(recipe, trials=3)
-    assert found.trials["fail"] == 1
-    assert found.trials["complete"] == 3
+    result = search(recipe, trials=3)
+    assert result.trials["fail"] == 1
+    assert result.trials["complete"] == 3
 
 
 def _killed(folder, results):
@@ -224,8 +224,8 @@ def _killed(folder, results):
 
 
 def test_the_recipes_own_settings_come_first(recipe, folder):
-    found = search(recipe, trials=1)
-    assert found.values == {"training.learning_rate": recipe.training.learning_rate}
+    result = search(recipe, trials=1)
+    assert result.values == {"training.learning_rate": recipe.training.learning_rate}
 
 
 def test_own_values_are_those_that_the_space_holds():
@@ -272,9 +272,9 @@ def test_an_interrupted_trial_is_resumed(recipe):
     with pytest.raises(KeyboardInterrupt):
         one_trial(recipe, "tune", Steps(stop), [])
     assert list(Path("tune").glob(".*.unfinished"))
-    found = one_trial(recipe, "tune", rest, said)
+    result = one_trial(recipe, "tune", rest, said)
     assert any(line.startswith("trial 1 resumes the unfinished run") for line in said), said
     assert rest.done == whole.done - stop
-    assert (found.value, found.values) == (wanted.value, wanted.values)
-    assert found.trials == {"complete": 1, "fail": 1}
+    assert (result.value, result.values) == (wanted.value, wanted.values)
+    assert result.trials == {"complete": 1, "fail": 1}
     assert not list(Path("tune").glob(".*.unfinished"))

@@ -57,7 +57,7 @@ def test_a_product_is_divided_as_the_integral_says(power):
     network = Product(rows.layout, power)
     v = network.embedding.weight.detach().double().numpy()[:, 0]
     a, b = v[background.ids].mean(0)
-    found, base = integrated_gradients(network, rows, background)
+    result, base = integrated_gradients(network, rows, background)
     assert base == pytest.approx(a * b**power, rel=1e-5)
     for row, (i, j) in enumerate(rows.ids):
         at = np.linspace(0, 1, 20001)
@@ -66,8 +66,8 @@ def test_a_product_is_divided_as_the_integral_says(power):
             np.trapezoid((v[i] - a) * second**power, at),
             np.trapezoid((v[j] - b) * power * first * second ** (power - 1), at),
         ]
-        np.testing.assert_allclose(found[row], expected, rtol=1e-4, atol=1e-6)
-        assert v[i] * v[j] ** power - base - found[row].sum() == pytest.approx(0, abs=1e-5)
+        np.testing.assert_allclose(result[row], expected, rtol=1e-4, atol=1e-6)
+        assert v[i] * v[j] ** power - base - result[row].sum() == pytest.approx(0, abs=1e-5)
 
 
 def test_a_linear_model_gives_each_field_its_distance_from_the_average(make, rows):
@@ -78,8 +78,8 @@ def test_a_linear_model_gives_each_field_its_distance_from_the_average(make, row
         with torch.no_grad():
             return bundle.network.first_order.embedding(t.batch(slice(None))[0])[:, :, 0].double().numpy()
 
-    found, _ = integrated_gradients(bundle.network, table, background)
-    np.testing.assert_allclose(found, own(table) - own(background).mean(0), rtol=1e-4, atol=1e-6)
+    result, _ = integrated_gradients(bundle.network, table, background)
+    np.testing.assert_allclose(result, own(table) - own(background).mean(0), rtol=1e-4, atol=1e-6)
 
 
 def test_contributions_add_up_for_every_model(make, rows, subtests):
@@ -94,9 +94,9 @@ def contributions_add_up(make, rows, name):
     few = rows[:4]
     table, background = bundle.encoder.transform(few), bundle.encoder.transform(bundle.samples[:3])
     # A gap much smaller than the way shows that every path from values to score is followed.
-    found, base = integrated_gradients(bundle.network, table, background)
+    result, base = integrated_gradients(bundle.network, table, background)
     score = bundle.score(few)
-    assert np.abs(score - base - found.sum(1)).max() < 0.02 * max(1, np.abs(score - base).max())
+    assert np.abs(score - base - result.sum(1)).max() < 0.02 * max(1, np.abs(score - base).max())
 
 
 def test_models_with_other_paths_have_none(subtests, make):
@@ -132,12 +132,12 @@ def test_who_scores_meanwhile_is_not_disturbed(make, rows):
     scoring = threading.Thread(target=score)
     scoring.start()
     try:
-        found = [integrated_gradients(bundle.network, table, background)[0] for _ in range(5)]
+        results = [integrated_gradients(bundle.network, table, background)[0] for _ in range(5)]
     finally:
         stop.set()
         scoring.join()
     assert not wrong
-    assert all(np.array_equal(one, found[0]) for one in found)
+    assert all(np.array_equal(one, results[0]) for one in results)
 
 
 def test_a_table_that_labels_share_is_followed(make, rows):
@@ -146,15 +146,15 @@ def test_a_table_that_labels_share_is_followed(make, rows):
     table, background = bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples)
     for head, score in zip(bundle.network.heads, bundle.score(rows).T, strict=True):
         assert has_gradients(head)
-        found, base = integrated_gradients(head, table, background, steps=512)
-        np.testing.assert_allclose(base + found.sum(1), score, atol=0.02 * np.abs(score).max())
+        result, base = integrated_gradients(head, table, background, steps=512)
+        np.testing.assert_allclose(base + result.sum(1), score, atol=0.02 * np.abs(score).max())
 
 
 def test_no_rows(make, rows):
     bundle = make(LR())
     none, background = bundle.encoder.transform(rows.head(0)), bundle.encoder.transform(bundle.samples)
-    found, _ = integrated_gradients(bundle.network, none, background)
-    assert found.shape == (0, 6)
+    result, _ = integrated_gradients(bundle.network, none, background)
+    assert result.shape == (0, 6)
 
 
 def mixed_by_hand(rows, background, number, other, taken):
@@ -203,8 +203,8 @@ def test_a_linear_model_loses_a_fields_own_weight_less_the_others(make, rows):
     own, theirs = (
         vectors(bundle, frame, bundle.network.first_order.embedding)[:, :, 0] for frame in (rows, bundle.samples)
     )
-    found = occlusion(mixer, bundle.score(rows), others)
-    np.testing.assert_allclose(found, own - theirs[others].mean(1), rtol=1e-4, atol=1e-5)
+    result = occlusion(mixer, bundle.score(rows), others)
+    np.testing.assert_allclose(result, own - theirs[others].mean(1), rtol=1e-4, atol=1e-5)
     none = pair_interactions(mixer, bundle.score(rows), others, np.arange(len(rows)))
     np.testing.assert_allclose(none, 0, atol=1e-5)
 
@@ -215,8 +215,8 @@ def test_fms_pairs_give_together_the_product_of_their_distances(make, rows):
     some = np.array([1, 4, 5])
     others = np.random.default_rng(0).integers(0, bundle.samples.height, (len(some), 4))
     own, theirs = (vectors(bundle, frame, bundle.network.embedding) for frame in (rows, bundle.samples))
-    found = pair_interactions(mixer, bundle.score(rows), others, some)
+    result = pair_interactions(mixer, bundle.score(rows), others, some)
     distance = own[some][:, None] - theirs[others]  # [3, 4, F, D]
     pairs = [(i, j) for i in range(6) for j in range(i + 1, 6)]
     expected = np.stack([(distance[:, :, i] * distance[:, :, j]).sum(2) for i, j in pairs], 2)
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-5)

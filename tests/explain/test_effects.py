@@ -41,10 +41,10 @@ def logit(made, row):
 @pytest.mark.parametrize("name", ["price", "hour", "genres", "item"])
 def test_a_curve_is_the_mean_over_rows_that_have_the_value(make, settings, name):
     made = make(settings)
-    found = effect(made, FIELDS[name])
-    assert len(found["values"]) > 2
-    cells = found.get("numbers", [[value] if name == "genres" else value for value in found["values"]])
-    for cell, prediction in zip(cells, found["predictions"], strict=True):
+    result = effect(made, FIELDS[name])
+    assert len(result["values"]) > 2
+    cells = result.get("numbers", [[value] if name == "genres" else value for value in result["values"]])
+    for cell, prediction in zip(cells, result["predictions"], strict=True):
         rows = [row | {name: cell} for row in made.samples.to_dicts()]
         expected = np.mean([sigmoid(np.array(logit(made, row))) for row in rows])
         assert prediction == pytest.approx(expected, rel=1e-5)
@@ -64,10 +64,10 @@ def test_values_are_quantiles_or_the_most_frequent(make):
 
 
 def test_the_widest_come_first_and_ids_are_left_out(make):
-    found = effects(make(DIN(embedding_dim=4, hidden=(4,))), log(20, seed=2))
-    ranges = [np.ptp(one["predictions"]) for one in found]
+    result = effects(make(DIN(embedding_dim=4, hidden=(4,))), log(20, seed=2))
+    ranges = [np.ptp(one["predictions"]) for one in result]
     assert ranges == sorted(ranges, reverse=True)
-    assert {one["field"] for one in found} == {"genres", "price", "hour"}
+    assert {one["field"] for one in result} == {"genres", "price", "hour"}
 
 
 def test_labels_and_bundles_without_rows(make):
@@ -76,7 +76,7 @@ def test_labels_and_bundles_without_rows(make):
     )
     made = make(LR(), schema=schema)
     rows = made.samples.with_columns(price=pl.lit(0.5))
-    found = effect(made, FIELDS["price"], rows, label="stars")
-    assert found["predictions"] == pytest.approx([made.predict(rows)[:, 1].mean()], rel=1e-6)
+    result = effect(made, FIELDS["price"], rows, label="stars")
+    assert result["predictions"] == pytest.approx([made.predict(rows)[:, 1].mean()], rel=1e-6)
     with pytest.raises(DataError, match="a mean over rows"):
         effects(made, log(0))

@@ -33,10 +33,10 @@ def test_a_row_adds_up_and_is_plain(subtests, make, rows):
         with subtests.test(name=name):
             settings, method = USUAL[name]
             bundle = make(settings)
-            found = explain(bundle, rows)
-            assert found.method == method
+            result = explain(bundle, rows)
+            assert result.method == method
             for number, score in enumerate(bundle.score(rows)):
-                row = json.loads(json.dumps(found.row(number), allow_nan=False))
+                row = json.loads(json.dumps(result.row(number), allow_nan=False))
                 assert row["score"] == pytest.approx(score, rel=1e-6)
                 assert row["prediction"] == pytest.approx(sigmoid(score), rel=1e-6)
                 assert row["base"] + sum(f["contribution"] for f in row["fields"]) + row["gap"] == pytest.approx(
@@ -95,11 +95,11 @@ def test_inttower_shows_levels_heads_and_gates(make, rows):
 @pytest.mark.parametrize("method", ["terms", "integrated_gradients", "occlusion"])
 def test_every_method_adds_up(make, rows, method):
     bundle = make(AFM(embedding_dim=3, attention_dim=3))
-    found = explain(bundle, rows, method=method)
-    total = found.base + found.contributions.sum(1) + found.gap
+    result = explain(bundle, rows, method=method)
+    total = result.base + result.contributions.sum(1) + result.gap
     np.testing.assert_allclose(total, bundle.score(rows), rtol=1e-5, atol=1e-5)
     if method == "occlusion":
-        np.testing.assert_allclose(found.base, bundle.score(bundle.samples).mean(), rtol=1e-5)
+        np.testing.assert_allclose(result.base, bundle.score(bundle.samples).mean(), rtol=1e-5)
 
 
 def test_another_background_moves_the_base(make, rows):
@@ -114,11 +114,11 @@ def test_a_label_of_several(make, rows):
     bundle = make(FM(embedding_dim=3), schema=schema)
     scores = bundle.score(rows)
     for column, label in enumerate((None, "stars")):
-        found = explain(bundle, rows, label=label)
-        np.testing.assert_allclose(found.subject.logit, scores[:, column], rtol=1e-6)
-        np.testing.assert_allclose(found.subject.terms.logit, scores[:, column], rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(found.prediction, found.subject.logit)  # a number, not a probability
-    assert found.row(0)["label"] == "stars"
+        result = explain(bundle, rows, label=label)
+        np.testing.assert_allclose(result.subject.logit, scores[:, column], rtol=1e-6)
+        np.testing.assert_allclose(result.subject.terms.logit, scores[:, column], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(result.prediction, result.subject.logit)  # a number, not a probability
+    assert result.row(0)["label"] == "stars"
     with pytest.raises(ConfigError, match="a label must be one of the bundle's, found 'star': did you mean 'stars'"):
         explain(bundle, rows, label="star")
 
@@ -162,24 +162,24 @@ def test_values_are_as_a_person_wrote_them(make):
             "hour": ["7", None, " 23"],
         }
     )
-    found = field_values(bundle.encoder, frame)
-    assert found.row(0) == ("u1", "i1, i99 (not in the vocabulary)", "i1", "g0, g1", "1.5", "7")
-    assert found.row(1) == ("(absent)", "(absent)", "i2", "(absent)", "(absent)", "(absent)")
+    result = field_values(bundle.encoder, frame)
+    assert result.row(0) == ("u1", "i1, i99 (not in the vocabulary)", "i1", "g0, g1", "1.5", "7")
+    assert result.row(1) == ("(absent)", "(absent)", "i2", "(absent)", "(absent)", "(absent)")
     # A history keeps its latest values; a long cell is cut for reading.
-    assert found.row(2)[0] == "nobody (not in the vocabulary)"
-    assert found.row(2)[1] == "i1, i1, i1"
-    assert found.row(2)[3].endswith("g0, and 3 more")
-    assert (found.row(2)[2], *found.row(2)[4:]) == ("(absent)", "(absent)", " 23")
+    assert result.row(2)[0] == "nobody (not in the vocabulary)"
+    assert result.row(2)[1] == "i1, i1, i1"
+    assert result.row(2)[3].endswith("g0, and 3 more")
+    assert (result.row(2)[2], *result.row(2)[4:]) == ("(absent)", "(absent)", " 23")
 
 
 def test_it_prints_in_a_few_lines(make):
-    found = explain(make(FM(embedding_dim=3)), log(8))
-    lines = repr(found).splitlines()
+    result = explain(make(FM(embedding_dim=3)), log(8))
+    lines = repr(result).splitlines()
     assert lines[0] == "Explanation of 8 rows: label 'click', by terms; mean absolute contribution of each field"
-    means = {name: np.abs(found.contributions[:, f]).mean() for f, name in enumerate(found.subject.fields)}
+    means = {name: np.abs(result.contributions[:, f]).mean() for f, name in enumerate(result.subject.fields)}
     ordered = sorted(means, key=lambda name: -means[name])
     assert lines[1:] == [f"  {name}: {means[name]:.4f}" for name in ordered]
     one = repr(explain(make(FM(embedding_dim=3)), log(1)))
     assert one.startswith("Explanation of 1 row: label 'click', by terms; score ")
     assert f"  user = {log(1)['user'][0]}: " in one
-    assert repr(found.subject).startswith("Subject(8 rows, label 'click', fields user, history, ")
+    assert repr(result.subject).startswith("Subject(8 rows, label 'click', fields user, history, ")

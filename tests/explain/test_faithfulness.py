@@ -28,20 +28,20 @@ def linear(make, rows):
 def test_curves_are_what_is_left_of_a_sum(linear):
     subject, given = linear
     importance = np.random.default_rng(1).random(given.shape)
-    found, random = faithfulness(subject, {"mine": importance}, draws=2)
+    result, random = faithfulness(subject, {"mine": importance}, draws=2)
     order = np.argsort(-importance, axis=1)
     sorted_given = np.take_along_axis(given, order, 1)
     deleted = np.abs(np.cumsum(sorted_given, 1))
     inserted = np.abs(given.sum(1, keepdims=True) - np.cumsum(sorted_given, 1))
-    np.testing.assert_allclose(found.deletion, [0, *deleted.mean(0)], rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(found.insertion, [deleted[:, -1].mean(), *inserted.mean(0)], rtol=1e-4, atol=1e-5)
-    assert found.deletion_area == pytest.approx(deleted[:, :-1].mean() / deleted[:, -1].mean(), rel=1e-4)
-    assert found.insertion_area == pytest.approx(1 - inserted[:, :-1].mean() / deleted[:, -1].mean(), rel=1e-4)
-    assert (found.order, random.order) == ("mine", RANDOM)
+    np.testing.assert_allclose(result.deletion, [0, *deleted.mean(0)], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(result.insertion, [deleted[:, -1].mean(), *inserted.mean(0)], rtol=1e-4, atol=1e-5)
+    assert result.deletion_area == pytest.approx(deleted[:, :-1].mean() / deleted[:, -1].mean(), rel=1e-4)
+    assert result.insertion_area == pytest.approx(1 - inserted[:, :-1].mean() / deleted[:, -1].mean(), rel=1e-4)
+    assert (result.order, random.order) == ("mine", RANDOM)
     assert random.deletion_gain == random.insertion_gain == (0, 0, 0)
-    assert found.deletion_gain[0] == pytest.approx(found.deletion_area - random.deletion_area)
-    low, high = found.deletion_interval
-    assert low < found.deletion_area < high
+    assert result.deletion_gain[0] == pytest.approx(result.deletion_area - random.deletion_area)
+    low, high = result.deletion_interval
+    assert low < result.deletion_area < high
 
 
 def test_the_true_order_wins_and_the_reverse_loses(make, rows):
@@ -94,8 +94,8 @@ def test_rows_that_nothing_moves_leave_an_interval(make, rows):
     bundle = make(LR())
     same = pl.concat([bundle.samples.head(1).select(rows.columns)] * 6)
     mixed = pl.concat([same, rows.head(1)], how="vertical_relaxed")
-    for found in faithfulness(Subject.of(bundle, mixed, background=bundle.samples.head(1))):
-        assert np.isfinite([*found.deletion_interval, *found.insertion_gain]).all()
+    for result in faithfulness(Subject.of(bundle, mixed, background=bundle.samples.head(1))):
+        assert np.isfinite([*result.deletion_interval, *result.insertion_gain]).all()
 
 
 def test_too_little_to_judge(make, rows):

@@ -17,12 +17,12 @@ from fieldwise.runs.recipe import load_recipe
 
 
 def test_fields_have_means_and_spreads_over_the_rows(make, rows):
-    found = explain(make(LR()), rows)
-    plain = json.loads(json.dumps(summary(found), allow_nan=False))
+    result = explain(make(LR()), rows)
+    plain = json.loads(json.dumps(summary(result), allow_nan=False))
     assert plain["rows"] == 12
     by_name = {f["field"]: f for f in plain["fields"]}
-    for f, name in enumerate(found.subject.fields):
-        own = found.contributions[:, f]
+    for f, name in enumerate(result.subject.fields):
+        own = result.contributions[:, f]
         expected = np.abs(own).mean(), own.mean(), own.std()
         assert tuple(by_name[name][k] for k in ("mean_size", "mean", "deviation")) == pytest.approx(expected)
     sizes = [f["mean_size"] for f in plain["fields"]]
@@ -31,11 +31,11 @@ def test_fields_have_means_and_spreads_over_the_rows(make, rows):
 
 
 def test_afm_has_its_pairs_means_and_spreads(make, rows):
-    found = explain(make(AFM(embedding_dim=3, attention_dim=3)), rows)
-    pairs = {tuple(p["fields"]): p for p in summary(found)["pairs"]}
-    term, attention = found.subject.terms.added["pairs"], found.subject.terms.shown["attention"]
-    for p, (i, j) in enumerate(found.subject.pairs):
-        pair = pairs[found.subject.fields[i], found.subject.fields[j]]
+    result = explain(make(AFM(embedding_dim=3, attention_dim=3)), rows)
+    pairs = {tuple(p["fields"]): p for p in summary(result)["pairs"]}
+    term, attention = result.subject.terms.added["pairs"], result.subject.terms.shown["attention"]
+    for p, (i, j) in enumerate(result.subject.pairs):
+        pair = pairs[result.subject.fields[i], result.subject.fields[j]]
         expected = term[:, p].mean(), term[:, p].std(), attention[:, p].mean(), attention[:, p].std()
         names = "mean_term", "term_deviation", "mean_attention", "attention_deviation"
         assert tuple(pair[name] for name in names) == pytest.approx(expected, rel=1e-5)

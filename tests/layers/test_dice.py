@@ -44,10 +44,10 @@ def test_its_statistics_are_those_of_batch_normalization(training):
     expected = p * s + (1 - p) * layer.alpha * s
     torch.testing.assert_close(layer(s), expected)
     torch.testing.assert_close((layer.running_mean, layer.running_var), (mean, var))
-    found, reference = (
+    result, reference = (
         torch.autograd.grad(out.square().sum(), s, retain_graph=True)[0] for out in (layer(s), expected)
     )
-    torch.testing.assert_close(found, reference)
+    torch.testing.assert_close(result, reference)
 
 
 def test_rows_that_are_not_counted_leave_no_trace():

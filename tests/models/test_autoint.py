@@ -26,8 +26,8 @@ def test_norm_is_before_or_after_the_relu(subtests):
         ("before_relu", False, [1.0, -1.0]),
     ]:
         with subtests.test(norm=norm, output_relu=output_relu, expected=expected):
-            found = identity_layer(norm=norm, output_relu=output_relu)(torch.tensor([[[2.0, -4.0]]]))
-            torch.testing.assert_close(found, torch.tensor([[expected]]), atol=1e-4, rtol=0)
+            result = identity_layer(norm=norm, output_relu=output_relu)(torch.tensor([[[2.0, -4.0]]]))
+            torch.testing.assert_close(result, torch.tensor([[expected]]), atol=1e-4, rtol=0)
 
 
 def test_the_authors_norm_adds_1e_8_to_the_variance(lab):
@@ -35,8 +35,8 @@ def test_the_authors_norm_adds_1e_8_to_the_variance(lab):
     for epsilon in (1e-8, 1e-5):
         layer = identity_layer(norm="after_relu", norm_epsilon=epsilon)
         expected = 0.001 / math.sqrt(1e-6 + epsilon)
-        for found in (layer(torch.tensor([[[0.002, -1.0]]])), layer.attend(torch.tensor([[[0.002, -1.0]]]))[0]):
-            torch.testing.assert_close(found, torch.tensor([[[expected, -expected]]]), atol=1e-5, rtol=0)
+        for result in (layer(torch.tensor([[[0.002, -1.0]]])), layer.attend(torch.tensor([[[0.002, -1.0]]]))[0]):
+            torch.testing.assert_close(result, torch.tensor([[[expected, -expected]]]), atol=1e-5, rtol=0)
     layout = Layout.of_sizes([2, 2])
     default = {"paper": 1e-5, "authors": 1e-8, "fuxictr": 1e-5, "transformer": 1e-5}
     for variant, epsilon in default.items():

@@ -99,8 +99,8 @@ def test_candidates_score_as_their_full_rows(lab, subtests):
         for split in splits(layout, seed=layout.num_rows):
             with subtests.test(name=name, case=case, layout=layout_name, context=split.context.positions):
                 context, candidates, rows = request(layout, full, split)
-                found = scored(network, split, context, candidates)
-                torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
+                result = scored(network, split, context, candidates)
+                torch.testing.assert_close(result, network(rows).detach(), atol=1e-10, rtol=1e-10)
 
 
 def test_blocks_of_any_number_of_candidates_and_of_several_labels(lab, monkeypatch, subtests):
@@ -117,9 +117,9 @@ def candidates_in_blocks(lab, name):
     assert shares_context(network, split) == (name in ALWAYS | TOWERS)
     for rows in (1, 7):
         context, candidates, whole = request(layout, lab.batch(layout, rows), split)
-        found = scored(network, split, context, candidates)
-        assert found.shape == (rows, 2)
-        torch.testing.assert_close(found, network(whole).detach(), atol=1e-10, rtol=1e-10)
+        result = scored(network, split, context, candidates)
+        assert result.shape == (rows, 2)
+        torch.testing.assert_close(result, network(whole).detach(), atol=1e-10, rtol=1e-10)
     none = lab.take(split.candidates.layout, candidates, [])
     assert scored(network, split, context, none).shape == (0, 2)
 
@@ -137,9 +137,9 @@ def test_float32_as_encoded_tables_hold_it(subtests, lab):
                 )
                 for b in request(layout, full, split)
             )
-            found = scored(network, split, context, candidates)
-            assert found.dtype == torch.float32
-            torch.testing.assert_close(found, network(rows).detach(), atol=1e-6, rtol=1e-6)
+            result = scored(network, split, context, candidates)
+            assert result.dtype == torch.float32
+            torch.testing.assert_close(result, network(rows).detach(), atol=1e-6, rtol=1e-6)
 
 
 def test_which_networks_share_depends_on_the_split_for_towers_alone():
@@ -158,8 +158,8 @@ def test_joined_rows_are_the_full_rows(subtests, lab):
             full = lab.batch(layout, 4, seed=3)
             for split in splits(layout, seed=1):
                 context, candidates, rows = request(layout, full, split)
-                for found, expected in zip(joined(split, context, candidates), rows, strict=True):
-                    torch.testing.assert_close(found, expected, atol=0, rtol=0)
+                for result, expected in zip(joined(split, context, candidates), rows, strict=True):
+                    torch.testing.assert_close(result, expected, atol=0, rtol=0)
 
 
 # What is computed once: products counted
@@ -224,11 +224,11 @@ def test_a_network_in_training_scores_as_in_evaluation_and_stays_in_training(lab
     context, candidates, rows = request(layout, lab.batch(layout, 4), split)
     expected = network(rows).detach()
     network.train()
-    found = scored(network, split, context, candidates)
-    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+    result = scored(network, split, context, candidates)
+    torch.testing.assert_close(result, expected, atol=1e-10, rtol=1e-10)
     assert network.training
     assert network.attention.training
-    assert not found.requires_grad
+    assert not result.requires_grad
 
 
 def test_weights_that_change_are_read_anew(lab):
@@ -239,11 +239,11 @@ def test_weights_that_change_are_read_anew(lab):
     for change in (lambda p: p.mul_(1.5), lambda p: p.add_(0.1)):
         with torch.no_grad():
             change(network.embedding.weight)
-        found = scored(network, split, context, candidates)
-        torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
+        result = scored(network, split, context, candidates)
+        torch.testing.assert_close(result, network(rows).detach(), atol=1e-10, rtol=1e-10)
     network.embedding.weight = torch.nn.Parameter(torch.randn_like(network.embedding.weight))
-    found = scored(network, split, context, candidates)
-    torch.testing.assert_close(found, network(rows).detach(), atol=1e-10, rtol=1e-10)
+    result = scored(network, split, context, candidates)
+    torch.testing.assert_close(result, network(rows).detach(), atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("rows", [0, 2])

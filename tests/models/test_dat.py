@@ -47,11 +47,11 @@ def test_the_representation_may_be_negative_by_default(lab, categorical):
 
 
 def test_ids_are_the_first_categorical_fields_or_those_named(categorical):
-    found = {}
+    results = {}
     for item_id in (None, "f1", "f3"):
         network = DAT(**SMALL, item_id=item_id).build(categorical)
-        found[item_id] = tuple(network.user_augmented.weight.shape), tuple(network.item_augmented.weight.shape)
-    assert found == {None: ((5, 5), (4, 5)), "f1": ((5, 5), (4, 5)), "f3": ((5, 5), (6, 5))}
+        results[item_id] = tuple(network.user_augmented.weight.shape), tuple(network.item_augmented.weight.shape)
+    assert results == {None: ((5, 5), (4, 5)), "f1": ((5, 5), (4, 5)), "f3": ((5, 5), (6, 5))}
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_the_alignment_loss_is_the_distance_of_covariances():
     item, category = rng.normal(size=(30, 4)), rng.choice(5, 30, p=[0.2, 0.5, 0.1, 0.2, 0.0])
     c = {k: np.cov(item[category == k].T) for k in range(4)}
     expected = sum(np.sum((c[1] - c[k]) ** 2) for k in (0, 2, 3))
-    found = category_alignment_loss(torch.tensor(item), torch.tensor(category), 5)
-    assert float(found) == pytest.approx(expected, rel=1e-10)
+    result = category_alignment_loss(torch.tensor(item), torch.tensor(category), 5)
+    assert float(result) == pytest.approx(expected, rel=1e-10)
 
 
 def test_a_category_of_one_row_has_no_covariance_to_align():
@@ -190,13 +190,13 @@ def test_the_schema_says_which_fields_have_vectors():
     genre, book = Categorical("genre", role="item"), Categorical("isbn", role="item")
     schema = Schema(fields=(age, who, genre, book), label=Label("liked"), user="user_id", item="isbn")
     model = DAT(embedding_dim=4)
-    found = model.of_schema(schema)
-    assert (found.user_id, found.item_id) == ("reader", "isbn")
-    assert given(found) == {"embedding_dim", "user_id", "item_id"}
+    result = model.of_schema(schema)
+    assert (result.user_id, result.item_id) == ("reader", "isbn")
+    assert given(result) == {"embedding_dim", "user_id", "item_id"}
     assert DAT(item_id="genre").of_schema(schema).item_id == "genre"
     silent = dataclasses.replace(schema, user=None, item=None)  # the rule: the names of ids before others
     assert (model.of_schema(silent).user_id, model.of_schema(silent).item_id) == ("reader", "isbn")
     recipe = Recipe(name="dat", data=DataSettings(name="simulated"), schema=schema, model=model, defaults="fixed")
-    assert resolve_defaults(recipe, None)[0].model == found
+    assert resolve_defaults(recipe, None)[0].model == result
     with pytest.raises(ConfigError, match=r"no categorical field reads 'email', the schema's user column: add"):
         model.of_schema(dataclasses.replace(schema, user="email"))

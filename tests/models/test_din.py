@@ -78,10 +78,10 @@ def test_an_encoders_empty_history_is_the_missing_rows_vector_with_a_weight(lab)
     batch, _ = encoder.transform(frame).batch(slice(0, 3))
     network = lab.randomized(DIN(embedding_dim=3).build(encoder.layout))
     table, weights = network.embedding.weight, network.attention_weights(batch)
-    found = interest(network, batch)
-    torch.testing.assert_close(found[1], weights[1] * table[0])
+    result = interest(network, batch)
+    torch.testing.assert_close(result[1], weights[1] * table[0])
     # A film that training rows never showed is the row "unknown".
-    torch.testing.assert_close(found[2], weights[2] * table[1] + weights[3] * table[2])
+    torch.testing.assert_close(result[2], weights[2] * table[1] + weights[3] * table[2])
 
 
 def test_each_history_attends_with_its_own_candidate(lab):

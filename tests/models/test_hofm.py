@@ -12,10 +12,10 @@ def test_anova_kernels_are_the_coefficients_of_a_polynomial(subtests):
     for order in [2, 3, 5]:
         with subtests.test(order=order):
             x = np.random.default_rng(0).normal(size=(3, 40, 2))
-            found = anova_kernels(torch.from_numpy(x), order)
+            result = anova_kernels(torch.from_numpy(x), order)
             expected = np.array([[np.poly(-x[b, :, d])[1 : order + 1] for d in range(2)] for b in range(3)])
-            assert len(found) == order
-            np.testing.assert_allclose(torch.stack(found, 2), expected, rtol=1e-9)
+            assert len(result) == order
+            np.testing.assert_allclose(torch.stack(result, 2), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("sharing", ["none", "plain", "weighted"])

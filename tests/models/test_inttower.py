@@ -42,7 +42,7 @@ def test_every_level_learns(subtests, lab):
 def gradients(network, batch):
     """Each parameter's greatest gradient from the score, and from the score with the contrastive loss."""
     label = (torch.arange(len(batch.ids)) % 3 == 0).double()
-    found = []
+    results = []
     for loss in (
         lambda: network(batch).square().sum(),
         lambda: sum(network.forward_with_auxiliary(batch, label)).sum(),
@@ -50,8 +50,8 @@ def gradients(network, batch):
         network.zero_grad()
         loss().backward()
         sizes = {n: 0.0 if p.grad is None else float(p.grad.abs().max()) for n, p in network.named_parameters()}
-        found.append({n for n, size in sizes.items() if size > 1e-12})
-    return found
+        results.append({n for n, size in sizes.items() if size > 1e-12})
+    return results
 
 
 LAST = "user_tower.mlp.layers.2.0.weight"
@@ -139,11 +139,11 @@ def test_a_positives_own_pair_is_the_numerator_however_labels_stand(subtests):
             rng = np.random.default_rng(seed)
             u, v, label = rng.normal(size=(9, 5)), rng.normal(size=(9, 5)), rng.integers(0, 2, 9)
             label[seed] = 1
-            found = contrastive_loss(*map(torch.tensor, (u, v, label)), temperature=0.2)
-            assert float(found) == pytest.approx(_info_nce(u, v, label, 0.2), abs=1e-10)
+            result = contrastive_loss(*map(torch.tensor, (u, v, label)), temperature=0.2)
+            assert float(result) == pytest.approx(_info_nce(u, v, label, 0.2), abs=1e-10)
             order = rng.permutation(9)
             shuffled = contrastive_loss(*(torch.tensor(a[order]) for a in (u, v, label)), temperature=0.2)
-            torch.testing.assert_close(found, shuffled)
+            torch.testing.assert_close(result, shuffled)
 
 
 def test_aligned_positives_cost_less_than_crossed_ones():

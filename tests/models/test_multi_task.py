@@ -98,9 +98,9 @@ def test_one_label_is_the_plain_network_to_the_bit(lab):
         layout = lab.layouts[LAYOUT[name]]
         torch.manual_seed(5)
         expected = settings.build(layout)
-        found = build_network(settings, layout, 5)
-        assert type(found) is type(expected)
-        assert all(torch.equal(found.state_dict()[key], value) for key, value in expected.state_dict().items()), name
+        result = build_network(settings, layout, 5)
+        assert type(result) is type(expected)
+        assert all(torch.equal(result.state_dict()[key], value) for key, value in expected.state_dict().items()), name
 
 
 def test_heads_start_apart_and_a_seed_fixes_them(lab):

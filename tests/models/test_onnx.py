@@ -74,7 +74,7 @@ def test_onnx_runtime_gives_the_same_logits(name, case, layout_name, caplog):
     read = {i.name for i in session.get_inputs()}
     for n in (1, 9):
         batch = rows_of(layout, n)
-        found = session.run(None, {k: v.numpy() for k, v in batch._asdict().items() if k in read})[0]
+        result = session.run(None, {k: v.numpy() for k, v in batch._asdict().items() if k in read})[0]
         expected = network(batch).detach().numpy()
-        assert found.shape == expected.shape == (n,)
-        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
+        assert result.shape == expected.shape == (n,)
+        np.testing.assert_allclose(result, expected, atol=1e-5, rtol=1e-5)

@@ -14,13 +14,13 @@ def same_on_all_threads():
     before = torch.get_num_threads()
 
     def check(work):
-        found = []
+        results = []
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            found.append(work())
-        for other in found[1:]:
-            assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))
-        return found[0]
+            results.append(work())
+        for other in results[1:]:
+            assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
+        return results[0]
 
     yield check
     torch.set_num_threads(before)

@@ -51,8 +51,8 @@ def test_pair_attention_is_the_pooling_over_all_pairs(subtests, monkeypatch, bac
                 weights = attention()
                 expected = pair_attention_pool_plain(x_NFD, *pair_indices(context + own), *weights)[0]
                 with use_ops(backend):
-                    found = pair_attention_candidates(x_CD, x_NID, *weights)
-                torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+                    result = pair_attention_candidates(x_CD, x_NID, *weights)
+                torch.testing.assert_close(result, expected, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -62,8 +62,8 @@ def test_pair_attention_in_float32(backend):
     doubles = [t.double() for t in (x_NFD, *weights)]
     expected = pair_attention_pool_plain(doubles[0], *pair_indices(9), *doubles[1:])[0]
     with use_ops(backend):
-        found = pair_attention_candidates(x_CD, x_NID, *weights)
-    torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=2e-6)
+        result = pair_attention_candidates(x_CD, x_NID, *weights)
+    torch.testing.assert_close(result.double(), expected, atol=2e-6, rtol=2e-6)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -76,8 +76,8 @@ def test_scores_beyond_what_exp_holds_merge_too(subtests, backend):
                 x_NID = x_NID * 3
             W, b, h = torch.ones(A, D), torch.zeros(A), torch.full((A,), 1e3)
             with use_ops(backend):
-                found = pair_attention_candidates(x_CD, x_NID, W, b, h)
-            torch.testing.assert_close(found, torch.full((3, D), 4.0 if inside else 6.0))
+                result = pair_attention_candidates(x_CD, x_NID, W, b, h)
+            torch.testing.assert_close(result, torch.full((3, D), 4.0 if inside else 6.0))
 
 
 def test_the_summary_is_the_logarithm_of_the_sum_and_the_mean():
@@ -103,8 +103,8 @@ def test_a_nan_reaches_the_candidates_that_have_it(backend):
     x_CD, x_NID, _ = vectors(3, 2, rows=4)
     x_NID[2, 1, 0] = math.nan
     with use_ops(backend):
-        found = pair_attention_candidates(x_CD, x_NID, *attention())
-        assert found.isnan().any(1).tolist() == [False, False, True, False]
+        result = pair_attention_candidates(x_CD, x_NID, *attention())
+        assert result.isnan().any(1).tolist() == [False, False, True, False]
         assert pair_attention_candidates(x_CD * math.nan, x_NID, *attention()).isnan().all()
 
 
@@ -113,11 +113,11 @@ def test_gradients_are_those_of_the_pooling_over_all_pairs():
     inputs = [t.requires_grad_() for t in (*vectors(3, 2)[:2], *attention())]
     generator = torch.Generator().manual_seed(2)
     direction_ND = torch.randn(7, D, generator=generator, dtype=torch.float64)
-    found = torch.autograd.grad((pair_attention_candidates(*inputs) * direction_ND).sum(), inputs)
+    result = torch.autograd.grad((pair_attention_candidates(*inputs) * direction_ND).sum(), inputs)
     x_CD, x_NID, *weights = inputs
     x_NFD = torch.cat([x_CD.expand(7, -1, -1), x_NID], 1)
     pooled_ND = pair_attention_pool_plain(x_NFD, *pair_indices(5), *weights)[0]
-    for ours, expected in zip(found, torch.autograd.grad((pooled_ND * direction_ND).sum(), inputs), strict=True):
+    for ours, expected in zip(result, torch.autograd.grad((pooled_ND * direction_ND).sum(), inputs), strict=True):
         torch.testing.assert_close(ours, expected)
 
 

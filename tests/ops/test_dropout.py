@@ -70,10 +70,10 @@ needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
 def test_the_share_that_is_dropped_and_the_scale_of_the_rest(backend):
     torch.manual_seed(3)
     with use_ops(backend):
-        found = dropout(torch.ones(400, 250), 0.2, True).numpy()
-    assert set(np.unique(found)) == {np.float32(0), np.float32(1.25)}
-    kept = found > 0
-    assert kept.mean() == pytest.approx(0.8, abs=4 * np.sqrt(0.16 / found.size))
+        result = dropout(torch.ones(400, 250), 0.2, True).numpy()
+    assert set(np.unique(result)) == {np.float32(0), np.float32(1.25)}
+    kept = result > 0
+    assert kept.mean() == pytest.approx(0.8, abs=4 * np.sqrt(0.16 / result.size))
     for axis, of in ((0, 400), (1, 250)):  # no row and no column is favoured
         assert np.abs(kept.mean(axis=axis) - 0.8).max() < 5 * np.sqrt(0.16 / of)
     neighbours = (kept[:, 1:] & kept[:, :-1]).mean(), (kept[1:] & kept[:-1]).mean()
@@ -97,13 +97,13 @@ def test_native_drops_what_plain_drops(subtests):
                 x = torch.randn(shape, dtype=dtype, requires_grad=True)
                 seed = torch.tensor([2**62 + 12345])
                 grad = torch.randn(shape, dtype=dtype)
-                found = torch.ops.fieldwise.dropout(x, seed, 0.3)
+                result = torch.ops.fieldwise.dropout(x, seed, 0.3)
                 expected = x * keep_factors(seed[0], len(x), x[:1].numel(), 0.3, dtype=dtype).view(shape)
-                torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+                torch.testing.assert_close(result, expected, rtol=1e-6, atol=0)
                 torch.testing.assert_close(
-                    torch.autograd.grad(found, x, grad)[0], torch.autograd.grad(expected, x, grad)[0], rtol=1e-6, atol=0
+                    torch.autograd.grad(result, x, grad)[0], torch.autograd.grad(expected, x, grad)[0], rtol=1e-6, atol=0
                 )
-                assert torch.equal(found == 0, expected == 0)
+                assert torch.equal(result == 0, expected == 0)
 
 
 @needs_native

@@ -55,11 +55,11 @@ def test_the_logit_is_the_sum_over_pairs(backend):
     table, first = tables(11, 5)
     ids = ids_of(6, 4, 11)
     with use_ops(backend):
-        found = fm_logit(table, first, ids).detach().numpy()
+        result = fm_logit(table, first, ids).detach().numpy()
     x, w = table.detach().numpy()[ids.numpy()], first.detach().numpy()[ids.numpy(), 0]
     pairs = [(i, j) for i in range(4) for j in range(i + 1, 4)]
     by_hand = [w[b].sum() + sum(x[b, i] @ x[b, j] for i, j in pairs) for b in range(6)]
-    np.testing.assert_allclose(found, by_hand, rtol=1e-12)
+    np.testing.assert_allclose(result, by_hand, rtol=1e-12)
 
 
 @needs_native
@@ -77,8 +77,8 @@ def test_native_is_plain_forward_and_backward(subtests):
                             logit = fm_logit(table, first, ids)
                             results.append((logit.detach(), *torch.autograd.grad(logit, (table, first), grad)))
                     close = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-11}
-                    for found, expected in zip(*results, strict=True):
-                        torch.testing.assert_close(found, expected, **close)
+                    for result, expected in zip(*results, strict=True):
+                        torch.testing.assert_close(result, expected, **close)
 
 
 @needs_native

@@ -100,7 +100,7 @@ def _numpy(x, W, b, norm_weight, norm_bias, heads, keep=None, **options):
     relu_on_projections, output_relu = options["relu_on_projections"], options["output_relu"]
     parts = 4 if residual == "projected" else 3
     size = len(W) // parts
-    inner, found = size // heads, []
+    inner, result = size // heads, []
     for r, row in enumerate(x):
         projected = row @ W.T + (0.0 if b is None else b)
         if relu_on_projections:
@@ -118,8 +118,8 @@ def _numpy(x, W, b, norm_weight, norm_bias, heads, keep=None, **options):
                 y = np.maximum(y, 0.0)
             if step == norm:
                 y = (y - y.mean(1, keepdims=True)) / np.sqrt(y.var(1, keepdims=True) + 1e-5) * norm_weight + norm_bias
-        found.append(y)
-    return np.array(found)
+        result.append(y)
+    return np.array(result)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -132,9 +132,9 @@ def test_it_is_the_equations_for_every_choice(mode, dropout, step):
         seed = torch.randint(0, 2**63 - 1, (1,))[0]
         keep = keep_factors(seed, 2, 2 * 3 * 3, dropout, dtype=torch.float64).view(2, 2, 3, 3).numpy()
         with use_ops(mode):
-            found = _call(arguments, 2, seed=5, dropout=dropout, **choice)
+            result = _call(arguments, 2, seed=5, dropout=dropout, **choice)
         reference = _numpy(*(None if t is None else t.detach().numpy() for t in arguments), 2, keep, **choice)
-        np.testing.assert_allclose(found.detach(), reference, atol=1e-11, err_msg=str(choice))
+        np.testing.assert_allclose(result.detach(), reference, atol=1e-11, err_msg=str(choice))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -199,10 +199,10 @@ def test_large_scores_neither_overflow_nor_vanish(mode):
     x, weight = (t.detach() for t in _arguments((4, 5, 3, 6, 2), dtype=torch.float32)[:2])
     arguments = [x * 30, weight, None, None, None]
     with use_ops(mode):
-        found = _call(arguments, 2)
+        result = _call(arguments, 2)
     with use_ops("plain"):
         reference = _call([None if t is None else t.double() for t in arguments], 2)
-    torch.testing.assert_close(found.double(), reference, rtol=1e-3, atol=1e-2)
+    torch.testing.assert_close(result.double(), reference, rtol=1e-3, atol=1e-2)
 
 
 def test_dropout_needs_training_and_keeps_the_mean():
@@ -247,14 +247,14 @@ def test_bfloat16_products_are_those_of_rounded_operands(shape, dropout, subtest
         with subtests.test(**choice):
             arguments = _arguments(shape, dtype=torch.float32, **choice)
             arguments = [_rounded(t / shape[2] ** 0.5) if k < 2 else t for k, t in enumerate(arguments)]
-            found = []
+            results = []
             for half in (False, True):
                 with torch.autocast("cpu", torch.bfloat16, enabled=half):
                     y = _call(arguments, shape[4], seed=1, dropout=dropout, **choice)
                 assert y.dtype == torch.float32
                 weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
-                found.append([y.detach(), *torch.autograd.grad(y, _present(arguments), weights)])
-            (y, *grads), (half_y, *half_grads) = found
+                results.append([y.detach(), *torch.autograd.grad(y, _present(arguments), weights)])
+            (y, *grads), (half_y, *half_grads) = results
             torch.testing.assert_close(half_y, y, rtol=1e-5, atol=1e-5)
             for grad, half_grad in zip(grads, half_grads, strict=True):
                 assert float((half_grad - grad).norm()) <= 0.01 * float(grad.norm())
@@ -299,12 +299,12 @@ def test_the_layer_is_what_it_explains(subtests):
             torch.manual_seed(0)
             options = InteractingOptions(**choices, bias=True, relu_on_projections=True, norm="after_relu")
             layer = InteractingLayer(4, size, 2, options, 0.3).double()
-            x, found = torch.randn(5, 3, 4, dtype=torch.float64), []
+            x, result = torch.randn(5, 3, 4, dtype=torch.float64), []
             with use_ops(mode):
                 for call in (layer.forward, layer.attend):
                     torch.manual_seed(1)
-                    found.append(call(x))
-            torch.testing.assert_close(found[0], found[1][0])
+                    result.append(call(x))
+            torch.testing.assert_close(result[0], result[1][0])
 
 
 def test_weights_come_with_the_plain_backend():

@@ -89,12 +89,12 @@ def test_strides_and_an_expanded_gradient_do_not_matter(name):
             *(all_of(op, [t.requires_grad_() for t in x]) for x in (strided, inputs)), strict=True
         ):
             assert torch.equal(ours, expected)
-        found = []
+        results = []
         for upstream in (lambda y: torch.ones(1, dtype=y.dtype).expand_as(y), torch.ones_like):
             torch.manual_seed(3)
             y = op(*inputs)
-            found.append(torch.autograd.grad(y, inputs, upstream(y)))
-    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+            results.append(torch.autograd.grad(y, inputs, upstream(y)))
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
 @needs_native
@@ -214,9 +214,9 @@ def test_autocast_computes_in_float32_on_every_backend(name):
     reference = op(*(t.float() for t in inputs))
     for mode in ("plain", "auto"):
         with use_ops(mode), torch.autocast("cpu", torch.bfloat16):
-            found = op(*inputs)
-        assert found.dtype == torch.float32
-        torch.testing.assert_close(found, reference)
+            result = op(*inputs)
+        assert result.dtype == torch.float32
+        torch.testing.assert_close(result, reference)
 
 
 def test_a_narrow_table_is_gathered_as_it_is_under_autocast():
@@ -281,14 +281,14 @@ def test_every_output_and_gradient_is_written(subtests, memory_of_nan):
     for name in WRITTEN:
         with subtests.test(name=name):
             op, sizes = WRITTEN[name]
-            found = {}
+            results = {}
             for mode in ("plain", "native"):
                 torch.manual_seed(0)
                 inputs = tensors(sizes)
                 with use_ops(mode):
                     out = op(*inputs)
-                    found[mode] = out, *torch.autograd.grad((out * out.detach().cos()).sum(), inputs, allow_unused=True)
-            for ours, expected in zip(found["native"], found["plain"], strict=True):
+                    results[mode] = out, *torch.autograd.grad((out * out.detach().cos()).sum(), inputs, allow_unused=True)
+            for ours, expected in zip(results["native"], results["plain"], strict=True):
                 assert (ours is None) == (expected is None)
                 if ours is not None:
                     torch.testing.assert_close(ours, expected)
@@ -347,8 +347,8 @@ def test_transforms_of_functions_find_plain_pytorch(name):
     inputs = [t.detach() for t in tensors(sizes)]
     leaves = [t.clone().requires_grad_() for t in inputs]
     reference = torch.autograd.grad(op(*leaves).sum(), leaves)
-    found = torch.func.grad(lambda *t: op(*t).sum(), argnums=tuple(range(len(inputs))))(*inputs)
-    for ours, expected in zip(found, reference, strict=True):
+    result = torch.func.grad(lambda *t: op(*t).sum(), argnums=tuple(range(len(inputs))))(*inputs)
+    for ours, expected in zip(result, reference, strict=True):
         torch.testing.assert_close(ours, expected)
 
 
@@ -364,8 +364,8 @@ def test_a_pair_of_no_field_is_an_error(pairs):
 def test_pairs_in_32_bits_are_the_same_pairs():
     x, W, b, h = tensors(OPS["pair attention"][1])
     with use_ops("native"):
-        found = pair_attention_pool(x, *(side.int() for side in PAIRS), W, b, h)
-        assert torch.equal(found, pair_attention_pool(x, *PAIRS, W, b, h))
+        result = pair_attention_pool(x, *(side.int() for side in PAIRS), W, b, h)
+        assert torch.equal(result, pair_attention_pool(x, *PAIRS, W, b, h))
 
 
 @needs_native

@@ -89,8 +89,8 @@ def test_any_list_of_pairs_will_do():
     x, _, _, W, b, h = _arguments(5, 4, 3, 2)
     left, right = torch.tensor([2, 0, 3, 2]), torch.tensor([1, 0, 2, 1])
     with use_ops("native"):
-        found = pair_attention_pool(x, left, right, W, b, h)
-    torch.testing.assert_close(found, pair_attention_pool_plain(x, left, right, W, b, h)[0])
+        result = pair_attention_pool(x, left, right, W, b, h)
+    torch.testing.assert_close(result, pair_attention_pool_plain(x, left, right, W, b, h)[0])
 
 
 def test_without_a_pair_there_is_nothing_to_pool(subtests):
@@ -136,10 +136,10 @@ def test_gradients_are_finite_where_the_bias_alone_makes_a_large_score(subtests)
                 x, left, right, W, _, _ = _arguments(3, 4, 2, 5, dtype=dtype)
                 b, h = (torch.full((5,), n, dtype=dtype, requires_grad=True) for n in (100.0, 2.0))
                 with use_ops(mode):
-                    found = torch.autograd.grad(pair_attention_pool(x, left, right, W, b, h).sum(), (x, W, b, h))
+                    result = torch.autograd.grad(pair_attention_pool(x, left, right, W, b, h).sum(), (x, W, b, h))
                 doubles = [t.detach().double().requires_grad_() for t in (x, W, b, h)]
                 pooled = pair_attention_pool_plain(doubles[0], left, right, *doubles[1:])[0]
-                for ours, reference in zip(found, torch.autograd.grad(pooled.sum(), doubles), strict=True):
+                for ours, reference in zip(result, torch.autograd.grad(pooled.sum(), doubles), strict=True):
                     torch.testing.assert_close(ours.double(), reference, atol=2e-3, rtol=2e-3)
 
 

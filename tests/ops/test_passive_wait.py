@@ -47,10 +47,10 @@ def gnu() -> bool:
 
 @pytest.mark.skipif(not gnu() or len(os.sched_getaffinity(0)) < 2, reason="GCC's OpenMP and two processors are needed")
 def test_idle_threads_sleep():
-    found = measured(OMP_NUM_THREADS="2")
-    assert found["done"] == [True, True]
-    assert found["threads"] == 2
-    assert found["after"] < 0.5 * found["before"]
+    result = measured(OMP_NUM_THREADS="2")
+    assert result["done"] == [True, True]
+    assert result["threads"] == 2
+    assert result["after"] < 0.5 * result["before"]
 
 
 @pytest.mark.parametrize(

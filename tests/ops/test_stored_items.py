@@ -28,12 +28,12 @@ def pair(b, h, k, p, *, dtype=torch.float64, seed=0, whole=False):
 
 def both(user, item, upstream):
     """Score and gradients by the native backend, then by the plain one."""
-    found = []
+    results = []
     for backend in ("native", "plain"):
         with use_ops(backend):
             score = max_sim(user, item)
-            found.append((score, *torch.autograd.grad(score, (user, item), upstream)))
-    return zip(*found, strict=True)
+            results.append((score, *torch.autograd.grad(score, (user, item), upstream)))
+    return zip(*results, strict=True)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -135,8 +135,8 @@ def test_scores_are_those_of_the_stored_numbers(subtests, backend, storage):
         with subtests.test(n=n, h=h, k=k, p=p):
             user, item = heads(h, p), heads(n, k, p, seed=1)
             with use_ops(backend):
-                found = StoredItems.of(item, storage).scores(user)
-            np.testing.assert_allclose(found, scores_by_hand(user, item, storage), rtol=2e-6, atol=2e-5)
+                result = StoredItems.of(item, storage).scores(user)
+            np.testing.assert_allclose(result, scores_by_hand(user, item, storage), rtol=2e-6, atol=2e-5)
 
 
 def test_several_users_and_chosen_rows(subtests):
@@ -188,9 +188,9 @@ def test_nan_of_a_user_stays_with_that_user(subtests):
                 reference = StoredItems.of(item, storage).scores(users)
                 users[1, 3, 2] = float("nan")
                 with use_ops(backend):
-                    found = StoredItems.of(item, storage).scores(users)
-                assert found[1].isnan().all()
-                np.testing.assert_allclose(found[[0, 2]], reference[[0, 2]], rtol=1e-5, atol=1e-5)
+                    result = StoredItems.of(item, storage).scores(users)
+                assert result[1].isnan().all()
+                np.testing.assert_allclose(result[[0, 2]], reference[[0, 2]], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -202,9 +202,9 @@ def test_nan_of_an_items_scale_stays_with_that_item(backend):
         scale = stored.scale.clone()
         scale[2, head] = float("nan")
         with use_ops(backend):
-            found = StoredItems(stored.heads, scale).scores(user)
-        assert found.isnan().tolist() == [n == 2 for n in range(6)]
-        torch.testing.assert_close(found[3:], reference[3:])
+            result = StoredItems(stored.heads, scale).scores(user)
+        assert result.isnan().tolist() == [n == 2 for n in range(6)]
+        torch.testing.assert_close(result[3:], reference[3:])
 
 
 def test_an_item_of_zeros_scores_zero(subtests):
@@ -242,13 +242,13 @@ def test_stored_scores_are_those_of_pairs(backend):
     block = FEBlock((6, 5), 4, user_heads=7, item_heads=3, head_dim=8)
     with torch.no_grad(), use_ops(backend):
         user, item = block.user([torch.randn(2, 6), torch.randn(2, 5)]), block.item(torch.randn(11, 4))
-        found = StoredItems.of(item).scores(user.flatten(1, 2))
+        result = StoredItems.of(item).scores(user.flatten(1, 2))
         for u in range(2):
             pairs = block.score(user[u : u + 1].expand(11, -1, -1, -1), item)
             products = torch.einsum("hp,nkp->nhk", user[u].double().flatten(0, 1), item.double())
             reference = products.amax(2).sum(1)
-            np.testing.assert_allclose(found[u], pairs, rtol=0, atol=1e-6)
-            np.testing.assert_allclose(found[u], reference, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(result[u], pairs, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(result[u], reference, rtol=0, atol=1e-6)
     assert StoredItems.of(item).scores(user.flatten(1, 2), torch.tensor([3])).shape == (2, 1)
 
 
@@ -262,9 +262,9 @@ def test_inttower_scores_stored_items_as_it_scores_rows(backend):
     with torch.no_grad(), use_ops(backend):
         network.bias.fill_(0.7)
         items = StoredItems.of(network.item(batch))
-        found = network.score_stored(network.user(batch)[:1], items)
-        np.testing.assert_allclose(found[0], network(batch), rtol=0, atol=1e-6)
-    assert found.std() > 0
+        result = network.score_stored(network.user(batch)[:1], items)
+        np.testing.assert_allclose(result[0], network(batch), rtol=0, atol=1e-6)
+    assert result.std() > 0
 
 
 def test_autocast_does_not_reach_it():

@@ -70,8 +70,8 @@ def reorder(layout, batch, order):
         for b in range(rows)
         for g, old in enumerate(bag_order)
     ]
-    index = torch.tensor([n for _, found in cells for n in found], dtype=torch.int64)
-    segments = torch.tensor([s for s, found in cells for _ in found], dtype=torch.int64)
+    index = torch.tensor([n for _, result in cells for n in result], dtype=torch.int64)
+    segments = torch.tensor([s for s, result in cells for _ in result], dtype=torch.int64)
     moved = Batch(
         batch.ids[:, columns], batch.values[:, value_columns], batch.bag_ids[index], segments, batch.bag_weights[index]
     )

@@ -87,8 +87,8 @@ def gradients(network, batch):
 def test_the_equation_is_what_autograd_computes(problem):
     network, batch, w = problem
     through_products, through_weights = terms(batch, w)
-    found = gradients(network, batch)["embedding.weight"]
-    np.testing.assert_allclose(found, through_products + through_weights, atol=1e-10)
+    result = gradients(network, batch)["embedding.weight"]
+    np.testing.assert_allclose(result, through_products + through_weights, atol=1e-10)
     # Neither term alone would do: an AFM whose softmax is over an axis of one has only the first.
     assert np.abs(through_products).max() > 1e-2
     assert np.abs(through_weights).max() > 1e-2

@@ -185,10 +185,10 @@ def test_metrics_are_over_the_whole_split_not_averaged_over_batches(tables, monk
     batch, y = tables.valid.batch(slice(0, len(tables.valid)))
     logit = network(batch).detach().double().numpy()
     monkeypatch.setattr(objective_module, "SCORING_BATCH", 7)
-    found = evaluate(network, tables.valid, Objective())
-    assert found["auc"] == pytest.approx(roc_auc_score(y, logit), abs=1e-9)
-    assert found["logloss"] == pytest.approx(log_loss(y, 1 / (1 + np.exp(-logit))), abs=1e-6)
-    assert found["rows"] == len(y)
-    assert found == pytest.approx(result.best.metrics, abs=1e-6)
+    results = evaluate(network, tables.valid, Objective())
+    assert results["auc"] == pytest.approx(roc_auc_score(y, logit), abs=1e-9)
+    assert results["logloss"] == pytest.approx(log_loss(y, 1 / (1 + np.exp(-logit))), abs=1e-6)
+    assert results["rows"] == len(y)
+    assert results == pytest.approx(result.best.metrics, abs=1e-6)
     batches = [slice(k, k + 7) for k in range(0, len(y), 7)]
     assert any(len(set(y[b, 0].tolist())) == 1 for b in batches), "so that a mean over batches would have failed"

@@ -29,16 +29,16 @@ def blocks(settings, std):
 
 @pytest.mark.parametrize("settings", [AutoInt(embedding_dim=4, layers=2), AFM(embedding_dim=4)], ids=["autoint", "afm"])
 def test_uniform_attention_is_said_and_not_drawn(settings):
-    found = blocks(settings, 0.02)
-    assert not [one for one in found if isinstance(one, Figure) and "Attention" in one.title]
-    (said,) = [one for one in found if isinstance(one, str) and "attention is uniform" in one]
+    result = blocks(settings, 0.02)
+    assert not [one for one in result if isinstance(one, Figure) and "Attention" in one.title]
+    (said,) = [one for one in result if isinstance(one, str) and "attention is uniform" in one]
     equal = {"AutoInt": 1 / 6, "AFM": 1 / 15}[type(settings).__name__]
     assert f"within 10 % of the equal ones, {equal:.4f} (" in said
 
 
 def test_shades_are_of_three_times_the_equal_weight_or_the_largest():
-    found = blocks(AutoInt(embedding_dim=4, layers=2), 0.4)
-    figures = [one for one in found if isinstance(one, Figure) and "Attention" in one.title]
+    result = blocks(AutoInt(embedding_dim=4, layers=2), 0.4)
+    figures = [one for one in result if isinstance(one, Figure) and "Attention" in one.title]
     tiles = re.findall(
         r'fill-opacity="([\d.]+)"><title>[^<]*: ([\d.]+)</title>', "".join(str(one.drawing) for one in figures)
     )
@@ -48,9 +48,9 @@ def test_shades_are_of_three_times_the_equal_weight_or_the_largest():
 
 
 def test_directions_share_one_scale():
-    found = {one.title: one for one in blocks(AFM(embedding_dim=4), 0.5) if isinstance(one, Figure)}
-    shown = [found[f"Direction of {name}"] for name in ("genres", "price", "hour")]
-    assert "Attention of pairs, mean" in found
+    results = {one.title: one for one in blocks(AFM(embedding_dim=4), 0.5) if isinstance(one, Figure)}
+    shown = [results[f"Direction of {name}"] for name in ("genres", "price", "hour")]
+    assert "Attention of pairs, mean" in results
     every = [float(row[1].removesuffix(" %")) for one in shown for row in one.table.rows]
     assert len(shown[1].table.rows) == 7  # of as many sample rows
     for one in shown:

@@ -45,16 +45,16 @@ def points(figure):
 def test_metrics_are_scikit_learns_with_the_bootstraps_intervals():
     rows = scored()
     section, facts = metrics_section(rows, np.arange(1500) % 30, True, None, seed=3)
-    found = cells(section.blocks[0])
+    result = cells(section.blocks[0])
     of = estimate([0], resampled(rows.y, rows.score[None], "auc", replicates=1000, seed=3)[:, 0])
     half = (of.high - of.low) / 2
     auc = roc_auc_score(rows.y, rows.score)
-    assert found["AUC"] == [f"{auc:.4f}", f"{auc - half:.4f} to {auc + half:.4f}"]
-    assert found["average precision"][0] == f"{average_precision_score(rows.y, rows.score):.4f}"
-    assert found["Brier score"][0] == f"{brier_score_loss(rows.y, sigmoid(rows.score)):.4f}"
-    assert found["rows"] == ["1,500", ""]
-    assert found["group AUC (30 groups)"][1].count(" to ") == 1
-    assert facts[0] == ("AUC", found["AUC"][0], found["AUC"][1])
+    assert result["AUC"] == [f"{auc:.4f}", f"{auc - half:.4f} to {auc + half:.4f}"]
+    assert result["average precision"][0] == f"{average_precision_score(rows.y, rows.score):.4f}"
+    assert result["Brier score"][0] == f"{brier_score_loss(rows.y, sigmoid(rows.score)):.4f}"
+    assert result["rows"] == ["1,500", ""]
+    assert result["group AUC (30 groups)"][1].count(" to ") == 1
+    assert facts[0] == ("AUC", result["AUC"][0], result["AUC"][1])
     assert [words for words, *_ in facts] == ["AUC", "logloss"]
 
 
@@ -69,8 +69,8 @@ def test_groups_that_group_auc_leaves_out_are_told():
 
 def test_no_row_predicted_positive():
     rows = Scored(np.array([0.0, 1.0] * 20), np.linspace(-3, -1, 40))
-    found = cells(metrics_section(rows, None, True, None, seed=0)[0].blocks[0])
-    assert found["precision at .5"] == ["0.0000", ""]
+    result = cells(metrics_section(rows, None, True, None, seed=0)[0].blocks[0])
+    assert result["precision at .5"] == ["0.0000", ""]
 
 
 def test_the_drawn_curves_hold_the_areas():
@@ -87,9 +87,9 @@ def test_the_drawn_curves_hold_the_areas():
 
 def test_metrics_of_a_number():
     predicted = np.random.default_rng(0).normal(3, 1, 3000)
-    found = cells(metrics_section(Scored(predicted + 1, predicted), None, False, None, seed=0)[0].blocks[0])
-    assert found["RMSE"] == ["1.0000", "1.0000 to 1.0000"]
-    assert found["MAE"][0] == "1.0000"
+    result = cells(metrics_section(Scored(predicted + 1, predicted), None, False, None, seed=0)[0].blocks[0])
+    assert result["RMSE"] == ["1.0000", "1.0000 to 1.0000"]
+    assert result["MAE"][0] == "1.0000"
 
 
 def test_learning_curves_show_what_was_kept():
@@ -113,11 +113,11 @@ def test_learning_curves_show_what_was_kept():
 def test_learning_curves_leave_out_what_is_never_known():
     metrics = {"auc": None, "logloss": None, "gauc": 0.5}
     history = [{"epoch": 1.0, "metrics": metrics, "train_loss": 0.6}, {"epoch": 2.0, "metrics": metrics}]
-    found = learning_curves(history, None)
-    assert list(found) == ["loss", "AUC and group AUC"]
-    assert [">validation logloss<" in chart for chart, _ in found.values()] == [False, False]
-    assert ">training loss<" in found["loss"][0]
-    assert found["loss"][1]["validation logloss"] == [None, None]
+    result = learning_curves(history, None)
+    assert list(result) == ["loss", "AUC and group AUC"]
+    assert [">validation logloss<" in chart for chart, _ in result.values()] == [False, False]
+    assert ">training loss<" in result["loss"][0]
+    assert result["loss"][1]["validation logloss"] == [None, None]
     unknown = [{"epoch": 1.0, "metrics": {"rmse": None, "mae": None}}]
     assert learning_curves(unknown, None) == {}
 
@@ -125,11 +125,11 @@ def test_learning_curves_leave_out_what_is_never_known():
 def test_calibrations_are_fitted_on_validation_rows_and_shown_on_test_rows():
     test, valid = scored(seed=1), scored(seed=2)
     section = calibration_section(test, valid, fit_platt(valid.y, valid.score), seed=0)
-    found = cells(section.blocks[0])
-    assert list(found) == ["as trained", "Platt (saved in this bundle)", "isotonic"]
+    result = cells(section.blocks[0])
+    assert list(result) == ["as trained", "Platt (saved in this bundle)", "isotonic"]
     logits = [test.score, fit_platt(valid.y, valid.score).logit(test.score)]
     logits.append(fit_isotonic(valid.y, valid.score).logit(test.score))
-    for row, z in zip(found.values(), logits, strict=True):
+    for row, z in zip(result.values(), logits, strict=True):
         p = sigmoid(z)
         assert row[0].startswith(f"{logloss_from_logits(test.y, z):.4f}<small>")
         assert row[2] == f"{brier_score_loss(test.y, p):.4f}"
@@ -199,27 +199,27 @@ def rated(n=2000, seed=0, slope=1.0, shift=0.0):
 
 
 def told_words(section):
-    (found,) = (block for block in section.blocks if isinstance(block, dict))
-    return {name.partition(":")[0]: text for name, text in found.items()}
+    (result,) = (block for block in section.blocks if isinstance(block, dict))
+    return {name.partition(":")[0]: text for name, text in result.items()}
 
 
 def test_each_figure_has_its_sentence():
     rows = rated()
-    found = told_words(words_section(rows, None, LIKED))
+    result = told_words(words_section(rows, None, LIKED))
     higher = np.mean(rows.score[rows.y == 1][:, None] > rows.score[rows.y == 0][None])
-    assert found["AUC"].startswith("Of a row with a rating above 3 and one without, sampled at random, the model")
-    assert f"higher {100 * higher:.0f} times of 100" in found["AUC"]
+    assert result["AUC"].startswith("Of a row with a rating above 3 and one without, sampled at random, the model")
+    assert f"higher {100 * higher:.0f} times of 100" in result["AUC"]
     p, rate = sigmoid(rows.score), rows.y.mean()
     constant = log_loss(rows.y, np.full(len(rows.y), rate))
-    assert f"{log_loss(rows.y, p):.3f}. Always predicting" in found["logloss"]
+    assert f"{log_loss(rows.y, p):.3f}. Always predicting" in result["logloss"]
     assert (
         f"costs {constant:.3f}; the model costs {100 - 100 * log_loss(rows.y, p) / constant:.0f} % less"
-        in found["logloss"]
+        in result["logloss"]
     )
-    assert f"{100 * rows.y[p >= 0.5].mean():.0f} of 100 are positive" in found["precision at .5"]
-    assert f"predicts {100 * np.mean(p[rows.y == 1] >= 0.5):.0f} of 100 at 50 %" in found["recall at .5"]
+    assert f"{100 * rows.y[p >= 0.5].mean():.0f} of 100 are positive" in result["precision at .5"]
+    assert f"predicts {100 * np.mean(p[rows.y == 1] >= 0.5):.0f} of 100 at 50 %" in result["recall at .5"]
     assert (
-        f"expects {100 * p.mean():.0f} of 100 to be positive; {100 * rate:.0f} of 100 are" in found["mean prediction"]
+        f"expects {100 * p.mean():.0f} of 100 to be positive; {100 * rate:.0f} of 100 are" in result["mean prediction"]
     )
 
 
@@ -234,17 +234,17 @@ def test_a_model_worse_than_none_is_told_first():
 
 def test_no_row_taken_for_positive_is_explained():
     rows = Scored(np.array([0.0, 1.0, 0.0, 0.0]), np.array([-3.0, -2.0, -4.0, -5.0]))
-    found = binary_words(binary_metrics(rows.y, rows.score), LIKED)
-    assert found["precision"] == found["recall"]
-    assert "as is usual where 25 of 100 rows are positive" in found["recall"]
+    result = binary_words(binary_metrics(rows.y, rows.score), LIKED)
+    assert result["precision"] == result["recall"]
+    assert "as is usual where 25 of 100 rows are positive" in result["recall"]
 
 
 def test_numbers_have_sentences_too():
     y = np.array([1.0, 2.0, 3.0, 4.0])
     rows = Scored(y, y + np.array([1.0, -1.0, 1.0, -1.0]))
-    found = told_words(words_section(rows, None, Label("rating", task="regression", range=(0, 5))))
-    assert found["MAE"] == "On average a prediction is 1 off, of “rating” from 0 to 5."
-    assert "always predicting the mean has 1.12, the model's is 11 % smaller" in found["RMSE"]
+    result = told_words(words_section(rows, None, Label("rating", task="regression", range=(0, 5))))
+    assert result["MAE"] == "On average a prediction is 1 off, of “rating” from 0 to 5."
+    assert "always predicting the mean has 1.12, the model's is 11 % smaller" in result["RMSE"]
     worse = regression_words({"rmse": 2.0}, Label("rating", task="regression"), spread=1.0)
     assert "worse than no model" in worse["rmse"]
 

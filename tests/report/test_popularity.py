@@ -57,7 +57,7 @@ def counted(bundle, prepared, k):
     train, valid, test = (part.frame for part in (prepared.train, prepared.valid, prepared.test))
     counts = dict(train.filter(pl.col("click") == 1)["item"].value_counts().rows())
     every = sorted({*train["item"], *valid["item"], *test["item"]})
-    found = []
+    results = []
     for user in sorted(test["user"].unique()):
         own = [part.filter((pl.col("user") == user) & (pl.col("click") == 1)) for part in (train, valid, test)]
         known = {*own[0]["item"], *own[1]["item"]}
@@ -71,8 +71,8 @@ def counted(bundle, prepared, k):
             scores[item] = float(bundle.predict(pl.DataFrame([row]))[0])
         popular = {one: counts.get(one, 0) + 1e-6 * order for one, order in zip(every, TIES, strict=True)}
         tops = [sorted(scores, key=lambda one, by=by: -by[one])[:k] for by in (scores, popular)]
-        found.append([len(wanted.intersection(top)) / min(k, len(wanted)) for top in tops])
-    return np.array(found)
+        results.append([len(wanted.intersection(top)) / min(k, len(wanted)) for top in tops])
+    return np.array(results)
 
 
 TIES = -np.random.default_rng([0, 2]).permutation(log()["item"].n_unique())
@@ -123,8 +123,8 @@ def run_of(made, **changes):
     bundle, prepared = made
     test = Scored(np.asarray(prepared.test.main, float), bundle.score(prepared.test.frame))
     recipe = SimpleNamespace(schema=changes.pop("schema", SCHEMA), target_encoding=changes.pop("target_encoding", None))
-    found = {"recipe": recipe, "bundle": bundle, "prepared": prepared, "test": {"click": test}}
-    return SimpleNamespace(**found | changes)
+    results = {"recipe": recipe, "bundle": bundle, "prepared": prepared, "test": {"click": test}}
+    return SimpleNamespace(**results | changes)
 
 
 def test_the_section_says_how_both_order_the_test_rows(made):

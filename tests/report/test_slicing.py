@@ -49,27 +49,27 @@ def cut(name, table=None):
 
 
 def test_categories_are_cut_by_value_whatever_the_column_is_called():
-    found, note = cut("user")
+    result, note = cut("user")
     expected = {u: np.flatnonzero(frame()["uid"].to_numpy() == u) for u in frame()["uid"].unique()}
     assert note == ""
-    assert {name: rows.tolist() for name, rows in found.items()} == {u: r.tolist() for u, r in expected.items()}
+    assert {name: rows.tolist() for name, rows in result.items()} == {u: r.tolist() for u, r in expected.items()}
     assert {name: len(rows) for name, rows in cut("uid")[0].items()} == {u: len(r) for u, r in expected.items()}
 
 
 def test_a_row_of_a_bag_is_in_each_of_its_values():
-    found, note = cut("tags")
+    result, note = cut("tags")
     cells = frame()["tags"].to_list()
     for name in ("t0", "t1"):
-        assert found[name].tolist() == [k for k, cell in enumerate(cells) if name in cell.split("|")]
-    assert found["(absent)"].tolist() == [k for k, cell in enumerate(cells) if not cell]
+        assert result[name].tolist() == [k for k, cell in enumerate(cells) if name in cell.split("|")]
+    assert result["(absent)"].tolist() == [k for k, cell in enumerate(cells) if not cell]
     assert "each of its values" in note
 
 
 def test_histories_are_cut_by_length_and_numbers_by_quantile():
-    found, _ = cut("history")
+    result, _ = cut("history")
     lengths = np.array([len(h) for h in frame()["history"].to_list()])
-    assert sum(map(len, found.values())) == 200
-    for name, rows in found.items():
+    assert sum(map(len, result.values())) == 200
+    for name, rows in result.items():
         low, _, high = name.partition(" to ")
         assert (lengths[rows] >= int(low)).all()
         assert (lengths[rows] <= int(high or low)).all()

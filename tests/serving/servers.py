@@ -161,8 +161,8 @@ def redis_server():
 def postgres_server():
     """Generator of a running PostgreSQL, for a fixture."""
     pytest.importorskip("psycopg_pool", reason="psycopg is absent: pip install 'fieldwise[postgresql]'")
-    found = shutil.which("initdb")
-    places = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    result = shutil.which("initdb")
+    places = [Path(result).parent] if result else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not places or not (places[-1] / "initdb").exists():
         pytest.skip("PostgreSQL's programs (initdb, postgres) are absent: install PostgreSQL")
     if os.getuid() == 0:

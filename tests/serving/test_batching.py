@@ -147,9 +147,9 @@ def test_an_error_is_its_askers_alone():
     async def scenario(batcher, recorder):
         tasks = await held(batcher, recorder, [0, 2, 3, 4])
         recorder.go.set()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [found[0], found[1], found[3]] == [0, 4, 8]
-        assert str(found[2]) == "odd 3"
+        result = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [result[0], result[1], result[3]] == [0, 4, 8]
+        assert str(result[2]) == "odd 3"
 
     assert run(scenario) == [[0], [2, 3, 4]]
 

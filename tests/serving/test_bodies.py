@@ -41,20 +41,20 @@ def test_what_the_published_form_takes_is_what_is_taken(kind, data):
     schema = msgspec.json.schema(kind)
     valid = jsonschema.Draft202012Validator(schema).is_valid(body)
     try:
-        found = decode(kind, body)
+        result = decode(kind, body)
     except RequestError as e:
-        found = str(e)
-    if isinstance(found, str):
-        assert not valid or "must be a finite number" in found or has_whole_float(body, names)
+        result = str(e)
+    if isinstance(result, str):
+        assert not valid or "must be a finite number" in result or has_whole_float(body, names)
         return
     assert valid
     for name, value in body.items():
         if name == "where":
-            assert found.where == {column: [text_of(one) for one in values] for column, values in value.items()}
+            assert result.where == {column: [text_of(one) for one in values] for column, values in value.items()}
         elif name in ("candidates", "exclude", "items") and value is not None:
-            assert getattr(found, name) == [text_of(one) for one in value]
+            assert getattr(result, name) == [text_of(one) for one in value]
         else:
-            assert getattr(found, name) == (text_of(value) if name == "user" and value is not None else value)
+            assert getattr(result, name) == (text_of(value) if name == "user" and value is not None else value)
 
 
 def has_whole_float(body, names):

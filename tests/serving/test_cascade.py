@@ -33,30 +33,30 @@ def by_hand(tower, ranker, items, context, k, prerank):
 
 @pytest.mark.parametrize(("k", "prerank"), [(1, 1), (3, 10), (10, 30), (10, 500)])
 def test_two_stages_are_two_sorts(cascade, tower, ranker, items, k, prerank):
-    found = cascade.recommend(context=CONTEXT, k=k, prerank=prerank)
+    result = cascade.recommend(context=CONTEXT, k=k, prerank=prerank)
     expected = by_hand(tower, ranker, items, CONTEXT, k, prerank)
-    assert found.rows.tolist() == expected.tolist()
-    assert found.items["item"].to_list() == items["item"][expected].to_list()
+    assert result.rows.tolist() == expected.tolist()
+    assert result.items["item"].to_list() == items["item"][expected].to_list()
     rows = whole_rows(items, CONTEXT)[expected]
-    np.testing.assert_allclose(found.items["prediction"], ranker.predict(rows), rtol=1e-5)
-    np.testing.assert_allclose(found.items["prerank_score"], tower.score(rows), rtol=1e-4, atol=1e-5)
-    assert found.items.columns == [*items.columns, "prerank_score", "prediction"]
-    assert found.counts == {
+    np.testing.assert_allclose(result.items["prediction"], ranker.predict(rows), rtol=1e-5)
+    np.testing.assert_allclose(result.items["prerank_score"], tower.score(rows), rtol=1e-4, atol=1e-5)
+    assert result.items.columns == [*items.columns, "prerank_score", "prediction"]
+    assert result.counts == {
         "candidates": 30,
         "filtered": 30,
         "scored": 30,
         "preranked": min(30, prerank),
         "ranked": min(k, prerank, 30),
     }
-    assert set(found.seconds) == {"encode", "filter", "prerank", "rank"}
+    assert set(result.seconds) == {"encode", "filter", "prerank", "rank"}
 
 
 def test_without_a_ranker_the_order_is_the_towers(tmp_path, tower, items):
     alone = Ranker(None, build_index(tower, items, tmp_path / "ix")[0], prerank=tower)
-    found = alone.recommend(context=CONTEXT, k=4)
+    result = alone.recommend(context=CONTEXT, k=4)
     expected = np.argsort(-tower.score(whole_rows(items, CONTEXT)), kind="stable")[:4]
-    assert found.rows.tolist() == expected.tolist()
-    assert "prediction" not in found.items.columns
+    assert result.rows.tolist() == expected.tolist()
+    assert "prediction" not in result.items.columns
     with pytest.raises(ConfigError, match="needs a pre-ranking bundle, and a ranking bundle"):
         evaluate_cascade(alone, pl.DataFrame([CONTEXT]))
 
@@ -85,21 +85,21 @@ def allowed(items, **query):
 )
 def test_filters_act_before_pre_ranking(cascade, tower, ranker, items, query):
     keep = np.flatnonzero(allowed(items, **query))
-    found = cascade.recommend(context=CONTEXT, k=3, prerank=4, **query)
+    result = cascade.recommend(context=CONTEXT, k=3, prerank=4, **query)
     expected = keep[by_hand(tower, ranker, items[keep], CONTEXT, 3, 4)]
-    assert found.rows.tolist() == expected.tolist()
-    assert found.counts["filtered"] == len(keep)
-    assert found.counts["candidates"] == len(query.get("candidates", items))
+    assert result.rows.tolist() == expected.tolist()
+    assert result.counts["filtered"] == len(keep)
+    assert result.counts["candidates"] == len(query.get("candidates", items))
 
 
 @pytest.mark.parametrize(
     "query", [{"candidates": []}, {"where": {"title": []}}, {"candidates": ["i1"], "exclude": ["i1"]}]
 )
 def test_nothing_left_is_nothing_found(cascade, query):
-    found = cascade.recommend(context=CONTEXT, **query)
-    assert found.items.height == 0
-    assert found.counts["ranked"] == 0
-    assert found.items.columns[-1] == "prediction"
+    result = cascade.recommend(context=CONTEXT, **query)
+    assert result.items.height == 0
+    assert result.counts["ranked"] == 0
+    assert result.items.columns[-1] == "prediction"
 
 
 def test_values_of_filters_are_of_any_type(tmp_path, tower, ranker, items):
@@ -135,15 +135,15 @@ def test_equal_scores_are_taken_in_the_items_order(tmp_path, build, contexts):
 
 
 def test_a_candidate_named_twice_comes_once(cascade):
-    found = cascade.recommend(context=CONTEXT, candidates=["i1", "i1", "i2"])
-    assert sorted(found.items["item"]) == ["i1", "i2"]
+    result = cascade.recommend(context=CONTEXT, candidates=["i1", "i1", "i2"])
+    assert sorted(result.items["item"]) == ["i1", "i2"]
 
 
 def test_unknown_and_absent_values_are_no_error(cascade, tower, ranker, items):
     context = {"user": "stranger", "history": None, "device": "fridge"}
-    found = cascade.recommend(context=context, k=3, prerank=9)
+    result = cascade.recommend(context=context, k=3, prerank=9)
     texts = {**context, "history": ""}
-    assert found.rows.tolist() == by_hand(tower, ranker, items, texts, 3, 9).tolist()
+    assert result.rows.tolist() == by_hand(tower, ranker, items, texts, 3, 9).tolist()
 
 
 def test_what_is_refused(cascade, ranker, build):
@@ -179,10 +179,10 @@ def test_rankers_of_other_fields_and_labels(tmp_path, tower, build, items):
         AutoInt(embedding_dim=4, attention_dim=4), schema=dataclasses.replace(SCHEMA, more_labels=(Label("buy"),))
     )
     for ranker in (small, several):
-        found = Ranker(ranker, index, prerank=tower).recommend(context=CONTEXT, k=5, prerank=30)
+        result = Ranker(ranker, index, prerank=tower).recommend(context=CONTEXT, k=5, prerank=30)
         score = ranker.predict(whole_rows(items, CONTEXT))
         score = score if score.ndim == 1 else score[:, 0]
-        assert found.rows.tolist() == np.argsort(-score, kind="stable")[:5].tolist()
+        assert result.rows.tolist() == np.argsort(-score, kind="stable")[:5].tolist()
     bare = build_index(tower, items, tmp_path / "bare")[0]
     object.__setattr__(bare, "items", items.drop("genres"))
     with pytest.raises(DataError, match="'genres' is missing among item, title, price"):
@@ -197,15 +197,15 @@ def test_the_report_is_what_counting_by_hand_gives(cascade, tower, ranker, items
         own = {name: context[name] for name in ("user", "history", "device")}
         rows = whole_rows(items, own)
         top = np.argsort(-ranker.score(rows), kind="stable")[:5]
-        found = by_hand(tower, ranker, items, own, 5, 8)
-        right = np.isin(found, top)
+        result = by_hand(tower, ranker, items, own, 5, 8)
+        right = np.isin(result, top)
         recall.append(right.mean())
         gain.append((right * discounts).sum() / discounts.sum())
-        first.append(top[0] in found)
+        first.append(top[0] in result)
         order = np.argsort(-tower.score(rows), kind="stable")
         reached.append([np.isin(top, order[:size]).mean() for size in (5, 8, 30)])
         item = items["item"].to_list().index(context["item"])
-        hits.append(item in found)
+        hits.append(item in result)
         hits_all.append(item in top)
     assert (report.contexts, report.items, report.k, report.prerank) == (12, 30, 5, 8)
     assert report.recall == pytest.approx(np.mean(recall))

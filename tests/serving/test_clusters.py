@@ -43,8 +43,8 @@ def test_planted_groups_are_found():
     corners = 10 * torch.eye(6)
     items = corners.repeat(20, 1).unsqueeze(1) + 0.1 * heads(120, 1, 6)
     clusters = HeadClusters.of(StoredItems.of(items), clusters=24)
-    found = clusters.candidates(corners[2:3], 4)
-    assert 0 < len(found) <= 80
+    result = clusters.candidates(corners[2:3], 4)
+    assert 0 < len(result) <= 80
     scores = (items[:, 0] @ corners[2]).numpy()
     assert set(np.argsort(-scores)[:5].tolist()) <= {row for row in range(120) if row % 6 == 2}
     wide = clusters.candidates(corners[2:3], 24)
@@ -87,8 +87,8 @@ def test_a_cascade_that_probes_all_clusters_is_exact_and_a_narrow_one_says_what_
     assert some.candidates < 300
     by_hand = []
     for row in contexts.iter_rows(named=True):
-        found = Ranker(ranker, index, prerank=tower, nprobe=2).recommend(context=row, k=5, prerank=20).preranked
-        by_hand.append(np.isin(exact.recommend(row, k=20, prerank=20).preranked, found).mean())
+        result = Ranker(ranker, index, prerank=tower, nprobe=2).recommend(context=row, k=5, prerank=20).preranked
+        by_hand.append(np.isin(exact.recommend(row, k=20, prerank=20).preranked, result).mean())
     assert some.candidate_recall == pytest.approx(np.mean(by_hand))
     with pytest.raises(ConfigError, match="nprobe must be at least 1, found 0"):
         Ranker(ranker, index, prerank=tower, nprobe=0)

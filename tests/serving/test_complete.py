@@ -50,14 +50,14 @@ def rows(given, store=None, fields=FIELDS, items=None):
 
 def test_rows_that_name_users_and_items_alone_are_completed():
     given = [{"user": 1, "item": "i2"}, {"user": "2", "item": "i3"}, {"user": 1.0, "item": "i2"}]
-    found, missing = rows(given)
+    result, missing = rows(given)
     genres = ITEMS["genres"].to_list()
     first = {"history": ["i1", "i2"], "device": "tv", "genres": genres[2].split("|"), "price": 3.0}
     assert missing == []
-    assert found[0] == {"user": 1, "item": "i2", **first}
-    assert found[2] == {"user": 1.0, "item": "i2", **first}
-    assert found[1]["history"] is None
-    assert found[1]["price"] is None, "the item's, not the user's"
+    assert result[0] == {"user": 1, "item": "i2", **first}
+    assert result[2] == {"user": 1.0, "item": "i2", **first}
+    assert result[1]["history"] is None
+    assert result[1]["price"] is None, "the item's, not the user's"
 
 
 def test_what_is_given_counts_first_null_too():
@@ -101,10 +101,10 @@ def test_unknown_ids_are_named(row, field, part):
 def test_items_of_the_index_serve_where_there_is_no_store(tmp_path, tower):
     numbered = catalogue(5).with_columns(item=pl.int_range(5), price=pl.date(2026, 1, 2))
     service = Service(cascade=Ranker(None, build_index(tower, numbered, tmp_path / "ix")[0], prerank=tower))
-    found, _ = rows([{"user": 1, "item": 4.0}], Stores(), items=service.item_rows)
+    result, _ = rows([{"user": 1, "item": 4.0}], Stores(), items=service.item_rows)
     genres = numbered["genres"][4]
     seconds = dt.datetime(2026, 1, 2, tzinfo=dt.UTC).timestamp()
-    assert found == [{"user": 1, "item": 4.0, "genres": genres.split("|") if genres else [""], "price": seconds}]
+    assert result == [{"user": 1, "item": 4.0, "genres": genres.split("|") if genres else [""], "price": seconds}]
 
 
 def test_a_store_that_fails():
@@ -112,18 +112,18 @@ def test_a_store_that_fails():
     with pytest.raises(RequestError, match="the users' store cannot be reached: retry later") as caught:
         rows(given, stores(Failing(TableStore("user", USERS))))
     assert (caught.value.field, caught.value.status) == ("rows[0].user", 503)
-    found, (missing,) = rows(given, stores(Failing(TableStore("user", USERS)), on_failure="degrade"))
+    result, (missing,) = rows(given, stores(Failing(TableStore("user", USERS)), on_failure="degrade"))
     assert (missing.store, missing.ids, missing.columns) == ("users", ["1", "2"], ["device", "history"])
     assert missing.message == "the users' store cannot be reached: device, history taken as null"
-    assert [row["history"] for row in found] == [None, None]
-    assert [row["device"] for row in found] == [None, "tv"]
-    assert found[0]["price"] == 2.0, "items are there"
+    assert [row["history"] for row in result] == [None, None]
+    assert [row["device"] for row in result] == [None, "tv"]
+    assert result[0]["price"] == 2.0, "items are there"
 
 
 def test_a_context_is_completed():
     store = stores()
-    found = asyncio.run(store.context("1", {"device": "radio"}, FIELDS))
-    assert found == ({"user": "1", "history": ["i1", "i2"], "device": "radio"}, [])
+    result = asyncio.run(store.context("1", {"device": "radio"}, FIELDS))
+    assert result == ({"user": "1", "history": ["i1", "i2"], "device": "radio"}, [])
     assert asyncio.run(store.context(None, {"a": 1}, FIELDS)) == ({"a": 1}, [])
     assert asyncio.run(store.context("1", {"user": 1.0}, FIELDS))[0]["history"] == ["i1", "i2"]
     with pytest.raises(RequestError, match="must be that of the user '1', found '2'"):
@@ -148,8 +148,8 @@ def test_stored_values_that_a_field_cannot_have():
     with pytest.raises(RequestError, match="the items' store has unreadable data") as caught:
         rows(given, stores(items=items))
     assert (caught.value.field, caught.value.status) == ("rows[1].item", 503)
-    found, missing = rows(given, stores(items=items, on_failure="degrade"))
-    assert [row["price"] for row in found] == [1.0, None, None]
+    result, missing = rows(given, stores(items=items, on_failure="degrade"))
+    assert [row["price"] for row in result] == [1.0, None, None]
     assert [(one.ids, one.columns, one.reason) for one in missing] == [(["i1", "i2"], ["price"], "damaged")]
     assert rows([{**given[1], "price": 2}], stores(items=items))[1] == [], "given, so not missed"
 
@@ -170,10 +170,10 @@ def test_times_are_numbers_where_the_model_reads_numbers():
     )
     names = frame.columns[1:]
     numbers = [Numeric(name, role="user") for name in names]
-    found, _ = rows([{"user": "a"}, {"user": "b"}], stores(TableStore("user", frame)), numbers)
+    result, _ = rows([{"user": "a"}, {"user": "b"}], stores(TableStore("user", frame)), numbers)
     for name in names:
-        assert [row[name] for row in found] == as_number(frame[name], name).to_list(), name
+        assert [row[name] for row in result] == as_number(frame[name], name).to_list(), name
     texts = [Categorical(name, role="user") for name in names if name != "took"]
-    found, _ = rows([{"user": "a"}, {"user": "b"}], stores(TableStore("user", frame)), texts)
+    result, _ = rows([{"user": "a"}, {"user": "b"}], stores(TableStore("user", frame)), texts)
     for field in texts:
-        assert [row[field.name] for row in found] == as_text(frame[field.name]).to_list()
+        assert [row[field.name] for row in result] == as_text(frame[field.name]).to_list()

@@ -60,28 +60,28 @@ def test_predictions_are_the_bundles(server, ranker):
     rows = log(9, seed=4)
     answer = server.post("/v1/predict", {"rows": rows_of(rows)})
     assert answer.status_code == 200
-    found = answer.json()["predictions"]
-    np.testing.assert_allclose([one["score"] for one in found], ranker.score(rows), rtol=1e-6)
-    np.testing.assert_allclose([one["prediction"] for one in found], ranker.predict(rows), rtol=1e-6)
+    result = answer.json()["predictions"]
+    np.testing.assert_allclose([one["score"] for one in result], ranker.score(rows), rtol=1e-6)
+    np.testing.assert_allclose([one["prediction"] for one in result], ranker.predict(rows), rtol=1e-6)
 
 
 def test_unseen_and_absent_values_are_answered(server, ranker):
     row = {"user": "nobody", "history": None, "device": None, "item": 77, "genres": [], "price": None, "more": "x"}
     frame = pl.DataFrame({k: [v] for k, v in row.items()}, schema_overrides={"history": pl.String, "device": pl.String})
-    found = server.post("/v1/predict", {"rows": [row]}).json()["predictions"]
+    result = server.post("/v1/predict", {"rows": [row]}).json()["predictions"]
     frame = frame.with_columns(genres=pl.lit(""), price=pl.lit(None, pl.Float64))
-    assert found[0]["score"] == pytest.approx(ranker.score(frame)[0], rel=1e-5)
+    assert result[0]["score"] == pytest.approx(ranker.score(frame)[0], rel=1e-5)
 
 
 def test_several_labels_by_name(build):
     schema = dataclasses.replace(SCHEMA, more_labels=(Label("stars", task="regression"),))
     bundle = build(FM(embedding_dim=3), schema=schema)
     rows = log(3, seed=4)
-    found = client(Service(bundle)).post("/v1/predict", {"rows": rows_of(rows)}).json()["predictions"]
+    result = client(Service(bundle)).post("/v1/predict", {"rows": rows_of(rows)}).json()["predictions"]
     for number, (score, prediction) in enumerate(zip(bundle.score(rows), bundle.predict(rows), strict=True)):
         for column, name in enumerate(("click", "stars")):
-            assert found[number][f"{name}.score"] == pytest.approx(score[column], rel=1e-6)
-            assert found[number][f"{name}.prediction"] == pytest.approx(prediction[column], rel=1e-6)
+            assert result[number][f"{name}.score"] == pytest.approx(score[column], rel=1e-6)
+            assert result[number][f"{name}.prediction"] == pytest.approx(prediction[column], rel=1e-6)
 
 
 # recommend
@@ -93,12 +93,12 @@ def test_several_labels_by_name(build):
 def test_recommendations_are_the_cascades(server, cascade, more):
     answer = server.post("/v1/recommend", {"context": CONTEXT, "k": 4, "prerank": 9, **more})
     assert answer.status_code == 200, answer.text
-    found = cascade.recommend(context={**CONTEXT, "history": "i1|i2"}, k=4, prerank=9, **more)
+    result = cascade.recommend(context={**CONTEXT, "history": "i1|i2"}, k=4, prerank=9, **more)
     items = answer.json()["items"]
-    assert [item["id"] for item in items] == found.items["item"].to_list()
-    np.testing.assert_allclose([item["prediction"] for item in items], found.items["prediction"], rtol=1e-6)
+    assert [item["id"] for item in items] == result.items["item"].to_list()
+    np.testing.assert_allclose([item["prediction"] for item in items], result.items["prediction"], rtol=1e-6)
     assert all(item["fields"]["title"] == f"Title {item['id'][1:]}" for item in items)
-    assert answer.json()["counts"] == found.counts
+    assert answer.json()["counts"] == result.counts
     assert set(answer.json()["milliseconds"]) == {"encode", "filter", "prerank", "rank"}
 
 
@@ -127,10 +127,10 @@ def test_without_users(ranker, cascade):
 
 def test_a_tower_alone_recommends_and_scores(tower, cascade):
     alone = client(Service(cascade=Ranker(None, cascade.index, prerank=tower)))
-    found = alone.post("/v1/recommend", {"context": CONTEXT, "k": 3}).json()["items"]
+    result = alone.post("/v1/recommend", {"context": CONTEXT, "k": 3}).json()["items"]
     scores = tower.score(catalogue().with_columns(user=pl.lit("u1"), history=pl.lit("i1|i2"), device=pl.lit("tv")))
-    assert [int(item["id"][1:]) for item in found] == np.argsort(-scores, kind="stable")[:3].tolist()
-    assert all("prediction" not in item for item in found)
+    assert [int(item["id"][1:]) for item in result] == np.argsort(-scores, kind="stable")[:3].tolist()
+    assert all("prediction" not in item for item in result)
 
 
 def test_users_are_named_once():
@@ -145,9 +145,9 @@ def test_users_are_named_once():
 
 def test_explanations_are_those_of_the_command(server, ranker):
     rows = log(3, seed=4)
-    found = server.post("/v1/explain", {"rows": rows_of(rows)}).json()["explanations"]
+    result = server.post("/v1/explain", {"rows": rows_of(rows)}).json()["explanations"]
     expected = explain(ranker, rows)
-    for number, one in enumerate(found):
+    for number, one in enumerate(result):
         row = expected.row(number)
         assert one["score"] == pytest.approx(row["score"], rel=1e-6)
         assert [f["field"] for f in one["fields"]] == [f["field"] for f in row["fields"]]
@@ -158,8 +158,8 @@ def test_explanations_are_those_of_the_command(server, ranker):
 def test_recommended_items_are_explained(server):
     items = server.post("/v1/recommend", {"context": CONTEXT, "k": 2}).json()["items"]
     ask = {"context": CONTEXT, "items": [item["id"] for item in items]}
-    found = server.post("/v1/explain", ask).json()["explanations"]
-    for one, item in zip(found, items, strict=True):
+    result = server.post("/v1/explain", ask).json()["explanations"]
+    for one, item in zip(result, items, strict=True):
         assert one["prediction"] == pytest.approx(item["prediction"], rel=1e-5)
         values = {f["field"]: f["value"] for f in one["fields"]}
         assert (values["item"], values["user"], values["device"]) == (item["id"], "u1", "tv")
@@ -173,9 +173,9 @@ def test_items_of_every_type(tmp_path, tower, ranker):
     )
     cascade = Ranker(ranker, build_index(tower, more, tmp_path / "ix")[0], prerank=tower)
     mixed = client(Service(ranker, cascade))
-    found = mixed.post("/v1/recommend", {"context": CONTEXT, "k": 1, "candidates": [7, 8.0, "9"]}).json()
-    assert found["counts"]["candidates"] == 3
-    (item,) = found["items"]
+    result = mixed.post("/v1/recommend", {"context": CONTEXT, "k": 1, "candidates": [7, 8.0, "9"]}).json()
+    assert result["counts"]["candidates"] == 3
+    (item,) = result["items"]
     assert item["fields"]["day"] == f"2026-01-{int(item['id']) + 1:02}"
     for column in ("day", "paid", "item"):
         where = {column: [item["fields"][column]]}
@@ -207,9 +207,9 @@ def test_similar_items_have_the_nearest_heads(server, cascade):
     similarity = np.array([np.mean([max(float(h @ g) for g in other) for h in own]) for other in unit])
     similarity[4] = -1
     best = np.argsort(-similarity, kind="stable")[:5]
-    found = server.get("/v1/items/i4/similar?k=5").json()["items"]
-    assert [item["id"] for item in found] == [f"i{b}" for b in best]
-    np.testing.assert_allclose([item["similarity"] for item in found], similarity[best], rtol=1e-5)
+    result = server.get("/v1/items/i4/similar?k=5").json()["items"]
+    assert [item["id"] for item in result] == [f"i{b}" for b in best]
+    np.testing.assert_allclose([item["similarity"] for item in result], similarity[best], rtol=1e-5)
     assert len(server.get("/v1/items/i4/similar?k=100").json()["items"]) == 29
 
 
@@ -317,8 +317,8 @@ def test_bodies_that_are_too_large_are_not_read_to_their_end(ranker):
 
 def test_a_token_is_asked_for(ranker):
     closed = client(Service(ranker), token="secret")
-    for found in (None, "Bearer wrong", "secret", "Basic secret", "Bearer", "Bearer secret secret"):
-        headers = {} if found is None else {"Authorization": found}
+    for result in (None, "Bearer wrong", "secret", "Basic secret", "Bearer", "Bearer secret secret"):
+        headers = {} if result is None else {"Authorization": result}
         answer = closed.post("/v1/predict", {"rows": [ROW]}, headers=headers)
         refused(answer, 401, "Authorization: Bearer TOKEN")
         assert answer.headers["www-authenticate"] == "Bearer"
@@ -364,14 +364,14 @@ def test_only_so_many_explanations_wait(ranker, monkeypatch):
     monkeypatch.setattr(http, "explanations", lambda *given, **more: go.wait(120) and whole(*given, **more))
 
     async def ask():
-        found = []
+        results = []
         async with talking(app) as asking:
             for one in asyncio.as_completed([asking.post("/v1/explain", json={"rows": [ROW]}) for _ in range(12)]):
                 answer = await one
-                found.append((answer.status_code, answer.headers.get("retry-after")))
-                if len(found) == 10:
+                results.append((answer.status_code, answer.headers.get("retry-after")))
+                if len(results) == 10:
                     go.set()
-        return found
+        return results
 
     assert sorted(asyncio.run(ask())) == [(200, None)] * 2 + [(503, "1")] * 10
 
@@ -448,13 +448,13 @@ def test_the_published_document_states_the_limits_of_the_options(ranker, cascade
     app = create_app(Service(ranker, cascade), limits)
     assert app.openapi() is app.openapi()
     schemas = app.openapi()["components"]["schemas"]
-    found = {name: schemas[name]["properties"] for name in ("PredictRequest", "RecommendRequest", "ExplainRequest")}
-    assert found["PredictRequest"]["rows"]["maxItems"] == 3
-    assert found["RecommendRequest"]["k"]["anyOf"][0]["maximum"] == 4
-    assert found["RecommendRequest"]["prerank"]["maximum"] == 5
-    assert found["RecommendRequest"]["exclude"]["maxItems"] == 6
-    assert found["RecommendRequest"]["candidates"]["anyOf"][0]["maxItems"] == 6
-    assert found["ExplainRequest"]["items"]["maxItems"] == found["ExplainRequest"]["rows"]["maxItems"] == 2
+    results = {name: schemas[name]["properties"] for name in ("PredictRequest", "RecommendRequest", "ExplainRequest")}
+    assert results["PredictRequest"]["rows"]["maxItems"] == 3
+    assert results["RecommendRequest"]["k"]["anyOf"][0]["maximum"] == 4
+    assert results["RecommendRequest"]["prerank"]["maximum"] == 5
+    assert results["RecommendRequest"]["exclude"]["maxItems"] == 6
+    assert results["RecommendRequest"]["candidates"]["anyOf"][0]["maxItems"] == 6
+    assert results["ExplainRequest"]["items"]["maxItems"] == results["ExplainRequest"]["rows"]["maxItems"] == 2
     (k,) = [p for p in app.openapi()["paths"]["/v1/items/{id}/similar"]["get"]["parameters"] if p["name"] == "k"]
     assert k["schema"]["maximum"] == 4
 

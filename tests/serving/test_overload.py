@@ -46,12 +46,12 @@ def test_bodies_that_do_not_arrive_keep_nobody_out(ranker):
         halves = (post(app, "/v1/predict", b"{", client=("b", number), whole=False) for number in range(50))
         waiting = [asyncio.create_task(half) for half in halves]
         await asyncio.sleep(0.05)  # until they wait for the rest
-        found = await ask(app, "/v1/predict", {"rows": [ROW]})
+        result = await ask(app, "/v1/predict", {"rows": [ROW]})
         assert not any(half.done() for half in waiting)
         for half in waiting:
             half.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        return found
+        return result
 
     assert asyncio.run(run()) == 200
 
@@ -119,22 +119,22 @@ def test_quick_chunks_are_run_together_as_long_as_others_can_wait(monkeypatch):
     ("pairs", "model", "sizes"), [(True, AFM, [10, 10, 3]), (False, AutoInt, [10, 10, 3]), (True, AutoInt, [1] * 23)]
 )
 def test_only_where_pairs_are_measured_a_piece_is_one_row(pairs, model, sizes, monkeypatch):
-    found = []
+    results = []
 
     def explained(bundle, frame, *, pairs):
-        found.append(frame.height)
+        results.append(frame.height)
         return [{} for _ in range(frame.height)]
 
     monkeypatch.setattr(http, "explanations", explained)
     app = patient_app(Service(make(model(embedding_dim=4))))
     assert asyncio.run(ask(app, "/v1/explain", {"rows": [ROW] * 23, "pairs": pairs})) == 200
-    assert found == sizes
+    assert results == sizes
 
 
 def test_an_explanation_in_pieces_is_the_one_at_once(ranker):
     rows = log(23, seed=8)
     whole = explain(ranker, rows)
-    found = client(Service(ranker)).post("/v1/explain", {"rows": rows_of(rows)}).json()["explanations"]
+    result = client(Service(ranker)).post("/v1/explain", {"rows": rows_of(rows)}).json()["explanations"]
     scores = [whole.row(number)["score"] for number in range(23)]
-    assert [one["score"] for one in found] == pytest.approx(scores, rel=1e-6)
-    assert len(found) == 23
+    assert [one["score"] for one in result] == pytest.approx(scores, rel=1e-6)
+    assert len(result) == 23

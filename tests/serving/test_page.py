@@ -122,9 +122,9 @@ def test_users_by_the_beginning_of_their_ids(server):
 
 
 def test_a_user_has_its_fields_as_requests_give_them(server):
-    found = server.get("/v1/users/u1").json()
+    result = server.get("/v1/users/u1").json()
     fields = {"user": "u1", "history": ["i1", "i2"]}
-    assert found == {"id": "u1", "fields": fields, "context": {}, "seen": None, "position": 1, "degraded": []}
+    assert result == {"id": "u1", "fields": fields, "context": {}, "seen": None, "position": 1, "degraded": []}
     assert server.get("/v1/users/u2").json()["fields"]["history"] is None
     answer = server.get("/v1/users/nobody")
     assert (answer.status_code, answer.json()["error"]["field"]) == (404, "user")
@@ -190,13 +190,13 @@ class Sorted(FeatureStore):
 
 
 def test_users_of_a_database_are_found_and_not_counted(ranker):
-    found = client(Service(ranker), Stores(users=Lookup("users", Sorted())))
-    assert found.get("/v1/about").json()["users"] == {"column": "user", "count": None}
-    assert found.get("/v1/users?search=u1").json() == {"users": ["u1", "u10"], "count": None}
-    assert found.get("/v1/users?offset=1").json()["error"]["field"] == "offset"
-    user = found.get("/v1/users/u1").json()
+    result = client(Service(ranker), Stores(users=Lookup("users", Sorted())))
+    assert result.get("/v1/about").json()["users"] == {"column": "user", "count": None}
+    assert result.get("/v1/users?search=u1").json() == {"users": ["u1", "u10"], "count": None}
+    assert result.get("/v1/users?offset=1").json()["error"]["field"] == "offset"
+    user = result.get("/v1/users/u1").json()
     assert (user["fields"], user["position"]) == ({"user": "u1", "history": ["i1", "i2"]}, None)
-    assert found.get("/v1/users/x").status_code == 404
+    assert result.get("/v1/users/x").status_code == 404
 
 
 def test_a_store_that_fails_is_told(ranker):
@@ -212,10 +212,10 @@ def test_a_store_that_fails_is_told(ranker):
 
 
 def test_items_by_id_or_title(server):
-    found = server.get("/v1/items?search=title 1").json()
+    result = server.get("/v1/items?search=title 1").json()
     titles = [f"Title {k}" for k in range(30)]
     expected = [f"i{k}" for k, title in enumerate(titles) if title.startswith("Title 1")]
-    assert ([item["id"] for item in found["items"]], found["count"]) == (expected[:10], len(expected))
+    assert ([item["id"] for item in result["items"]], result["count"]) == (expected[:10], len(expected))
     assert server.get("/v1/items?search=I2&limit=3").json()["count"] == 11
     chosen = server.get("/v1/items", params={"id": ["i7", "none", "i3"]}).json()
     assert [item["fields"]["title"] for item in chosen["items"]] == ["Title 7", "Title 3"]
@@ -279,12 +279,12 @@ def test_measured_pairs_are_those_of_occlusion(build):
     together = pair_interactions(subject.mixer, subject.logit, others, np.array([1]))[0].mean(0)
     fields = subject.fields
     names = {(fields[i], fields[j]): value for (i, j), value in zip(subject.pairs, together, strict=True)}
-    found = explanation.measured_pairs(1)
-    assert len(found) == len(names) == 15
-    for pair in found:
+    result = explanation.measured_pairs(1)
+    assert len(result) == len(names) == 15
+    for pair in result:
         assert pair["effect"] == pytest.approx(names[tuple(pair["fields"])], abs=1e-5)
         assert pair["values"] == [subject.values[name][1] for name in pair["fields"]]
-    assert [abs(pair["effect"]) for pair in found] == sorted((abs(pair["effect"]) for pair in found), reverse=True)
+    assert [abs(pair["effect"]) for pair in result] == sorted((abs(pair["effect"]) for pair in result), reverse=True)
 
 
 def test_pairs_are_measured_when_asked_for_where_the_model_has_none(build, cascade, tower, server):
@@ -310,17 +310,17 @@ def test_the_page_runs_only_what_the_server_gives(server):
     assert "default-src 'none'" in policy
     assert "script-src 'self';" in policy
     assert "unsafe" not in policy
-    found: list[tuple[str, dict[str, str | None]]] = []
+    results: list[tuple[str, dict[str, str | None]]] = []
 
     class Reader(html.parser.HTMLParser):
         def handle_starttag(self, tag, attrs):
-            found.append((tag, dict(attrs)))
+            results.append((tag, dict(attrs)))
 
     Reader().feed(page.text)
-    scripts = [attributes for tag, attributes in found if tag == "script"]
+    scripts = [attributes for tag, attributes in results if tag == "script"]
     assert [one["src"] for one in scripts] == ["page/page.js"]
-    assert not [tag for tag, attributes in found if tag == "style" or any(a.startswith("on") for a in attributes)]
-    named = [attributes.get("href") or attributes.get("src") for tag, attributes in found if tag in ("link", "script")]
+    assert not [tag for tag, attributes in results if tag == "style" or any(a.startswith("on") for a in attributes)]
+    named = [attributes.get("href") or attributes.get("src") for tag, attributes in results if tag in ("link", "script")]
     for name in named:
         answer = server.get(f"/{name}")
         assert answer.status_code == 200

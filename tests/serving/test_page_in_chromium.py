@@ -83,8 +83,8 @@ def cascades(tmp_path_factory, tower, ranker):
 @pytest.fixture(scope="module")
 def places(serve, cascades, ranker):
     """Addresses of servers with an AFM, an AutoInt, IntTower alone, and an AFM without a catalogue."""
-    found = {name: serve(Service(one.bundle, one), users()) for name, one in cascades.items()}
-    return found | {"bare": serve(Service(ranker))}
+    results = {name: serve(Service(one.bundle, one), users()) for name, one in cascades.items()}
+    return results | {"bare": serve(Service(ranker))}
 
 
 @pytest.fixture(scope="module")
@@ -269,13 +269,13 @@ def test_a_changed_field_moves_the_scores_to_what_the_api_answers(visit, places)
     page.get_by_label("device").select_option(other)
     page.wait_for_selector(".was:not([hidden])")
     settle(page)
-    found = recommended(address, **asked_of(address, "u3", device=other))
-    check(page, found)
+    result = recommended(address, **asked_of(address, "u3", device=other))
+    check(page, result)
     was = {item["id"]: (place, item["prediction"]) for place, item in enumerate(before, 1)}
     moves = zip(
         page.locator(f"{ROW} .delta").all_inner_texts(), page.locator(f"{ROW} .places").all_inner_texts(), strict=True
     )
-    for place, (item, (delta, places_)) in enumerate(zip(found, moves, strict=True), 1):
+    for place, (item, (delta, places_)) in enumerate(zip(result, moves, strict=True), 1):
         rank, prediction = was[item["id"]]
         change = 100 * (item["prediction"] - prediction)
         assert delta == ("±0" if abs(change) < 0.05 else f"{change:+.1f}".replace("-", "\u2212"))
@@ -284,7 +284,7 @@ def test_a_changed_field_moves_the_scores_to_what_the_api_answers(visit, places)
     assert parse_qs(urlsplit(page.url).query) == {"user": ["u3"], "context": [f'{{"device":"{other}"}}']}
     # Another sees the same by the address; another user starts from the own values.
     other = visit(page.url)
-    check(other, found)
+    check(other, result)
     other.get_by_role("combobox", name="User").fill("u4")
     other.keyboard.press("Enter")
     other.wait_for_function("() => location.search === '?user=u4'")
@@ -348,13 +348,13 @@ def test_stale_answers_are_dropped(visit, places):
     assert page.locator(ROW).count() == 10, "the old list stays until the new one is there"
     free.fill("quick")
     settle(page)
-    found = recommended(address, **asked_of(address, "u0", device="quick"))
-    check(page, found)
+    result = recommended(address, **asked_of(address, "u0", device="quick"))
+    check(page, result)
     for route in held:
         with contextlib.suppress(playwright.Error):  # the page may have given it up
             route.fulfill(json={"items": [], "counts": {}, "milliseconds": {}})
     page.wait_for_timeout(200)
-    check(page, found)
+    check(page, result)
 
 
 @pytest.mark.parametrize("model", ["afm", pytest.param("autoint", marks=pytest.mark.slow), "tower"])
@@ -393,9 +393,9 @@ def test_why_has_the_pairs_of_explain(visit, places, model):
         (" × ".join(f"{f} {value(f, v)}" for f, v in zip(pair["fields"], pair["values"], strict=True)), pair[name])
         for pair in why[kind]
     ]
-    found = lines("Pairs that mattered")
-    assert [words for words, _ in found] == [words for words, _ in expected]
-    for (_, text), (_, x) in zip(found, expected, strict=True):
+    result = lines("Pairs that mattered")
+    assert [words for words, _ in result] == [words for words, _ in expected]
+    for (_, text), (_, x) in zip(result, expected, strict=True):
         assert text == amount(x) or abs(abs(x) * 100 % 1 - 0.5) < 1e-6
     fields = lines("Fields")
     assert [words for words, _ in fields] == [
@@ -441,9 +441,9 @@ def test_directions_are_those_of_the_api_on_one_scale(visit, places):
             assert drawn == pytest.approx([64 * place for place in share])
             assert figure.locator("line").count() == 1
         else:
-            found = {line.locator(".words").inner_text(): line for line in figure.locator("li").all()}
+            results = {line.locator(".words").inner_text(): line for line in figure.locator("li").all()}
             for value, place in zip(one["values"], share, strict=True):
-                style = found[value].locator(".dot").get_attribute("style")
+                style = results[value].locator(".dot").get_attribute("style")
                 assert float(re.search(r"([\d.]+)%", style)[1]) == pytest.approx(100 * place, abs=1e-3)
     mine = next(line.inner_text() for line in first.locator("figure .own .words").all())
     assert mine in {value for one in effects for value in one["values"]}
@@ -453,12 +453,12 @@ def test_uniform_attention_is_said_instead_of_shown(visit, places):
     page = visit(places["afm"])
 
     def answer(route):
-        found = route.fetch()
-        why = found.json()
+        result = route.fetch()
+        why = result.json()
         pairs = why["explanations"][0]["pairs"]
         for place, pair in enumerate(pairs):
             pair["attention"] = 0.5 if shown and place == 0 else 1.004 / len(pairs)
-        route.fulfill(response=found, json=why)
+        route.fulfill(response=result, json=why)
 
     page.route("**/v1/explain", answer)
     for shown, number in ((True, 0), (False, 1)):
@@ -492,11 +492,11 @@ def test_an_open_why_follows_a_changed_field(visit, places):
     settle(page)
     one = page.locator(f'{ROW}[data-id="{item}"]')
     body = asked_of(address, "u3", device=None)
-    found = {item["id"]: item["prediction"] for item in recommended(address, **body)}
-    if item in found:
+    results = {item["id"]: item["prediction"] for item in recommended(address, **body)}
+    if item in results:
         page.wait_for_function(
             "text => document.querySelector('.sum strong')?.textContent === text",
-            arg=percents([{"prediction": found[item]}])[0],
+            arg=percents([{"prediction": results[item]}])[0],
         )
         assert one.locator(".words", has_text="device (absent)").count()
     else:

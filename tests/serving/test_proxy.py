@@ -162,6 +162,6 @@ def test_hostile_traffic_stops_nobody_else(proxied, attack, record_property):
             done.set()
             hostile.close()
         honest.result()
-    found = {"median": statistics.median(seconds), "most": max(seconds), "answers": len(seconds)}
-    record_property("others", found)
-    print(f"{attack}: others' /healthz {json.dumps(found)}")
+    results = {"median": statistics.median(seconds), "most": max(seconds), "answers": len(seconds)}
+    record_property("others", results)
+    print(f"{attack}: others' /healthz {json.dumps(results)}")

@@ -26,8 +26,8 @@ CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
 
 
 def best(service):
-    found = service.recommend(RecommendRequest(context=CONTEXT, k=5, prerank=5))
-    return [item["id"] for item in found["items"]]
+    result = service.recommend(RecommendRequest(context=CONTEXT, k=5, prerank=5))
+    return [item["id"] for item in result["items"]]
 
 
 @pytest.fixture

@@ -80,8 +80,8 @@ def test_a_missing_cell_is_named():
     with pytest.raises(RequestError, match=r"context\[0\]\.price is missing"):
         frame_of([{"user": "u"}], FIELDS, "context")
     two = (Categorical("diet"), Categorical("device"))
-    for row, found in (({"diet": "x"}, ""), ({"diet": "x", "devise": "y"}, ", found 'devise'")):
-        with pytest.raises(RequestError, match=rf"rows\[0\]\.device is missing{found}$"):
+    for row, result in (({"diet": "x"}, ""), ({"diet": "x", "devise": "y"}, ", found 'devise'")):
+        with pytest.raises(RequestError, match=rf"rows\[0\]\.device is missing{result}$"):
             frame_of([row], two)
 
 

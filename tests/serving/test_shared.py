@@ -35,14 +35,14 @@ def places_of(texts, shared):
 def test_shared_places_are_those_of_a_dictionary(count, shared):
     texts = pl.Series([f"id {(7919 * k) % 100_003}é" for k in range(count)], dtype=pl.String)
     wanted = {text: row for row, text in enumerate(texts)}
-    found = places_of(texts, shared)
-    assert isinstance(found, SharedPlaces)
+    result = places_of(texts, shared)
+    assert isinstance(result, SharedPlaces)
     assert places_of(texts, None) == wanted
-    assert len(found) == count
-    assert list(found) == list(wanted)
+    assert len(result) == count
+    assert list(result) == list(wanted)
     some = [*texts.to_list()[:: max(1, count // 500)], "", "id", "absent", "\ud800", 3, None]
-    assert [found.get(one) for one in some] == [wanted.get(one) for one in some]
-    assert [one in found for one in some] == [one in wanted for one in some]
+    assert [result.get(one) for one in some] == [wanted.get(one) for one in some]
+    assert [one in result for one in some] == [one in wanted for one in some]
 
 
 def test_texts_of_one_hash_are_told_apart(monkeypatch):
@@ -99,14 +99,14 @@ def test_a_shared_table_is_the_mapped_file(shared):
         pl.col("id").cast(pl.Binary).alias("bytes"),
     )
     parts = pl.concat([frame[:500], frame[500:], frame.clear()], rechunk=False)
-    for found in (shared.frame("some", lambda: parts), SharedArrays(shared.folder).frame("some", lambda: 1 / 0)):
-        assert_frame_equal(found, frame)
-        assert found.n_chunks() == 1
+    for result in (shared.frame("some", lambda: parts), SharedArrays(shared.folder).frame("some", lambda: 1 / 0)):
+        assert_frame_equal(result, frame)
+        assert result.n_chunks() == 1
         assert regions(shared.folder / "some.arrow"), "its columns keep it mapped"
-        assert found["n"].to_numpy().sum() == 999 * 998 // 2
+        assert result["n"].to_numpy().sum() == 999 * 998 // 2
     large = frame.head(3).with_columns(pl.lit(2**100, pl.Int128).alias("large"))  # Arrow has no such type
     assert_frame_equal(shared.frame("large", lambda: large), large)
-    del found
+    del result
     assert not regions(shared.folder / "some.arrow")
 
 
@@ -121,17 +121,17 @@ def test_a_shared_catalogue_answers_alike_and_is_made_once(
     def answers(shared):
         index = open_index(tmp_path / "index", shared=shared)
         cascade = Ranker(ranker, index, prerank=tower, nprobe=nprobe)
-        found = cascade.recommend(**query)
-        return found.items, found.counts, index.similar(4, 9), index.texts.to_list(), index.rows_of(["i7"])
+        result = cascade.recommend(**query)
+        return result.items, result.counts, index.similar(4, 9), index.texts.to_list(), index.rows_of(["i7"])
 
     wanted = answers(None)
     assert "i3" not in wanted[0]["item"].to_list()
     for number in range(2):
-        found = answers(shared if number == 0 else SharedArrays(shared.folder))
-        assert found[0].equals(wanted[0])
-        assert found[1] == wanted[1]
-        assert all(np.array_equal(*pair) for pair in zip(found[2], wanted[2], strict=True))
-        assert found[3:] == wanted[3:]
+        result = answers(shared if number == 0 else SharedArrays(shared.folder))
+        assert result[0].equals(wanted[0])
+        assert result[1] == wanted[1]
+        assert all(np.array_equal(*pair) for pair in zip(result[2], wanted[2], strict=True))
+        assert result[3:] == wanted[3:]
         if number == 0:  # the next process makes nothing
             files = {path: path.stat().st_mtime_ns for path in shared.folder.iterdir()}
             monkeypatch.setattr(  # slices are read to make the vectors of all items

@@ -85,8 +85,8 @@ def same(answer, other):
 
 def sample(text, name, **labels):
     """The sum of a metric's samples with these labels."""
-    found = re.findall(rf"^{name}{{(.*)}} (.+)$", text, re.M)
-    return sum(float(value) for given, value in found if all(f'{k}="{v}"' in given for k, v in labels.items()))
+    result = re.findall(rf"^{name}{{(.*)}} (.+)$", text, re.M)
+    return sum(float(value) for given, value in result if all(f'{k}="{v}"' in given for k, v in labels.items()))
 
 
 @pytest.mark.parametrize(

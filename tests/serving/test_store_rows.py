@@ -50,9 +50,9 @@ def answers(service, url, asks, policy="refuse", timeout=120):
         app = patient_app(service, Stores(users=users, on_failure=policy))
         async with app.router.lifespan_context(app), talking(app) as client:
             calls = (client.post("/v1/predict", json={"rows": rows}) for rows in asks)
-            found = await asyncio.gather(*calls)
+            result = await asyncio.gather(*calls)
             ready = (await client.get("/readyz")).json()["stores"]["users"]["state"]
-            return found, ready, (await client.get("/metrics")).text
+            return result, ready, (await client.get("/metrics")).text
 
     return asyncio.run(run())
 
@@ -74,8 +74,8 @@ ASKS = [[{"user": f"u{n % 10}"}] for n in range(40)]
 def test_a_value_that_no_model_reads_is_not_asked_for(service, own_postgres):
     with own_postgres.client() as client:
         people(client, unread="infinity")
-    found, state, _ = answers(service, own_postgres.url("people"), ASKS)
-    assert {one.status_code for one in found} == {200}
+    result, state, _ = answers(service, own_postgres.url("people"), ASKS)
+    assert {one.status_code for one in result} == {200}
     assert state == "ok"
     with own_postgres.client() as client:
         client.execute("ALTER TABLE people DROP COLUMN unread")
@@ -88,16 +88,16 @@ def test_a_value_that_no_model_reads_is_not_asked_for(service, own_postgres):
 def test_a_value_that_cannot_be_read_is_its_users_alone(service, own_postgres, column, value):
     with own_postgres.client() as client:
         people(client, **{column: value})
-    found, state, metrics = answers(service, own_postgres.url("people"), ASKS)
-    for number, one in enumerate(found):
+    result, state, metrics = answers(service, own_postgres.url("people"), ASKS)
+    for number, one in enumerate(result):
         assert one.status_code == (503 if number % 10 == 3 else 200), one.text
-    assert found[3].json()["error"]["field"] == "rows[0].user"
-    assert found[3].headers["retry-after"] == "1"
+    assert result[3].json()["error"]["field"] == "rows[0].user"
+    assert result[3].headers["retry-after"] == "1"
     assert state == "ok"
     assert 'fieldwise_store_refused_total{reason="damaged",store="users"} 4.0' in metrics
-    found, state, metrics = answers(service, own_postgres.url("people"), ASKS, "degrade")
-    assert {one.status_code for one in found} == {200}
-    for number, one in enumerate(found):
+    result, state, metrics = answers(service, own_postgres.url("people"), ASKS, "degrade")
+    assert {one.status_code for one in result} == {200}
+    for number, one in enumerate(result):
         missing = [(m["ids"], m["columns"], m["reason"]) for m in one.json()["degraded"]]
         assert missing == ([(["u3"], ["paid", "since"], "damaged")] if number % 10 == 3 else [])
     assert 'fieldwise_degraded_total{reason="damaged",store="users"} 4.0' in metrics
@@ -108,8 +108,8 @@ def test_a_number_that_is_none_is_null_and_no_panic(service, own_postgres, own_r
         people(client, paid="NaN")
     rows_in_redis("u3", '{"paid": NaN, "since": NaN}')
     for url in (own_postgres.url("people"), own_redis.url("users")):
-        found, state, _ = answers(service, url, ASKS)
-        assert {one.status_code for one in found} == {200}
+        result, state, _ = answers(service, url, ASKS)
+        assert {one.status_code for one in result} == {200}
         assert state == "ok"
 
 
@@ -126,8 +126,8 @@ def test_a_row_that_the_server_itself_fails_at_is_its_users_alone(service, own_p
             LANGUAGE plpgsql""")
         client.execute('CREATE VIEW divided AS SELECT "user", checked("user", paid) AS paid, since FROM people')
     asks = [[{"user": f"u{n % 10 if n % 10 != 3 or n == 3 else 4}"}] for n in range(41)]
-    found, now, _ = answers(service, own_postgres.url("divided"), asks)
-    assert [one.status_code for one in found] == [503 if n == 3 else 200 for n in range(41)]
+    result, now, _ = answers(service, own_postgres.url("divided"), asks)
+    assert [one.status_code for one in result] == [503 if n == 3 else 200 for n in range(41)]
     assert now == "ok"
 
 
@@ -139,8 +139,8 @@ def test_a_row_that_takes_long_or_is_long_is_its_users_alone(service, own_postgr
     with own_postgres.client() as client:
         people(client)
         client.execute(f'CREATE VIEW divided AS SELECT "user", {paid} AS paid, {since} AS since FROM people')
-    found, state, _ = answers(service, own_postgres.url("divided"), ASKS, timeout=3)
-    assert [one.status_code for one in found] == [503 if n % 10 == 3 else 200 for n in range(40)]
+    result, state, _ = answers(service, own_postgres.url("divided"), ASKS, timeout=3)
+    assert [one.status_code for one in result] == [503 if n % 10 == 3 else 200 for n in range(40)]
     assert state == "ok"
 
 
@@ -212,12 +212,12 @@ def rows_in_redis(own_redis, tmp_path):
 @pytest.mark.parametrize("text", UNREADABLE_ROWS)
 def test_a_row_that_cannot_be_read_is_its_users_alone(service, own_redis, rows_in_redis, text):
     rows_in_redis("u3", text)
-    found, state, _ = answers(service, own_redis.url("users"), ASKS)
-    assert [one.status_code for one in found] == [503 if n % 10 == 3 else 200 for n in range(40)]
+    result, state, _ = answers(service, own_redis.url("users"), ASKS)
+    assert [one.status_code for one in result] == [503 if n % 10 == 3 else 200 for n in range(40)]
     assert state == "ok"
-    found, _, _ = answers(service, own_redis.url("users"), ASKS, "degrade")
-    assert {one.status_code for one in found} == {200}
-    assert found[3].json()["degraded"][0]["reason"] == "damaged"
+    result, _, _ = answers(service, own_redis.url("users"), ASKS, "degrade")
+    assert {one.status_code for one in result} == {200}
+    assert result[3].json()["degraded"][0]["reason"] == "damaged"
 
 
 @pytest.mark.parametrize(
@@ -292,12 +292,12 @@ def test_whatever_is_raised_is_an_answer_in_the_one_form_and_the_requests_beside
                 calls = (client.post("/v1/predict", json={"rows": [{**row, "user": user}]}) for user in users)
                 return await asyncio.gather(*calls)
 
-        found = asyncio.run(run())
+        result = asyncio.run(run())
     finally:
         del service.predict_all
-    assert [one.status_code for one in found] == [200, 200, 500, 200, 200]
-    assert found[2].json()["error"]["field"] == "server"
-    assert "Traceback" not in found[2].text
+    assert [one.status_code for one in result] == [200, 200, 500, 200, 200]
+    assert result[2].json()["error"]["field"] == "server"
+    assert "Traceback" not in result[2].text
 
 
 def test_a_row_whose_reading_panics_is_that_requests_alone(service, monkeypatch):

@@ -76,22 +76,22 @@ def test_rows_are_equal_in_every_store(server, write):
     loaded = write(ROWS, server.url("equal"))
     assert loaded == {"rows": 10, "before": None, "columns": ROWS.columns}
     memory = asyncio.run(TableStore("user", ROWS).get([*NAMES, "nobody"]))
-    (found,) = ask(server.url("equal"), [*NAMES, "nobody"])
-    assert found == memory
-    assert found[0] == {
+    (result,) = ask(server.url("equal"), [*NAMES, "nobody"])
+    assert result == memory
+    assert result[0] == {
         "user": "u1", "whole": 1, "real": 0.1, "yes": True, "text": "a", "tags": ["a", "b,c"], "counts": [1, 2],
         "day": "2026-01-02", "moment": "2026-01-02 03:04:05.000000", "paid": "1.5", "took": 90,
         'odd "name\'s" %s {} ü': "x",
     }  # fmt: skip
-    assert found[1]["real"] is None
-    assert found[-1] is None
+    assert result[1]["real"] is None
+    assert result[-1] is None
 
 
 def test_ids_that_no_store_has_are_unknown_and_harm_nothing(server, write):
     write(ROWS, server.url("harm"))
     odd = ["", "\0", "u1\0", "u2", "' OR '1'='1", "1; DROP TABLE harm", "u1'--", "*", "?", "x" * 10_000, "current"]
-    found, again = ask(server.url("harm"), odd, ["u1"])
-    assert [row is not None for row in found] == [one == "*" for one in odd]
+    result, again = ask(server.url("harm"), odd, ["u1"])
+    assert [row is not None for row in result] == [one == "*" for one in odd]
     assert again[0]["whole"] == 1
 
 
@@ -104,8 +104,8 @@ def test_ids_are_texts_whatever_the_table_has(server, write):
 def test_a_thousand_ids_at_once(server, write):
     write(pl.DataFrame({"user": [f"u{k}" for k in range(12_000)], "n": range(12_000)}), server.url("many"))
     ids = [f"u{k}" for k in range(0, 12_000, 12)]
-    (found,) = ask(server.url("many"), ids)
-    assert [row["n"] for row in found] == list(range(0, 12_000, 12))
+    (result,) = ask(server.url("many"), ids)
+    assert [row["n"] for row in result] == list(range(0, 12_000, 12))
 
 
 def test_names_are_quoted(server, write):
@@ -113,8 +113,8 @@ def test_names_are_quoted(server, write):
         from urllib.parse import quote
 
         write(ROWS.rename({"user": f"id {name}"}), server.url(quote(name)), f"id {name}")
-        (found,) = ask(server.url(quote(name)), ["u1", "07"], column=f"id {name}")
-        assert [row["whole"] for row in found] == [1, None]
+        (result,) = ask(server.url(quote(name)), ["u1", "07"], column=f"id {name}")
+        assert [row["whole"] for row in result] == [1, None]
 
 
 # what is refused at the start
@@ -316,8 +316,8 @@ def test_users_are_found_by_the_beginning_of_their_ids(server, write):
         finally:
             await lookup.store.close()
 
-    found = [["B", "a"], ["a", "a%"], ["a%"], ["ü"], []]
-    assert asyncio.run(run()) == (found if server.kind == "postgresql" else [[]] * 5)
+    results = [["B", "a"], ["a", "a%"], ["a%"], ["ü"], []]
+    assert asyncio.run(run()) == (results if server.kind == "postgresql" else [[]] * 5)
 
 
 def test_an_unknown_option_of_an_address_is_one_sentence(redis, postgres, write):

@@ -70,13 +70,13 @@ def by_hand(tower, ranker, query):
 def test_each_gets_its_own(tower, ranker, index, queries):
     cascade = Ranker(ranker, index, prerank=tower)
     together = cascade.complete([prepared(cascade, **query) for query in queries])
-    for query, found in zip(queries, together, strict=True):
+    for query, result in zip(queries, together, strict=True):
         expected = by_hand(tower, ranker, query)
-        assert found.rows.tolist() == expected.tolist()
+        assert result.rows.tolist() == expected.tolist()
         if len(expected):
             rows = whole_rows(BIG, query["context"])[expected]
-            np.testing.assert_allclose(found.scores["prediction"], ranker.predict(rows), rtol=1e-5)
-            np.testing.assert_allclose(found.scores["prerank_score"], tower.score(rows), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(result.scores["prediction"], ranker.predict(rows), rtol=1e-5)
+            np.testing.assert_allclose(result.scores["prerank_score"], tower.score(rows), rtol=1e-4, atol=1e-5)
 
 
 REGRESSION = dataclasses.replace(SCHEMA, label=Label("stars", task="regression"))
@@ -119,9 +119,9 @@ def test_kept_vectors_follow_weights_that_change(tower, index, build):
     cascade.recommend(**query)
     with torch.no_grad():
         ranker.network.embedding.weight.mul_(-2)
-    found = cascade.recommend(**query)
+    result = cascade.recommend(**query)
     np.testing.assert_allclose(
-        found.scores["prediction"], ranker.predict(whole_rows(BIG, query["context"])[found.rows]), rtol=1e-5
+        result.scores["prediction"], ranker.predict(whole_rows(BIG, query["context"])[result.rows]), rtol=1e-5
     )
 
 
@@ -139,10 +139,10 @@ def test_a_bad_request_between_good_ones(tower, ranker, index):
     service = Service(ranker, Ranker(ranker, index, prerank=tower))
     rows = [[{**row, "genres": row["genres"].split("|")}] for row in log(5, seed=4).to_dicts()]
     del rows[2][0]["price"]
-    found = service.predict_all(rows)
-    assert isinstance(found[2], RequestError)
+    result = service.predict_all(rows)
+    assert isinstance(result[2], RequestError)
     whole = ranker.score(log(5, seed=4))
-    assert [one[0]["score"] for n, one in enumerate(found) if n != 2] == pytest.approx(np.delete(whole, 2), rel=1e-5)
+    assert [one[0]["score"] for n, one in enumerate(result) if n != 2] == pytest.approx(np.delete(whole, 2), rel=1e-5)
     contexts = log(3, seed=4).select("user", "history", "device").to_dicts()
     asked = [RecommendRequest(context=context, k=3) for context in contexts]
     asked[1].candidates = ["none"]

@@ -46,27 +46,27 @@ def best(scores, k):
 
 def test_items_that_pass_are_ranked(whole, ranker):
     expected = by_hand(ranker, catalogue(), CONTEXT)
-    found = whole.recommend(CONTEXT, k=7)
-    assert found.items["item"].to_list() == best(expected, 7)
-    np.testing.assert_allclose(found.scores["prediction"], sorted(expected.values())[::-1][:7], rtol=1e-5)
-    assert found.counts == {"candidates": 30, "filtered": 30, "ranked": 7}
-    assert set(found.seconds) == {"encode", "filter", "rank"}
+    result = whole.recommend(CONTEXT, k=7)
+    assert result.items["item"].to_list() == best(expected, 7)
+    np.testing.assert_allclose(result.scores["prediction"], sorted(expected.values())[::-1][:7], rtol=1e-5)
+    assert result.counts == {"candidates": 30, "filtered": 30, "ranked": 7}
+    assert set(result.seconds) == {"encode", "filter", "rank"}
     have = [item for item, genres in catalogue().select("item", "genres").iter_rows() if "g1" in genres.split("|")]
     given, excluded = [f"i{k}" for k in range(0, 30, 2)], [have[0], "i2", "none"]
-    found = whole.recommend(CONTEXT, k=20, where={"genres": ["g1"]}, candidates=given, exclude=excluded)
+    result = whole.recommend(CONTEXT, k=20, where={"genres": ["g1"]}, candidates=given, exclude=excluded)
     left = {one: expected[one] for one in set(have) & set(given) - set(excluded)}
-    assert found.items["item"].to_list() == best(left, 20)
-    assert (found.counts["candidates"], found.counts["filtered"]) == (15, len(left))
+    assert result.items["item"].to_list() == best(left, 20)
+    assert (result.counts["candidates"], result.counts["filtered"]) == (15, len(left))
     assert whole.recommend(CONTEXT, where={"genres": ["none"]}).items.height == 0
 
 
 def test_several_labels_are_ranked_by_the_main_one(build):
     schema = Schema(fields=make().schema.fields, label=Label("click"), more_labels=(Label("buy"),))
     bundle = build(FM(embedding_dim=3), schema=schema)
-    found = Ranker(bundle, item_table(catalogue(), "item")).recommend(context=CONTEXT, k=30)
+    result = Ranker(bundle, item_table(catalogue(), "item")).recommend(context=CONTEXT, k=30)
     rows = pl.DataFrame([CONTEXT | one for one in catalogue().select("item", "genres", "price").to_dicts()])
     main = dict(zip(catalogue()["item"], bundle.predict(rows)[:, 0], strict=True))
-    assert found.items["item"].to_list() == best(main, 30)
+    assert result.items["item"].to_list() == best(main, 30)
 
 
 def test_what_cannot_be_ranked_is_told(ranker, build):
@@ -132,11 +132,11 @@ def test_similar_items_need_a_tower(server):
 def test_what_a_user_has_used_may_come_when_asked_for(server):
     body = {"user": "u2", "context": {"device": "tv"}, "k": 30}
     settings = {}, {"exclude_seen": "positive"}, {"exclude_seen": True}, {"exclude_seen": False}
-    found = [server.post("/v1/recommend", {**body, **more}).json() for more in settings]
-    usual, positive, without, whole = ({item["id"] for item in one["items"]} for one in found)
+    results = [server.post("/v1/recommend", {**body, **more}).json() for more in settings]
+    usual, positive, without, whole = ({item["id"] for item in one["items"]} for one in results)
     assert (len(whole), whole - without, whole - positive, usual) == (30, used("u2"), liked("u2"), positive)
     assert used("u2") > liked("u2") > set()
-    assert [one["seen"] for one in found] == [len(liked("u2"))] * 2 + [len(used("u2")), 0]
+    assert [one["seen"] for one in results] == [len(liked("u2"))] * 2 + [len(used("u2")), 0]
     wrong = server.post("/v1/recommend", {**body, "exclude_seen": "some"})
     assert (wrong.status_code, wrong.json()["error"]["field"].split(".")[0]) == (422, "exclude_seen")
     unlabelled = UserLog(LOG.drop("click"), [make().schema], "user", "item")
@@ -168,9 +168,9 @@ def test_a_server_that_lets_them_come_by_default_or_has_no_log(whole, ranker, us
 
 def test_a_user_has_the_latest_context(server):
     for user in ("u0", "u1"):
-        found = server.get(f"/v1/users/{user}").json()
-        assert found["context"] == {"device": LOG.filter(pl.col("user") == user)["device"][-1]}
-        assert (found["fields"]["user"], found["seen"]) == (user, len(used(user)))
+        result = server.get(f"/v1/users/{user}").json()
+        assert result["context"] == {"device": LOG.filter(pl.col("user") == user)["device"][-1]}
+        assert (result["fields"]["user"], result["seen"]) == (user, len(used(user)))
 
 
 # the same as in Python
@@ -218,10 +218,10 @@ def test_the_server_recommends_what_recommend_does(build, calibrated):
     server = client(service, Stores(users=Lookup("users", TableStore("user", people))))
     page = server.get("/v1/users/u4").json()
     body = {"user": "u4", "context": page["context"], "k": items.height, "exclude_seen": True}
-    found = server.post("/v1/recommend", body).json()["items"]
-    assert [item["id"] for item in found] == expected["item"].to_list()
-    assert [item["fields"]["title"] for item in found] == expected["title"].to_list()
-    np.testing.assert_allclose([item["prediction"] for item in found], expected["score"], rtol=1e-6)
+    result = server.post("/v1/recommend", body).json()["items"]
+    assert [item["id"] for item in result] == expected["item"].to_list()
+    assert [item["fields"]["title"] for item in result] == expected["title"].to_list()
+    np.testing.assert_allclose([item["prediction"] for item in result], expected["score"], rtol=1e-6)
     if calibrated:
         assert expected["score"].n_unique() < expected.height
 
@@ -239,12 +239,12 @@ def test_one_bundle_and_its_log_recommend(tmp_path, ranker):
         assert "items of a user's rows where “click” is 1 are excluded" in heard
         context = server.get("/v1/users/u2").json()["context"]
         asked = {"user": "u2", "context": context, "k": 5, "exclude_seen": True}
-        found = httpx.post(f"{server.place}/v1/recommend", json=asked, timeout=120).json()
+        result = httpx.post(f"{server.place}/v1/recommend", json=asked, timeout=120).json()
     rows = pl.read_csv(tmp_path / "log.txt", separator=";", has_header=False, new_columns=LOG.columns)
     expected = recommend(Bundle.load(tmp_path / "ranker"), rows, NAMES, "u2", n=5)
-    assert found["ranked"] == "all"
+    assert result["ranked"] == "all"
     # The schema has no time, so the last row of the log counts, in both.
-    assert [item["id"] for item in found["items"]] == expected["item"].to_list()
+    assert [item["id"] for item in result["items"]] == expected["item"].to_list()
 
 
 def test_more_items_than_one_bundle_may_rank(tmp_path, ranker):

@@ -36,8 +36,8 @@ def test_an_entry_of_the_cache_that_is_another_users_is_not_read(tmp_path, monke
     own = os.lstat
 
     def as_of_another(path, **more):
-        found = own(path, **more)
-        return os.stat_result((*found[:4], 4242, *found[5:10]))
+        result = own(path, **more)
+        return os.stat_result((*result[:4], 4242, *result[5:10]))
 
     monkeypatch.setattr(os, "lstat", as_of_another)
     monkeypatch.setattr("pathlib.Path.lstat", as_of_another)
@@ -69,9 +69,9 @@ def test_cells_that_a_spreadsheet_would_run_are_guarded(tmp_path):
         writer.add(frame)
         writer.add(frame)
     assert writer.guarded == 12
-    found = pl.read_csv(tmp_path / "safe.csv")["key"].to_list()
+    result = pl.read_csv(tmp_path / "safe.csv")["key"].to_list()
     guarded = [f"'{cell}" if cell in cells[:6] else cell for cell in cells]
-    assert found == guarded * 2
+    assert result == guarded * 2
     with TableWriter(tmp_path / "raw.csv") as writer:
         writer.add(frame)
     assert pl.read_csv(tmp_path / "raw.csv")["key"].to_list() == cells

@@ -26,9 +26,9 @@ from fieldwise.storage.machine import ahead, threads_set
 @pytest.fixture
 def tensors():
     """Every type, names in no order, one with a letter beyond ASCII, and shapes with none, no and one number."""
-    found = {f"z{k}.weight": torch.arange(k + 3).to(kind) for k, kind in enumerate(reversed(KINDS))}
-    found |= {f"a.{k}": torch.arange(6).view(2, 3).to(kind) for k, kind in enumerate(KINDS)}
-    return found | {"größe": torch.zeros(()), "none": torch.zeros(0, 4), "turned": torch.rand(3, 5).t()}
+    results = {f"z{k}.weight": torch.arange(k + 3).to(kind) for k, kind in enumerate(reversed(KINDS))}
+    results |= {f"a.{k}": torch.arange(6).view(2, 3).to(kind) for k, kind in enumerate(KINDS)}
+    return results | {"größe": torch.zeros(()), "none": torch.zeros(0, 4), "turned": torch.rand(3, 5).t()}
 
 
 def test_the_bytes_are_those_of_safetensors(tensors):
@@ -41,9 +41,9 @@ def test_what_is_written_is_read(tensors, tmp_path):
     path = tmp_path / "tensors"
     with path.open("wb") as file:
         write_tensors(file, tensors)
-    found = read_tensors(path)
-    assert found.keys() == tensors.keys() == load(path.read_bytes()).keys()
-    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    result = read_tensors(path)
+    assert result.keys() == tensors.keys() == load(path.read_bytes()).keys()
+    assert all(torch.equal(result[name], tensor) for name, tensor in tensors.items())
 
 
 def test_a_large_tensor_is_not_copied(tmp_path):
@@ -176,8 +176,8 @@ print(inside, faults())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps freed arrays")
 def test_arrays_are_returned_in_the_context_alone():
-    found = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True).stdout
-    inside, after = map(int, found.split())
+    result = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True).stdout
+    inside, after = map(int, result.split())
     assert inside >= 20  # a new array's pages are faulted in each time: 1,465 of 4 KiB, or 3 huge ones
     assert after < 5
 

@@ -184,9 +184,9 @@ def test_the_second_training_resumes_too(tables, tmp_path):
 
 def test_the_last_two_are_kept(tables, tmp_path):
     killed(tables, tmp_path)
-    found = [CHECKPOINT.open(tmp_path / "first-training" / str(slot)).about for slot in range(2)]
+    results = [CHECKPOINT.open(tmp_path / "first-training" / str(slot)).about for slot in range(2)]
     assert sorted(p.name for p in (tmp_path / "first-training").iterdir()) == ["0", "1"]
-    assert abs(found[0]["number"] - found[1]["number"]) == 1
+    assert abs(results[0]["number"] - results[1]["number"]) == 1
     assert not [p for p in tmp_path.rglob("*") if p.suffix not in {"", ".json", ".safetensors"}], "only data"
 
 
@@ -333,11 +333,11 @@ def test_ctrl_c_within_a_step_acts_after_it():
 
 
 def test_in_a_thread_no_signal_is_touched(tables, tmp_path):
-    before, found = signal.getsignal(signal.SIGINT), []
-    thread = threading.Thread(target=lambda: found.append(trained(tables, kept=checkpoints(tmp_path))))
+    before, result = signal.getsignal(signal.SIGINT), []
+    thread = threading.Thread(target=lambda: result.append(trained(tables, kept=checkpoints(tmp_path))))
     thread.start()
     thread.join()
-    assert_equal(found[0], trained(tables))
+    assert_equal(result[0], trained(tables))
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -358,12 +358,12 @@ def test_tensors_are_read_by_safetensors_as_they_were(tmp_path):
     tensors |= {"scalar": torch.tensor(3.5), "none": torch.zeros(0, 4), "transposed": torch.arange(6.0).reshape(2, 3).T}
     with (tmp_path / "t").open("wb") as file:
         write_tensors(file, tensors)
-    found = read_tensors(tmp_path / "t")
-    assert found.keys() == tensors.keys()
+    result = read_tensors(tmp_path / "t")
+    assert result.keys() == tensors.keys()
     for name, value in tensors.items():
-        assert found[name].dtype == value.dtype
-        assert torch.equal(found[name], value), name
-    np.testing.assert_array_equal(found["transposed"].numpy(), tensors["transposed"].numpy())
+        assert result[name].dtype == value.dtype
+        assert torch.equal(result[name], value), name
+    np.testing.assert_array_equal(result["transposed"].numpy(), tensors["transposed"].numpy())
 
 
 @pytest.mark.parametrize("noted", [[signal.SIGTERM], []], ids=["the one with the signal", "another"])

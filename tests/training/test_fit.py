@@ -85,10 +85,10 @@ def test_one_step_is_the_formula(tables, optimizer):
             # After the bias corrections of step 1 the moments are g and g squared (Kingma & Ba, 2015, algorithm 1).
             "adam": -rate * g / (np.sqrt(g**2) + 1e-8),
         }[optimizer]
-        found = parameter.detach().numpy().ravel()
+        result = parameter.detach().numpy().ravel()
         clear = np.abs(g.ravel()) > 1e-6  # below, the sign of g, and with it Adam's step, is a matter of rounding
         assert clear.any()
-        np.testing.assert_allclose(found[clear], expected.ravel()[clear], rtol=1e-4)
+        np.testing.assert_allclose(result[clear], expected.ravel()[clear], rtol=1e-4)
 
 
 def test_l2_over_two_steps(tables):
@@ -112,8 +112,8 @@ def test_clip_norm_scales_the_whole_gradient(tables):
     g, g0 = lr_gradient(tables)
     norm = math.sqrt((g**2).sum() + g0**2)
     assert norm > 0.01
-    found = network.first_order.embedding.weight.detach().numpy().ravel()
-    np.testing.assert_allclose(found, -0.1 * g * 0.01 / norm, rtol=1e-3, atol=1e-9)
+    result = network.first_order.embedding.weight.detach().numpy().ravel()
+    np.testing.assert_allclose(result, -0.1 * g * 0.01 / norm, rtol=1e-3, atol=1e-9)
 
 
 def test_regression_steps_on_squared_error_and_clips_predictions_in_metrics(tables):

@@ -109,13 +109,13 @@ def check(case, kills, epochs, folder):
     arguments = [sys.executable, "-c", SCRIPT, case, str(kills), str(epochs), str(folder)]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["ended"]
-    assert found["resumed"] > 0, "some kills left a checkpoint"
-    assert [one for one in found["ended"] if one != found["expected"]] == []
-    limited = found["limited"]  # a file may not grow beyond 2,000 bytes: as on a full disk
+    result = json.loads(done.stdout)
+    assert result["ended"]
+    assert result["resumed"] > 0, "some kills left a checkpoint"
+    assert [one for one in result["ended"] if one != result["expected"]] == []
+    limited = result["limited"]  # a file may not grow beyond 2,000 bytes: as on a full disk
     assert "a checkpoint could not be written, and training goes on without it" in limited.pop("warnings")[0]
-    assert limited == {k: v for k, v in found["expected"].items() if k != "warnings"}
+    assert limited == {k: v for k, v in result["expected"].items() if k != "warnings"}
 
 
 @pytest.mark.slow

@@ -89,19 +89,19 @@ def test_a_step_is_estimated_by_few_rows(subtests):
                     Objective().loss(network(batch), y).backward()
                 parameters = sum(p.nbytes for p in network.parameters())
                 settings = TrainingSettings(batch_size=rows, optimizer="sgd")
-                found = bytes_of_step(lambda layout, m=model: build_network(m, layout, 0), table, settings, Objective())
-                assert found == pytest.approx(live.most - parameters, rel=0.2)
+                result = bytes_of_step(lambda layout, m=model: build_network(m, layout, 0), table, settings, Objective())
+                assert result == pytest.approx(live.most - parameters, rel=0.2)
 
 
 def test_a_step_does_not_grow_with_the_vocabulary_or_the_table():
     settings = TrainingSettings(batch_size=500, optimizer="adagrad", embedding_update="lazy")
-    found = {
+    results = {
         bytes_of_step(lambda layout: build_network(FM(), layout, 0), table_of(rows, buckets), settings, Objective())
         for rows in (1_000, 2_000)
         for buckets in (5_000, 500_000)
     }
-    assert len(found) == 1
-    assert found.pop() < 2 * 2**20
+    assert len(results) == 1
+    assert results.pop() < 2 * 2**20
 
 
 def test_rows_of_a_full_shuffle_and_of_windows(monkeypatch):

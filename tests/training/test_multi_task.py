@@ -88,11 +88,11 @@ def test_the_main_labels_metrics_are_plain_and_the_others_prefixed():
     y = np.array([[1.0, 5.0], [0.0, 1.0], [1.0, 3.0], [0.0, 2.0]])
     score = np.array([[2.0, 7.0], [-1.0, 1.0], [-2.0, 3.0], [0.5, 4.0]])
     group = np.array([0, 0, 1, 1])
-    found = BOTH.metrics(y, score, group)
-    assert {name: found[name] for name in ("auc", "rows", "gauc")} == {"auc": 0.5, "rows": 4, "gauc": 0.5}
-    assert found["stars.rmse"] == 1.0  # 7 is clipped to 5, and one of four is off by 2
-    assert found["stars.mae"] == 0.5
-    assert found == {**Objective.of(LIKED).metrics(y[:, 0], score[:, 0], group), "stars.rmse": 1.0, "stars.mae": 0.5}
+    result = BOTH.metrics(y, score, group)
+    assert {name: result[name] for name in ("auc", "rows", "gauc")} == {"auc": 0.5, "rows": 4, "gauc": 0.5}
+    assert result["stars.rmse"] == 1.0  # 7 is clipped to 5, and one of four is off by 2
+    assert result["stars.mae"] == 0.5
+    assert result == {**Objective.of(LIKED).metrics(y[:, 0], score[:, 0], group), "stars.rmse": 1.0, "stars.mae": 0.5}
     other = Objective.of(STARS, LIKED).metrics(y[:, ::-1], score[:, ::-1], group)
     assert (other["rmse"], other["liked.auc"], other["liked.gauc_groups"]) == (1.0, 0.5, 2)
     assert "liked.rows" not in other
@@ -127,13 +127,13 @@ def test_each_head_learns_its_own_label(tables):
     network = build_network(FM(embedding_dim=4), both.layout, 0, labels=2)
     # By the loss: the main label's AUC is 1 after an epoch, where the other has hardly begun.
     result = run(network, both.train, both.valid, BOTH, epochs=40, batch_size=16, learning_rate=0.05, monitor="loss")
-    found = evaluate(network, both.valid, BOTH, loss=True)
-    assert found == pytest.approx(result.best.metrics, abs=1e-6)
+    results = evaluate(network, both.valid, BOTH, loss=True)
+    assert results == pytest.approx(result.best.metrics, abs=1e-6)
     scores, y = score_batches(network, both.valid.batches(7)), both.valid.y
     assert scores.shape == y.shape
-    assert found["auc"] == pytest.approx(roc_auc_score(y[:, 0], scores[:, 0]))
-    assert found["auc"] > 0.99
-    assert found["stars.rmse"] < 0.35 * y[:, 1].std()
+    assert results["auc"] == pytest.approx(roc_auc_score(y[:, 0], scores[:, 0]))
+    assert results["auc"] > 0.99
+    assert results["stars.rmse"] < 0.35 * y[:, 1].std()
     # What one head has learned says next to nothing of the other's label.
     assert abs(np.corrcoef(scores[:, 0], y[:, 1])[0, 1]) < 0.5
     assert abs(np.corrcoef(scores[:, 1], y[:, 0])[0, 1]) < 0.5

@@ -85,11 +85,11 @@ def test_tasks_share_one_table():
     networks = [build_network(FM(embedding_dim=3), layout, 0, labels=2) for _ in range(2)]
     y = np.concatenate([rows.y, 1 - rows.y], axis=1)
     both = dataclasses.replace(rows, y=y)
-    found = []
+    results = []
     for network, update in zip(networks, ("dense", "lazy"), strict=True):
         settings = {"epochs": 1, "optimizer": "adagrad", "adagrad_accumulator": 0.1, "embedding_update": update}
-        found.append(train(network, both, Objective(more={"other": Objective()}), **settings))
-    assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+        results.append(train(network, both, Objective(more={"other": Objective()}), **settings))
+    assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
 
 
 def test_adam_is_dense_adam_where_every_step_touches_every_row(tables):
@@ -256,25 +256,25 @@ def test_din_reads_its_table_by_rows_alone():
     encoder = Encoder.fit(frame, schema)
     rows = encoder.transform(frame, y=(rng.random(60) < 0.5).astype(np.float32))
     model = DIN(embedding_dim=3, hidden=(4,), attention_hidden=(3,), mlp_dropout=0.0)
-    found = [
+    results = [
         train(build_network(model, encoder.layout, 0), rows, optimizer="adagrad", embedding_update=update)
         for update in ("dense", "lazy")
     ]
-    assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+    assert_close(results[1], results[0], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch.compile's own, after a graph break
 def test_a_compiled_network_gives_sparse_gradients_too(tables):
-    found = []
+    results = []
     batch, y = tables.train.batch(slice(0, 16))
     for compiled in (False, True):
         network = build_network(FM(embedding_dim=3), tables.layout, 0)
         RunOptimizer(network, TrainingSettings(embedding_update="lazy"))
         run = torch.compile(network, backend="aot_eager") if compiled else network
         Objective().loss(run(batch), y).backward()
-        found.append(network.embedding.weight.grad)
-    assert all(grad.is_sparse for grad in found)
-    torch.testing.assert_close(found[1].to_dense(), found[0].to_dense())
+        results.append(network.embedding.weight.grad)
+    assert all(grad.is_sparse for grad in results)
+    torch.testing.assert_close(results[1].to_dense(), results[0].to_dense())
 
 
 @pytest.mark.slow
@@ -291,10 +291,10 @@ def test_lazy_adam_ends_within_the_spread_of_dense_seeds():
         encoder.transform(log[:20_000], y=y[:20_000]),
         encoder.transform(log[20_000:], y=y[20_000:]),
     )
-    found = {}
+    results = {}
     for update in ("dense", "lazy"):
         settings = TrainingSettings(embedding_update=update, batch_size=256, epochs=6, learning_rate=0.005)
-        found[update] = [
+        results[update] = [
             Training(
                 build_network(FM(embedding_dim=8), encoder.layout, seed),
                 train_rows,
@@ -307,6 +307,6 @@ def test_lazy_adam_ends_within_the_spread_of_dense_seeds():
             .best.metrics["auc"]
             for seed in range(3)
         ]
-    spread = max(np.ptp(found["dense"]), 0.003)
-    assert min(found["dense"]) > 0.6, found
-    assert abs(np.mean(found["lazy"]) - np.mean(found["dense"])) <= spread, found
+    spread = max(np.ptp(results["dense"]), 0.003)
+    assert min(results["dense"]) > 0.6, results
+    assert abs(np.mean(results["lazy"]) - np.mean(results["dense"])) <= spread, results

@@ -56,8 +56,8 @@ def test_a_named_part_counts_as_a_whole(afm, name):
 def test_touched_rows_counts_each_row_of_the_batch_once(afm):
     rows = torch.tensor([0, 4, 5, 7, 11])
     tables = {name: afm.get_parameter(name) for name in ("embedding.weight", "first_order.embedding.weight")}
-    found = added(afm, {"*embedding.weight": 0.3}, "touched", batch_of([[0, 4, 7], [0, 5, 7]], bag_ids=[5, 11]))
-    assert_close(found, {n: torch.zeros_like(p).index_copy(0, rows, 0.3 * p[rows]) for n, p in tables.items()})
+    result = added(afm, {"*embedding.weight": 0.3}, "touched", batch_of([[0, 4, 7], [0, 5, 7]], bag_ids=[5, 11]))
+    assert_close(result, {n: torch.zeros_like(p).index_copy(0, rows, 0.3 * p[rows]) for n, p in tables.items()})
 
 
 def test_touched_leaves_what_is_no_table_whole(afm, layout):
@@ -67,8 +67,8 @@ def test_touched_leaves_what_is_no_table_whole(afm, layout):
 
 
 def test_the_first_pattern_that_fits_counts(afm):
-    found = added(afm, {"attention.W": 0.0, "attention.*": 1.0}, "all")
-    assert_close(found, {"attention.b": afm.attention.b, "attention.h": afm.attention.h})
+    result = added(afm, {"attention.W": 0.0, "attention.*": 1.0}, "all")
+    assert_close(result, {"attention.b": afm.attention.b, "attention.h": afm.attention.h})
 
 
 def test_nothing_named_is_nothing_to_add(layout):

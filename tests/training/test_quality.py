@@ -30,12 +30,12 @@ def log():
 def held_out_auc(log, model, **settings):
     """AUC on the test rows, a seed each."""
     given = TrainingSettings(batch_size=1024, epochs=3, patience=9, learning_rate=0.005, **settings)
-    found = []
+    results = []
     for seed in SEEDS:
         network = build_network(model, log.train.table.layout, seed)
         Training(network, log.train.table, log.valid.table, settings=given, objective=Objective(), seed=seed).run()
-        found.append(evaluate(network, log.test.table, Objective())["auc"])
-    return np.array(found)
+        results.append(evaluate(network, log.test.table, Objective())["auc"])
+    return np.array(results)
 
 
 @pytest.mark.skipif(not NATIVE.ready, reason="no native library")

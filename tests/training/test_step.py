@@ -87,17 +87,17 @@ def test_bfloat16_rounds_the_forward_pass_and_nothing_else(tables, monkeypatch):
     assert 1e-6 < error < 0.05, "rounded, but not far off"
     nn.functional.binary_cross_entropy_with_logits(half, y[:, 0]).backward()
     assert all(p.dtype == p.grad.dtype == torch.float32 for p in network.parameters())
-    found, expected = losses(tables, model, precision="bfloat16"), losses(tables, model)
-    np.testing.assert_allclose(found, expected, atol=0.02)
-    assert not np.array_equal(found, expected)
+    result, expected = losses(tables, model, precision="bfloat16"), losses(tables, model)
+    np.testing.assert_allclose(result, expected, atol=0.02)
+    assert not np.array_equal(result, expected)
 
 
 def test_bfloat16_reaches_a_loss_of_the_network_s_own(tables, monkeypatch):
     monkeypatch.setattr(step_module, "slow_bfloat16", lambda _: None)
     model = dataclasses.replace(MODELS["inttower"], dropout=0)
-    found, expected = losses(tables, model, precision="bfloat16"), losses(tables, model)
-    np.testing.assert_allclose(found[:4], expected[:4], atol=0.02)  # later, small differences have grown
-    assert not np.array_equal(found, expected)
+    result, expected = losses(tables, model, precision="bfloat16"), losses(tables, model)
+    np.testing.assert_allclose(result[:4], expected[:4], atol=0.02)  # later, small differences have grown
+    assert not np.array_equal(result, expected)
 
 
 @pytest.mark.parametrize(("found", "warns"), [({"avx512_bf16": False}, True), ({"amx_bf16": True}, False)])

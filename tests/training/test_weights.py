@@ -95,11 +95,11 @@ def test_a_logistic_regression_is_scikit_learns() -> None:
 @pytest.mark.filterwarnings("ignore:.* were trained on")
 def test_validation_rows_are_measured_by_their_weights() -> None:
     fitted = Recommender(SCHEMA, LR(), training=QUICK).fit(LOG, sample_weight=WEIGHT)
-    found = fitted.evaluate(LOG, sample_weight=WEIGHT)
-    assert found["auc"] == pytest.approx(
+    result = fitted.evaluate(LOG, sample_weight=WEIGHT)
+    assert result["auc"] == pytest.approx(
         roc_auc_score(LOG["liked"], fitted.decision_function(LOG), sample_weight=WEIGHT)
     )
-    assert fitted.score(LOG, LOG["liked"], WEIGHT) == found["auc"] != fitted.score(LOG)
+    assert fitted.score(LOG, LOG["liked"], WEIGHT) == result["auc"] != fitted.score(LOG)
     mostly_yes = np.where(LOG["liked"] == 1, 9.0, 1.0)
     weighted = Recommender(SCHEMA, LR(), training=QUICK).fit(LOG, sample_weight=mostly_yes)
     share = LOG["liked"].mean()

@@ -117,12 +117,12 @@ class AutoResult:
         for line in self.lines:
             row: dict[str, Any] = {"model": line.model, "chosen": line.chosen, "all_rows": line.all_rows}
             row[f"valid_{self.metric}"] = line.valid
-            for name, found in line.metrics.items():
-                row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            for name, result in line.metrics.items():
+                row |= {name: result.value, f"{name}_low": result.low, f"{name}_high": result.high}
             for base, metrics in line.against.items():
-                for name, found in metrics.items():
+                for name, result in metrics.items():
                     column = f"{name}_less_{base.lower()}"
-                    row |= {column: found.value, f"{column}_low": found.low, f"{column}_high": found.high}
+                    row |= {column: result.value, f"{column}_low": result.low, f"{column}_high": result.high}
             if line.calibration_error is not None:
                 row["calibration_error"] = line.calibration_error
             more = "calibrated", "epochs", "seconds", "stopped", "parameters"
@@ -253,8 +253,8 @@ class AutoResult:
         rows = []
         for line in self.lines:
             row = {"model": f"* {line.model}" if line.chosen else line.model}
-            for name, found in line.metrics.items():
-                row[f"{shown_name(name)} {'±' if short else '[95 %]'}"] = _cell(found, short=short)
+            for name, result in line.metrics.items():
+                row[f"{shown_name(name)} {'±' if short else '[95 %]'}"] = _cell(result, short=short)
             for base in bases:
                 gain = _cell(line.against[base][self.metric], "+", short=short) if base in line.against else ""
                 row[f"minus {_named(base)}" if short else f"{metric} minus {_named(base)}"] = gain
@@ -270,12 +270,12 @@ class AutoResult:
         lines = ["| " + " | ".join(row) + " |" for row in table]
         about = f"{self.test_rows:,} test rows; \\* the bundle's model. {self.legend}"
         said = [f"- {sentence}." for sentence in self.sentences()]
-        found = [f"- {one.sentence}." for one in self.findings]
+        results = [f"- {one.sentence}." for one in self.findings]
         audited = {one.column for one in self.findings}
         columns = [f"- not a field: {column}: {why}" for column, why in self.notes.items() if column not in audited]
         parts = ["# Leaderboard", "\n".join(lines).replace(" *", " \\*"), about, "\n".join(said)]
-        if found or columns:
-            parts += ["## Columns", "\n".join([*found, *columns])]
+        if results or columns:
+            parts += ["## Columns", "\n".join([*results, *columns])]
         return "\n\n".join(parts) + "\n"
 
     def __repr__(self) -> str:
@@ -303,8 +303,8 @@ def build_leaderboard(
     def compared(k: int, base: int | None) -> dict[str, Interval]:
         """The metrics of a trial, or its differences from a baseline."""
         less, drawn = (0.0, 0.0) if base is None else (values[base], resamples[:, base])
-        found = estimate([values[k] - less], resamples[:, k] - drawn)
-        own: dict[str, Interval] = {metric: Interval(value=found.value, low=found.low, high=found.high)}
+        result = estimate([values[k] - less], resamples[:, k] - drawn)
+        own: dict[str, Interval] = {metric: Interval(value=result.value, low=result.low, high=result.high)}
         if not with_auc:
             return own
         # DeLong's interval, clipped to 0 and 1; the AUC of equal scores is .5 for any rows.
@@ -347,10 +347,10 @@ def _cell(found: Interval, sign: str = "", *, short: bool = False) -> str:
 
 def _judged(metrics: Mapping[str, Interval], metric: str) -> str:
     """A difference in words, for a metric where lower is better."""
-    found = metrics[metric]
-    word = "better" if found.high < 0 else "worse" if found.low > 0 else "no significant difference"
+    result = metrics[metric]
+    word = "better" if result.high < 0 else "worse" if result.low > 0 else "no significant difference"
     more = f", AUC {_cell(metrics['auc'], '+')}" if "auc" in metrics else ""
-    return f"{word} ({shown_name(metric)} {_cell(found, '+')}{more})"
+    return f"{word} ({shown_name(metric)} {_cell(result, '+')}{more})"
 
 
 RESERVE, MOST_RESERVE = 0.15, 45.0  # share of the time, and maximum seconds, for evaluation, writing and the report
@@ -509,7 +509,7 @@ def _write_folder(result: AutoResult, task: AutoTask, out: Path) -> None:
     """Write all files but the report, replacing the folder's content, or to another place if that fails."""
     schema, line = result.schema.to_toml(), result.chosen
     if task.inferred is not None:
-        left = {found.column: f"omitted: {found.sentence}" for found in task.findings if found.left_out}
+        left = {results.column: f"omitted: {results.sentence}" for results in task.findings if results.left_out}
         notes = {**task.inferred.notes, **left}
         schema = dataclasses.replace(task.inferred, schema=result.schema, notes=notes).to_toml()
     recipe = {**result.recipe.to_dict(), "schema": "schema.toml"}

@@ -62,7 +62,7 @@ def audit(
     >>> from fieldwise import Categorical
     >>> frame = pl.DataFrame({"film": ["a", "b"] * 50, "country": ["fi"] * 100, "paid": [0, 1] * 50})
     >>> schema = Schema(fields=(Categorical("country"), Categorical("paid")), label=Label("liked"))
-    >>> [(found.column, found.kind) for found in audit(frame, np.array([0.0, 1.0] * 50), schema)]
+    >>> [(result.column, result.kind) for result in audit(frame, np.array([0.0, 1.0] * 50), schema)]
     [('country', 'constant'), ('paid', 'label-like')]
     """
     strange = [column for column in keep if column not in schema.columns]
@@ -75,16 +75,16 @@ def audit(
         some = np.sort(np.random.default_rng(seed).choice(train.height, MOST_ROWS, replace=False))
         train, y = train[some], y[some]
     first = {f.column: f for f in reversed(schema.fields)}
-    found = [_examine(train.get_column(c), y, first[c], schema.label, c in keep, seed) for c in schema.columns]
-    return [one for one in found if one is not None]
+    results = [_examine(train.get_column(c), y, first[c], schema.label, c in keep, seed) for c in schema.columns]
+    return [one for one in results if one is not None]
 
 
 def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
     """The schema without the fields of the columns left out; fields that shared their embeddings get their own."""
-    gone = {found.column: found for found in findings if found.left_out}
+    gone = {result.column: result for result in findings if result.left_out}
     fields = [f for f in schema.fields if f.column not in gone]
     if not fields:
-        why = "; ".join(found.sentence for found in gone.values())
+        why = "; ".join(result.sentence for result in gone.values())
         raise SchemaError(f"no column is left to learn from: {why}")
     names = {f.name for f in fields}
     alone = [f if f.shares in (None, *names) else dataclasses.replace(f, shares=None) for f in fields]  # type: ignore[arg-type]
@@ -245,14 +245,14 @@ def _say(
     """Report the findings; returns for each column that is not a field the reason."""
     read = {*schema.columns, schema.label.column}
     known = {} if inferred is None else inferred.notes
-    reasons = {found.column: found.sentence for found in findings if found.left_out}
+    reasons = {result.column: result.sentence for result in findings if result.left_out}
     reasons |= {c: _after_colon(known[c]) for c in columns if c in known and c not in read and c not in reasons}
-    for found in findings:
-        if found.kind == "label-like" and found.left_out:
-            note(f"LEFT OUT: {found.sentence}. If its values are known before the outcome, give {found.column} as keep")
+    for result in findings:
+        if result.kind == "label-like" and result.left_out:
+            note(f"LEFT OUT: {result.sentence}. If its values are known before the outcome, give {result.column} as keep")
         else:
-            note(f"left out: {found.sentence}" if found.left_out else f"warning: {found.sentence}")
-    audited = {found.column for found in findings}
+            note(f"left out: {result.sentence}" if result.left_out else f"warning: {result.sentence}")
+    audited = {result.column for result in findings}
     for column, reason in reasons.items():
         if column not in audited and column != schema.time:
             note(f"not a field: column {column!r} ({reason})")

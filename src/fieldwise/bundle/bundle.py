@@ -391,16 +391,16 @@ class Bundle:
         samples = pl.read_ipc(io.BytesIO(content["samples"]))
         kept = parse(_Kept, {"calibration": about.get("calibration", {})}, "the bundle's", ConfigError)
         bundle = cls(schema, encoder, settings, network.eval(), samples, about["about"], dict(kept.calibration))
-        found, expected = bundle.score(samples), np.asarray(about["sample_scores"], dtype=np.float64)
-        if (expected.size, expected.shape[:1]) != (found.size, found.shape[:1]):
-            needed = f"its {len(found)} sample rows need {found.size} scores"
+        result, expected = bundle.score(samples), np.asarray(about["sample_scores"], dtype=np.float64)
+        if (expected.size, expected.shape[:1]) != (result.size, result.shape[:1]):
+            needed = f"its {len(result)} sample rows need {result.size} scores"
             raise BUNDLE.damaged(folder, f"{needed}, saved were {expected.size}")
-        expected = expected.reshape(found.shape)  # without rows, a list does not show the number of labels
-        off = np.abs(found - expected) / np.maximum(1.0, np.abs(expected))
+        expected = expected.reshape(result.shape)  # without rows, a list does not show the number of labels
+        off = np.abs(result - expected) / np.maximum(1.0, np.abs(expected))
         if not np.all(off <= SCORE_TOLERANCE):
             place = np.unravel_index(int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape)
             raise BundleError(
-                f"a bundle must score as when it was saved: {folder} gives {found[place]:.6g} for sample row "
+                f"a bundle must score as when it was saved: {folder} gives {result[place]:.6g} for sample row "
                 f"{place[0]}, saved was {expected[place]:.6g}; train and save it again with this version"
             )
         return bundle
@@ -528,18 +528,18 @@ def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame, *, re
 def trained_words(rows: int, seen: Overlap) -> str:
     """A sentence that rows of a table were trained on: how many were checked and found, and what that means.
 
-    >>> trained_words(5145, Overlap(checked=5145, found=4096))
+    >>> trained_words(5145, Overlap(checked=5145, result=4096))
     '4,096 of these 5,145 rows were trained on, so the metrics say little about new rows'
-    >>> trained_words(90_000, Overlap(checked=5145, found=4096)).partition(", so")[0]
+    >>> trained_words(90_000, Overlap(checked=5145, result=4096)).partition(", so")[0]
     'a random 5,145 of these 90,000 rows were checked, and 4,096 of them were trained on'
     """
     told = "nothing" if seen.share == 1 else "little"
     if seen.checked < rows:
         checked = f"a random {seen.checked:,} of these {rows:,} rows were checked"
-        found = f"{checked}, and {seen.found:,} of them were trained on"
+        result = f"{checked}, and {seen.found:,} of them were trained on"
     else:
-        found = f"{seen.found:,} of these {rows:,} rows were trained on"
-    return f"{found}, so the metrics say {told} about new rows"
+        result = f"{seen.found:,} of these {rows:,} rows were trained on"
+    return f"{result}, so the metrics say {told} about new rows"
 
 
 def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> Overlap | None:

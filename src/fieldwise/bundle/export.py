@@ -114,8 +114,8 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
             run = _MAKERS[target](network, table, new / FILES[target])
         differences = []
         for rows in (slice(0, 1), slice(1, None), slice(None)):
-            found, own = run(table.batch(rows)[0]), expected[rows]
-            differences.append(np.max(np.abs(found - own) / np.maximum(1.0, np.abs(own))))
+            result, own = run(table.batch(rows)[0]), expected[rows]
+            differences.append(np.max(np.abs(result - own) / np.maximum(1.0, np.abs(own))))
         difference = float(np.max(differences))  # NaN if one is
         if not difference <= TOLERANCE:
             raise DataError(

@@ -132,8 +132,8 @@ def _scored(
         score = bundle.score_table(encoded)
     values = [of.reshape(len(score), len(predictions)).T for of in (bundle.prediction(score), bundle.calibrated(score))]
     pairs = zip([*predictions, *logits], np.concatenate(values), strict=True)
-    found = named.with_columns(pl.Series(name, column) for name, column in pairs if name is not None)
-    return found, bundle.encoder.unseen_counts(encoded)
+    result = named.with_columns(pl.Series(name, column) for name, column in pairs if name is not None)
+    return result, bundle.encoder.unseen_counts(encoded)
 
 
 def check_two_files(data: Path, out: Path) -> None:
@@ -207,18 +207,18 @@ class SpreadScores:
 
             for answer in self.engine(score_rows, tasks()):
                 path = Path(answer["path"])
-                found = pl.read_ipc(path.read_bytes())
+                result = pl.read_ipc(path.read_bytes())
                 path.unlink()
                 path.with_suffix("").unlink()
-                yield found, {name: (n, of) for name, (n, of) in answer["unseen"].items()}
+                yield result, {name: (n, of) for name, (n, of) in answer["unseen"].items()}
 
 
 def score_rows(given: Mapping[str, Any]) -> dict[str, Any]:
     """Score one file of rows; keys and predictions go to a file beside it."""
     rows = map_rows([Path(given["rows"])])
-    found, unseen = _scored(_bundle(*given["bundle"]), rows, given["first"], **given["columns"])
+    result, unseen = _scored(_bundle(*given["bundle"]), rows, given["first"], **given["columns"])
     path = f"{given['rows']}.scores"
-    write_atomically(Path(path), arrow_bytes(found))
+    write_atomically(Path(path), arrow_bytes(result))
     return {"path": path, "unseen": unseen}
 
 

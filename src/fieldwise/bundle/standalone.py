@@ -65,17 +65,17 @@ def encode(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
             if column not in row:
                 raise ValueError(f"every field needs a value, or None if it is missing: row {number} has no {column!r}")
             try:
-                found, scaled = _cell(field, row[column])
+                result, scaled = _cell(field, row[column])
             except (TypeError, ValueError, OverflowError) as e:
                 raise ValueError(f"row {number}, column {column!r}: {e}, found {row[column]!r:.80}") from None
             if scaled is not None:
                 values[-1].append(scaled)
             if field["kind"] in LISTS:
-                segments += [len(bags)] * len(found)
-                weights += [1 / len(found) if field["pooling"] == "mean" else 1.0] * len(found)
-                bags.append([_table_row(field, one) for one in found])
+                segments += [len(bags)] * len(result)
+                weights += [1 / len(result) if field["pooling"] == "mean" else 1.0] * len(result)
+                bags.append([_table_row(field, one) for one in result])
             else:
-                ids[-1].append(_table_row(field, found[0]))
+                ids[-1].append(_table_row(field, result[0]))
     return {
         "ids": np.array(ids, np.int32).reshape(len(rows), -1),
         "values": np.array(values, np.float32).reshape(len(rows), -1),
@@ -89,8 +89,8 @@ def predictions(logit: np.ndarray) -> np.ndarray:
     """What the model's outputs mean: calibrated probabilities, or numbers within the label's range."""
     labels = json.loads((HERE / "labels.json").read_text("utf-8"))
     columns = np.asarray(logit, np.float64).reshape(len(logit), len(labels)).T
-    found = [_prediction(label, column) for label, column in zip(labels, columns, strict=True)]
-    return found[0] if len(labels) == 1 else np.stack(found, axis=1)
+    results = [_prediction(label, column) for label, column in zip(labels, columns, strict=True)]
+    return results[0] if len(labels) == 1 else np.stack(results, axis=1)
 
 
 @cache
@@ -102,11 +102,11 @@ def _fields() -> list[dict[str, Any]]:
     for one in own.values():
         if one["fitted"]["kind"] == "vocabulary":
             one["rows"] = _rows(one["fitted"]["values"])
-    found = []
+    results = []
     for field, place in zip((entry["field"] for entry in entries), places, strict=True):
         runs = [(0, place["offset"]), *place["extents"]]
-        found.append({**own[field.get("shares") or field["name"]], **field, "runs": runs})
-    return found
+        results.append({**own[field.get("shares") or field["name"]], **field, "runs": runs})
+    return results
 
 
 def _table_row(field: Mapping[str, Any], row: int) -> int:

@@ -117,7 +117,7 @@ def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> 
     """The new names of a bundle's parameters in a network with other labels, without unmatched ones."""
     if len(old) == len(new) == 1:
         return {name: name for name in names}
-    found = {}
+    results = {}
     for name in names:
         head, label = "", old[0]
         if len(old) > 1 and name.startswith("heads."):
@@ -125,10 +125,10 @@ def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> 
             head, label = f"heads.{number}.", old[int(number)]
         own = name.removeprefix(head)
         if own == SHARED:
-            found[name] = own
+            results[name] = own
         elif label in new:
-            found[name] = own if len(new) == 1 else f"heads.{new.index(label)}.{own}"
-    return found
+            results[name] = own if len(new) == 1 else f"heads.{new.index(label)}.{own}"
+    return results
 
 
 def _tables(network: nn.Module) -> dict[str, bool]:
@@ -148,8 +148,8 @@ def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:
         pairs = [(0, 0)]  # of the field's own rows, new and old; every encoding has the missing row first
         if isinstance(fitted, Vocabulary) and isinstance(other, Vocabulary):
             places = {value: row for row, value in enumerate(other.values, start=2)}
-            found = [(row, places[value]) for row, value in enumerate(fitted.values, start=2) if value in places]
-            pairs += [(1, 1), *found]
+            results = [(row, places[value]) for row, value in enumerate(fitted.values, start=2) if value in places]
+            pairs += [(1, 1), *results]
         elif type(fitted) is type(other) and fitted.rows == other.rows:
             pairs = [(row, row) for row in range(fitted.rows)]
         rows += [(at.row(a), old_at.row(b)) for a, b in pairs]

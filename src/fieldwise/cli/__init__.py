@@ -160,14 +160,14 @@ def _usage(e: Any, arguments: Sequence[str]) -> str:
     names = getattr(getattr(e, "param", None), "opts", [])
     given = [after for name, after in pairwise(arguments) if name in names]
     given += [text.partition("=")[2] for text in arguments if text.partition("=")[0] in names and "=" in text]
-    found = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
+    result = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
     command = e.ctx.command_path if getattr(e, "ctx", None) else "fieldwise"
     sentence = e.format_message().rstrip(".")
     option = str(getattr(e, "option_name", ""))
     name = sentence.split("'")[1] if sentence.startswith("No such command") else option
     if instead := REMOVED.get(option) or REMOVED.get(f"{command} {name}".removeprefix("fieldwise").lstrip()):
         return f"{option or f'`{command} {name}`'} was removed: {instead}"
-    return f"{sentence}{found}; see `{command} --help`"
+    return f"{sentence}{result}; see `{command} --help`"
 
 
 def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:

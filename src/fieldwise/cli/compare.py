@@ -66,8 +66,8 @@ def run(options: CompareOptions) -> None:
     ranked = []  # the rankings of each board's recipes, in the order given
     for board in boards:
         own = {line.recipe for line in board.lines}
-        found = {name: [one for record in of if (one := record.ranked)] for name, of in runs.items() if name in own}
-        ranked.append(ranking_boards(found, k=options.ranking.k or RANKING_K, base=board.base) if ranking else [])
+        results = {name: [one for record in of if (one := record.ranked)] for name, of in runs.items() if name in own}
+        ranked.append(ranking_boards(results, k=options.ranking.k or RANKING_K, base=board.base) if ranking else [])
     if options.json:
         shown = [
             {**board.to_plain(), **({"rankings": [one.to_plain() for one in of_board]} if of_board else {})}
@@ -111,9 +111,9 @@ def _show(
         for line in board.lines:
             against = ["baseline", *[""] * (1 + by_auc)]
             if line.against is not None:
-                found = line.against[board.metric]
-                delong = "-" if found.delong_p is None else p_text(found.delong_p)
-                against = [interval_text(found.estimate, "+"), p_text(found.estimate.p), *[delong] * by_auc]
+                result = line.against[board.metric]
+                delong = "-" if result.delong_p is None else p_text(result.delong_p)
+                against = [interval_text(result.estimate, "+"), p_text(result.estimate.p), *[delong] * by_auc]
             epoch = "-" if line.seconds_per_epoch is None else f"{line.seconds_per_epoch:.1f}"
             cost = [f"{line.parameters:,}", f"{line.epochs:.1f}", epoch]
             rows.append([names[line.recipe], *(interval_text(line.metrics[m]) for m in metrics), *against, *cost])
@@ -156,15 +156,15 @@ def run_tune(
 
     opt.check_device(loaded.training.device, what=opt.DEVICE)
     context = opt.run_context(opt.data_folder(loaded.data.name), tracker, quiet=quiet)
-    found = tune(loaded, trials=trials, store=store, context=context, seed=seed, final_seeds=seeds)
+    result = tune(loaded, trials=trials, store=store, context=context, seed=seed, final_seeds=seeds)
     if json:
-        plain = {f.name: to_plain(getattr(found, f.name)) for f in fields(found) if f.name not in ("recipe", "runs")}
-        runs = [{"folder": str(run.folder), "seed": run["seed"], "test": dict(run["test"])} for run in found.runs]
-        show.print_json({**plain, "study": str(found.study), "recipe_file": str(found.recipe_file), "runs": runs})
+        plain = {f.name: to_plain(getattr(result, f.name)) for f in fields(result) if f.name not in ("recipe", "runs")}
+        runs = [{"folder": str(run.folder), "seed": run["seed"], "test": dict(run["test"])} for run in result.runs]
+        show.print_json({**plain, "study": str(result.study), "recipe_file": str(result.recipe_file), "runs": runs})
         return
-    _show_tuned(found, loaded)
+    _show_tuned(result, loaded)
     if not quiet:
-        show.suggest("train a bundle with the best settings", "train", found.recipe_file)
+        show.suggest("train a bundle with the best settings", "train", result.recipe_file)
 
 
 def _show_tuned(found: "Tuned", recipe: Recipe) -> None:

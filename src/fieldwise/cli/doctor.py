@@ -55,8 +55,8 @@ def run(*, json: AsJson = False) -> None:
         return
     rows = []
     for name, extra in facts["extras"].items():
-        found = ", ".join(f"{package} {v}" for package, v in extra["packages"].items() if v is not None)
-        rows.append([name, extra["for"], "yes" if extra["works"] else "no", found or extra["install"]])
+        result = ", ".join(f"{package} {v}" for package, v in extra["packages"].items() if v is not None)
+        rows.append([name, extra["for"], "yes" if extra["works"] else "no", result or extra["install"]])
     lines = [
         f"{facts['cores']} cores, {facts['threads'] or 'unknown'} threads, "
         f"vector instructions {facts['cpu_capability'] or 'unknown'}, {facts['free_disk_gib']:.1f} GiB free on disk",
@@ -104,7 +104,7 @@ def examine() -> dict[str, Any]:
             "faster"
         )
     wanted, compiler = [os.environ.get("CXX", ""), "c++", "g++", "clang++"], None
-    if path := next((found for name in wanted if name and (found := shutil.which(name))), None):
+    if path := next((result for name in wanted if name and (result := shutil.which(name))), None):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
             compiler = next(iter(said.splitlines()), path)

@@ -123,12 +123,12 @@ def _evaluate(options: EvaluateOptions) -> None:
         task = RankingTask(prepared, model.schema, wanted)
         ranked = ranking_boards({bundle.name: [rank_items(model, task)]}, k=ranking.k or RANKING_K)
     if options.json:
-        found: dict[str, object] = {"bundle": str(bundle), "data": where, "metrics": metrics}
+        results: dict[str, object] = {"bundle": str(bundle), "data": where, "metrics": metrics}
         if data is not None:
-            found["share_trained"] = None if seen is None else seen.share
+            results["share_trained"] = None if seen is None else seen.share
         if ranked:
-            found["ranking"] = ranked[0].to_plain()
-        show.print_json(found)
+            results["ranking"] = ranked[0].to_plain()
+        show.print_json(results)
     else:
         show.show_metrics({where: metrics})
         show_rankings(ranked, "[95 % interval] for other users")

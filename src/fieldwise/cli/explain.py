@@ -60,7 +60,7 @@ def run(options: ExplainOptions) -> None:
     bundle = opt.load_bundle(options.bundle, options.device)
     usual = None if options.background is None else options.reading.table(options.background)
     subject = _subject(bundle, usual, options)
-    found = explain_subject(subject, cast("Method", options.method) if options.method else subject.usual_method)
+    result = explain_subject(subject, cast("Method", options.method) if options.method else subject.usual_method)
     plain: dict[str, Any] = {
         "bundle": str(options.bundle),
         "data": str(options.data),
@@ -69,9 +69,9 @@ def run(options: ExplainOptions) -> None:
     }
     curves: Sequence[Curves] = ()
     if options.row is not None:
-        plain |= {"row": options.row, **found.row(0)}
+        plain |= {"row": options.row, **result.row(0)}
     else:
-        plain |= summary(found)
+        plain |= summary(result)
         recipe = bundle.about.get("recipe", {})
         settings = recipe.get("settings", {}) if isinstance(recipe, dict) else {}
         if settings.get("data", {}).get("name") == "simulated":  # its pairs that matter are known

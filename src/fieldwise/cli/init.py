@@ -68,7 +68,7 @@ def run(options: InitOptions) -> None:
     check_folder(options.out)
     separator = None  # that is detected in the text, if it is another than a comma
     if not (text.separator or kind_of(file) != "delimited text" or suffix_of(file)[0] in (".tsv", ".tab")):
-        separator = None if (found := text.separator_of(file)) == "," else found
+        separator = None if (result := text.separator_of(file)) == "," else result
     sample, guess = sample_table(options.table, text), None
     with options.reading.lines(options.table):
         if given:
@@ -152,9 +152,9 @@ def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
             continue
         names = [name for name in sample.frame.columns if name not in taken]
         if (column := _asked(f"{side} ids ({_NONE} for none)", [_NONE, *names], _NONE)) != _NONE:
-            found = guess.schema.fields
-            own = next((f for f in found if f.column == column and f.cell == "category"), Categorical(column))
-            fields = (replace(own, role=side), *(f for f in found if f.column != column))
+            result = guess.schema.fields
+            own = next((f for f in result if f.column == column and f.cell == "category"), Categorical(column))
+            fields = (replace(own, role=side), *(f for f in result if f.column != column))
             schema = replace(guess.schema, fields=fields)
             schema = replace(schema, user=column) if side == "user" else replace(schema, item=column)
             doubts = {name: doubt for name, doubt in guess.doubts.items() if name != column}

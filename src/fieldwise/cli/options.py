@@ -98,21 +98,21 @@ class Reading:
     @property
     def arguments(self) -> dict[str, Any]:
         """The options by name."""
-        found: dict[str, Any] = {"separator": None, "encoding": "utf-8", "columns": None}
+        results: dict[str, Any] = {"separator": None, "encoding": "utf-8", "columns": None}
         for text in self.read or ():
             key, equals, value = text.partition("=")
-            if key not in found or not equals:
-                raise ConfigError(f"--read must be KEY=VALUE with a known key, found {text!r}: {nearest(key, found)}")
-            found[key] = value
-        if found["separator"] == r"\t":  # as shells leave it
-            found["separator"] = "\t"
-        if found["columns"] is not None:
-            names = [name.strip() for name in found["columns"].split(",")]
+            if key not in results or not equals:
+                raise ConfigError(f"--read must be KEY=VALUE with a known key, found {text!r}: {nearest(key, results)}")
+            results[key] = value
+        if results["separator"] == r"\t":  # as shells leave it
+            results["separator"] = "\t"
+        if results["columns"] is not None:
+            names = [name.strip() for name in results["columns"].split(",")]
             if "" in names:
                 rule = "--read columns=... must name every column of the file, separated by commas"
-                raise ConfigError(f"{rule}, found {found['columns']!r}")
-            found["columns"] = names
-        return found
+                raise ConfigError(f"{rule}, found {results['columns']!r}")
+            results["columns"] = names
+        return results
 
     @property
     def text(self) -> "TextFormat":
@@ -214,7 +214,7 @@ def rows_of_bundle(
 
     recipe = recipe_of(bundle, folder, instead)
     prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for())
-    found = [rows_of_run(bundle, recipe, prepared, part, instead) for part in parts]
-    if not found[0][1]:
+    results = [rows_of_run(bundle, recipe, prepared, part, instead) for part in parts]
+    if not results[0][1]:
         say(UNCHECKED.format({"valid": "validation"}.get(parts[0], parts[0])))
-    return prepared, [frame for frame, _ in found]
+    return prepared, [frame for frame, _ in results]

@@ -229,5 +229,5 @@ def _sizes(recipe: Recipe, prepared: "Prepared", program_mib: float) -> dict[str
         ],
         "parameter_count": parameter_count(network),
         "counts": dict(prepared.counts),
-        **{name: {what: size / show.MIB for what, size in found.items()} for name, found in sizes.items()},
+        **{name: {what: size / show.MIB for what, size in result.items()} for name, result in sizes.items()},
     }

@@ -123,8 +123,8 @@ class Loader:
             sources["users"] = self._store(options.users, "user", options.user_id)
         if options.items is not None and (options.prerank is None or options.index is not None):
             sources["items"] = self._store(options.items, "item", options.item_id)
-        found = {name: Lookup(name, store, timeout=options.store_timeout) for name, store in sources.items()}
-        stores = Stores(**found, on_failure=cast(OnFailure, on_failure))
+        results = {name: Lookup(name, store, timeout=options.store_timeout) for name, store in sources.items()}
+        stores = Stores(**results, on_failure=cast(OnFailure, on_failure))
 
         async def check() -> None:
             async with stores.opened():

@@ -145,8 +145,8 @@ def command_name() -> list[str]:
     """The words that start fieldwise: its name if the shell finds this installation, else this Python with `-m`."""
     schemes = sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")
     scripts = [Path(sysconfig.get_path("scripts", scheme)).resolve() for scheme in schemes]
-    found = shutil.which("fieldwise")
-    if found is not None and Path(found).resolve().parent in scripts:
+    result = shutil.which("fieldwise")
+    if result is not None and Path(result).resolve().parent in scripts:
         return ["fieldwise"]
     python, shown = Path(sys.executable), sys.executable
     if shutil.which(python.name) == str(python):

@@ -29,10 +29,10 @@ class DistributedEnvironment(NamedTuple):
         if (size := environment.get("WORLD_SIZE", "1")) == "1":
             return None
         try:
-            found = cls(int(environment["RANK"]), int(size), int(environment["LOCAL_RANK"]))
-            if not 0 <= found.rank < found.world_size:
-                raise ValueError(f"RANK = {found.rank} must be from 0 to WORLD_SIZE - 1")
-            return found
+            result = cls(int(environment["RANK"]), int(size), int(environment["LOCAL_RANK"]))
+            if not 0 <= result.rank < result.world_size:
+                raise ValueError(f"RANK = {result.rank} must be from 0 to WORLD_SIZE - 1")
+            return result
         except (KeyError, ValueError) as e:
             raise ConfigError(
                 f"WORLD_SIZE = {size} says that several processes train together, which need RANK and LOCAL_RANK as "

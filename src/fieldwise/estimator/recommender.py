@@ -280,9 +280,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         else:
             parts = {"train": rows, "valid": labelled(valid, None, schema)}
         preparation = Preparation(schema=schema, split=RandomSplit(), seed=self.seed, negatives=self.negatives)
-        complete, found = preparation.derived(parts)
+        complete, result = preparation.derived(parts)
         encoder, encoded, _ = preparation.encode(complete)
-        counts = {"dropped_by_label": rows.dropped, **found}
+        counts = {"dropped_by_label": rows.dropped, **result}
         for sentence in repeat_sentences(counts):
             if schema.time is not None:  # without times, equal rows may be different events
                 warnings.warn(sentence, stacklevel=2)
@@ -446,8 +446,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 )
             return self.history_.plot()
         if X is None or bundle.schema.label.task != "binary":
-            found = "none" if X is None else "a regression"
-            raise ConfigError(f"a {kind} plot needs labelled rows of a binary label, found {found}: give X")
+            result = "none" if X is None else "a regression"
+            raise ConfigError(f"a {kind} plot needs labelled rows of a binary label, found {result}: give X")
         rows = labelled(self._table(X), y, bundle.schema)
         score = bundle.calibrated(bundle.score(rows.frame)).reshape(len(rows.y), -1)[:, 0]
         if kind == "calibration":
@@ -547,15 +547,15 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             raise DataError("an array has no label: Recommender requires y to be passed, but the target y is None")
         numbers = array and all(kind.is_numeric() or kind == pl.Boolean for kind in frame.dtypes)
         if y is None:
-            found = infer_schema(frame)
-            column = frame.get_column(found.schema.label.column)
+            result = infer_schema(frame)
+            column = frame.get_column(result.schema.label.column)
         else:
             name = getattr(y, "name", None)
             named = isinstance(name, str) and name and name not in frame.columns
             column = label_column(y, str(name) if named else "y", frame.height)
             if not numbers:
-                found = infer_schema(frame.with_columns(column), label=column.name)
-        if (numbers or found.schema.label.task != "binary") and (values := as_text(column).n_unique()) != 2:
+                result = infer_schema(frame.with_columns(column), label=column.name)
+        if (numbers or result.schema.label.task != "binary") and (values := as_text(column).n_unique()) != 2:
             kind = type_of_target(column.drop_nulls().to_numpy()) if values > 2 else "one class"
             raise DataError(
                 f"Only binary classification is supported without a schema, found {kind} labels of {values} "
@@ -565,16 +565,16 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         if numbers:
             guess = guess_label(column)
             notes = dict.fromkeys(frame.columns, "numeric: a column of an array of numbers")
-            found = Inference(
+            result = Inference(
                 schema=Schema(fields=tuple(Numeric(name) for name in frame.columns), label=guess.label),
                 notes=notes | {column.name: guess.reason},
                 doubts={column.name: guess.doubt} if guess.doubt else {},
             )
-        for doubt in found.doubts.values():
+        for doubt in result.doubts.values():
             warnings.warn(f"the schema was inferred, and {doubt}", stacklevel=3)
-        self._say(found.to_toml())
-        self.inference_ = found
-        return found.schema
+        self._say(result.to_toml())
+        self.inference_ = result
+        return result.schema
 
     def _check_params(self) -> None:
         """Check the parameters in `fit`, since by scikit-learn's conventions constructors do not."""

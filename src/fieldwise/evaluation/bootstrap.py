@@ -58,8 +58,8 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.
         replicates: bootstrap replicates of its mean over the seeds, [R], as from `resampled`.
         least: lower bound of the value, which also bounds the interval.
 
-    >>> found = estimate([1.0, 2.0, 3.0], [1.9, 2.1])
-    >>> round(found.value, 3), round(found.standard_error, 3), round(found.low, 3), round(found.high, 3)
+    >>> result = estimate([1.0, 2.0, 3.0], [1.9, 2.1])
+    >>> round(result.value, 3), round(result.standard_error, 3), round(result.low, 3), round(result.high, 3)
     (2.0, 0.594, -0.306, 4.306)
     """
     values, drawn = np.asarray(by_seed, dtype=np.float64), np.asarray(replicates, dtype=np.float64)

@@ -218,8 +218,8 @@ def delong(y: ArrayLike, first: ArrayLike, second: ArrayLike) -> DeLong:
     Errors:
         DataError: fewer than two rows of a class, lengths that differ, NaN or infinity.
 
-    >>> found = delong([0, 0, 1, 1], [0.1, 0.4, 0.4, 0.8], [0.4, 0.1, 0.2, 0.8])
-    >>> found.first, found.second
+    >>> result = delong([0, 0, 1, 1], [0.1, 0.4, 0.4, 0.8], [0.4, 0.1, 0.2, 0.8])
+    >>> result.first, result.second
     (0.875, 0.75)
     """
     positive = labels_of(y)

@@ -55,15 +55,15 @@ def by_code(codes: ArrayLike, names: Sequence[str], *, most: int = 12) -> list[S
     counts = np.bincount(code, minlength=len(names) + 1)
     order = sorted(np.flatnonzero(counts[: len(names)]).tolist(), key=lambda k: (-counts[k], names[k]))
     shown = order if len(order) <= most + 1 else order[:most]
-    found = [Slice(names[k], np.flatnonzero(code == k)) for k in shown]
+    results = [Slice(names[k], np.flatnonzero(code == k)) for k in shown]
     rest = len(order) - len(shown)
     if rest:
         others = np.ones(len(names) + 1, dtype=bool)
         others[[*shown, len(names)]] = False
-        found.append(Slice(f"{rest:,} others", np.flatnonzero(others[code])))
+        results.append(Slice(f"{rest:,} others", np.flatnonzero(others[code])))
     if counts[len(names)]:
-        found.append(Slice(ABSENT, np.flatnonzero(code == len(names))))
-    return found
+        results.append(Slice(ABSENT, np.flatnonzero(code == len(names))))
+    return results
 
 
 def by_quantile(
@@ -78,7 +78,7 @@ def by_quantile(
     """
     x = np.asarray(numbers, dtype=np.float64)
     there = np.flatnonzero(~np.isnan(x))
-    found = []
+    results = []
     if len(there):
         from scipy.stats import rankdata  # imported here: takes half a second
 
@@ -86,9 +86,9 @@ def by_quantile(
         for k in np.unique(place):
             rows = there[place == k]
             ends = word(float(x[rows].min())), word(float(x[rows].max()))
-            found.append(Slice(ends[0] if ends[0] == ends[1] else " to ".join(ends), rows))
+            results.append(Slice(ends[0] if ends[0] == ends[1] else " to ".join(ends), rows))
     absent = np.flatnonzero(np.isnan(x))
-    return [*found, Slice(ABSENT, absent)] if len(absent) else found
+    return [*results, Slice(ABSENT, absent)] if len(absent) else results
 
 
 def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> list[SliceMetrics]:
@@ -101,7 +101,7 @@ def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> li
     positive, z = labelled_column(y, logit, "logits")
     p = sigmoid(z)
     loss = row_losses(positive, z)
-    found = []
+    results = []
     for one in slices:
         rows, positives = len(one.rows), int(positive[one.rows].sum())
         metrics: dict[str, Interval] = {}
@@ -114,8 +114,8 @@ def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> li
             metrics["off"] = _mean(p[one.rows] - positive[one.rows])
         if min(positives, rows - positives) >= LEAST_OF_A_CLASS:
             metrics["auc"] = _auc(positive[one.rows], z[one.rows])
-        found.append(SliceMetrics(name=one.name, rows=rows, metrics=metrics))
-    return found
+        results.append(SliceMetrics(name=one.name, rows=rows, metrics=metrics))
+    return results
 
 
 def regression_slices(y: ArrayLike, prediction: ArrayLike, slices: Sequence[Slice]) -> list[SliceMetrics]:
@@ -125,7 +125,7 @@ def regression_slices(y: ArrayLike, prediction: ArrayLike, slices: Sequence[Slic
     targets' unit, with normal intervals of means; that of `rmse` is the root of the interval of its square.
     """
     target, predicted = paired_columns(y, prediction, "predictions")
-    found = []
+    results = []
     for one in slices:
         metrics: dict[str, Interval] = {}
         if len(one.rows) >= LEAST_ROWS:
@@ -135,8 +135,8 @@ def regression_slices(y: ArrayLike, prediction: ArrayLike, slices: Sequence[Slic
             low, high = math.sqrt(max(0.0, square.low)), math.sqrt(square.high)
             metrics = {name: _mean(values) for name, values in columns.items()}
             metrics["rmse"] = Interval(value=math.sqrt(square.value), low=low, high=high)
-        found.append(SliceMetrics(name=one.name, rows=len(one.rows), metrics=metrics))
-    return found
+        results.append(SliceMetrics(name=one.name, rows=len(one.rows), metrics=metrics))
+    return results
 
 
 def _mean(values: NDArray[np.float64]) -> Interval:

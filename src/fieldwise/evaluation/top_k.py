@@ -35,8 +35,8 @@ def top_k_metrics(place: ArrayLike, user: ArrayLike, users: int, k: int) -> dict
     `place` is the rank of each positive among its user's candidates, from 1, [P], and `user` whose it is, from 0 to
     U - 1, [P]; every user has at least one. The metrics have a value per user, [U].
 
-    >>> found = top_k_metrics([1, 5, 3], [0, 0, 1], users=2, k=3)
-    >>> found["hr"].tolist(), found["recall"].tolist(), found["ndcg"].round(3).tolist()
+    >>> result = top_k_metrics([1, 5, 3], [0, 0, 1], users=2, k=3)
+    >>> result["hr"].tolist(), result["recall"].tolist(), result["ndcg"].round(3).tolist()
     ([1.0, 1.0], [0.5, 1.0], [0.613, 0.5])
     """
     if k < 1:

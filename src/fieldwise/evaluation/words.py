@@ -23,62 +23,62 @@ def of_100(share: float) -> str:
 def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
     """A sentence about each of the metrics of a binary label, by name, all or some of those of `binary_metrics`.
 
-    >>> found = binary_words({"auc": 0.8412, "positive_rate": 0.58}, Label("rating", positive_above=3))
-    >>> found["auc"][:93]
+    >>> result = binary_words({"auc": 0.8412, "positive_rate": 0.58}, Label("rating", positive_above=3))
+    >>> result["auc"][:93]
     'Of a row with a rating above 3 and one without, sampled at random, the model scores the first'
     """
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     rule = label.rule or "a positive label"
     pair = f"a row with {rule} and one without" if not rule.startswith("“") else f"a row where {rule} and one where not"
     if "auc" in metrics:
-        found["auc"] = (
+        results["auc"] = (
             f"Of {pair}, sampled at random, the model scores the first higher {of_100(metrics['auc'])} times of 100; "
             "guessing does 50 times."
         )
     if "gauc" in metrics:
-        found["gauc"] = (
+        results["gauc"] = (
             f"The same if both rows belong to one group, such as a user: {of_100(metrics['gauc'])} times of 100."
         )
     rate = metrics.get("positive_rate")
     if {"logloss", "normalized_entropy"} <= metrics.keys():
         loss, entropy = metrics["logloss"], metrics["normalized_entropy"]
-        found["logloss"] = f"The penalty for wrong probabilities: {loss:.3f}, 0 at best."
+        results["logloss"] = f"The penalty for wrong probabilities: {loss:.3f}, 0 at best."
         if entropy > 0:
             less = 100 * abs(1 - entropy)
             better = f"{less:.0f} % less" if entropy < 1 else f"{less:.0f} % more, so the model is worse than no model"
             better = "the same, so the model is no better" if less < 0.5 else better
             share = "" if rate is None else f" ({of_100(rate)} of 100)"
-            found["logloss"] = (
+            results["logloss"] = (
                 f"The penalty for wrong probabilities: {loss:.3f}. Always predicting the share of positives{share} "
                 f"costs {loss / entropy:.3f}; the model costs {better}."
             )
     if "ece" in metrics:
-        found["ece"] = (
+        results["ece"] = (
             "Among rows with similar predictions, the share of positives differs from the prediction by "
             f"{100 * metrics['ece']:.1f} percentage points on average; 0 is best."
         )
     if "mean_prediction" in metrics and rate is not None:
-        found["mean_prediction"] = (
+        results["mean_prediction"] = (
             f"Over all rows the model expects {of_100(metrics['mean_prediction'])} of 100 to be positive; "
             f"{of_100(rate)} of 100 are."
         )
     if metrics.get("precision") == 0 and metrics.get("recall") == 0:
         rare = "" if rate is None else f", as is usual where {of_100(rate)} of 100 rows are positive"
-        found["precision"] = found["recall"] = (
+        results["precision"] = results["recall"] = (
             f"With a threshold of 50 %, no row that it predicts positive is, or it predicts none{rare}: rank "
             "by the score, or use another threshold."
         )
     elif {"precision", "recall"} <= metrics.keys():
-        found["precision"] = (
+        results["precision"] = (
             f"Of the rows that it predicts at 50 % or more, {of_100(metrics['precision'])} of 100 are positive."
         )
-        found["recall"] = f"Of the positive rows it predicts {of_100(metrics['recall'])} of 100 at 50 % or more."
+        results["recall"] = f"Of the positive rows it predicts {of_100(metrics['recall'])} of 100 at 50 % or more."
     if "accuracy" in metrics and rate is not None:
-        found["accuracy"] = (
+        results["accuracy"] = (
             f"With a threshold of 50 % it is right for {of_100(metrics['accuracy'])} of 100 rows; always predicting "
             f"the more frequent class is right for {of_100(max(rate, 1 - rate))}."
         )
-    return found
+    return results
 
 
 def regression_words(metrics: Mapping[str, float], label: Label, *, spread: float | None = None) -> dict[str, str]:
@@ -87,20 +87,20 @@ def regression_words(metrics: Mapping[str, float], label: Label, *, spread: floa
     >>> regression_words({"mae": 0.71}, Label("rating", task="regression", range=(1, 5)))["mae"]
     'On average a prediction is 0.71 off, of “rating” from 1 to 5.'
     """
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     of = f"“{label.column}”"
     if label.range is not None:
         of += f" from {label.range[0]:g} to {label.range[1]:g}"
     if "mae" in metrics:
-        found["mae"] = f"On average a prediction is {metrics['mae']:.3g} off, of {of}."
+        results["mae"] = f"On average a prediction is {metrics['mae']:.3g} off, of {of}."
     if "rmse" in metrics:
         words = f"A typical error, large ones counted more, is {metrics['rmse']:.3g}, of {of}"
         if spread is not None and spread > 0:
             share = 100 * abs(1 - metrics["rmse"] / spread)
             better = "smaller" if metrics["rmse"] < spread else "larger, so the model is worse than no model"
             words += f"; always predicting the mean has {spread:.3g}, the model's is {share:.0f} % {better}"
-        found["rmse"] = f"{words}."
-    return found
+        results["rmse"] = f"{words}."
+    return results
 
 
 def remarks(metrics: Mapping[str, float], rows: str = "these rows") -> list[str]:
@@ -109,14 +109,14 @@ def remarks(metrics: Mapping[str, float], rows: str = "these rows") -> list[str]
     >>> remarks({"logloss": 0.9, "normalized_entropy": 1.3, "positive_rate": 0.5}, "test rows")
     ['On test rows the logloss 0.9000 is worse than 0.6923, that of always predicting the share of positives (50.0 %).']
     """
-    found = []
+    results = []
     for prefix in dict.fromkeys(name.removesuffix("logloss") for name in metrics if name.endswith("logloss")):
         own = {name: metrics[prefix + name] for name in _KNOWN if prefix + name in metrics}
         if "rows" in metrics:
             own["rows"] = metrics["rows"]
         of = f"{rows}, label {prefix.removesuffix('.')!r}," if prefix else rows
-        found += [f"On {of} {sentence}." for sentence in _sentences(own)]
-    return found
+        results += [f"On {of} {sentence}." for sentence in _sentences(own)]
+    return results
 
 
 def remarks_on_means(runs: Sequence[Mapping[str, float]], rows: str) -> list[str]:
@@ -137,7 +137,7 @@ def _sentences(own: Mapping[str, float]) -> list[str]:
     if rate in (0, 1):
         which = "positive" if rate else "negative"
         return [f"all labels are {which}: AUC and other metrics that compare two classes are undefined"]
-    found, auc, ratio = [], own.get("auc"), own.get("normalized_entropy", 0.0)
+    result, auc, ratio = [], own.get("auc"), own.get("normalized_entropy", 0.0)
     if ratio > 1:
         constant = (
             f"{own['logloss'] / ratio:.4f}, that of always predicting the share of positives ({100 * rate:.1f} %)"
@@ -148,7 +148,7 @@ def _sentences(own: Mapping[str, float]) -> list[str]:
             told += f"; the mean prediction is {100 * mean:.1f} %"
         if auc is not None and auc > 0.5 + WIDE:
             told += f"; the ranking is useful (AUC {auc:.4f}), the probabilities need `fieldwise evaluate --calibrate`"
-        found.append(told)
+        result.append(told)
     if {"accuracy", "precision", "recall"} <= own.keys():
         # If all rows are predicted alike at .5, accuracy is the share of one class.
         for recall, share, what, every, bound in (
@@ -156,7 +156,7 @@ def _sentences(own: Mapping[str, float]) -> list[str]:
             (1, rate, "recall is 1", "every", "higher"),
         ):
             if own["recall"] == recall and np.isclose(own["accuracy"], share, rtol=0, atol=1e-9):
-                found.append(
+                result.append(
                     f"{what} because {every} row has a probability of 0.5 or more, as is usual where "
                     f"{100 * rate:.1f} % are positive: use AUC and logloss, or a {bound} threshold"
                 )
@@ -170,10 +170,10 @@ def _sentences(own: Mapping[str, float]) -> list[str]:
         half = 1.96 * float(np.sqrt(spread / max(positives * negatives, 1)))
         if half > WIDE:
             few, which = min((positives, "positive"), (negatives, "negative"))
-            found.append(
+            result.append(
                 f"{few:,} of {own['rows']:,.0f} labels are {which}, so few that other rows would give an AUC up to "
                 f"{half:.2f} higher or lower (95 % interval)"
             )
         if auc + half < 0.5:
-            found.append("the AUC is below 0.5, so the ranking is reversed: check the label's rule")
-    return found
+            result.append("the AUC is below 0.5, so the ranking is reversed: check the label's rule")
+    return result

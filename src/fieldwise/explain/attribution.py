@@ -141,11 +141,11 @@ class Mixer:
 
     def without(self, rows: np.ndarray, others: np.ndarray, taken_SF: np.ndarray) -> np.ndarray:
         """The logits [S, M, K] of rows [M] with each set of fields from their background rows [M, K]."""
-        found = []
+        results = []
         for sets in np.array_split(taken_SF, max(1, taken_SF.size * others.size // MOST_CELLS)):
             number = np.tile(np.repeat(rows, others.shape[1]), len(sets))
-            found.append(self.score(number, np.tile(others.ravel(), len(sets)), np.repeat(sets, others.size, axis=0)))
-        return np.concatenate(found).reshape(len(taken_SF), *others.shape)
+            results.append(self.score(number, np.tile(others.ravel(), len(sets)), np.repeat(sets, others.size, axis=0)))
+        return np.concatenate(results).reshape(len(taken_SF), *others.shape)
 
     def mixed(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> EncodedTable:
         """The mixed rows, encoded."""

@@ -92,7 +92,7 @@ class Explanation:
             | {term: float(added[term][f]) for term in ("first_order", "attended") if term in added}
             for f, name in enumerate(subject.fields)
         ]
-        found: dict[str, Any] = {
+        results: dict[str, Any] = {
             "label": subject.label,
             "sentence": sentence(self, row),
             "score": float(subject.logit[row]),
@@ -104,19 +104,19 @@ class Explanation:
             "gap": float(self.gap[row]),
             "fields": sorted(fields, key=lambda f: -abs(f["contribution"])),
         }
-        found |= {term: float(added[term]) for term in ("bias", "mlp") if term in added}
+        results |= {term: float(added[term]) for term in ("bias", "mlp") if term in added}
         if "pairs" in added:
-            found["pairs"] = []
+            results["pairs"] = []
             for p in np.argsort(-np.abs(added["pairs"]), kind="stable"):
                 names, own = [subject.fields[f] for f in subject.pairs[p]], [values[f] for f in subject.pairs[p]]
                 pair = {"fields": names, "values": own, "contribution": float(added["pairs"][p])}
                 pair |= {name: float(shown[part][p]) for name, part in _OF_PAIRS.items() if part in shown}
-                found["pairs"].append(pair)
+                results["pairs"].append(pair)
         elif "attention" in shown:
-            found["attention"] = shown["attention"].tolist()
+            results["attention"] = shown["attention"].tolist()
         if "matches" in added:
-            found |= self._matches(added["matches"], shown, values)
-        return found
+            results |= self._matches(added["matches"], shown, values)
+        return results
 
     def measured_pairs(self, row: int, *, seed: int = 0) -> list[dict[str, Any]]:
         """The pairs among the row's twelve strongest fields by interaction effect, strongest first, in any model.
@@ -134,11 +134,11 @@ class Explanation:
         pairs = chosen[np.stack(np.triu_indices(len(chosen), 1), axis=1)]
         others = subject.others(DRAWS, seed)[number]
         effect = pair_interactions(subject.mixer, subject.logit, others, number, chosen)[0].mean(0)
-        values, found = subject.values.row(row), []
+        values, result = subject.values.row(row), []
         for p in np.argsort(-np.abs(effect), kind="stable"):
             names, own = [subject.fields[f] for f in pairs[p]], [values[f] for f in pairs[p]]
-            found.append({"fields": names, "values": own, "effect": float(effect[p])})
-        return found
+            result.append({"fields": names, "values": own, "effect": float(effect[p])})
+        return result
 
     def __repr__(self) -> str:
         rows, subject = len(self.contributions), self.subject
@@ -215,10 +215,10 @@ class Explanation:
         """One row's contributions by field, or mean absolute contributions of several rows."""
         rows = len(self.contributions)
         if rows == 1:
-            found = self.row(0)
-            fields = [[f["field"], f["value"], f["contribution"]] for f in found["fields"]]
-            title = f"{found['label']}: prediction {found['prediction']:.4g}, score {found['score']:.4g}"
-            note = f"base {found['base']:.4g}, gap {found['gap']:.4g}; by {self.method}"
+            result = self.row(0)
+            fields = [[f["field"], f["value"], f["contribution"]] for f in result["fields"]]
+            title = f"{result['label']}: prediction {result['prediction']:.4g}, score {result['score']:.4g}"
+            note = f"base {result['base']:.4g}, gap {result['gap']:.4g}; by {self.method}"
             return Table(["field", "value", "contribution"], fields[:SHOWN_ROWS], title, note)._repr_html_()
         means = dict(zip(self.subject.fields, self.contributions.mean(0).tolist(), strict=True))
         table = [[name, size, means[name]] for name, size in self._sizes(None)[:SHOWN_ROWS]]
@@ -364,12 +364,12 @@ def _parts(explanation: Explanation, row: int) -> list[tuple[tuple[int, ...], fl
     singles = [(field,) for field in range(len(subject.fields))]
     if explanation.method != "terms":
         return list(zip(singles, explanation.contributions[row].tolist(), strict=True))
-    found: list[tuple[tuple[int, ...], float]] = []
+    results: list[tuple[tuple[int, ...], float]] = []
     for name, fields in (("first_order", singles), ("pairs", subject.pairs)):
         if name in subject.terms.added:
             own, usual = subject.terms.added[name][row], subject.background_terms.added[name].mean(0)
-            found += zip(fields, (own - usual).tolist(), strict=True)
-    return found
+            results += zip(fields, (own - usual).tolist(), strict=True)
+    return results
 
 
 def _clause(explanation: Explanation, row: int, fields: tuple[int, ...], up: bool) -> str:
@@ -423,7 +423,7 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
         {"field": name, "mean_size": float(np.abs(column).mean()), **_spread(column)}
         for name, column in zip(subject.fields, contributions.T, strict=True)
     ]
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "label": subject.label,
         "rows": len(contributions),
         "method": explanation.method,
@@ -435,10 +435,10 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
     added, shown = subject.terms.added, subject.terms.shown
     if "attention" in shown and "pairs" not in added:
         of = {"mean": shown["attention"].mean(0).tolist(), "deviation": shown["attention"].std(0).tolist()}
-        found["attention"] = {"fields": list(subject.fields), **of}
+        results["attention"] = {"fields": list(subject.fields), **of}
     if "matches" in added:
         heads = range(int(shown["matched_head"].max()) + 1)
-        found["levels"] = [
+        results["levels"] = [
             {"level": level + 1, **_spread(score), "matched_share": [float((matched == k).mean()) for k in heads]}
             for level, (score, matched) in enumerate(
                 zip(added["matches"].sum(2).T, shown["matched_head"].swapaxes(0, 1), strict=True)
@@ -446,11 +446,11 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
         ]
         for side in ("user", "item"):
             gates, effects = shown[f"{side}_gates"], shown[f"{side}_gate_effects"]
-            found[f"{side}_gates"] = [
+            results[f"{side}_gates"] = [
                 {"field": subject.fields[f], **_spread(gates[:, k]), "mean_effect": float(effects[:, k].mean())}
                 for k, f in enumerate(subject.tower_fields(side))
             ]
-    return found
+    return results
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:
@@ -517,7 +517,7 @@ def strongest_pairs(
     parts = {"term": terms.added["pairs"]} if "pairs" in terms.added else {}
     if parts and "attention" in terms.shown:
         parts["attention"] = terms.shown["attention"]
-    found = []
+    results = []
     for p, (i, j) in enumerate(subject.pairs):
         pair = {
             "fields": [subject.fields[i], subject.fields[j]],
@@ -525,8 +525,8 @@ def strongest_pairs(
         }
         for name, part in parts.items():
             pair |= {f"mean_{name}": float(part[:, p].mean()), f"{name}_deviation": float(part[:, p].std())}
-        found.append(pair)
-    return sorted(found, key=lambda pair: -pair["strength"])
+        results.append(pair)
+    return sorted(results, key=lambda pair: -pair["strength"])
 
 
 def planted_pairs_found(pairs: Sequence[Sequence[str]]) -> tuple[int, int]:

@@ -57,20 +57,20 @@ def orders_of(subject: Subject, *, seed: int = 0) -> dict[str, np.ndarray]:
     """
     usual = subject.usual_method
     methods = [usual, *(["integrated_gradients"] if has_gradients(subject.network) else []), "occlusion"]
-    found = {
+    results = {
         name: np.abs(explain_subject(subject, name, seed=seed).contributions)  # type: ignore[arg-type]
         for name in dict.fromkeys(methods)
     }
     shown, rows, fields = subject.terms.shown, len(subject.table), len(subject.fields)
     if "attention" in shown and "pairs" in subject.terms.added:
-        found["attention"] = subject.by_field(shown["attention"])
+        results["attention"] = subject.by_field(shown["attention"])
     elif "attention" in shown:
-        found["attention"] = shown["attention"].mean((1, 2, 3)).astype(np.float64)
+        results["attention"] = shown["attention"].mean((1, 2, 3)).astype(np.float64)
     elif "user_gates" in shown:
-        found["gates"] = np.zeros((rows, fields))
+        results["gates"] = np.zeros((rows, fields))
         for side in ("user", "item"):
-            found["gates"][:, subject.tower_fields(side)] = shown[f"{side}_gates"]
-    return found
+            results["gates"][:, subject.tower_fields(side)] = shown[f"{side}_gates"]
+    return results
 
 
 def faithfulness(
@@ -118,8 +118,8 @@ def _changes(subject: Subject, others: np.ndarray, taken_NKF: np.ndarray) -> np.
     """The absolute change of every row's logit [N], averaged over background rows."""
     rows, draws, fields = taken_NKF.shape
     repeated = np.repeat(np.arange(rows), draws)
-    found = subject.mixer.score(repeated, others.ravel(), taken_NKF.reshape(-1, fields))
-    change: np.ndarray = np.abs(found.reshape(rows, draws) - subject.logit[:, None]).mean(1)
+    result = subject.mixer.score(repeated, others.ravel(), taken_NKF.reshape(-1, fields))
+    change: np.ndarray = np.abs(result.reshape(rows, draws) - subject.logit[:, None]).mean(1)
     return change
 
 

@@ -67,9 +67,9 @@ def terms_of(network: nn.Module, table: EncodedTable) -> Terms:
     if take_apart is None:
         return Terms(added={}, shown={})
     with scoring_mode(network):
-        found = [take_apart(network, batch) for batch in device_batches(network, table)]
+        results = [take_apart(network, batch) for batch in device_batches(network, table)]
     added, shown = (
-        {name: torch.cat([part[i][name] for part in found]).detach().cpu().numpy() for name in found[0][i]}
+        {name: torch.cat([part[i][name] for part in results]).detach().cpu().numpy() for name in results[0][i]}
         for i in (0, 1)
     )
     return Terms(added={name: term.astype(np.float64) for name, term in added.items()}, shown=shown)
@@ -120,7 +120,7 @@ def number_levels(encoder: Encoder, frame: pl.DataFrame, others: pl.DataFrame) -
     >>> number_levels(encoder, pl.DataFrame({"price": [0.39, 5.0, 8.5, None]}), log)
     {'price': ['low', 'medium', 'high', '']}
     """
-    found = {}
+    results = {}
     for field in (f for f in encoder.fields if f.cell == "number"):
         own, usual = (
             as_number(one.get_column(field.column), f"column {field.column!r}", form=field.number_format)
@@ -132,8 +132,8 @@ def number_levels(encoder: Encoder, frame: pl.DataFrame, others: pl.DataFrame) -
         below = twice / (2 * max(len(known), 1))
         level = np.select([below < 1 / 3, below <= 2 / 3], ["low", "medium"], "high")
         shown = ~np.isnan(number) & (usual.n_unique() > 2)
-        found[field.name] = np.where(shown, level, "").tolist()
-    return found
+        results[field.name] = np.where(shown, level, "").tolist()
+    return results
 
 
 Method = Literal["terms", "integrated_gradients", "occlusion"]

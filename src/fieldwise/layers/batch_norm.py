@@ -52,8 +52,8 @@ class GlobalBatchNorm(nn.BatchNorm1d):
                 self.running_mean.lerp_(mean_C, share)
                 self.running_var.lerp_(var_C * (rows / max(rows - 1, 1)), share)
         scale_C = torch.rsqrt(var_C + self.eps)
-        found: Tensor = _Normalize.apply(input, mean_C, scale_C, rows)  # type: ignore[no-untyped-call]
-        return found if self.weight is None else found * self.weight + self.bias
+        result: Tensor = _Normalize.apply(input, mean_C, scale_C, rows)  # type: ignore[no-untyped-call]
+        return result if self.weight is None else result * self.weight + self.bias
 
 
 class _Normalize(torch.autograd.Function):

@@ -77,8 +77,8 @@ class Split:
         """For each bag of the layout its side (0 the context, 1 the candidates) and its place among that side's [G]."""
         sides = enumerate((self.context, self.candidates))
         own = [(k, [side.positions[i] for i in side.layout.positions(kind="bag")]) for k, side in sides]
-        found = sorted((position, k, place) for k, bags in own for place, position in enumerate(bags))
-        _, side, place = torch.tensor(found, dtype=torch.int64).reshape(-1, 3).unbind(1)
+        results = sorted((position, k, place) for k, bags in own for place, position in enumerate(bags))
+        _, side, place = torch.tensor(results, dtype=torch.int64).reshape(-1, 3).unbind(1)
         return side, place
 
     @classmethod

@@ -349,8 +349,8 @@ class FactorizedInteraction(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h, *others = self.linear(x).chunk(self.factors, 1)
-        found = [h]
+        results = [h]
         for z in others:
             h = h * self.activation(z)
-            found.append(h)
-        return torch.cat(found, 1) if self.residual == "concat" else torch.stack(found).sum(0)
+            results.append(h)
+        return torch.cat(results, 1) if self.residual == "concat" else torch.stack(results).sum(0)

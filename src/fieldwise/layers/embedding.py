@@ -225,17 +225,17 @@ def row_blocks(network: nn.Module) -> dict[str, Sequence[tuple[int, ...]]]:
     >>> row_blocks(nn.ModuleDict({"e": FieldEmbedding(Layout.of_sizes([2, 3]), 2)}))
     {'e.weight': [(5,)]}
     """
-    found = {}
+    results = {}
     for name, module in network.named_modules():
         if blocks := getattr(module, "row_blocks", None):
-            found[f"{name}.weight".lstrip(".")] = blocks
+            results[f"{name}.weight".lstrip(".")] = blocks
         elif getattr(module, "by_value", False):
             raise ConfigError(
                 "a table whose rows belong to values is marked by row_blocks, the sizes of its blocks of rows "
                 f"(fieldwise.layers.row_blocks), found by_value in {name or 'the network'} "
                 f"({type(module).__name__}): set row_blocks instead"
             )
-    return found
+    return results
 
 
 def kept_rows(former: nn.Module, network: nn.Module) -> dict[str, Tensor]:
@@ -248,7 +248,7 @@ def kept_rows(former: nn.Module, network: nn.Module) -> dict[str, Tensor]:
     >>> kept_rows(former, network)
     {'e.weight': tensor([0, 1])}
     """
-    found, former_blocks = {}, row_blocks(former)
+    result, former_blocks = {}, row_blocks(former)
     for name, blocks in row_blocks(network).items():
         rows, end, before = [], 0, former_blocks.get(name, ())
         if len(before) != len(blocks):
@@ -260,13 +260,13 @@ def kept_rows(former: nn.Module, network: nn.Module) -> dict[str, Tensor]:
             numbers = torch.arange(math.prod(new)).view(new) + end
             rows.append(numbers[tuple(map(slice, old))].flatten())
             end += math.prod(new)
-        found[name] = torch.cat(rows)
+        result[name] = torch.cat(rows)
     state = former.state_dict()
     for name, tensor in network.state_dict().items():
-        if name not in found and (name not in state or state[name].shape != tensor.shape):
+        if name not in result and (name not in state or state[name].shape != tensor.shape):
             raise ConfigError(
                 f"a network grows by the tables of fieldwise.layers and of its models, found {name} of "
                 f"{list(state[name].shape) if name in state else 'no shape'} before and {list(tensor.shape)} after: "
                 "use FieldEmbedding, or give its module row_blocks (fieldwise.layers.row_blocks)"
             )
-    return found
+    return result

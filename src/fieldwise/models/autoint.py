@@ -92,8 +92,8 @@ class AutoInt(EmbeddingSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.attention_dim % self.heads:
-            found = f"attention_dim {self.attention_dim} and heads {self.heads}"
-            raise ConfigError(f"attention_dim must be divisible by heads, found {found}")
+            result = f"attention_dim {self.attention_dim} and heads {self.heads}"
+            raise ConfigError(f"attention_dim must be divisible by heads, found {result}")
 
     def build(self, layout: Layout) -> "AutoIntNetwork":
         """A network with fresh weights."""
@@ -182,12 +182,12 @@ class AutoIntNetwork(nn.Module):
     def attend(self, x_BFD: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The output of the attention layers [B, F, A], and every layer's attention weights [B, H, F, F]."""
         y_BFA = x_BFD if self.field_vectors is None else x_BFD + self.field_vectors
-        found = []
+        results = []
         for layer in self.layers:
             assert isinstance(layer, InteractingLayer)
             y_BFA, weights_BHFF = layer.attend(y_BFA)
-            found.append(weights_BHFF)
-        return y_BFA, found
+            results.append(weights_BHFF)
+        return y_BFA, results
 
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         x_BFD = self.embedding(batch)

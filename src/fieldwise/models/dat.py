@@ -74,15 +74,15 @@ class DAT(TowerSettings):
             ConfigError: no categorical field reads the schema's column of user or item ids.
         """
         roles: dict[str, Who] = {"user_id": "user", "item_id": "item"}
-        found = {name: id_field(role, schema) for name, role in roles.items() if getattr(self, name) is None}
-        for name, field in found.items():
+        results = {name: id_field(role, schema) for name, role in roles.items() if getattr(self, name) is None}
+        for name, field in results.items():
             said = getattr(schema, roles[name])
             if field is None and said is not None:
                 raise ConfigError(
                     f"DAT has a vector for each {roles[name]}, but no categorical field reads {said!r}, the "
                     f"schema's {roles[name]} column: add the field, set model.{name}, or use DSSM"
                 )
-        named = {name: field for name, field in found.items() if field is not None}
+        named = {name: field for name, field in results.items() if field is not None}
         return changed(self, named, "model") if named else self
 
     def build(self, layout: Layout) -> "DATNetwork":
@@ -93,15 +93,15 @@ class DAT(TowerSettings):
 def _id_field(layout: Layout, setting: str, name: str | None) -> "IdField":
     """The named field, or without a schema (`DAT.of_schema`) the first categorical one of the role."""
     role = "user" if setting == "user_id" else "item"
-    found = {layout.fields[i].name: i for i in layout.positions(kind="id", role=role)}
-    if name is None and found:
-        return IdField(layout, next(iter(found.values())))
-    if name in found:
-        return IdField(layout, found[name])
+    results = {layout.fields[i].name: i for i in layout.positions(kind="id", role=role)}
+    if name is None and results:
+        return IdField(layout, next(iter(results.values())))
+    if name in results:
+        return IdField(layout, results[name])
     rule = f"DAT's {setting} must be a categorical field of role {role}"
     if name is None:
         raise ConfigError(f"{rule}, but the layout has none: add such a field to the schema, or use DSSM")
-    raise ConfigError(f"{rule}, found {name!r}: {nearest(name, found)}")
+    raise ConfigError(f"{rule}, found {name!r}: {nearest(name, results)}")
 
 
 class IdField(nn.Module):

@@ -121,9 +121,9 @@ class IntTower(EmbeddingSettings):
         super().__post_init__()
         chosen = self.chosen
         if chosen.cir_reads == "heads" and chosen.cir_weight > 0 and self.user_heads != self.item_heads:
-            found = f"user_heads {self.user_heads} and item_heads {self.item_heads}"
+            result = f"user_heads {self.user_heads} and item_heads {self.item_heads}"
             raise ConfigError(
-                f"the variant {self.variant} with a cir_weight needs as many user heads as item heads, found {found}"
+                f"the variant {self.variant} with a cir_weight needs as many user heads as item heads, found {result}"
             )
 
     @property

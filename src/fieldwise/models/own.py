@@ -167,9 +167,9 @@ def settings_class(cls: Any) -> type[ModelSettings]:
         settings: Any = cls
         is_settings = isinstance(cls, type) and dataclasses.is_dataclass(settings)
         if not (is_settings and callable(getattr(cls, "build", None))):
-            found = getattr(cls, "__name__", repr(cls))
+            result = getattr(cls, "__name__", repr(cls))
             raise ConfigError(
-                f"{found} is not a built-in model ({', '.join(MODELS)}) and not your own model, which is a "
+                f"{result} is not a built-in model ({', '.join(MODELS)}) and not your own model, which is a "
                 "dataclass of settings with build(layout), or a torch.nn.Module with forward(batch)"
             )
         if "name" in {f.name for f in dataclasses.fields(settings)}:
@@ -225,8 +225,8 @@ def model_class(name: object, where: str) -> type[ModelSettings]:
     Errors:
         ConfigError: an unknown name, or a user-defined model that is not registered.
     """
-    if isinstance(name, str) and (found := known_models().get(name)):
-        return found
+    if isinstance(name, str) and (result := known_models().get(name)):
+        return result
     if isinstance(name, str) and ":" in name:
         raise ConfigError(
             f"{where}.name is {name!r}, a user-defined model, and code named by a file is not imported: "
@@ -251,7 +251,7 @@ def import_model(target: str) -> None:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        found: Any = importlib.import_module(module)
+        result: Any = importlib.import_module(module)
     except ModuleNotFoundError as e:
         if e.name is not None and (module == e.name or module.startswith(f"{e.name}.")):
             raise ConfigError(
@@ -265,11 +265,11 @@ def import_model(target: str) -> None:
     if not separator:
         return
     for part in path.split("."):
-        if not hasattr(found, part):
-            classes = [n for n, value in vars(found).items() if isinstance(value, type)]
+        if not hasattr(result, part):
+            classes = [n for n, value in vars(result).items() if isinstance(value, type)]
             raise ConfigError(f"the module {module!r} has no {path!r}: {nearest(path, classes)}")
-        found = getattr(found, part)
-    register_model(target)(found)
+        result = getattr(result, part)
+    register_model(target)(result)
 
 
 def _again(network: type[nn.Module], given: dict[str, Any]) -> Any:

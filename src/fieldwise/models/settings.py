@@ -161,9 +161,9 @@ class EmbeddingSettings(Settings):
 fields to the schema
         """
         if layout.num_fields < minimum:
-            model, found = getattr(self, "title", type(self).__name__), layout.num_fields or "none"
+            model, result = getattr(self, "title", type(self).__name__), layout.num_fields or "none"
             needed = f"{minimum} field{'s' if minimum > 1 else ''}"
-            raise ConfigError(f"{model} {why} and needs at least {needed}, found {found}: add fields to the schema")
+            raise ConfigError(f"{model} {why} and needs at least {needed}, found {result}: add fields to the schema")
 
 
 _hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))

@@ -134,10 +134,10 @@ def _why_not(kind: str) -> str:
 
 def _known() -> str:
     """The devices that there are, for the end of an error."""
-    found = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
+    results = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
     if torch.backends.mps.is_available():
-        found.append("mps")
-    return f"choose one that this machine has: {', '.join(found)}"
+        results.append("mps")
+    return f"choose one that this machine has: {', '.join(results)}"
 
 
 _PROCESS = os.getpid()
@@ -211,8 +211,8 @@ def _keep_team(size: int) -> bool:
 
 def slow_bfloat16(device: str = "cpu") -> str | None:
     """A sentence if bfloat16 would be slower than float32 on a device (`cpu` or `cuda`), else None."""
-    found = torch.cpu.get_capabilities()
-    if device != "cpu" or any(found.get(name) for name in BFLOAT16):
+    result = torch.cpu.get_capabilities()
+    if device != "cpu" or any(result.get(name) for name in BFLOAT16):
         return None
     return (
         "this CPU has no bfloat16 arithmetic (AVX512-BF16, AMX or ARM's), so PyTorch computes its products up to "

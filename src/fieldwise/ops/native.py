@@ -80,8 +80,8 @@ def type_name(*tensors: Tensor) -> str:
     types = {t.dtype for t in tensors}
     name = TYPE_NAMES.get(tensors[0].dtype)
     if name is None or len(types) > 1:
-        found = ", ".join(sorted(str(t).removeprefix("torch.") for t in types))
-        raise ConfigError(f"native ops take tensors that are all float32 or all float64, found {found}: convert them")
+        result = ", ".join(sorted(str(t).removeprefix("torch.") for t in types))
+        raise ConfigError(f"native ops take tensors that are all float32 or all float64, found {result}: convert them")
     return name
 
 
@@ -94,9 +94,9 @@ def _load() -> Native:
         library = ctypes.CDLL(path)
     except OSError as e:
         return _absent(f"it cannot be loaded ({e})")
-    found = int(library.fw_version()) if hasattr(library, "fw_version") else 0
-    if found != VERSION:
-        return _absent(f"it has version {found}, this fieldwise needs {VERSION}: reinstall fieldwise")
+    result = int(library.fw_version()) if hasattr(library, "fw_version") else 0
+    if result != VERSION:
+        return _absent(f"it has version {result}, this fieldwise needs {VERSION}: reinstall fieldwise")
     best = int(library.fw_isa())
     wanted = os.environ.get("FIELDWISE_ISA")
     if wanted is not None and wanted not in ISAS[: best + 1]:
@@ -123,9 +123,9 @@ def loaded_openmp() -> list[str]:
     if not sys.platform.startswith("linux"):
         return beside
     mapped = {line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "omp" in line}
-    found = sorted(path for path in mapped if Path(path).name.startswith(OPENMP))
+    results = sorted(path for path in mapped if Path(path).name.startswith(OPENMP))
     # If several runtimes are loaded, PyTorch's own is the one next to its libraries.
-    return sorted(found, key=lambda path: path not in beside)
+    return sorted(results, key=lambda path: path not in beside)
 
 
 NATIVE = _load()
@@ -183,12 +183,12 @@ def implement_with_gradient(
 
     def differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         operands, outputs = ctx.saved_tensors[:tensors], ctx.saved_tensors[tensors:]
-        found: list[Tensor | None] = [None] * (tensors + len(ctx.others))
+        result: list[Tensor | None] = [None] * (tensors + len(ctx.others))
         if grad is not None:
             grads = getattr(torch.ops.fieldwise, gradient)(*operands, *ctx.others, *outputs, grad)
             for k, value in zip(into, grads, strict=True):
-                found[k] = None if operands[k] is None else value
-        return tuple(found)
+                result[k] = None if operands[k] is None else value
+        return tuple(result)
 
     def refuse(ctx: Any, *grads: Any) -> NoReturn:
         del ctx, grads
@@ -283,8 +283,8 @@ def backend_of(*tensors: Tensor, autocasts: bool = True) -> Backend:
     if NATIVE.ready and on_cpu and (one_type or cast):
         return "native"
     if _mode == "native":
-        found = ", ".join(sorted({f"{t.dtype} on {t.device.type}" for t in tensors}))
-        raise ConfigError(f"native ops take float32 or float64 tensors of one type on the CPU, found {found}")
+        result = ", ".join(sorted({f"{t.dtype} on {t.device.type}" for t in tensors}))
+        raise ConfigError(f"native ops take float32 or float64 tensors of one type on the CPU, found {result}")
     return "plain"
 
 

@@ -348,9 +348,9 @@ def _update(
 ) -> None:
     groups, grads = _fitting(table, order, starts, distinct, grads), grads.contiguous()
     shapes = {"sgd": [], "adagrad": [table.shape], "rowwise_adagrad": [table.shape[:1]], "adam": [table.shape] * 2}
-    found, wanted = [t.shape for t in states], shapes[RULES[rule]]
-    if found != wanted or not all(t.is_contiguous() for t in (table, *states)):
-        named = f"{[list(s) for s in wanted]} for {RULES[rule]}, found {[list(s) for s in found]}"
+    result, wanted = [t.shape for t in states], shapes[RULES[rule]]
+    if result != wanted or not all(t.is_contiguous() for t in (table, *states)):
+        named = f"{[list(s) for s in wanted]} for {RULES[rule]}, found {[list(s) for s in result]}"
         raise ConfigError(f"the states of a table must be contiguous, like the table, and {named}")
     name, given = f"fw_update_rows_{type_name(table, grads, *states)}", (ctypes.c_double * 9)(*numbers)
     sizes = len(groups.order), len(groups.distinct), grads.shape[-1]
@@ -372,8 +372,8 @@ def _fitting(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, gra
     """The groups after the checks that the kernels rely on: contiguous, valid rows, matching gradients."""
     n, groups = order.shape[0], distinct.shape[0]
     if table.dim() != 2 or grads.shape != (n, table.shape[1]) or starts.shape != (groups + 1,):
-        found = f"{n} ids, {groups} groups, a table {list(table.shape)} and gradients {list(grads.shape)}"
-        raise ConfigError(f"a table [R, D] needs a gradient [D] for each grouped id, found {found}")
+        result = f"{n} ids, {groups} groups, a table {list(table.shape)} and gradients {list(grads.shape)}"
+        raise ConfigError(f"a table [R, D] needs a gradient [D] for each grouped id, found {result}")
     if any(t.dtype != torch.int32 for t in (order, starts, distinct)):
         raise ConfigError("groups of rows must be int32, as group_rows gives them")
     if len(distinct) and not 0 <= int(distinct[0]) <= int(distinct[-1]) < table.shape[0]:  # sorted

@@ -55,9 +55,9 @@ def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
 def _outputs(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
     """Uninitialised scores [B] and wins [B, H, W]."""
     if user.dim() != 3 or item.dim() != 3 or user.shape[::2] != item.shape[::2]:
-        found = f"{list(user.shape)} and {list(item.shape)}"
+        result = f"{list(user.shape)} and {list(item.shape)}"
         raise ValueError(
-            f"max_sim takes user heads [B, H, P] and item heads [B, K, P], found {found}: B and P must agree"
+            f"max_sim takes user heads [B, H, P] and item heads [B, K, P], found {result}: B and P must agree"
         )
     words = (item.shape[1] + WORD - 1) // WORD
     return user.new_empty(user.shape[0]), user.new_empty((*user.shape[:2], words), dtype=torch.int32)
@@ -120,8 +120,8 @@ class StoredItems:
         heads, scale = self.heads, self.scale
         known = ", ".join(TYPES)
         if heads.dim() != 3 or heads.dtype not in TYPES.values() or 0 in heads.shape[1:]:
-            found = f"{heads.dtype} {list(heads.shape)}"
-            raise ConfigError(f"stored item heads must be a tensor [N, K, P] of {known}, found {found}")
+            result = f"{heads.dtype} {list(heads.shape)}"
+            raise ConfigError(f"stored item heads must be a tensor [N, K, P] of {known}, found {result}")
         if not heads.is_contiguous():
             raise ConfigError("stored item heads must be contiguous, found strides; use StoredItems.of")
         if (scale is not None) != (heads.dtype == torch.int8):
@@ -221,8 +221,8 @@ class StoredItems:
             DataError: a number that is not an item.
         """
         if user_HP.dim() not in (2, 3) or user_HP.shape[-1] != self.heads.shape[2]:
-            size, found = self.heads.shape[2], list(user_HP.shape)
-            raise ConfigError(f"user heads must be [H, {size}] or [U, H, {size}] like the items' heads, found {found}")
+            size, result = self.heads.shape[2], list(user_HP.shape)
+            raise ConfigError(f"user heads must be [H, {size}] or [U, H, {size}] like the items' heads, found {result}")
         if rows is not None and (rows.dim() != 1 or rows.dtype not in (torch.int32, torch.int64)):
             raise ConfigError(f"rows must be int64 [R], found {rows.dtype} {list(rows.shape)}: give item numbers")
         if rows is not None and rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < len(self):

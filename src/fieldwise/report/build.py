@@ -173,27 +173,27 @@ def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows
     if frame.height > rows:
         drawn = frame[np.sort(np.random.default_rng(seed).choice(frame.height, rows, replace=False))]
     subject = Subject.of(bundle, drawn, label=label)
-    found = summary(explain_subject(subject, subject.usual_method, seed=seed), seed=seed)
-    tables = summary_tables(found, PAIRS)
-    largest = max((f["mean_size"] for f in found["fields"]), default=0.0) or 1.0
+    result = summary(explain_subject(subject, subject.usual_method, seed=seed), seed=seed)
+    tables = summary_tables(result, PAIRS)
+    largest = max((f["mean_size"] for f in result["fields"]), default=0.0) or 1.0
     which = f"{count(drawn.height)} of {count(frame.height)} test rows, sampled with seed {seed}"
     blocks: list[Block] = [
         (
             f"Over {which if frame.height > rows else f'all {count(frame.height)} test rows'}, compared with "
             f"the bundle's {count(len(subject.background))} sample rows. Contributions to the score by "
-            f"{WORDS[found['method']]}. Attention shows what a layer reads, not its effect on the score: `fieldwise "
+            f"{WORDS[result['method']]}. Attention shows what a layer reads, not its effect on the score: `fieldwise "
             "explain --faithfulness` tests it."
         ),
-        _barred(tables["fields"], [f["mean_size"] / largest for f in found["fields"]], 1, words=(2,)),
+        _barred(tables["fields"], [f["mean_size"] / largest for f in result["fields"]], 1, words=(2,)),
         *_directions(effects(bundle, label=label), subject.settings.task),
     ]
-    if found["pairs"]:
-        blocks += _pairs(found["pairs"], tables["pairs"], subject.fields)
-    if "attention" in found:
-        blocks += _attention(np.array(found["attention"]["mean"]), found["attention"]["fields"])
-    if "levels" in found:
-        shares = np.array([level["matched_share"] for level in found["levels"]])
-        names = [f"level {level['level']}" for level in found["levels"]]
+    if result["pairs"]:
+        blocks += _pairs(result["pairs"], tables["pairs"], subject.fields)
+    if "attention" in result:
+        blocks += _attention(np.array(result["attention"]["mean"]), result["attention"]["fields"])
+    if "levels" in result:
+        shares = np.array([level["matched_share"] for level in result["levels"]])
+        names = [f"level {level['level']}" for level in result["levels"]]
         title, heads = "The share of matches by level and item head", tables["levels"].columns[3:]
         drawing = heat_map(shares, names, heads, title=title, most=1.0)
         note = "The share of a user's heads that match each item head best."
@@ -248,14 +248,14 @@ def _pairs(pairs: Sequence[dict[str, Any]], table: Table, fields: Sequence[str])
         words=(2,),
         note="Strength: the root mean square of the part of the score due to both values together, beyond each alone.",
     )
-    found: list[Block] = [top]
+    results: list[Block] = [top]
     for title, part in (("Strength of pairs", "strength"), ("Attention of pairs, mean", "mean_attention")):
         if part not in pairs[0]:
             continue
         weights, most = np.array([pair[part] for pair in pairs]), None
         if part == "mean_attention":
             if uniform := uniform_text(weights, 1 / len(pairs)):
-                found.append(f"Of pairs, {uniform}, on average over these rows. {UNDRAWN}")
+                results.append(f"Of pairs, {uniform}, on average over these rows. {UNDRAWN}")
                 continue
             most = darkest(weights, 1 / len(pairs))
         values = np.full((len(fields), len(fields)), np.nan)
@@ -266,8 +266,8 @@ def _pairs(pairs: Sequence[dict[str, Any]], table: Table, fields: Sequence[str])
         rows = [[" × ".join(pairs[k]["fields"]), number(float(weights[k]))] for k in order]
         drawing = heat_map(values, fields, fields, title=f"{title}: a tile for each pair of fields", most=most)
         note = f"The strongest tile: {number(float(weights.max()))}."
-        found.append(Figure(title, drawing, Table(["pair", part.replace("_", " ")], rows), note=note))
-    return found
+        results.append(Figure(title, drawing, Table(["pair", part.replace("_", " ")], rows), note=note))
+    return results
 
 
 def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
@@ -276,7 +276,7 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
     if uniform := uniform_text(mean_LHFF, equal):
         return [f"In all heads {uniform}, on average over these rows. {UNDRAWN}"]
     most = darkest(mean_LHFF, equal)
-    found: list[Block] = [
+    results: list[Block] = [
         (
             "Attention, averaged over these rows: each row of a map holds one field's weights for all fields, "
             f"which add up to 1. The largest weight of all heads is {number(float(mean_LHFF.max()))}; equal weights "
@@ -287,7 +287,7 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
         for head in range(heads):
             own, title = mean_LHFF[layer, head], f"Attention, layer {layer + 1}, head {head + 1}"
             if uniform := uniform_text(own, equal):
-                found.append(f"{title}: {uniform}. {UNDRAWN}")
+                results.append(f"{title}: {uniform}. {UNDRAWN}")
                 continue
             if len(fields) <= TABLED_FIELDS:
                 rows = [[f, *(number(float(v)) for v in own[k])] for k, f in enumerate(fields)]
@@ -299,8 +299,8 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
                 table = Table(["query field", "key field", "weight"], rows, words=(1,))
             what = f"{title}: weights from query fields (rows) to key fields (columns)"
             drawing = heat_map(own, fields, fields, title=what, most=most)
-            found.append(Figure(title, drawing, table))
-    return found
+            results.append(Figure(title, drawing, table))
+    return results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,24 +382,24 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
         if kept is not None:
             text = f"All metrics except those under Calibration use the {kept.kind} calibration of the bundle."
             metrics = Section(metrics.title, [*metrics.blocks, text])
-        found = [words_section(rows, run.group, label), metrics]
+        results = [words_section(rows, run.group, label), metrics]
         if binary:
             own.append(("positive rate", percent(float(np.mean(rows.y))), ""))
-            found.append(curves_section({run.name: rows}))
-            found.append(calibration_section(run.raw[label.name], run.valid.get(label.name), kept, seed))
+            results.append(curves_section({run.name: rows}))
+            results.append(calibration_section(run.raw[label.name], run.valid.get(label.name), kept, seed))
         else:
-            found.append(numbers_section(rows))
-        found.append(slices_section(settings.slices, frame, recipe.schema, rows, binary))
-        found.append(cold_section(run.prepared.train.frame, frame, columns, rows, binary))
+            results.append(numbers_section(rows))
+        results.append(slices_section(settings.slices, frame, recipe.schema, rows, binary))
+        results.append(cold_section(run.prepared.train.frame, frame, columns, rows, binary))
         if bundle is None:
             text = "A run stored by `compare` has no network to explain: train a bundle."
-            found.append(Section("Explanation", [text]))
+            results.append(Section("Explanation", [text]))
         else:
-            found.append(explanation_section(bundle, frame, label.name, rows=settings.rows, seed=seed))
+            results.append(explanation_section(bundle, frame, label.name, rows=settings.rows, seed=seed))
         if len(recipe.schema.labels) > 1:
-            found = [Section(f"{section.title}: {label.name}", section.blocks) for section in found]
+            results = [Section(f"{section.title}: {label.name}", section.blocks) for section in results]
             own = [(f"{words} of {label.name}", value, more) for words, value, more in own]
-        sections, facts = sections + found, facts + own
+        sections, facts = sections + results, facts + own
     facts.append(("test rows", count(frame.height), ""))
     if "parameters" in run.record:
         facts.append(("parameters", count(run.record["parameters"]), ""))

@@ -313,17 +313,17 @@ def reliability_figure(
 def numbers_section(test: Scored) -> Section:
     """A regression's targets by prediction, with a note on the sections that do not apply."""
     slices = by_quantile(test.score, bins=BINS)
-    found = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
+    results = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
     left_out = "Omitted for a regression label: ROC, precision-recall, Platt and isotonic, which are for binary labels."
-    if not found:
+    if not results:
         return Section("Calibration", [f"Too few rows for bins. {left_out}"])
-    x, y = ([one.metrics[name] for one in found] for name in ("mean_prediction", "mean_target"))
+    x, y = ([one.metrics[name] for one in results] for name in ("mean_prediction", "mean_target"))
     value, low, high = ([getattr(one, part) for one in y] for part in ("value", "low", "high"))
     line = Line(x=[one.value for one in x], y=value, low=low, high=high, joined=False)
     span = wider(min(*low, *(one.low for one in x)), max(*high, *(one.high for one in x)))
     rows = [
         [number(a.value), number(b.value), interval_text(b), count(one.rows)]
-        for one, a, b in zip(found, x, y, strict=True)
+        for one, a, b in zip(results, x, y, strict=True)
     ]
     table = Table(["mean prediction", "mean target", "95 % interval", "rows"], rows)
     title, axes = "Mean target by mean prediction", ("mean prediction of a bin", "mean target")
@@ -510,18 +510,18 @@ def cold_section(
 
 def _table(title: str, what: str, slices: Sequence[Slice], rows: Scored, binary: bool, note: str) -> Table:
     every = Slice("", np.arange(len(rows.y)))
-    *found, all_rows = (binary_slices if binary else regression_slices)(rows.y, rows.score, [*slices, every])
+    *result, all_rows = (binary_slices if binary else regression_slices)(rows.y, rows.score, [*slices, every])
     whole = all_rows.metrics
     words = BINARY if binary else REGRESSION
     columns = [what, "rows", "positive rate" if binary else "mean target"]
     spans = {}
     for name, word in words.items():
-        if name in DRAWN and any(name in one.metrics for one in found):
-            own = [one.metrics[name] for one in (*found, all_rows) if name in one.metrics]
+        if name in DRAWN and any(name in one.metrics for one in result):
+            own = [one.metrics[name] for one in (*result, all_rows) if name in one.metrics]
             spans[name] = wider(min(one.low for one in own), max(one.high for one in own), 0.01)
         columns += [word, ""] if name in spans else [word]
     cells: list[list[str | Markup]] = []
-    for one in found:
+    for one in result:
         row: list[str | Markup] = [one.name, count(one.rows)]
         for name in ("positive_rate" if binary else "mean_target", *words):
             value, missing = one.metrics.get(name), "too small" if one.rows else ""

@@ -157,8 +157,8 @@ def prepare_recipe(
         with scratch_folder() as folder:  # whose files have no names any more afterwards
             return large.prepared(recipe, data_dir, folder, folder.parent)
     key = data_key(data_settings(recipe), inputs)
-    if (found := cache.get(key, read_prepared)) is not None:
-        return found if large is None else large.bounded(found, cache.folder)
+    if (result := cache.get(key, read_prepared)) is not None:
+        return result if large is None else large.bounded(result, cache.folder)
     if large is None:
         frame = load_frame(recipe.data, data_dir)
         schema, numbers = recipe.schema, sum(f.cell == "number" for f in recipe.schema.fields)
@@ -170,16 +170,16 @@ def prepare_recipe(
             cache.put(key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder))
         return prepared
     with cache.making(key) as folder:  # where a killed preparation goes on
-        if (found := cache.get(key, read_prepared)) is not None:  # another process has made it meanwhile
-            return large.bounded(found, cache.folder)
+        if (result := cache.get(key, read_prepared)) is not None:  # another process has made it meanwhile
+            return large.bounded(result, cache.folder)
         if is_begun(folder) or (folder / SOURCE).is_dir():
             cache.note(f"a preparation of the same data was interrupted: it goes on ({folder})")
         prepared = large.prepared(recipe, data_dir, folder, cache.folder)
         cache.put(key, _title(recipe, prepared), partial(link_results, folder), limited=False)
-        if (found := dataclasses.replace(cache, verify=False).get(key, read_prepared)) is None:
+        if (result := dataclasses.replace(cache, verify=False).get(key, read_prepared)) is None:
             return prepared  # the disk was too full for an entry: the next run finds all stages finished
         shutil.rmtree(folder, ignore_errors=True)
-        return large.bounded(found, cache.folder)
+        return large.bounded(result, cache.folder)
 
 
 def _title(recipe: Recipe, prepared: Prepared) -> str:

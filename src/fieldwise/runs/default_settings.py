@@ -147,7 +147,7 @@ def training_rules(
     fields = facts.layout.num_fields
     prior = by_model.prior / (max(1, fields * (fields - 1) // 2) if by_model.of_pairs else 1)
     strength = {name: (1 / facts.effects if width == 1 else prior) / facts.rows for name, width in tables.items()}
-    l2 = {name: float(f"{found:.4g}") for name, found in strength.items()}
+    l2 = {name: float(f"{result:.4g}") for name, result in strength.items()}
     rules: dict[str, Rule] = {
         "batch_size": (batch, rows),
         "l2": (l2, f"Gaussian priors, divided by {rows}"),
@@ -218,10 +218,10 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FM
     >>> facts = Facts(layout=Layout.of_sizes([500, 300]), rows=9_731, mean=0.93)
-    >>> found = resolve(FM(embedding_dim=8), TrainingSettings(epochs=3), facts)
-    >>> found.model.embedding_dim, found.training.epochs, found.training.batch_size
+    >>> result = resolve(FM(embedding_dim=8), TrainingSettings(epochs=3), facts)
+    >>> result.model.embedding_dim, result.training.epochs, result.training.batch_size
     (8, 3, 128)
-    >>> str(found.chosen[1])
+    >>> str(result.chosen[1])
     'batch size 128: 9,731 rows'
     """
     rules: dict[str, Rule] = {}

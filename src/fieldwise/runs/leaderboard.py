@@ -81,8 +81,8 @@ class Board:
         rows = []
         for line in self.lines:
             row: dict[str, object] = {"recipe": line.recipe, "seeds": len(line.seeds)}
-            for name, found in line.metrics.items():
-                row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            for name, result in line.metrics.items():
+                row |= {name: result.value, f"{name}_low": result.low, f"{name}_high": result.high}
                 gain = line.against[name].estimate if line.against else None
                 for end, part in {"gain": "value", "gain_low": "low", "gain_high": "high", "p": "p"}.items():
                     row[f"{name}_{end}"] = getattr(gain, part, None)
@@ -91,8 +91,8 @@ class Board:
 
     def plot(self) -> Chart:
         """A chart of the recipes with their 95 % intervals, best first; the baseline has a colour of its own."""
-        found, names = [line.metrics[self.metric] for line in self.lines], [line.recipe for line in self.lines]
-        value, low, high = ([getattr(one, part) for one in found] for part in ("value", "low", "high"))
+        result, names = [line.metrics[self.metric] for line in self.lines], [line.recipe for line in self.lines]
+        value, low, high = ([getattr(one, part) for one in result] for part in ("value", "low", "high"))
         span, colours = wider(min(low), max(high), 0.01), [int(name == self.base) for name in names]
         title = f"test {shown_name(self.metric)}: means and 95 % intervals; {self.title}, {self.rows:,} test rows"
         return dot_chart(names, value, span, title=title, low=low, high=high, colours=colours)
@@ -147,8 +147,8 @@ class RankingBoard:
 def _board_to_plain(board: Board | RankingBoard) -> dict[str, Any]:
     plain: dict[str, Any] = to_plain(board)
     for line in plain["lines"]:
-        for found in line["metrics"].values():
-            del found["p"]
+        for result in line["metrics"].values():
+            del result["p"]
     return plain
 
 
@@ -196,11 +196,11 @@ def check_base_and_metric(names: Collection[str], tasks: Collection[str], base: 
 
 def _measured(record: RunRecord, metric: MetricName) -> float:
     """A metric of a run's test rows; for older runs without it, computed from the stored scores."""
-    found = record["test"]
-    if metric == "ece" and metric not in found:
+    result = record["test"]
+    if metric == "ece" and metric not in result:
         y, score = record.test_rows
         return calibration_error(y, sigmoid(score))
-    return float(found[metric])
+    return float(result[metric])
 
 
 Values = Mapping[str, dict[str, np.ndarray]]  # by name and metric: values per seed [S], or draws of their mean [R]
@@ -213,7 +213,7 @@ def _line(values: Values, draws: Values, name: str, base: str) -> dict[str, Any]
     return {
         "recipe": name,
         "metrics": {m: estimate(own[m], drawn[m], least=0.0) for m in own},
-        "by_seed": {m: tuple(found.tolist()) for m, found in own.items()},
+        "by_seed": {m: tuple(result.tolist()) for m, result in own.items()},
         "against": gains,
     }
 
@@ -241,9 +241,9 @@ def _board(
     lines = []
     for name, records in runs.items():
         line = _line(values, draws, name, base)
-        if (found := line["against"]) is not None:
-            tests = {"auc": delong(y, scores[name], scores[base]).p} if "auc" in found and not rare else {}
-            line["against"] = {m: Difference(estimate=of, delong_p=tests.get(m)) for m, of in found.items()}
+        if (result := line["against"]) is not None:
+            tests = {"auc": delong(y, scores[name], scores[base]).p} if "auc" in result and not rare else {}
+            line["against"] = {m: Difference(estimate=of, delong_p=tests.get(m)) for m, of in result.items()}
         timed = [epoch for one in records if (epoch := one.about.get("seconds_per_epoch")) is not None]
         lines.append(
             Line(

@@ -118,7 +118,7 @@ class TrainingResult:
             best, seconds = self.refit.best, round(self.refit.seconds, 3)
             facts["refit"] = {"rows": self.refit.rows, "epochs": best.epoch, "seconds": seconds}
         more = {"defaults": self.chosen or None, "best_possible": self.best_possible}
-        return facts | {name: to_plain(found) for name, found in more.items() if found is not None}
+        return facts | {name: to_plain(result) for name, result in more.items() if result is not None}
 
     def record(self) -> dict[str, Any]:
         """Plain values for JSON: recipe, seeds, settings of model and training, and `facts`."""
@@ -161,11 +161,11 @@ def resolve_defaults(recipe: Recipe, train: Part, start: Bundle | None = None) -
     if recipe.defaults == "fixed":
         return dataclasses.replace(recipe, model=model), ()
     facts = Facts.of(train.table, recipe.schema.labels, warm=start is not None)
-    found = resolve(model, recipe.training, facts)
+    result = resolve(model, recipe.training, facts)
     before = {} if start is None else {one.name: one for one in start.schema.labels}
     schema, scales = scaled_labels(recipe.schema, facts, before)
-    complete = dataclasses.replace(recipe, schema=schema, model=found.model, training=found.training, defaults="fixed")
-    return complete, (*found.chosen, *scales)
+    complete = dataclasses.replace(recipe, schema=schema, model=result.model, training=result.training, defaults="fixed")
+    return complete, (*result.chosen, *scales)
 
 
 def fit_recipe(

@@ -47,9 +47,9 @@ class RankingSettings:
 
     def __post_init__(self) -> None:
         for name in ("candidates", "users"):
-            found = getattr(self, name)
-            if found is not None and found < 1:
-                raise ConfigError(f"ranking: {name} must be at least 1, found {found}")
+            result = getattr(self, name)
+            if result is not None and result < 1:
+                raise ConfigError(f"ranking: {name} must be at least 1, found {result}")
 
 
 def check_ranking(schema: Schema) -> None:
@@ -112,10 +112,10 @@ class RankingTask:
             targets = targets.join(seen, on=[USER, ITEM], how="anti")
         liked_before = before - targets.height
         if not targets.height:
-            found = f"all {before:,} were liked before: keep_seen=True ranks them too" if before else "there is none"
+            result = f"all {before:,} were liked before: keep_seen=True ranks them too" if before else "there is none"
             raise DataError(
                 f"ranking needs test rows with an item that their user liked, by the columns {columns[USER]!r} and "
-                f"{columns[ITEM]!r}, and {found}"
+                f"{columns[ITEM]!r}, and {result}"
             )
         users = targets.get_column(USER).unique().sort()
         rng = np.random.default_rng([settings.seed, 0])
@@ -234,13 +234,13 @@ def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
 
 
 def _columns(prepared: Prepared, schema: Schema) -> dict[str, str]:
-    found = id_columns(prepared.test.frame.columns, schema)
-    for role, column in found.items():
+    result = id_columns(prepared.test.frame.columns, schema)
+    for role, column in result.items():
         if column is None:
             raise ConfigError(
                 f"ranking needs a column of {role} ids, which the schema does not have: set {role} = COLUMN in it"
             )
-    return {role: str(column) for role, column in found.items()}
+    return {role: str(column) for role, column in result.items()}
 
 
 def _catalogue(prepared: Prepared, schema: Schema, item: str) -> pl.DataFrame:

@@ -190,7 +190,7 @@ def parse_space(tables: Mapping[str, Any], where: str) -> dict[str, Bounds | Lit
         elif "low" in value or "high" in value:
             space[key] = parse(Range, value, path)
         else:
-            space |= {f"{key}.{rest}": found for rest, found in parse_space(value, path).items()}
+            space |= {f"{key}.{rest}": result for rest, result in parse_space(value, path).items()}
     return space
 
 
@@ -598,9 +598,9 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
             if not isinstance(table, dict):
                 raise ConfigError(f"search.{path}: {key!r} of the recipe is not a table of settings")
         table[keys[-1]] = to_plain(value)
-    found = Recipe.from_dict(plain, recipe.name)
+    result = Recipe.from_dict(plain, recipe.name)
     device = recipe.training.device  # not part of the plain values
-    return found if device == found.training.device else found.on(device)
+    return result if device == result.training.device else result.on(device)
 
 
 def value_at(recipe: Recipe, path: str) -> Any:

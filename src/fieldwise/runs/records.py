@@ -100,8 +100,8 @@ class RunRecord:
     def _arrays(self, part: str, arrays: Sequence[str]) -> list[np.ndarray]:
         assert self.saved is not None, "a record without its rows was read"
         try:
-            with np.load(io.BytesIO(self.saved.content(part)), allow_pickle=False) as found:
-                return [found[array] for array in arrays]
+            with np.load(io.BytesIO(self.saved.content(part)), allow_pickle=False) as result:
+                return [result[array] for array in arrays]
         except (OSError, ValueError, LookupError, TypeError) as e:
             if RUN.current(self.folder).get("sha256") != self.saved.digest:
                 raise DataError(f"the run {self.folder} was replaced while it was read: start again") from e
@@ -256,11 +256,11 @@ def recorded_runs(
         if caution:
             context.note(caution)
     runs = _Runs(store, context, ranking, began if again else None)
-    found: dict[tuple[str, int], RunRecord] = {}
+    results: dict[tuple[str, int], RunRecord] = {}
     for recipe, record, how in runs.ended(wanted):
-        found[recipe.name, recipe.seed] = record
-        context.note(f"{recipe.name} seed {recipe.seed}: {how}, {len(found)} of {len(wanted)} runs")
-    return {name: [found[name, seed] for seed in seeds] for name in names}
+        results[recipe.name, recipe.seed] = record
+        context.note(f"{recipe.name} seed {recipe.seed}: {how}, {len(results)} of {len(wanted)} runs")
+    return {name: [results[name, seed] for seed in seeds] for name in names}
 
 
 def with_words(record: RunRecord, recipe: Recipe) -> RunRecord:

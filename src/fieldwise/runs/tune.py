@@ -105,8 +105,8 @@ def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed:
     _read_test_evaluations(record)  # before any work
     search.run(trials)
     study, values = search.study, search.best()
-    found = with_values(recipe, values)
-    plain = {**found.to_dict(), "description": f"{found.description or found.name}, tuned on its validation rows"}
+    result = with_values(recipe, values)
+    plain = {**result.to_dict(), "description": f"{result.description or result.name}, tuned on its validation rows"}
     write_atomically(file.with_suffix(".toml"), recipe_toml(plain).encode())
     evaluations, states = _read_test_evaluations(record), _states(study)
     if not evaluations or evaluations[-1]["values"] != to_plain(dict(values)):  # recorded before the evaluation itself
@@ -123,17 +123,17 @@ def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed:
             f"CHECK the best settings: in {linear} of {len(done)} complete trials the best mean of the model with LR "
             "is LR alone (training.linear_start), with one value whatever the settings: take LR, or another model"
         )
-    runs = recorded_runs([found], range(final_seeds), store=Store(store / "runs"), context=context)
+    runs = recorded_runs([result], range(final_seeds), store=Store(store / "runs"), context=context)
     return Tuned(
         study=file,
-        recipe=found,
+        recipe=result,
         recipe_file=file.with_suffix(".toml"),
         values=values,
         metric=search.metric,
         value=float(study.best_value),
         trials=states,
         caution=caution,
-        runs=tuple(runs[found.name]),
+        runs=tuple(runs[result.name]),
         test_evaluations=tuple(evaluations),
     )
 
@@ -282,17 +282,17 @@ class _Pruning(Callback):
 
 def _own_values(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
     """The recipe's own values of a space, as a study stores them; those outside the bounds are sampled."""
-    found = {}
+    results = {}
     for path, bounds in space.items():
         value = value_at(recipe, path)
         if isinstance(bounds, Choices):
             if value in [to_plain(choice) for choice in bounds.choices]:
-                found[path] = stored(value)
+                results[path] = stored(value)
         elif isinstance(value, (int, float)) and bounds.low <= value <= bounds.high:
             steps = 0.0 if bounds.step is None else (value - bounds.low) / bounds.step
             if abs(steps - round(steps)) < 1e-9:
-                found[path] = value
-    return found
+                results[path] = value
+    return results
 
 
 def _alive(process: int) -> bool:

@@ -243,11 +243,11 @@ class Schema:
         for f in self.fields:
             other = None if f.shares is None else by_name.get(f.shares)
             if f.shares is not None and not isinstance(other, Categorical):
-                found = "no field of that name" if other is None else f"one of kind {other.kind!r}"
+                result = "no field of that name" if other is None else f"one of kind {other.kind!r}"
                 possible = [name for name, one in by_name.items() if isinstance(one, Categorical)]
                 raise SchemaError(
                     f"field {f.name!r}: shares must name a Categorical field of the schema, found {f.shares!r}, "
-                    f"{found}: " + (nearest(f.shares, possible) if possible else "add one")
+                    f"{result}: " + (nearest(f.shares, possible) if possible else "add one")
                 )
         repeated = [name for name, n in Counter(label.name for label in self.labels).items() if n > 1]
         if repeated:

@@ -44,14 +44,14 @@ def id_column(
     >>> id_column("user", [said], ["gender", "person", "user_id"])
     'person'
     """
-    found = _found(role, schemas, columns, given, option)
-    if found is None:
+    result = _found(role, schemas, columns, given, option)
+    if result is None:
         possible = " or ".join(map(repr, _by_rule(role, schemas)))
         raise ConfigError(
             f"the table must have a column of {role} ids: by the schema {possible}, found "
             f"{', '.join(columns or ())}; {_or_give(option)}set {role} = COLUMN in the schema"
         )
-    return found
+    return result
 
 
 def id_columns(columns: Collection[str], schema: Schema) -> dict[str, str | None]:

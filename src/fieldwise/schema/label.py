@@ -135,8 +135,8 @@ class Label:
 def check_choices(settings: Any, what: str) -> None:
     """Check that every Literal setting has one of its values (guaranteed from TOML, but not from Python)."""
     for attribute in fields(settings):
-        found, kinds = getattr(settings, attribute.name), (attribute.type, *get_args(attribute.type))
+        result, kinds = getattr(settings, attribute.name), (attribute.type, *get_args(attribute.type))
         known = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), None)
-        if known is not None and found not in known and (found is not None or type(None) not in kinds):
+        if known is not None and result not in known and (result is not None or type(None) not in kinds):
             options = ", ".join(repr(option) for option in known)
-            raise SchemaError(f"{what}: {attribute.name} must be one of {options}, found {found!r}")
+            raise SchemaError(f"{what}: {attribute.name} must be one of {options}, found {result!r}")

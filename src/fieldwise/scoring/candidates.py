@@ -111,10 +111,10 @@ class CatalogueScorer:
                 "null if it is unknown"
             )
         encoder, part = self.model.encoder, self.split.context.layout
-        found = encode_row(encoder, part, values)
-        if found is None:
+        result = encode_row(encoder, part, values)
+        if result is None:
             return encoder.transform(context_row(values, self.columns), part=part).batch(slice(0, 1))[0]
-        return found
+        return result
 
     def score(self, contexts: Batch, rows: Tensor, owner: Tensor | None = None) -> np.ndarray:
         """Scores of items [R, T], float64.
@@ -141,8 +141,8 @@ class CatalogueScorer:
         """The vectors of items' fields [R, I, D]; those of all items are cached, up to 256 MiB per embedding."""
         side, weight = self.split.candidates, embedding.weight
         if len(self.items) * len(side.positions) * weight.shape[1] * weight.element_size() > KEPT_BYTES:
-            found: Tensor = side.reader(embedding)(self.batch(rows))
-            return found
+            result: Tensor = side.reader(embedding)(self.batch(rows))
+            return result
         kept = self._kept.get(embedding)
         if kept is None or kept[0] is not weight or kept[1] != weight._version:
             reader, size = side.reader(embedding), len(self.table)

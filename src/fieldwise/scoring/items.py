@@ -130,8 +130,8 @@ class ItemTable:
 
     def known_rows(self, ids: Iterable[Any]) -> np.ndarray:
         """The rows of those items whose ids are known, int64."""
-        found = map(self.places.get, ids)
-        return np.array([row for row in found if row is not None], np.int64)
+        result = map(self.places.get, ids)
+        return np.array([row for row in result if row is not None], np.int64)
 
     def unknown(self, one: str) -> str:
         """The message for an unknown id."""
@@ -172,8 +172,8 @@ class ItemIndex(ItemTable):
             unit = StoredItems.of(torch.nn.functional.normalize(stored.floats(), dim=2), stored.storage)
             return {name: (one.view(torch.int16) if bits else one).numpy() for name, one in unit.tensors().items()}
 
-        found = {k: torch.from_numpy(array) for k, array in self.arrays("directions", stored.tensors(), make).items()}
-        return StoredItems.from_tensors({k: one.view(torch.bfloat16) if bits else one for k, one in found.items()})
+        results = {k: torch.from_numpy(array) for k, array in self.arrays("directions", stored.tensors(), make).items()}
+        return StoredItems.from_tensors({k: one.view(torch.bfloat16) if bits else one for k, one in results.items()})
 
 
 def item_table(items: TableLike, id_column: str) -> ItemTable:
@@ -281,17 +281,17 @@ class ItemFilters:
             if key in self._answers:
                 self._answers.move_to_end(key)
                 return self._answers[key]
-            found = np.arange(self.items.height)
+            result = np.arange(self.items.height)
             for number, (column, values) in enumerate(where.items()):
                 passing = self._passing(column, values)
-                found = np.intersect1d(found, passing, assume_unique=True) if number else passing
+                result = np.intersect1d(result, passing, assume_unique=True) if number else passing
             if sum(map(len, where.values())) <= KEPT_VALUES:
-                self._answers[key] = found
+                self._answers[key] = result
                 while len(self._answers) > 1 and (  # the least recently used are dropped
                     len(self._answers) > KEPT_ANSWERS or sum(map(len, self._answers.values())) > KEPT * len(self.items)
                 ):
                     self._answers.popitem(last=False)
-            return found
+            return result
 
     def texts(self, column: str) -> pl.Series:
         """A column as texts, or lists of texts; a DataError if there is none, or its type is not supported."""

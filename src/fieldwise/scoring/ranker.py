@@ -105,13 +105,13 @@ class HeadClusters:
         means = MiniBatchKMeans(wanted, random_state=seed, n_init=1, batch_size=4096, init="random").fit(sample)
         centres = torch.from_numpy(means.cluster_centers_.astype(np.float32))
         step = max(1, AT_ONCE // heads)
-        found = []
+        results = []
         for start in range(0, count, step):
             rows = np.arange(start, min(start + step, count))
             x_MP = stored.floats(slice(start, start + step)).reshape(-1, size)
             nearest = (centres.square().sum(1) - 2 * x_MP @ centres.t()).argmin(1).numpy()
-            found.append(nearest.astype(np.int64) * count + np.repeat(rows, heads))
-        pairs = np.unique(np.concatenate(found))
+            results.append(nearest.astype(np.int64) * count + np.repeat(rows, heads))
+        pairs = np.unique(np.concatenate(results))
         starts = np.searchsorted(pairs, np.arange(wanted + 1) * count)
         return cls(centres, (pairs % count).astype(np.int32), starts, count)
 
@@ -120,8 +120,8 @@ class HeadClusters:
         """The clusters of an index's heads, which the processes of a server share."""
 
         def make() -> dict[str, np.ndarray]:
-            found = cls.of(index.stored)
-            return {"centres": found.centres.numpy(), "items": found.items, "starts": found.starts}
+            result = cls.of(index.stored)
+            return {"centres": result.centres.numpy(), "items": result.items, "starts": result.starts}
 
         arrays = index.arrays("clusters", ("centres", "items", "starts"), make)
         return cls(torch.from_numpy(arrays["centres"]), arrays["items"], arrays["starts"], len(index))
@@ -169,8 +169,8 @@ class PreRanker:
         """The logits [U, R] of items by number, of all if None."""
         chosen = None if rows is None else torch.from_numpy(rows).to(self.scorer.device)
         with scoring_mode(self.network):
-            found: np.ndarray = self.network.score_stored(user_ULHP, self._stored, chosen).cpu().numpy()
-        return found
+            result: np.ndarray = self.network.score_stored(user_ULHP, self._stored, chosen).cpu().numpy()
+        return result
 
 
 class Ranker(Generic[M]):

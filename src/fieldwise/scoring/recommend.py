@@ -85,8 +85,8 @@ def recommend(
     >>> fields = Categorical("user_id", role="user"), Categorical("item_id", role="item")
     >>> schema = Schema(fields=fields, label=Label("liked"), user="user_id", item="item_id")
     >>> model = Recommender(schema, FM(embedding_dim=4), training=TrainingSettings(epochs=1)).fit(log)
-    >>> found = recommend(model.bundle_, log, users=["u0001", "nobody"], n=2)
-    >>> found.columns, found["source"].to_list()
+    >>> result = recommend(model.bundle_, log, users=["u0001", "nobody"], n=2)
+    >>> result.columns, result["source"].to_list()
     (['user_id', 'item_id', 'rank', 'score', 'source'], ['model', 'model', 'popularity', 'popularity'])
     """
     if log is None or not isinstance(catalogue, Catalogue | None):
@@ -100,8 +100,8 @@ def recommend(
     if isinstance(user, Iterable) and not isinstance(user, str | bytes):
         user, users = None, user
     wanted = users if user is None else [user]
-    found = pl.concat(recommended_blocks(model, as_table(log), catalogue, wanted, n=n, exclude_seen=exclude_seen))
-    return as_given(found if user is None else found.drop(found.columns[0], RANK), log)
+    result = pl.concat(recommended_blocks(model, as_table(log), catalogue, wanted, n=n, exclude_seen=exclude_seen))
+    return as_given(result if user is None else result.drop(result.columns[0], RANK), log)
 
 
 def recommended_blocks(
@@ -170,13 +170,13 @@ def _as_rows(
 ) -> pl.DataFrame:
     """A row per user and item, from the numbers of each user's best items."""
     counts = [len(one) for one in best]
-    found = {
+    results = {
         RANK: np.concatenate([np.arange(1, count + 1) for count in counts]),
         SCORE: value,
         SOURCE: pl.Series([POPULARITY, MODEL])[np.repeat(by_model.astype(int), counts)],
     }
     who = people[np.repeat(np.arange(len(people)), counts)].to_frame()
-    return pl.concat([who, items[np.concatenate(best)], pl.DataFrame(found)], how="horizontal")
+    return pl.concat([who, items[np.concatenate(best)], pl.DataFrame(results)], how="horizontal")
 
 
 def _people(log: pl.DataFrame, column: str, users: Iterable[object] | None) -> tuple[pl.Series, pl.DataFrame]:
@@ -199,8 +199,8 @@ def _people(log: pl.DataFrame, column: str, users: Iterable[object] | None) -> t
     rows = texts.is_in(names.implode()).fill_null(value=False)
     own = log.filter(rows)
     known = pl.DataFrame({"name": texts.filter(rows), "id": own.get_column(column)}).unique("name")
-    found = names.to_frame("name").join(known, on="name", how="left", maintain_order="left")
-    people = found["id"].fill_null(names.cast(ids.dtype, strict=False)).alias(column)
+    result = names.to_frame("name").join(known, on="name", how="left", maintain_order="left")
+    people = result["id"].fill_null(names.cast(ids.dtype, strict=False)).alias(column)
     if people.null_count():
         name = names[int(people.is_null().arg_max() or 0)]
         raise DataError(
@@ -212,10 +212,10 @@ def _people(log: pl.DataFrame, column: str, users: Iterable[object] | None) -> t
 def _known(model: Model, users: pl.Series) -> np.ndarray:
     """Whether the model has learned each user; all are known to a model that has learned no ids of users."""
     pairs = zip(model.encoder.fields, model.encoder.fitted, strict=True)
-    learned = [found for f, found in pairs if f.column == users.name and isinstance(found, Vocabulary)]
+    learned = [result for f, result in pairs if f.column == users.name and isinstance(result, Vocabulary)]
     texts, known = as_text(users), np.ones(len(users), bool)
-    for found in learned:
-        known &= found.ids(texts) != UNKNOWN
+    for result in learned:
+        known &= result.ids(texts) != UNKNOWN
     return known
 
 
@@ -236,6 +236,6 @@ def _popularity(log: pl.DataFrame, items: pl.DataFrame, item: str, schema: Schem
         labelled = read_label(log.drop_nulls(label.column), label, all_negative=True)
         rows = labelled.frame.filter(pl.Series(labelled.main == 1))
     counts = rows.get_column(item).drop_nulls().value_counts(name="rows")
-    found = items.select(item).join(counts, on=item, how="left", maintain_order="left")["rows"].fill_null(0)
-    share: np.ndarray = found.to_numpy() / max(1, int(found.sum()))
+    result = items.select(item).join(counts, on=item, how="left", maintain_order="left")["rows"].fill_null(0)
+    share: np.ndarray = result.to_numpy() / max(1, int(result.sum()))
     return share

@@ -156,10 +156,10 @@ class ChunkQueue:
         self._count += 1
         try:
             async with self._turn:
-                waiting, found = deque(await self._rested(chunks)), []
+                waiting, result = deque(await self._rested(chunks)), []
                 while waiting:
-                    found += await self._rested(partial(_some, waiting))
-                return found
+                    result += await self._rested(partial(_some, waiting))
+                return result
         finally:
             self._count -= 1
 
@@ -169,22 +169,22 @@ class ChunkQueue:
         if self.others() and (rest := self._due - loop.time()) > 0:
             await asyncio.sleep(rest)
         began = loop.time()
-        seconds, found = await loop.run_in_executor(self.worker, _timed, call)
+        seconds, result = await loop.run_in_executor(self.worker, _timed, call)
         self._due = began + (1 + REST) * seconds  # the worker was others' while this call waited for it
-        return found
+        return result
 
 
 def _some(waiting: "deque[Callable[[], list[T]]]") -> list[T]:
     """The results of the next chunks, as many as hold others up for a moment if each takes as long as the last."""
-    found: list[T] = []
+    results: list[T] = []
     began = before = time.perf_counter()
     while waiting:
-        found += waiting.popleft()()
+        results += waiting.popleft()()
         now = time.perf_counter()
         if now - began + now - before > HOLD_UP:
             break
         before = now
-    return found
+    return results
 
 
 def _check_queue(length: int, most: int) -> None:
@@ -196,5 +196,5 @@ def _check_queue(length: int, most: int) -> None:
 def _timed(call: Callable[[], T]) -> tuple[float, T]:
     """The seconds that a call took, and its result."""
     began = time.perf_counter()
-    found = call()
-    return time.perf_counter() - began, found
+    result = call()
+    return time.perf_counter() - began, result

@@ -94,12 +94,12 @@ class Browser:
     @cached_property
     def _fields(self) -> list[tuple[Bundle, Field]]:
         """The fields of a request, one per column, each with the bundle that reads it."""
-        found: dict[str, tuple[Bundle, Field]] = {}
+        results: dict[str, tuple[Bundle, Field]] = {}
         cascade = self._cascade
         for bundle in (self._bundle, *([cascade.prerank] if cascade and cascade.prerank else [])):
             for field in bundle.schema.fields:
-                found.setdefault(field.column, (bundle, field))
-        return list(found.values())
+                results.setdefault(field.column, (bundle, field))
+        return list(results.values())
 
     @cached_property
     def _searched(self) -> tuple[pl.Series, pl.Series]:

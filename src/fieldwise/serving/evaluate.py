@@ -99,22 +99,22 @@ def evaluate_cascade(
     seen: list[dict[str, Any]] = []
     laps: list[Mapping[str, float]] = []
     for context, own in zip(contexts.iter_rows(named=True), _targets(cascade, contexts), strict=True):
-        found = cascade.recommend(context, k=k, prerank=prerank)
+        result = cascade.recommend(context, k=k, prerank=prerank)
         every = whole.recommend(context, k=best, prerank=items)
-        took = (sum(one.seconds.values()) for one in (found, every))
-        laps.append({**found.seconds, **dict(zip(("all", "everything"), took, strict=True))})
+        took = (sum(one.seconds.values()) for one in (result, every))
+        laps.append({**result.seconds, **dict(zip(("all", "everything"), took, strict=True))})
         top = every.rows
-        right = np.isin(found.rows, top)
+        right = np.isin(result.rows, top)
         place = np.argsort(first.recommend(context, k=items, prerank=items).rows)
         seen.append(
             {
                 "recall": right.mean(),
                 "ndcg": (right * discounts).sum() / discounts.sum(),
-                "best_found": top[0] in found.rows,
-                "candidates": found.counts["scored"],
-                "candidate_recall": (place[found.preranked] < prerank).sum() / min(prerank, items),
+                "best_found": top[0] in result.rows,
+                "candidates": result.counts["scored"],
+                "candidate_recall": (place[result.preranked] < prerank).sum() / min(prerank, items),
                 "recall_by_prerank": [(place[top] < size).mean() for size in reached],
-                "hits": None if own is None else (own in found.rows, own in top),
+                "hits": None if own is None else (own in result.rows, own in top),
             }
         )
     return _report(seen, laps, reached, items=items, k=k, prerank=prerank)
@@ -138,7 +138,7 @@ def _report(
         hit_rate=hit_rate,
         hit_rate_all=hit_rate_all,
         recall_by_prerank=dict(zip(reached, shares, strict=True)),
-        milliseconds={stage: tuple(found.tolist()) for stage, found in percentiles.items()},
+        milliseconds={stage: tuple(result.tolist()) for stage, result in percentiles.items()},
     )
 
 
@@ -147,11 +147,11 @@ def _targets(cascade: Ranker[Bundle], contexts: pl.DataFrame) -> list[int | None
     column = cascade.index.id_column
     if column not in contexts.columns:
         return [None] * contexts.height
-    found = [cascade.index.places.get(one) for one in as_text(contexts.get_column(column)).to_list()]
+    results = [cascade.index.places.get(one) for one in as_text(contexts.get_column(column)).to_list()]
     assert cascade.bundle is not None, "checked by the caller"
     label = cascade.bundle.schema.label
     if label.task == "binary" and label.column in contexts.columns:
         rows = read_label(contexts.with_row_index(ROW), label)
         liked = set(rows.frame.get_column(ROW).to_numpy()[rows.main > 0].tolist())
-        found = [place if row in liked else None for row, place in enumerate(found)]
-    return found
+        results = [place if row in liked else None for row, place in enumerate(results)]
+    return results

@@ -448,14 +448,14 @@ def _queries(state: AppState) -> APIRouter:
         (`positive`), and which items of a user's rows are excluded by default (`exclude_seen`, as in a request).
         """
         now, limits = state.live.service, state.limits
-        found = now.browser.about
-        if found["items"] is not None:
+        result = now.browser.about
+        if result["items"] is not None:
             positive = now.log and now.log.positive
             known = {"seen": now.log is not None, "positive": positive, "exclude_seen": now.exclude_seen}
-            found = found | {"items": found["items"] | known}
+            result = result | {"items": result["items"] | known}
         maxima = {"k": limits.max_k, "rows": limits.max_rows, "explained": limits.max_explained, "prerank": PRERANK}
         people = None if users is None else {"column": users.column, "count": users.store.count}
-        return found | {"users": people, "limits": maxima}
+        return result | {"users": people, "limits": maxima}
 
     @routes.get("/v1/items", response_model=bodies.CatalogueResponse)
     async def items(
@@ -466,8 +466,8 @@ def _queries(state: AppState) -> APIRouter:
     ) -> Any:
         """Items by id (unknown ids are skipped), or items whose id starts with a text or whose title contains it."""
         now = state.live.service
-        found = now.browser.items(search, id)
-        return {"items": now.items(found[offset : offset + limit]), "count": len(found)}
+        result = now.browser.items(search, id)
+        return {"items": now.items(result[offset : offset + limit]), "count": len(result)}
 
     return routes
 
@@ -484,10 +484,10 @@ def _users(state: AppState) -> APIRouter:
         if offset and users.store.count is None:
             raise RequestError("offset must be 0, because this server's store does not count its users", "offset")
         try:
-            found, count = await users.search(search, offset, limit)
+            result, count = await users.search(search, offset, limit)
         except StoreError as e:
             raise RequestError(f"the users' store {WHY[e.reason]}: try again later", "search", 503) from None
-        return {"users": found, "count": count}
+        return {"users": result, "count": count}
 
     @routes.get("/v1/users/{id:path}", response_model=bodies.UserResponse)
     async def user(id: AnyId) -> Any:  # noqa: A002 (the name in the path)
@@ -543,12 +543,12 @@ def _hidden(state: AppState) -> APIRouter:
 
     @routes.get("/openapi.json")
     async def document(request: Request) -> Response:
-        found, root = request.app.openapi(), request.scope.get("root_path", "").rstrip("/")
+        result, root = request.app.openapi(), request.scope.get("root_path", "").rstrip("/")
         if state.is_trusted(request):
-            found = deepcopy(found)
+            result = deepcopy(result)
             for path, example in state.live.service.examples(min(2, state.limits.max_rows)).items():
-                found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"] = example
-        return JSONResponse(found | ({"servers": [{"url": root}]} if root else {}))
+                result["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"] = example
+        return JSONResponse(result | ({"servers": [{"url": root}]} if root else {}))
 
     @routes.get("/docs")
     @routes.get("/")

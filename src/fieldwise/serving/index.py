@@ -172,10 +172,10 @@ def _opened(saved: Artifact, verify: bool, shared: SharedArrays | None) -> ItemI
     id_column = str(about["id_column"])
 
     def rows() -> pl.DataFrame:
-        found = pl.read_ipc(io.BytesIO(saved.content("items", verify=verify)))
+        result = pl.read_ipc(io.BytesIO(saved.content("items", verify=verify)))
         if verify:
-            checked_ids(found, id_column)
-        return found
+            checked_ids(result, id_column)
+        return result
 
     items = rows() if shared is None else shared.frame(f"items-{saved.digest}", rows)
     stored = StoredItems.from_tensors(tensors)
@@ -236,9 +236,9 @@ def _same_rows(old: EncodedTable, places: np.ndarray, new: EncodedTable) -> np.n
         before, now = old.bags.rows(left, bags), new.bags.rows(right, bags)
         differs = now.segments[before.ids != now.ids] // bags
         same[same] = np.bincount(differs.numpy(), minlength=len(right)) == 0
-    found = np.zeros(len(new), bool)
-    found[rows] = same
-    return found
+    result = np.zeros(len(new), bool)
+    result[rows] = same
+    return result
 
 
 def _head_blocks(

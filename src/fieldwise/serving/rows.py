@@ -60,12 +60,12 @@ def values_of(row: Mapping[str, Any], fields: Iterable[Field], where: str) -> di
     >>> values_of({"user": 7, "price": "2", "more": 1}, [Categorical("user"), Numeric("price")], "context")
     {'user': '7', 'price': 2.0}
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     fields = tuple(fields)
     for field in fields:
-        if field.column not in found:
-            found[field.column] = _cell(row, field, _reader(field)[0], where, fields)
-    return found
+        if field.column not in results:
+            results[field.column] = _cell(row, field, _reader(field)[0], where, fields)
+    return results
 
 
 def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], where: str, fields: Sequence[Field]) -> Any:
@@ -74,8 +74,8 @@ def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], wher
         others = {one.column for one in fields}  # a name of another field is no wrong spelling of this one
         names = [str(name)[:60] for name in islice(row, MOST_NAMES) if name not in others]
         near = get_close_matches(field.column, names, 1)
-        found = f", found {_short(near[0])}" if near else ""
-        raise RequestError(f"every field needs a value, or null if it is unknown: {place} is missing{found}", place)
+        result = f", found {_short(near[0])}" if near else ""
+        raise RequestError(f"every field needs a value, or null if it is unknown: {place} is missing{result}", place)
     value = row[field.column]
     if value is None:
         return None
@@ -94,10 +94,10 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
     newest = None if field.max_length is None else max(MOST_VALUES, field.max_length)
 
     def texts(value: Any) -> list[str]:
-        found = cell_list(value, field.separator, newest=newest, text=text_of)
-        if newest is None and len(found) > MOST_VALUES:
+        result = cell_list(value, field.separator, newest=newest, text=text_of)
+        if newest is None and len(result) > MOST_VALUES:
             raise ValueError(f"a list of at most {MOST_VALUES:,} values")
-        return found
+        return result
 
     return texts, pl.List(pl.String)
 
@@ -181,7 +181,7 @@ def shown_table(items: pl.DataFrame) -> pl.DataFrame:
     >>> shown_table(items).row(0, named=True)
     {'since': '2026-01-02', 'rates': [0.5, None]}
     """
-    found: list[pl.Series] = []
+    results: list[pl.Series] = []
     for column in items.iter_columns():
         kind: Any = column.dtype
         lists = isinstance(kind, (pl.List, pl.Array))
@@ -190,13 +190,13 @@ def shown_table(items: pl.DataFrame) -> pl.DataFrame:
             continue
         if one == pl.Duration:
             words = [_words(cell) for cell in column.to_list()]
-            found.append(pl.Series(column.name, words, dtype=pl.List(pl.String) if lists else pl.String))
+            results.append(pl.Series(column.name, words, dtype=pl.List(pl.String) if lists else pl.String))
         elif one.is_float() and lists:
             finite = pl.when(pl.element().is_finite()).then(pl.element())
-            found.append(column.cast(pl.List(one)).list.eval(finite))
+            results.append(column.cast(pl.List(one)).list.eval(finite))
         else:
-            found.append(_where(column.is_finite(), column) if one.is_float() else _plain(column, 0))
-    return pl.DataFrame(found)
+            results.append(_where(column.is_finite(), column) if one.is_float() else _plain(column, 0))
+    return pl.DataFrame(results)
 
 
 def _plain(column: pl.Series, first_row: int) -> pl.Series:

@@ -196,15 +196,15 @@ class Service:
             samples.append([{name: plain_value(value) for name, value in row.items()} for row in cells])
         if not all(samples):
             return {}
-        found: dict[str, dict[str, Any]] = {
+        results: dict[str, dict[str, Any]] = {
             "/v1/predict": {"rows": samples[-1]},
             "/v1/explain": {"rows": samples[-1][:1]},
         }
         if self.cascade is not None:
             row = samples[0][0] | samples[-1][0]
             context = {field.column: row[field.column] for field in self.context_fields}
-            found["/v1/recommend"] = {"context": context, "k": min(3, len(self.cascade.index))}
-        return found
+            results["/v1/recommend"] = {"context": context, "k": min(3, len(self.cascade.index))}
+        return results
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> Predicted:
         """Score and prediction of each row, by label if there are several."""
@@ -385,11 +385,11 @@ def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
 
 def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[dict[str, Any]]:
     """Explanations of rows; with `pairs`, pairs of fields are measured if the model has no pair terms."""
-    found = explain(bundle, frame)
-    explained = [found.row(number) for number in range(frame.height)]
+    result = explain(bundle, frame)
+    explained = [result.row(number) for number in range(frame.height)]
     for number, one in enumerate(explained):
         if pairs and "pairs" not in one:
-            one["measured_pairs"] = found.measured_pairs(number)
+            one["measured_pairs"] = result.measured_pairs(number)
     return explained
 
 
@@ -416,12 +416,12 @@ def only_answer(answers: list[T | BaseException]) -> T:
 def _positive(log: pl.DataFrame, label: Label) -> np.ndarray:
     """Which rows are positive [N]; a row without a label is not."""
     known = log.get_column(label.column).is_not_null().to_numpy()
-    found = np.zeros(log.height, dtype=bool)
+    result = np.zeros(log.height, dtype=bool)
     if known.any():
         rows = read_label(log.filter(known), label, all_negative=True)
         numbers = np.flatnonzero(known)
-        found[numbers if rows.kept is None else numbers[rows.kept]] = rows.main > 0
-    return found
+        result[numbers if rows.kept is None else numbers[rows.kept]] = rows.main > 0
+    return result
 
 
 def tables_of_log(

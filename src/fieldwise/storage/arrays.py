@@ -75,10 +75,10 @@ def map_frame(path: Path) -> pl.DataFrame:
         return pl.read_ipc(path)
     try:
         with arrow.memory_map(str(path)) as file:
-            found = pl.DataFrame(arrow.ipc.open_file(file).read_all())
+            result = pl.DataFrame(arrow.ipc.open_file(file).read_all())
     except arrow.ArrowException:  # 128-bit integers
         return pl.read_ipc(path)
-    return found if found.schema == pl.Schema(pl.read_ipc_schema(path)) else pl.read_ipc(path)
+    return result if result.schema == pl.Schema(pl.read_ipc_schema(path)) else pl.read_ipc(path)
 
 
 def arrow_bytes(frame: pl.DataFrame) -> bytes:

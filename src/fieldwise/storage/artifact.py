@@ -49,9 +49,9 @@ def read_regular(path: Path, most: int) -> bytearray:
             raise OSError(f"{path.name} is no regular file")
         if about.st_size > most:
             raise ValueError(f"it has {about.st_size:,} bytes, more than the {most:,} that it may have")
-        found = bytearray(about.st_size)
-        del found[file.readinto(found) :]  # fewer if it was truncated meanwhile
-        return found
+        result = bytearray(about.st_size)
+        del result[file.readinto(result) :]  # fewer if it was truncated meanwhile
+        return result
 
 
 T = TypeVar("T")
@@ -98,16 +98,16 @@ class Kind:
         Errors:
             `damage`: there is none, or it is damaged or of another version's format.
         """
-        found = self._read(folder)
-        about = f"the {self.name} {folder} has format {found['format']}, but this fieldwise {__version__} reads"
-        if found["format"] > self.format:
+        result = self._read(folder)
+        about = f"the {self.name} {folder} has format {result['format']}, but this fieldwise {__version__} reads"
+        if result["format"] > self.format:
             raise self.damage(f"{about} up to format {self.format}: install a newer fieldwise")
-        if found["format"] < self.oldest:
+        if result["format"] < self.oldest:
             raise self.damage(f"{about} no format before {self.oldest}: {self.remedy}")
-        digest = _digest(found)
-        if found.get("sha256") != digest:
+        digest = _digest(result)
+        if result.get("sha256") != digest:
             raise self.damaged(folder, f"{self.manifest} does not match its checksum")
-        return Artifact(self, folder, found, digest)
+        return Artifact(self, folder, result, digest)
 
     def load(self, folder: Path, read: Callable[["Artifact"], T], unreadable: tuple[type[Exception], ...] = ()) -> T:
         """The result of `read` for an artifact; `read` is called again if a writer replaced the artifact meanwhile.
@@ -173,10 +173,10 @@ class Kind:
     def current(self, folder: Path) -> dict[str, Any]:
         """The current manifest, unchecked; empty if it cannot be read."""
         try:
-            found = self._read(folder)
+            result = self._read(folder)
         except FieldwiseError:
             return {}
-        return found if isinstance(found.get("files"), dict) else {}
+        return result if isinstance(result.get("files"), dict) else {}
 
     @property
     def rule(self) -> str:
@@ -190,7 +190,7 @@ class Kind:
 
     def _read(self, folder: Path) -> dict[str, Any]:
         try:
-            found: Any = json.loads(read_regular(folder / self.manifest, MOST_OF_MANIFEST).decode())
+            result: Any = json.loads(read_regular(folder / self.manifest, MOST_OF_MANIFEST).decode())
         except FileNotFoundError:
             # Checkpoints of an artifact that a run would end with lie beside it.
             begun = self.trained and any(folder.absolute().parent.glob(f".{folder.absolute().name}.unfinished/*"))
@@ -200,9 +200,9 @@ class Kind:
             raise self.damage(f"{folder} is not {self.a_name}: it is a file; {self.origin}") from None
         except (OSError, ValueError, RecursionError) as e:
             raise self.damaged(folder, f"{self.manifest} cannot be read ({e})") from None
-        if not isinstance(found, dict) or type(found.get("format")) is not int:
+        if not isinstance(result, dict) or type(result.get("format")) is not int:
             raise self.damaged(folder, f"{self.manifest} has no format number")
-        return found
+        return result
 
 
 @dataclass(frozen=True)
@@ -254,10 +254,10 @@ class Artifact:
         """The bytes of a file, which are the checked ones even if the file changes meanwhile; errors as of `path`."""
         path, size, checksum = self._named(part)
         with self._reading(path):
-            found = read_regular(path, size)
-        if len(found) != size or (verify and hashlib.sha256(found).hexdigest() != checksum):
+            result = read_regular(path, size)
+        if len(result) != size or (verify and hashlib.sha256(result).hexdigest() != checksum):
             raise self._another(path)
-        return found
+        return result
 
     def _named(self, part: str) -> tuple[Path, int, str]:
         """The path, size and checksum of a file by the manifest."""

@@ -75,7 +75,7 @@ class Cache:
             entry = ENTRY.open(folder)
             for part in entry.parts:
                 entry.path(part, verify=self.verify)
-            found = read(folder)
+            result = read(folder)
         except UNREADABLE as e:
             self.note(f"the cache entry {folder} is damaged ({str(e).splitlines()[0]}): it is made again")
             _remove(folder)
@@ -83,7 +83,7 @@ class Cache:
         with contextlib.suppress(OSError):  # a read-only cache works too
             os.utime(folder / ABOUT)
         self.note(f"read from the cache: {entry.about['title']}, made {entry.about['made']} ({folder})")
-        return found
+        return result
 
     @contextlib.contextmanager
     def making(self, key: str) -> Iterator[Path]:
@@ -120,26 +120,26 @@ class Cache:
 
     def entries(self) -> list[Entry]:
         """All entries, most recently used first."""
-        found = []
+        results = []
         whole = (p for p in self.folder.glob(f"*/{ABOUT}") if not p.parent.name.startswith("."))
         for path in whole:
             try:
                 about = ENTRY.current(path.parent)
                 size = sum(int(f["bytes"]) for f in about["files"].values())
-                found.append(Entry(folder=path.parent, title=about["title"], size=size, used=path.stat().st_mtime))
+                results.append(Entry(folder=path.parent, title=about["title"], size=size, used=path.stat().st_mtime))
             except (OSError, ValueError, LookupError, TypeError):
-                found.append(Entry(folder=path.parent, title="damaged", size=0, used=0.0))
-        return sorted(found, key=lambda entry: -entry.used)
+                results.append(Entry(folder=path.parent, title="damaged", size=0, used=0.0))
+        return sorted(results, key=lambda entry: -entry.used)
 
     def clear(self) -> list[Entry]:
         """Remove all entries and what killed writers have begun, but nothing else; returns the entries."""
-        found = self.entries()
-        for entry in found:
+        result = self.entries()
+        for entry in result:
             _remove(entry.folder)
         if self.folder.is_dir():
             remove_scratch(self.folder)
         self._remove_begun()
-        return found
+        return result
 
     def _remove_begun(self, age: float = 0.0) -> None:
         """Remove what was begun at least `age` seconds ago and no process goes on with."""

@@ -82,8 +82,8 @@ def _block_sums(octets: Any) -> bytes:
     """The sums of 64-bit words of whole blocks."""
     import numpy as np  # not needed to list a cache
 
-    found: bytes = np.frombuffer(octets, np.uint64).reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64).tobytes()
-    return found
+    result: bytes = np.frombuffer(octets, np.uint64).reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64).tobytes()
+    return result
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT)

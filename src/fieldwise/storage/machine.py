@@ -31,10 +31,10 @@ def parse_bytes(amount: str | float, what: str) -> int:
     1000000000
     """
     text = f"{amount:.0f}" if isinstance(amount, float) else str(amount).strip()  # TOML reads 1e9 as a float
-    found = _AMOUNT.fullmatch(text)
-    if found is None:
+    result = _AMOUNT.fullmatch(text)
+    if result is None:
         raise ConfigError(f"{what} must be an amount of memory such as '2GB', '512MB' or bytes, found {amount!r}")
-    number, unit, binary = found.groups()
+    number, unit, binary = result.groups()
     power = " KMGT".index(unit.upper() or " ")
     return int(float(number) * (1024 if binary and power else 1000) ** power)
 
@@ -97,10 +97,10 @@ def arrays_returned() -> Iterator[None]:
 def number_in(path: Path, pattern: str = r"^(\d+)") -> int | None:
     """The number in a file of the system; None if it has none."""
     try:
-        found = re.search(pattern, path.read_text("ascii"), re.MULTILINE)
+        result = re.search(pattern, path.read_text("ascii"), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) if found is not None else None
+    return int(result[1]) if result is not None else None
 
 
 def available_cores() -> int:

@@ -105,10 +105,10 @@ def empty(shape: int | tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
 
 def fill(shape: int | tuple[int, ...], kind: type[np.generic], values: Callable[[slice], np.ndarray]) -> np.ndarray:
     """A new array of the values that a function gives for each piece of rows."""
-    found = empty(shape, kind)
-    for part in pieces(len(found)):
-        found[part] = values(part)
-    return found
+    result = empty(shape, kind)
+    for part in pieces(len(result)):
+        result[part] = values(part)
+    return result
 
 
 def take(array: np.ndarray, rows: np.ndarray) -> np.ndarray:

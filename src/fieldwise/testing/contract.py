@@ -141,13 +141,13 @@ def _randomized(settings: ModelSettings, layout: Layout) -> nn.Module:
 def _trained(network: nn.Module, batch: Batch, *, steps: int, until: float = 0.0) -> float:
     """The last step's loss on the logits, after `steps` steps of Adam or when it is below `until`."""
     optimizer = torch.optim.Adam(network.parameters(), lr=0.03)
-    label, found = (torch.arange(batch.size) % 2).float(), float("inf")
+    label, result = (torch.arange(batch.size) % 2).float(), float("inf")
     for _ in range(steps):
         optimizer.zero_grad()
         loss = F.binary_cross_entropy_with_logits(network(batch), label)
-        found = float(loss.detach())
-        if found < until:
+        result = float(loss.detach())
+        if result < until:
             break
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    return found
+    return result

@@ -154,7 +154,7 @@ class Checkpoints:
 
     def newest(self) -> State | None:
         """The last whole checkpoint, or None; a damaged one is a warning, one of another run a ConfigError."""
-        found: list[Artifact] = []
+        results: list[Artifact] = []
         slots = [self.folder / str(slot) for slot in range(SLOTS)]
         there = [folder for folder in slots if (folder / CHECKPOINT.manifest).exists()]
         for folder in there:
@@ -168,8 +168,8 @@ class Checkpoints:
                     raise CHECKPOINT.damaged(folder, f"its number must be a whole number, found {number!r:.60}")
                 if not all(isinstance(saved.about.get(part), dict) for part in ("about", "run")):
                     raise CHECKPOINT.damaged(folder, f"{CHECKPOINT.manifest} must describe its run")
-                found.append(saved)
-        for saved in sorted(found, key=lambda one: -one.about["number"]):
+                results.append(saved)
+        for saved in sorted(results, key=lambda one: -one.about["number"]):
             if other := differences(saved.about["about"], self._about):
                 shown = [f"{name} was {before} and is {now}" for name, before, now in other[:MOST_NAMED]]
                 more = f", and {len(other) - MOST_NAMED} more differ" if len(other) > MOST_NAMED else ""

@@ -117,7 +117,7 @@ def learning_curves(
 ) -> dict[str, tuple[Chart, dict[str, list[float | None]]]]:
     """Charts of losses and metrics by epoch, with their numbers by name, by title; the kept epoch is marked."""
     epochs = [float(e["epoch"]) for e in history]
-    found: dict[str, tuple[Chart, dict[str, list[float | None]]]] = {}
+    results: dict[str, tuple[Chart, dict[str, list[float | None]]]] = {}
     for group in (["logloss", "loss"], ["auc", "gauc"], ["rmse", "mae"]):
         present = [name for name in group if METRICS[name].watched and name in history[0]["metrics"]]
         curves = {f"validation {shown_name(name)}": [e["metrics"].get(name) for e in history] for name in present}
@@ -138,5 +138,5 @@ def learning_curves(
             continue
         span = 0.0, max(epochs) * 1.03 if max(epochs) > 0 else 1.0
         drawing = line_chart(lines, "epoch", title, title=f"{title} by epoch", x_span=span, x_mark=best_epoch)
-        found[title] = drawing, curves
-    return found
+        results[title] = drawing, curves
+    return results

@@ -92,7 +92,7 @@ class Objective:
 
         With `one_class`, a binary label with only one class gets the metrics that are defined, instead of an error.
         """
-        found, each = dict[str, float](), (self, *self.more.values())
+        result, each = dict[str, float](), (self, *self.more.values())
         columns = (values.reshape(-1, len(each)).T for values in (y, score))
         for name, one, target, z in zip(("", *self.more), each, *columns, strict=True):
             try:
@@ -106,8 +106,8 @@ class Objective:
                 if not name:
                     raise
                 raise DataError(f"label {name!r}: {e}") from None
-            found |= {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"} if name else own
-        return found
+            result |= {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"} if name else own
+        return result
 
 
 def evaluate(
@@ -153,8 +153,8 @@ def evaluate(
         y = np.asarray(table.y, dtype=np.float64)
         metrics = objective.metrics(y, scores, group, table.weight)
         metrics |= {"loss": objective.whole_loss(y, scores, table.weight)} if loss else {}
-    found: Any = metrics if processes is None else processes.all_gather_object(metrics)[0]
-    return dict(found)
+    result: Any = metrics if processes is None else processes.all_gather_object(metrics)[0]
+    return dict(result)
 
 
 def _counted(

@@ -55,12 +55,12 @@ class Lines(Callback):
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Show the evaluation as a sentence; a star marks the best one so far."""
-        found, monitor = evaluation.metrics, self.start.monitor
-        shown = [name for name in dict.fromkeys((monitor, "auc", "logloss", "rmse")) if name in found]
+        result, monitor = evaluation.metrics, self.start.monitor
+        shown = [name for name in dict.fromkeys((monitor, "auc", "logloss", "rmse")) if name in result]
         loss = "-" if evaluation.train_loss is None else f"{evaluation.train_loss:.4f}"
         parts = [
             f"{self.title} epoch {evaluation.epoch:.4g}/{self.start.epochs}: train loss {loss}",
-            f"valid {' '.join(f'{name} {found[name]:.4f}' for name in shown)}",
+            f"valid {' '.join(f'{name} {result[name]:.4f}' for name in shown)}",
             self.rate(),
             f"{evaluation.seconds:.0f} s",
             self.left(),

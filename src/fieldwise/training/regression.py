@@ -85,29 +85,29 @@ class _Rows:
 
     def scores(self, solution: np.ndarray) -> np.ndarray:
         """The scores [N] of weights and bias [R + 1]."""
-        found = list[np.ndarray]()
+        result = list[np.ndarray]()
         for x in self.parts:
-            if found:
+            if result:
                 self.heard(None)
-            found.append(x @ solution[:-1] + solution[-1])
-        return np.concatenate(found)
+            result.append(x @ solution[:-1] + solution[-1])
+        return np.concatenate(result)
 
     def sums(self, values: np.ndarray, parts: Sequence[Any]) -> np.ndarray:
         """The product [R] of such matrices, transposed, with values of the rows [N]."""
-        found, first = np.zeros(parts[0].shape[1]), 0
+        result, first = np.zeros(parts[0].shape[1]), 0
         for x in parts:
             if first:
                 self.heard(None)
-            found += x.T @ values[first : first + x.shape[0]]
+            result += x.T @ values[first : first + x.shape[0]]
             first += x.shape[0]
-        return found
+        return result
 
     def losses(self, scores: np.ndarray) -> np.ndarray:
         """Negative log-likelihoods [N]."""
         if self.binary:
             return np.asarray(np.logaddexp(0.0, scores) - self.y * scores)
-        found: np.ndarray = (scores - self.y) ** 2 / (2 * self.noise)
-        return found
+        result: np.ndarray = (scores - self.y) ** 2 / (2 * self.noise)
+        return result
 
     def likelihood(self, scores: np.ndarray) -> float:
         """The log-likelihood of all rows; of a regression label with the residuals' variance that maximizes it."""
@@ -139,8 +139,8 @@ class _Rows:
 
         limits = {"maxiter": MOST_STEPS, "gtol": gradient, "ftol": DECREASE, "maxcor": MEMORY}
         with threadpool_limits(1, "blas"):  # whose threads wait for each other, on a busy machine for seconds
-            found: np.ndarray = minimize(loss, start, jac=True, method="L-BFGS-B", options=limits).x
-        return found
+            result: np.ndarray = minimize(loss, start, jac=True, method="L-BFGS-B", options=limits).x
+        return result
 
 
 def _targets(table: EncodedTable, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
@@ -202,11 +202,11 @@ class Regression:
                     name = f"{FIELDS}{number:g}" if kind is BY_FIELD else f"{number:g}" if kind is ALIKE else GIVEN
                     start = self._solved(name, start)
                     scores = rows.scores(start)
-                    self.likelihoods[name] = found = rows.likelihood(scores)
+                    self.likelihoods[name] = results = rows.likelihood(scores)
                     if each is not None:
                         each(scores)
-                    best = max(best, found)
-                    if found < best - HOPELESS:
+                    best = max(best, results)
+                    if results < best - HOPELESS:
                         break
         result = self.result(valid)
         if self.l2 is None:
@@ -218,22 +218,22 @@ class Regression:
         shares = valid.priors if isinstance(valid, History) else self.shares
         if not shares:
             return LinearStart(shares, self.start())
-        found = [share * self._solved(name, self.start()) for name, share in shares.items()]
-        return LinearStart(shares, np.asarray(np.sum(found, axis=0)))
+        results = [share * self._solved(name, self.start()) for name, share in shares.items()]
+        return LinearStart(shares, np.asarray(np.sum(results, axis=0)))
 
     @property
     def shares(self) -> dict[str, float]:
         """The share of each prior in the mean: in proportion to the likelihood of the validation rows."""
         best = max(self.likelihoods.values(), default=0.0)
-        shares = {name: float(np.exp(found - best)) for name, found in self.likelihoods.items()}
+        shares = {name: float(np.exp(result - best)) for name, result in self.likelihoods.items()}
         shares = {name: share for name, share in shares.items() if share > LEAST_SHARE}
         return {name: share / sum(shares.values()) for name, share in shares.items()}
 
     def start(self) -> np.ndarray:
         """Weights of 0 and the best constant score [R + 1]."""
-        found: np.ndarray = np.zeros(self.layout.num_rows + 1)
-        found[-1] = base_score(*_targets(self.train, self.objective), binary=self.objective.task == "binary")
-        return found
+        result: np.ndarray = np.zeros(self.layout.num_rows + 1)
+        result[-1] = base_score(*_targets(self.train, self.objective), binary=self.objective.task == "binary")
+        return result
 
     def _solved(self, name: str, start: np.ndarray) -> np.ndarray:
         if name in self._solutions:
@@ -261,17 +261,17 @@ class Regression:
         rows, places = self.rows, [f.all_rows() for f in self.layout.fields if f.shares is None]
         squares = [sparse.csr_matrix((x.data**2, x.indices, x.indptr), shape=x.shape) for x in rows.parts]
         seen = np.sum([np.bincount(x.indices, minlength=self.layout.num_rows) for x in rows.parts], axis=0) > 0
-        found, solution = np.full(self.layout.num_rows, FIRST_VARIANCE), self.start()
+        result, solution = np.full(self.layout.num_rows, FIRST_VARIANCE), self.start()
         for _ in range(ROUNDS):
             if not rows.binary:
                 rows.noise = float(np.average((rows.scores(solution) - rows.y) ** 2, weights=rows.weight)) or 1.0
-            solution = rows.solution(1 / found, solution)
+            solution = rows.solution(1 / result, solution)
             information = rows.sums(rows.weight * rows.slopes(rows.scores(solution))[1], squares)
-            moments = solution[:-1] ** 2 + 1 / (information + 1 / found)
+            moments = solution[:-1] ** 2 + 1 / (information + 1 / result)
             for place in places:
                 if seen[place].any():
-                    found[place] = np.clip(moments[place][seen[place]].mean(), LEAST_VARIANCE, MOST_VARIANCE)
-        return found
+                    result[place] = np.clip(moments[place][seen[place]].mean(), LEAST_VARIANCE, MOST_VARIANCE)
+        return result
 
 
 class ExactFit:
@@ -285,8 +285,8 @@ class ExactFit:
     def __init__(self, run: "Training") -> None:
         self.of, self.first = run, first_order_of(run.network, run.train.layout, run.objective)
         if len(list(run.network.parameters())) != len(list(self.first.parameters())):
-            found = type(run.network).__name__
-            raise ConfigError(f"optimizer = 'lbfgs' solves a regression, found {found}: set 'adam'")
+            result = type(run.network).__name__
+            raise ConfigError(f"optimizer = 'lbfgs' solves a regression, found {result}: set 'adam'")
         self.began, self.steps, self.evaluations = time.perf_counter(), 0, list[Evaluation]()
         self.loss = math.nan
         self.monitor = monitored(run.settings, run.objective, grouped=run.valid_group is not None)
@@ -309,13 +309,13 @@ class ExactFit:
         valid, network = self.of.valid, self.of.network
         stopped: Literal["converged", "interrupted", "time"] = "converged"
         try:
-            found = self.regression.solve(valid, self._solved)
+            result = self.regression.solve(valid, self._solved)
         except (KeyboardInterrupt, OutOfTime) as e:
             if isinstance(valid, History):
                 raise
             stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
-            found = self.regression.result(valid)
-        set_first_order(self.first, found.solution)
+            result = self.regression.result(valid)
+        set_first_order(self.first, result.solution)
         move_to_device(self.of.settings.device, network)
         network.eval()
         best = self._evaluated()
@@ -326,7 +326,7 @@ class ExactFit:
             seconds=best.seconds,
             monitor=self.monitor,
             stopped=stopped,
-            priors=found.priors,
+            priors=result.priors,
             rows=len(self.of.train),
         )
 
@@ -341,12 +341,12 @@ class ExactFit:
 
     def _solved(self, scores: np.ndarray) -> None:
         self._heard(self.loss, len(self.of.train))
-        found = self._evaluated(scores)
-        self.evaluations.append(found)
+        result = self._evaluated(scores)
+        self.evaluations.append(result)
         values = [one.metrics[self.monitor] for one in self.evaluations]
         best = max(values) if METRICS[self.monitor].higher else min(values)
         for one in self.of.callbacks:
-            one.on_evaluation(found, values[-1] == best)
+            one.on_evaluation(result, values[-1] == best)
 
     def _evaluated(self, scores: np.ndarray | None = None) -> Evaluation:
         of, metrics, by_loss = self.of, dict[str, float](), self.monitor == "loss"

@@ -72,7 +72,7 @@ class Step:
                 f"batch normalization needs batches of at least 2 rows, found batch_size {size} for {rows} training "
                 "rows: raise batch_size, or set the model's batch_norm = false"
             )
-        names = next((found for module in modules if (found := getattr(module, "binary_settings", ()))), ())
+        names = next((result for module in modules if (result := getattr(module, "binary_settings", ()))), ())
         if names and "regression" in (one.task for one in (objective, *objective.more.values())):
             ask = " and ".join(f"model.{name} = 0" for name in names)
             raise ConfigError(
@@ -118,10 +118,10 @@ class Step:
             batch = self.oov_dropout(batch)
         logit, auxiliary = self.forward(batch, y)
         wanted = list(y.shape if self.objective.more else y.shape[:1])
-        found = list(logit.shape) if isinstance(logit, Tensor) else type(logit).__name__
-        if found != wanted:  # broadcasting would hide it
+        result = list(logit.shape) if isinstance(logit, Tensor) else type(logit).__name__
+        if result != wanted:  # broadcasting would hide it
             network = type(self.network).__name__
-            raise ConfigError(f"{network}.forward(batch) must return one logit per row, shape {wanted}, found {found}")
+            raise ConfigError(f"{network}.forward(batch) must return one logit per row, shape {wanted}, found {result}")
         data_loss = self.objective.loss(logit, y, weight)
         total = data_loss if auxiliary is None else data_loss + self.objective.weighted(auxiliary)
         if self.sync is not None:
@@ -290,11 +290,11 @@ class OutOfVocabularyDropout:
 
 def move_to_device(device: str, network: nn.Module) -> torch.device:
     """Move a network to the device of a name; a warning says which operations have no fast version there."""
-    found = open_device(device)
-    if (sentence := missing_on(found)) is not None:
+    result = open_device(device)
+    if (sentence := missing_on(result)) is not None:
         warnings.warn(sentence, stacklevel=3)
-    network.to(found)
-    return found
+    network.to(result)
+    return result
 
 
 @torch.no_grad()

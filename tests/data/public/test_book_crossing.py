@@ -128,16 +128,16 @@ def test_every_book_keeps_its_values(real_data: Path) -> None:
     """Told apart in another way than the reader's: around the year, where only one value can be one."""
     path = real_data / "book-crossing" / "items_info.dat.gz"
     frame = PUBLIC_SETS["book-crossing"].read(real_data).unique("book_id")
-    found = {row["book_id"]: row for row in frame.iter_rows(named=True)}
+    results = {row["book_id"]: row for row in frame.iter_rows(named=True)}
     told = 0
     for line in b"".join(ByteSource(path=path).chunks()).decode().splitlines()[1:]:
         number, isbn, rest = line.replace("&amp\t", "&").split("\t", 2)
         before, _, _ = rest.partition("\thttp://images.amazon.com")
         years = re.findall(r"(?<=\t)\d{1,4}(?=\t)", before)
-        if int(number) in found and len(years) == 1:
-            row, told = found[int(number)], told + 1
+        if int(number) in results and len(years) == 1:
+            row, told = results[int(number)], told + 1
             words, _, publisher = before.partition(f"\t{years[0]}\t")
             title, _, author = words.rpartition("\t")
             expected = (isbn, title.replace("\t", ";"), author, int(years[0]) or None, publisher)
             assert (row["isbn"], row["title"], row["author"], row["year"], row["publisher"]) == expected
-    assert told > 0.99 * len(found)
+    assert told > 0.99 * len(results)

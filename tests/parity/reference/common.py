@@ -43,7 +43,7 @@ def mlp(x, w, prefix, *, levels=False):
 
     `prefix` ends with a dot, as in "mlp.". With `levels`, the list of hidden outputs instead.
     """
-    found = []
+    results = []
     for i in itertools.count():
         if f"{prefix}layers.{i}.0.weight" not in w:
             break
@@ -51,9 +51,9 @@ def mlp(x, w, prefix, *, levels=False):
         if f"{prefix}layers.{i}.1.running_mean" in w:
             x = batch_norm(x, w, f"{prefix}layers.{i}.1")
         x = relu(x)
-        found.append(x)
+        results.append(x)
     if levels:
-        return found
+        return results
     return linear(x, w, f"{prefix}output") if f"{prefix}output.weight" in w else x
 
 

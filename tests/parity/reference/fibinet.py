@@ -30,11 +30,11 @@ def senet(settings, x, w):
 
 
 def bilinear(settings, x, W):
-    found = []
+    results = []
     for n, (i, j) in enumerate(pairs(x.shape[1])):
         matrix = W if settings.bilinear == "all" else W[i] if settings.bilinear == "each" else W[n]
-        found.append((x[:, i] @ matrix) * x[:, j])
-    return found
+        results.append((x[:, i] @ matrix) * x[:, j])
+    return results
 
 
 def logit(settings, layout, batch, w):

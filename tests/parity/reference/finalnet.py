@@ -49,15 +49,15 @@ def block_logits(settings, layout, batch, w):
             g = bias[f] + sum(weight[f, k] * x[:, k] for k in range(x.shape[1]))
             gated[:, f] = g * x[:, f]
         first = np.concatenate([x, gated], 1)
-    found = [linear(block(settings, first.reshape(len(x), -1), w, "block1"), w, "head1")[:, 0]]
+    results = [linear(block(settings, first.reshape(len(x), -1), w, "block1"), w, "head1")[:, 0]]
     if settings.blocks == "2B":
-        found.append(linear(block(settings, x.reshape(len(x), -1), w, "block2"), w, "head2")[:, 0])
-    return found
+        results.append(linear(block(settings, x.reshape(len(x), -1), w, "block2"), w, "head2")[:, 0])
+    return results
 
 
 def logit(settings, layout, batch, w):
-    found = block_logits(settings, layout, batch, w)
-    return sum(found) / len(found)
+    result = block_logits(settings, layout, batch, w)
+    return sum(result) / len(result)
 
 
 def permuted(settings, layout, order, w):

@@ -100,10 +100,10 @@ def cell_list(
     >>> cell_list("a| b||", "|"), cell_list([7, None, " ", 8, 9], "|", newest=2)
     (['a', 'b'], ['8', '9'])
     """
-    found = [] if value is None else value.split(separator) if isinstance(value, str) else value
-    if not isinstance(found, list):
+    result = [] if value is None else value.split(separator) if isinstance(value, str) else value
+    if not isinstance(result, list):
         raise TypeError("a list of values, a text or null")
-    cleaned = ((text(one) or "").strip(WHITE) for one in reversed(found) if one is not None)
+    cleaned = ((text(one) or "").strip(WHITE) for one in reversed(result) if one is not None)
     return list(islice(filter(None, cleaned), newest))[::-1]
 
 
@@ -237,9 +237,9 @@ def coded(column: pl.Series) -> DictionaryColumn:
         longest = max(len(column), min(8 * len(column), LARGEST_TABLE), 1024)
         if high - low <= longest and low >= -(2**63) and high < 2**63:
             place = (column.cast(pl.Int64) - low).fill_null(high - low + 1).to_numpy()
-            found = np.bincount(place, minlength=high - low + 2)[:-1] > 0
-            near = np.flatnonzero(found)
-            ranks = np.append(np.cumsum(found, dtype=np.int32) - 1, np.int32(len(near)))
+            result = np.bincount(place, minlength=high - low + 2)[:-1] > 0
+            near = np.flatnonzero(result)
+            ranks = np.append(np.cumsum(result, dtype=np.int32) - 1, np.int32(len(near)))
             return DictionaryColumn(ranks.take(place), pl.Series(near + low).cast(pl.String))
     if kind.is_integer() or kind.is_float() or kind.is_temporal():
         # Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0) share its code.

@@ -232,8 +232,8 @@ class Encoder:
         chosen = [(f, fitted) for f, fitted in zip(self.fields, self.fitted, strict=True) if f.name in places]
         rows = frame.height
         with counting_from(first_row):
-            found = each(lambda pair: encode_column(*pair, column_of(frame, pair[0])), chosen, rows=rows)
-        cells = [(places[f.name], one) for (f, _), one in zip(chosen, found, strict=True)]
+            result = each(lambda pair: encode_column(*pair, column_of(frame, pair[0])), chosen, rows=rows)
+        cells = [(places[f.name], one) for (f, _), one in zip(chosen, result, strict=True)]
         singles = [(at, c.ids) for at, c in cells if c.lengths is None]
         numbers = [c.numbers for _, c in cells if c.numbers is not None]
         ids, values = np.empty((rows, len(singles)), np.int32), np.empty((rows, len(numbers)), np.float32)

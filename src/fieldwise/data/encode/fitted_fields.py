@@ -283,8 +283,8 @@ def read_entry(data: Mapping[str, Any], where: str) -> Entry:
     entry = parse(Entry, {**data, "fitted": {**fitted, "values": []}}, where, DataError)
     assert isinstance(entry.fitted, Vocabulary), "no other has values"
     vocabulary = replace(entry.fitted, values=tuple(values))
-    found = _ALIVE.setdefault(hash(vocabulary), vocabulary)  # bundles of one log have the same, once in memory
-    return replace(entry, fitted=found if found == vocabulary else vocabulary)
+    result = _ALIVE.setdefault(hash(vocabulary), vocabulary)  # bundles of one log have the same, once in memory
+    return replace(entry, fitted=result if result == vocabulary else vocabulary)
 
 
 MOST_TEXTS = 4_000_000  # in memory, some 200 MB
@@ -326,8 +326,8 @@ def frequent_texts(counts: Iterable[pl.DataFrame], least: int, most: int = MOST_
         every = counted.group_by("text").agg(pl.col("n").sum()) if stored else counted
         kept.append(every.filter(pl.col("n") >= least))
         rare += every.height - kept[-1].height
-    found = pl.concat(kept).with_columns(pl.col("text").cast(pl.String)).sort("n", "text", descending=[True, False])
-    return tuple(found.get_column("text").to_list()), rare
+    result = pl.concat(kept).with_columns(pl.col("text").cast(pl.String)).sort("n", "text", descending=[True, False])
+    return tuple(result.get_column("text").to_list()), rare
 
 
 class Counted(NamedTuple):

@@ -39,7 +39,7 @@ def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[st
     A sample of the key's values, with all of their rows, is sorted by key; neighbours are the pairs.
 
     >>> rows = pl.DataFrame({"k": [1, 1, 2, 2] * 20, "shade": ["red", "red", "blue", "blue"] * 20, "n": range(80)})
-    >>> {name: found.determined for name, found in agreements(rows, "k", ["shade", "n"]).items()}
+    >>> {name: result.determined for name, result in agreements(rows, "k", ["shade", "n"]).items()}
     {'shade': True, 'n': False}
     """
     keys = frame.get_column(key)
@@ -49,7 +49,7 @@ def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[st
     pair = codes[rows][1:] == codes[rows][:-1]
     if pair.sum() < max(_LEAST_PAIRS, _REPEATED * len(rows)):
         return {}
-    found = {}
+    results = {}
     for column in frame.select(columns)[rows].iter_columns():
         if isinstance(column.dtype, (pl.List, pl.Array)) and not column.dtype.inner.is_nested():
             column = column.cast(pl.List(pl.String), strict=False).list.join("\x1f")
@@ -63,8 +63,8 @@ def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[st
         chance = float((counts**2).sum() / counts.sum() ** 2)
         same = float((cells[1:] == cells[:-1])[both].mean())
         determined = chance < _CONSTANT and 1 - same <= min(_ERRORS, _LIFT * (1 - chance))
-        found[column.name] = Agreement(same=same, chance=chance, determined=determined)
-    return found
+        results[column.name] = Agreement(same=same, chance=chance, determined=determined)
+    return results
 
 
 def is_binning(frame: pl.DataFrame, key: str, column: str) -> bool:
@@ -276,7 +276,7 @@ def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]
 
 def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
     """Columns of whole numbers or text whose values repeat, those of most values first."""
-    found = []
+    results = []
     for place, column in enumerate(frame.iter_columns()):
         name, kind = column.name, column.dtype
         is_text = kind in (pl.String, pl.Categorical, pl.Enum)
@@ -298,8 +298,8 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
             continue
         if kind.is_numeric() and rank < 2 and not huge and (present.min() or 0) < 0:  # type: ignore[operator]
             continue
-        found.append(_Key(column=name, cells=column, place=place, distinct=distinct, rank=rank, role=role))
-    return sorted(found, key=lambda key: (-(key.rank >= 2), -key.distinct))[:_MOST_KEYS]
+        results.append(_Key(column=name, cells=column, place=place, distinct=distinct, rank=rank, role=role))
+    return sorted(results, key=lambda key: (-(key.rank >= 2), -key.distinct))[:_MOST_KEYS]
 
 
 def _best_of_alike(frame: pl.DataFrame, keys: Sequence[_Key], time: str | None) -> list[_Key]:

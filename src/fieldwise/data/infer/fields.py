@@ -53,14 +53,14 @@ def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
         # Times of a log's events grow with the rows, those of persons and items do not.
         if times.dtype != pl.String and not times.null_count() and len(times) >= _ENOUGH and times.is_sorted():
             past.append(column.name)
-    found, left = GuessedTime(), {}
+    result, left = GuessedTime(), {}
     for name in (*named, *others, *past):
         guess, fault = _time(frame.get_column(name), named=name in named)
-        if guess is not None and found.column is None:
-            found = guess
+        if guess is not None and result.column is None:
+            result = guess
         elif guess is not None or fault:
             left[name] = fault or "another time besides the one that orders rows"
-    return replace(found, others=left)
+    return replace(result, others=left)
 
 
 def looks_like_dates(words: pl.Series) -> bool:
@@ -69,8 +69,8 @@ def looks_like_dates(words: pl.Series) -> bool:
     some = present.gather_every(max(1, len(present) // _PROBE)).head(_PROBE)
     if not len(some) or some.cast(pl.Float64, strict=False).null_count() < len(some):
         return False
-    found = parse_timestamps(some)
-    return found.other is not None or found.values.null_count() == 0
+    result = parse_timestamps(some)
+    return result.other is not None or result.values.null_count() == 0
 
 
 def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
@@ -312,11 +312,11 @@ class FieldGuesser:
             if share < _MANY_CELLS or words.str.contains("://", literal=True).any():
                 continue
             vocabulary = as_list(words, separator).explode().n_unique()
-            found = f"{share:.0%} of its cells hold {separator!r}, {vocabulary} values in total"
+            result = f"{share:.0%} of its cells hold {separator!r}, {vocabulary} values in total"
             if _is_history(name):
-                return Sequence(name, role="user", separator=separator), f"{found}, and its name suggests a history", ""
+                return Sequence(name, role="user", separator=separator), f"{result}, and its name suggests a history", ""
             if vocabulary <= _BAG_VOCABULARY and vocabulary < distinct:
-                return Bag(name, role=role, separator=separator), found, ""
+                return Bag(name, role=role, separator=separator), result, ""
         many = distinct > _LOW_CARDINALITY
         if many and looks_like_dates(words):
             return None, "its text is dates, which must be converted first (to an age, a weekday)", ""

@@ -98,17 +98,17 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
             )
         if text.is_in(list(positive)).all():
             raise SchemaError(f"a label needs two classes: all values of column {name!r} are given as positive")
-        found = LabelCandidate(label=Label(name, positive_values=tuple(positive)), reason="label: binary, as given")
+        result = LabelCandidate(label=Label(name, positive_values=tuple(positive)), reason="label: binary, as given")
     elif column.dtype == pl.Boolean:
         _check_two(name, text)
-        found = LabelCandidate(label=Label(name), reason=_TRUE_OR_FALSE)
+        result = LabelCandidate(label=Label(name), reason=_TRUE_OR_FALSE)
     else:
         number = column if column.dtype.is_numeric() else text.str.strip_chars().cast(pl.Float64, strict=False)
-        found = _of_texts(text) if number.null_count() else _of_numbers(number)
-    if found.label.task == "regression":
-        return found
+        result = _of_texts(text) if number.null_count() else _of_numbers(number)
+    if result.label.task == "regression":
+        return result
     try:
-        return replace(found, rate=float(read_label(column.to_frame(), found.label).main.mean()))
+        return replace(result, rate=float(read_label(column.to_frame(), result.label).main.mean()))
     except DataError as e:
         raise SchemaError(str(e)) from None
 
@@ -131,7 +131,7 @@ def choose_label(
             raise SchemaError(f"the label's column {label!r} must be in the table: {nearest(label, frame.columns)}")
         return [guess_label(frame.get_column(label), positive)]
     gaps = [c.name for c in frame.iter_columns() if 0 < c.null_count() < frame.height]
-    found: list[LabelCandidate] = []
+    results: list[LabelCandidate] = []
     for place, column in enumerate(frame.iter_columns()):
         name = column.name
         named = 4.0 if is_label_name(name) else 3.0 if is_label_name(name, LIKELY_LABELS) else 0.0
@@ -148,25 +148,25 @@ def choose_label(
                 score += 2 * any(set(share.round(3)) == {0.0, 1.0} for share in shares.iter_columns())
             score += 0.5 if place == frame.width - 1 else 0.25 if not place else 0.0
             if named or (one.label.task == "binary" and not _is_a_count(column)):
-                found.append(replace(one, score=score))
-    found.sort(key=lambda one: -one.score)
-    if not found or not is_label_name(found[0].label.column, (*LABELS, *LIKELY_LABELS)):
+                results.append(replace(one, score=score))
+    results.sort(key=lambda one: -one.score)
+    if not results or not is_label_name(results[0].label.column, (*LABELS, *LIKELY_LABELS)):
         for name in frame.columns:
             if is_label_name(name) and name not in settled:
                 return [guess_label(frame.get_column(name), positive)]  # or the reason why it cannot be one
-    if not found:
+    if not results:
         return []
-    first, name = found[0], found[0].label.column
+    first, name = results[0], results[0].label.column
     if positive:
         first = guess_label(frame.get_column(name), positive)
-    close = [one.label.column for one in found[1:] if one.score > found[0].score - CLOSE]
-    rivals = [c.label.column for c in found[1:] if is_label_name(c.label.column)] if is_label_name(name) else close
+    close = [one.label.column for one in results[1:] if one.score > results[0].score - CLOSE]
+    rivals = [c.label.column for c in results[1:] if is_label_name(c.label.column)] if is_label_name(name) else close
     if rivals or not is_label_name(name, (*LABELS, *LIKELY_LABELS)):
         shown = f"; others that may be it: {', '.join(map(repr, rivals[:_SHOWN]))}" if rivals else ""
         why = f"the label was chosen by its {'name and ' if is_label_name(name) else ''}values, column {name!r}"
         doubt = f"{why}{shown}; give another one as label"
         first = replace(first, doubt=f"{doubt}; {first.doubt}" if first.doubt else doubt)
-    return [first, *found[1:]]
+    return [first, *results[1:]]
 
 
 def _is_a_count(column: pl.Series) -> bool:
@@ -182,7 +182,7 @@ def label_by_place(frame: pl.DataFrame, skip: Collection[str], is_log: bool) -> 
     """The last resort: of a log a column of shares up to 1 or 100, else the last column if it is a number.
 
     >>> rows = pl.DataFrame({"rooms": [2, 3] * 10, "rent": [x * 99.5 for x in range(20)]})
-    >>> [found.label.task for found in label_by_place(rows, (), False)]
+    >>> [result.label.task for result in label_by_place(rows, (), False)]
     ['regression']
     """
     columns = frame.get_columns()[::-1] if frame.height >= LEAST_ROWS else []
@@ -284,8 +284,8 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
         return LabelCandidate(label=Label(text.name), reason=_TRUE_OR_FALSE)
     forms = number_formats(text)
     if len(forms) and not ("1,234.5" in forms and "1.234,5" in forms):
-        found = _of_numbers(as_number(text, "label", form=forms[0]))
-        return replace(found, label=replace(found.label, number_format=forms[0]))
+        result = _of_numbers(as_number(text, "label", form=forms[0]))
+        return replace(result, label=replace(result.label, number_format=forms[0]))
     meant = {value: word_meaning(value) for value in values}
     yes = tuple(v for v in values if meant[v])
     no = [v for v in values if meant[v] is False]
@@ -326,8 +326,8 @@ def _of_stars(text: pl.Series, values: list[str]) -> LabelCandidate:
     """Ratings to 5, written out: above 3 is positive."""
 
     def stars(value: str) -> float:
-        found = _STARS.fullmatch(value.strip())
-        return float(found[1].replace(",", ".")) if found else len(value.strip().rstrip("☆"))
+        result = _STARS.fullmatch(value.strip())
+        return float(result[1].replace(",", ".")) if result else len(value.strip().rstrip("☆"))
 
     ordered = sorted(values, key=stars)
     yes, middle = tuple(v for v in ordered if stars(v) > 3), [v for v in ordered if stars(v) == 3]

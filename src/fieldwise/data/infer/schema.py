@@ -193,35 +193,35 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     never = {name: f"omitted: {why}" for name, why in _never(frame).items() if name != label}
     early = guess_time(frame, {*never, *([label] if label else [])})
     times = [*([early.column] if early.column else []), *early.others]
-    found = find_entities(frame, [*never, *([label] if label else [])], times)
-    settled = {*never, *times, *found.settled()}
+    result = find_entities(frame, [*never, *([label] if label else [])], times)
+    settled = {*never, *times, *result.settled()}
     labels = choose_label(frame, label, positive, settled)
-    labels = labels or label_by_place(frame, settled, len(found.ids) == 2)
+    labels = labels or label_by_place(frame, settled, len(result.ids) == 2)
     bare = label is None and any(_NUMBER.fullmatch(name) for name in frame.columns)
-    if bare or (not labels and (frame.height < LEAST_ROWS or len(found.ids) < 2)):
+    if bare or (not labels and (frame.height < LEAST_ROWS or len(result.ids) < 2)):
         raise SchemaError(_NO_LABEL.format(", ".join(LABELS), ", ".join(frame.columns)) + (_BARE if bare else ""))
     if labels and frame is not whole:  # every row's label counts
         exact = guess_label(whole.get_column(labels[0].label.column), positive)
         labels[0] = replace(exact, doubt=labels[0].doubt or exact.doubt)
     target = labels[0] if labels else _of_events(frame)
     name = target.label.column
-    if name in found.ids.values() or name in times:
-        found = find_entities(frame, [*never, name], [c for c in times if c != name])
-    others = [c for c in frame.columns if c != name and is_label_name(c) and c not in found.settled()]
+    if name in result.ids.values() or name in times:
+        result = find_entities(frame, [*never, name], [c for c in times if c != name])
+    others = [c for c in frame.columns if c != name and is_label_name(c) and c not in result.settled()]
     notes = {name: target.reason, **never, **dict.fromkeys(others, _OTHER_LABEL)}
-    doubts = {name: target.doubt, **found.doubts}
+    doubts = {name: target.doubt, **result.doubts}
     y = _targets(frame, target.label) if labels else None
     notes |= _known_after(frame, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
         # The next candidates that are about as likely as the one taken, and the last column.
         rivals = {one.label.column for one in labels[1:3] if one.score > labels[0].score - CLOSE}
-        rivals = (rivals | ({frame.columns[-1]} - {name, *settled})) - {*notes, *times, *found.ids.values()}
+        rivals = (rivals | ({frame.columns[-1]} - {name, *settled})) - {*notes, *times, *result.ids.values()}
         doubts |= {c: _RIVAL.format(c, name) for c in frame.columns if c in rivals}
-    time = guess_time(frame, {name, *notes, *(found.settled() - {c for c in times if name_matches(c, TIMES)})})
+    time = guess_time(frame, {name, *notes, *(result.settled() - {c for c in times if name_matches(c, TIMES)})})
     doubts |= _mark_times(frame, time, notes)
-    fields, reasons = _fields(FieldGuesser(frame, found, y, frame.height / max(1, sample.rows)), notes, doubts)
-    ids = {side: column for side, column in found.ids.items() if column in fields}
-    _leave_out_displays(frame, fields, notes, reasons, found)
+    fields, reasons = _fields(FieldGuesser(frame, result, y, frame.height / max(1, sample.rows)), notes, doubts)
+    ids = {side: column for side, column in result.ids.items() if column in fields}
+    _leave_out_displays(frame, fields, notes, reasons, result)
     for side, column in ids.items():
         notes[column] += f"; the {side} id"
     schema = Schema(
@@ -289,9 +289,9 @@ def _targets(frame: pl.DataFrame, label: Label) -> pl.Series:
 
 def _known_after(frame: pl.DataFrame, label: str, y: pl.Series | None, notes: Mapping[str, str]) -> dict[str, str]:
     """Columns that tell the label, since they are known only after it, each with the reason."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     if y is None or set(y.drop_nulls().unique()) != {0.0, 1.0}:
-        return found
+        return results
     rate = float(y.mean() or 0)  # type: ignore[arg-type]
     for column in frame.iter_columns():
         if column.name == label or column.name in notes or column.dtype.is_nested():
@@ -300,20 +300,20 @@ def _known_after(frame: pl.DataFrame, label: str, y: pl.Series | None, notes: Ma
         for which, value in (("positive", 1.0), ("negative", 0.0)):
             least = min(rate, 1 - rate) * len(y)
             if column.null_count() and least >= _ENOUGH_OF_A_CLASS and (present == (y == value)).mean() > _EXACT:  # type: ignore[operator]
-                found[column.name] = f"{_LEAK}: it is empty except where the label is {which}"
-        if column.name in found or not 2 <= column.n_unique() <= _FEW_VALUES:
+                results[column.name] = f"{_LEAK}: it is empty except where the label is {which}"
+        if column.name in results or not 2 <= column.n_unique() <= _FEW_VALUES:
             continue
         by_value = (
             pl.DataFrame({"cell": column, "y": y}).drop_nulls().group_by("cell").agg(pl.col("y").mean(), pl.len())
         )
         sure = by_value.filter(pl.col("y").is_in([0.0, 1.0]) & (pl.col("len") >= _ENOUGH_OF_A_CLASS))
         if by_value.height >= 2 and sure.height == by_value.height and sure["y"].n_unique() == 2:
-            found[column.name] = f"{_LEAK}: each of its values has one value of the label"
+            results[column.name] = f"{_LEAK}: each of its values has one value of the label"
         elif by_value.height == 2 and sure.filter(pl.col("y") == 1).height and rate < 0.9:
-            found[column.name] = f"{_LEAK}: one of its values occurs only where the label is positive"
+            results[column.name] = f"{_LEAK}: one of its values occurs only where the label is positive"
         elif by_value.height == 2 and sure.height and is_label_name(column.name, LIKELY_LABELS):
-            found[column.name] = f"{_LEAK}, by its name, and the label is never positive with one of its values"
-    return {name: f"omitted: {why}; it may be one of more_labels" for name, why in found.items()}
+            results[column.name] = f"{_LEAK}, by its name, and the label is never positive with one of its values"
+    return {name: f"omitted: {why}; it may be one of more_labels" for name, why in results.items()}
 
 
 def _of_events(frame: pl.DataFrame) -> LabelCandidate:
@@ -332,7 +332,7 @@ def _of_events(frame: pl.DataFrame) -> LabelCandidate:
 
 def _never(frame: pl.DataFrame) -> dict[str, str]:
     """Columns that are no fields, labels or times, with the reason."""
-    found = {name: why for name, why in _NEVER.items() if name in frame.columns}
+    results = {name: why for name, why in _NEVER.items() if name in frame.columns}
     if frame.schema == {"label": pl.Float64, "ids": pl.List(pl.Int64), "values": pl.List(pl.Float64)}:  # `read_libfm`
         other = (frame.get_column("values").list.eval(pl.element() != 1).list.any()).fill_null(False)
         if other.any():
@@ -340,15 +340,15 @@ def _never(frame: pl.DataFrame) -> dict[str, str]:
                 f"libFM values other than 1 cannot be read as a bag, whose values have no weights: line "
                 f"{int(other.arg_max() or 0) + 1} holds one; convert the file to a table with a column per number"
             )
-        found["values"] = "every libFM value is 1, so only the ids matter"
+        results["values"] = "every libFM value is 1, so only the ids matter"
     for column in frame.select(pl.col(pl.String)).iter_columns():
-        if column.name not in found and column.head(_PROBE).n_unique() <= len(_PARTS):
+        if column.name not in results and column.head(_PROBE).n_unique() <= len(_PARTS):
             words = {
                 str(word).strip().lower() for word in column.drop_nulls().unique(maintain_order=True).head(len(_PARTS))
             }
             if len(words) > 1 and words <= _PARTS and words & {"train", "training"}:
-                found[column.name] = _NEVER["split"]
-    return found
+                results[column.name] = _NEVER["split"]
+    return results
 
 
 def _fields(
@@ -357,7 +357,7 @@ def _fields(
     """Fields from columns without a note and the reasons of their roles, by column; every column gets a note."""
     fields: dict[str, Field] = {}
     reasons: dict[str, str] = {}
-    frame, found = guesser.frame, guesser.found
+    frame, result = guesser.frame, guesser.found
     for column in frame.iter_columns():
         name = column.name
         if name in notes:
@@ -379,7 +379,7 @@ def _fields(
         if (first := f"{vector}[0]") in fields:  # the numbers of a vector have the same role
             role, reasons[name] = fields[first].role, reasons[first]
         else:
-            role, reasons[name] = found.role(name, made)
+            role, reasons[name] = result.role(name, made)
         fields[name] = replace(made, role=role)
     return fields, reasons
 

@@ -198,8 +198,8 @@ def _mean_labels(
                 own_count, own_total = own_count - cells[cell], own_total - cell_total[cell]
                 overall = ((whole - fold_total) / (rows - in_fold))[fold]
             weight = own_count + settings.prior_rows
-            found = (own_total + settings.prior_rows * overall) / weight
-        known: np.ndarray = np.where((weight > 0) & (asked > 0), found, np.nan)
+            result = (own_total + settings.prior_rows * overall) / weight
+        known: np.ndarray = np.where((weight > 0) & (asked > 0), result, np.nan)
         return known
 
     return means
@@ -247,8 +247,8 @@ def sample_negatives(
     def sampled() -> Iterator[pl.DataFrame]:
         for at in scratch.pieces(len(asking)):
             user, rank = asking[at].repeat(n), drawn[at].reshape(-1)
-            found = np.searchsorted(searched, user * (len(items) + 1) + rank, side="right")
-            item = items.gather(rank + found - start[user]).cast(positives.schema[item_column]).alias(item_column)
+            result = np.searchsorted(searched, user * (len(items) + 1) + rank, side="right")
+            item = items.gather(rank + result - start[user]).cast(positives.schema[item_column]).alias(item_column)
             copies = positives[at].select(pl.all().repeat_by(n).explode(empty_as_null=False)).with_columns(item)
             if about is not None:
                 copies = copies.drop(settings.item_columns)
@@ -280,8 +280,8 @@ def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int) -> np.ndar
 
     def before(at: slice) -> np.ndarray:
         owner = used[at] // items
-        found: np.ndarray = owner * (items + 1) + used[at] % items - (np.arange(at.start, at.stop) - start[owner])
-        return found
+        result: np.ndarray = owner * (items + 1) + used[at] % items - (np.arange(at.start, at.stop) - start[owner])
+        return result
 
     return scratch.fill(len(used), np.int64, before)
 

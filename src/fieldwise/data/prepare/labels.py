@@ -72,9 +72,9 @@ def read_labels(
     """
     for label in labels:
         if label.column not in frame.columns:
-            found = ", ".join(frame.columns)
+            result = ", ".join(frame.columns)
             raise DataError(
-                f"the label's column {label.column!r} must be in the table, found only: {found}; in a log of positive "
+                f"the label's column {label.column!r} must be in the table, found only: {result}; in a log of positive "
                 "events alone the recipe's [negatives] add it"
             )
     if frame.height == 0:

@@ -87,14 +87,14 @@ def parse_timestamps(text: pl.Series) -> ParsedTimestamps:
     if len(ways) == 2:
         first, second = (used[0] for used, _ in ways.values())
         return ParsedTimestamps(values=values.clear(len(values)), other=(first, second))
-    for used, found in ways.values():
+    for used, result in ways.values():
         named, mixed = normal.str.contains(_OFFSET), ""
         count, present = int(named.sum()), len(normal) - normal.null_count()
         if 0 < count < present:
             with_one, without = text.filter(named)[0].strip(), text.filter(~named)[0].strip()
             mixed = f"{count:,} of {present:,} cells have an offset from UTC ({with_one!r}), the others do not "
             mixed += f"({without!r})"
-        return ParsedTimestamps(values=found, format=used[0] if len(used) == 1 else None, mixed=mixed)
+        return ParsedTimestamps(values=result, format=used[0] if len(used) == 1 else None, mixed=mixed)
     return ParsedTimestamps(values=values)
 
 
@@ -110,9 +110,9 @@ def _readings(text: pl.Series) -> tuple[pl.Series, pl.Series, dict[str, tuple[li
     rest = normal.zip_with(values.is_null(), normal.clear(len(normal)))
     ways = {}
     for family in _ORDERS:
-        found, used = _by(rest, family)
-        if found.null_count() == rest.null_count():
-            ways[family] = used, values.fill_null(found)
+        result, used = _by(rest, family)
+        if result.null_count() == rest.null_count():
+            ways[family] = used, values.fill_null(result)
     return normal, values, ways
 
 
@@ -127,22 +127,22 @@ def _patterns(family: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 def _by(text: pl.Series, family: str) -> tuple[pl.Series, list[str]]:
     """Each cell parsed by the first fitting format of the family, and the formats that fit some cells."""
-    found = pl.Series(text.name, [None], dtype=pl.Int64).new_from_index(0, len(text))
+    result = pl.Series(text.name, [None], dtype=pl.Int64).new_from_index(0, len(text))
     used: list[str] = []
     for _ in range(_ROUNDS):
-        rest = text.filter(found.is_null() & text.is_not_null())
+        rest = text.filter(result.is_null() & text.is_not_null())
         # A few of the cells that are still unparsed show which formats to try.
         sample = rest.gather_every(max(1, len(rest) // _SAMPLE)).head(2 * _SAMPLE).to_list()
         forms = [form for form, pattern in _patterns(family) if any(pattern.fullmatch(cell) for cell in sample)]
-        before = found.null_count()
+        before = result.null_count()
         for form in forms:
-            left = found.null_count()
+            left = result.null_count()
             values = _parse(text, form)
-            found = found.fill_null(values.zip_with(values.is_between(*_YEARS), values.clear(len(values))))
-            used += [form] if found.null_count() < left else []
-        if found.null_count() in (before, text.null_count()):
+            result = result.fill_null(values.zip_with(values.is_between(*_YEARS), values.clear(len(values))))
+            used += [form] if result.null_count() < left else []
+        if result.null_count() in (before, text.null_count()):
             break
-    return found, used
+    return result, used
 
 
 def _parse(text: pl.Series, form: str) -> pl.Series:
@@ -185,11 +185,11 @@ def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = N
         if (decided := _decided_by_all(column)) is not None:
             return decided
     elif in_pieces:
-        found = scratch.empty(frame.height, order_values(frame.head(1), name, what, form).dtype.type)
+        result = scratch.empty(frame.height, order_values(frame.head(1), name, what, form).dtype.type)
         for at in scratch.pieces(frame.height):
             with counting_from(at.start):
-                found[at] = order_values(frame[at], name, what, form)
-        return found
+                result[at] = order_values(frame[at], name, what, form)
+        return result
     if column.dtype.is_temporal():
         values = column.to_physical()
     elif column.dtype == pl.String:
@@ -267,16 +267,16 @@ def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:
     number = text.cast(pl.Float64, strict=False).fill_nan(None)
     if number.null_count() == text.null_count():
         return number
-    found = parse_timestamps(text)
-    if found.other is not None:
-        first, second = found.other
+    result = parse_timestamps(text)
+    if result.other is not None:
+        first, second = result.other
         raise DataError(
             f"day and month are ambiguous: the {what} column {column.name!r} holds {text.drop_nulls()[0]!r}, and "
             f"every cell can be read as {first!r} and as {second!r}; set the schema's time_format"
         )
-    if found.mixed:
+    if result.mixed:
         raise DataError(
-            f"either all times have an offset from UTC or none: in the {what} column {column.name!r} {found.mixed}; "
+            f"either all times have an offset from UTC or none: in the {what} column {column.name!r} {result.mixed}; "
             "write the offset into every cell, or convert all to one time zone and omit it"
         )
-    return found.values if found.values.null_count() < number.null_count() else number
+    return result.values if result.values.null_count() < number.null_count() else number

@@ -294,10 +294,10 @@ class Preparation:
             for label, target in zip(schema.labels, y.T, strict=True):
                 positive = int((target > 0.5).sum())
                 if label.task == "binary" and positive in (0, len(y)):
-                    found = "positive" if positive else "negative"
+                    result = "positive" if positive else "negative"
                     log = ", in a log of positives alone add [negatives]" if positive else ""
                     raise DataError(
-                        f"the {name} rows must hold both classes: all {len(y)} are {found} by the rule of label "
+                        f"the {name} rows must hold both classes: all {len(y)} are {result} by the rule of label "
                         f"{label.name!r}; check the rule, use another split{log or ', or add rows of the other class'}"
                     )
         counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}

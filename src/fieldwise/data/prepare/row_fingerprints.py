@@ -50,23 +50,23 @@ class RowSketch:
         """
         hashes = np.empty(0, np.uint64)
         for part in frame.select(columns).iter_slices(SKETCH_ROWS):
-            found = _row_hashes(part)
+            result = _row_hashes(part)
             if len(hashes) == MOST_HASHES:
-                found = found[found < hashes[-1]]
-            hashes = np.unique(np.concatenate([hashes, found]))[:MOST_HASHES]
+                result = result[result < hashes[-1]]
+            hashes = np.unique(np.concatenate([hashes, result]))[:MOST_HASHES]
         return cls(rows=frame.height, columns=tuple(columns), hashes=hashes)
 
     def overlap(self, frame: pl.DataFrame) -> Overlap:
         """The number of rows of another table with these columns that equal rows of this one."""
         whole = len(self.hashes) < MOST_HASHES  # every row of the table is in the sketch, so any row can be checked
-        checked = found = 0
+        checked = result = 0
         for part in frame.select(self.columns).iter_slices(SKETCH_ROWS):
             hashes = _row_hashes(part)
             if not whole:
                 hashes = hashes[hashes <= self.hashes[-1]]
             checked += len(hashes)
-            found += int(np.isin(hashes, self.hashes).sum())
-        return Overlap(checked, found)
+            result += int(np.isin(hashes, self.hashes).sum())
+        return Overlap(checked, result)
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -94,7 +94,7 @@ def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
             column = column.cast(pl.String)
         if column.dtype.is_numeric() or column.dtype == pl.Boolean:
             numbers = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0  # one zero
-            found = np.ascontiguousarray(numbers).view(np.uint64)
+            result = np.ascontiguousarray(numbers).view(np.uint64)
         else:
             if column.dtype != pl.String:
                 column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)  # structs: rare
@@ -103,7 +103,7 @@ def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
             lengths = column.str.len_bytes().to_numpy().astype(np.int64)
             octets = np.frombuffer(column.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
             ends = np.cumsum(lengths)
-            starts, found = ends - lengths, np.empty(len(lengths), np.uint64)
+            starts, result = ends - lengths, np.empty(len(lengths), np.uint64)
             for first in range(0, len(lengths), TEXT_ROWS):
                 some = slice(first, first + TEXT_ROWS)
                 digits = octets[starts[first] : ends[some][-1]]
@@ -112,9 +112,9 @@ def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
                 sums = np.zeros(len(digits) + 1, np.uint64)
                 np.cumsum((digits.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1], out=sums[1:])
                 start, end = starts[some] - starts[first], ends[some] - starts[first]
-                found[some] = (sums[end] - sums[start]) * np.cumprod(back)[start]
-            found += lengths.astype(np.uint64) * np.uint64(_BASE)
-        rows = _mixed(rows * np.uint64(_BASE) + np.where(absent, _ABSENT, _mixed(found)))
+                result[some] = (sums[end] - sums[start]) * np.cumprod(back)[start]
+            result += lengths.astype(np.uint64) * np.uint64(_BASE)
+        rows = _mixed(rows * np.uint64(_BASE) + np.where(absent, _ABSENT, _mixed(result)))
     return rows
 
 
@@ -153,18 +153,18 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
             if len(hashes) < 2 or any((chunk[1:] == chunk[:-1]).any() for chunk in chunks):
                 keys.append(key)
     columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     for chosen in ([schema.time], columns) if schema.time in columns else (columns,):
-        known, found = _sorted_hashes(train, chosen), {}
+        known, results = _sorted_hashes(train, chosen), {}
         for name in [name for name, frame in frames.items() if name != "train" and frame.height]:
             hashes, count = _sorted_hashes(frames[name], chosen), 0  # an ascending search stays in the cache
             for at in scratch.pieces(len(hashes)):
                 place = np.searchsorted(known, hashes[at]).clip(max=len(known) - 1)
                 count += int((known[place] == hashes[at]).sum())
-            found |= {REPEATS.format(name): count} if count else {}
-        if not found:  # as after a split by time: the other columns need not be read
+            results |= {REPEATS.format(name): count} if count else {}
+        if not results:  # as after a split by time: the other columns need not be read
             break
-    return found
+    return results
 
 
 def _sorted_hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
@@ -188,18 +188,18 @@ def copies_sentence(frame: pl.DataFrame) -> str:
 
 def repeat_sentences(counts: Mapping[str, int]) -> list[str]:
     """A sentence for each part with rows that equal a training row, from the counts of `prepare`."""
-    found = []
+    results = []
     for part, words in WORDS.items():
         count, rows = counts.get(REPEATS.format(part), 0), counts.get(f"{part}_rows", 0)
         if count and rows:
             share = 100 * count / rows
             percent = f"{share:.1f} %" if share >= 0.1 else "less than .1 %"
-            found.append(
+            results.append(
                 f"{count:,} of {rows:,} {words} rows ({percent}) equal a training row in all fields and the label: "
                 "metrics on them reflect memorisation; if the log has duplicate rows, remove them first, or "
                 "split by time"
             )
-    return found
+    return results
 
 
 ROWS_VERSION = "rows2:"

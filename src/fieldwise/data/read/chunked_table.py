@@ -57,8 +57,8 @@ _POSITION = re.compile(r"(.+)\[(\d+)\]")
 
 def is_position(name: str, columns: Iterable[str]) -> str | None:
     """The column of lists that a column is one position of, or None."""
-    found = _POSITION.fullmatch(name)
-    return found[1] if found is not None and found[1] in columns else None
+    result = _POSITION.fullmatch(name)
+    return result[1] if result is not None and result[1] in columns else None
 
 
 def vector_length(column: pl.Series) -> int | None:
@@ -85,17 +85,17 @@ class VectorLengths:
             inner = kind.inner if isinstance(kind, (pl.List, pl.Array)) else None
             if not isinstance(inner, pl.DataType) or not inner.is_float():
                 continue
-            found = self._found.setdefault(column.name, set())
+            result = self._found.setdefault(column.name, set())
             if isinstance(kind, pl.Array):
-                found.add(kind.size)
-            elif len(found) < 2:
+                result.add(kind.size)
+            elif len(result) < 2:
                 lengths = column.list.len()
-                found |= {int(n) for n in (lengths.min(), lengths.max()) if n is not None}  # type: ignore[arg-type]
+                result |= {int(n) for n in (lengths.min(), lengths.max()) if n is not None}  # type: ignore[arg-type]
 
     @property
     def common(self) -> dict[str, int]:
         """The length of each column whose lists have one."""
-        return {name: next(iter(found)) for name, found in self._found.items() if len(found) == 1}
+        return {name: next(iter(result)) for name, result in self._found.items() if len(result) == 1}
 
 
 def position_columns(
@@ -247,14 +247,14 @@ def open_files(
             bounds.check(piece, path)
             lengths.add(piece)
             rows.add(as_lists(piece))
-        found = rows.table()
-        made = position_columns(found.frame.schema, lengths.common).values()
-        if not made or folder is None or not found.files:
-            return MappedRows(frame=found.frame.with_columns(made), files=found.files)
+        result = rows.table()
+        made = position_columns(result.frame.schema, lengths.common).values()
+        if not made or folder is None or not result.files:
+            return MappedRows(frame=result.frame.with_columns(made), files=result.files)
         writer = RowsWriter(folder / "positions", gather=0)  # a chunk for every chunk of the table
-        for file in found.files:
+        for file in result.files:
             writer.add(map_rows([file.path]).select(made))
-        return MappedRows(frame=found.frame.hstack(writer.table().frame))
+        return MappedRows(frame=result.frame.hstack(writer.table().frame))
     facts = repr((_BOOT.read_text("ascii"), source.states, text, bounds)) if place and _BOOT.is_file() else ""
     done = _resume(place, facts, rows, source) if place is not None else Counter()
     reports.add(read := rows.rows)
@@ -291,13 +291,13 @@ def _resume(place: Path, facts: str, rows: RowsWriter, source: TableFiles) -> Co
     """
     assert source.types is not None
     with suppress(OSError, ValueError, LookupError):
-        found = json.loads((place / PROGRESS).read_text("utf-8"))
-        paths = [Path(path) for path in found["paths"]]
-        if facts and found["facts"] == facts and all(map(Path.is_file, paths)):
+        result = json.loads((place / PROGRESS).read_text("utf-8"))
+        paths = [Path(path) for path in result["paths"]]
+        if facts and result["facts"] == facts and all(map(Path.is_file, paths)):
             written = map_rows(paths)
             rows.paths, rows.rows, rows.empty = paths, written.height, written.clear()
-            source.types.restore(found["types"])
-            source.text = replace(source.text, done={Path(path): count for path, count in found["done"]})
+            source.types.restore(result["types"])
+            source.text = replace(source.text, done={Path(path): count for path, count in result["done"]})
             return Counter(source.text.done)
     shutil.rmtree(place, ignore_errors=True)
     return Counter()
@@ -449,8 +449,8 @@ class SlicedTable:
                         f"vectors must have one length: column {vector!r} begins with {most} numbers a cell, and "
                         f"{path} has cells with another number; correct them"
                     )
-            found = position_columns(piece.schema, vectors)
-            piece = as_lists(piece.with_columns(found[name] for name in made))
+            result = position_columns(piece.schema, vectors)
+            piece = as_lists(piece.with_columns(result[name] for name in made))
             yield from piece.select(columns).iter_slices(rows)
 
 
@@ -514,8 +514,8 @@ def _changed(place: Callable[[int], str | None]) -> Iterator[None]:
     try:
         yield
     except (DataError, SchemaError) as e:
-        found = _ROW.search(str(e))
-        told = None if found is None or type(e) not in (DataError, SchemaError) else place(int(found[1]))
+        result = _ROW.search(str(e))
+        told = None if result is None or type(e) not in (DataError, SchemaError) else place(int(result[1]))
         if told is None:
             raise
         raise type(e)(_ROW.sub(lambda _: told, str(e), count=1)) from None

@@ -194,13 +194,13 @@ class TextFormat:
         source, widths = ByteSource(path=path, encoding=self.encoding), dict[str, list[int]]()
         lines = [line.decode("utf-8-sig", "replace") for line in islice(source.lines(), _PROBED_LINES)]
         for mark in SEPARATORS:
-            records, found = csv.reader(lines, delimiter=mark), list[int]()
+            records, result = csv.reader(lines, delimiter=mark), list[int]()
             with suppress(csv.Error):  # a field that is too long
-                found.extend(len(record) for record in islice(records, _PROBED_RECORDS) if record)
+                result.extend(len(record) for record in islice(records, _PROBED_RECORDS) if record)
             # The last record may go on.
-            widths[mark] = found[:-1] if records.line_num == _PROBED_LINES and len(found) > 1 else found
-            one = len(set(widths[mark])) == 1 and found[0] > 1
-            if one and (self.columns is None or found[0] == len(self.columns)):
+            widths[mark] = result[:-1] if records.line_num == _PROBED_LINES and len(result) > 1 else result
+            one = len(set(widths[mark])) == 1 and result[0] > 1
+            if one and (self.columns is None or result[0] == len(self.columns)):
                 return mark
         return max(reversed(SEPARATORS), key=lambda mark: widths[mark][0] if widths[mark] else 0)
 
@@ -301,8 +301,8 @@ class TextTypes:
             and all(k in (pl.Int64, pl.Float64) for k in kinds)
         ):
             reason = f"all its names are numbers, such as {names[0]!r}"
-        elif found := next((name for name in names if name in self._named and self._types[name] == pl.String), None):
-            path, reason = self._named[found], f"{found!r} is a value of its column too"
+        elif result := next((name for name in names if name in self._named and self._types[name] == pl.String), None):
+            path, reason = self._named[result], f"{result!r} is a value of its column too"
         if reason:
             warnings.warn(
                 f"the first line of {path} was read as the column names, but it looks like a row ({reason}); if the "
@@ -335,9 +335,9 @@ def _header(source: ByteSource, separator: str) -> list[str]:
         if (line.strip() and quotes % 2 == 0) or len(head) == _HEAD_LINES:
             break
     text = b"".join(head)
-    if (found := text.count(separator.encode())) > MOST_COLUMNS:
+    if (result := text.count(separator.encode())) > MOST_COLUMNS:
         raise DataError(
-            f"a text file may have {MOST_COLUMNS:,} columns, and the header of {source.path} has about {found:,}: "
+            f"a text file may have {MOST_COLUMNS:,} columns, and the header of {source.path} has about {result:,}: "
             "check the separator, or keep such a table as Parquet"
         )
     try:
@@ -455,13 +455,13 @@ def delimited_chunks(
             explain(source, separator, width, f"polars found {frame.width} columns")
         frame.columns = columns
         if width > 1:  # polars fills a line that lacks fields with nulls
-            found, expected = _count(text, separator), (frame.height + begins) * (width - 1)
+            result, expected = _count(text, separator), (frame.height + begins) * (width - 1)
             expected += sum(name.count(separator) for name in header or ()) if first else 0
             if b'"' in text:
                 inside = frame.select(pl.all().str.count_matches(separator, literal=True).sum()).sum_horizontal()
                 expected += int(inside.item() or 0)
-            if found != expected:
-                explain(source, separator, width, f"{found} delimiters instead of {expected}")
+            if result != expected:
+                explain(source, separator, width, f"{result} delimiters instead of {expected}")
         first, blank = False, ends
         yield frame
     if first:

@@ -103,8 +103,8 @@ def file_state(path: Path) -> tuple[int, int, int]:
 
     The time of the last change of its entry (ctime) is another one after a new hard link or other permissions.
     """
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    result = path.stat()
+    return result.st_size, result.st_mtime_ns, result.st_ino
 
 
 def check_unchanged(states: Mapping[Path, tuple[int, int, int]]) -> None:

@@ -100,12 +100,12 @@ class LibfmFields:
         if not self._any:
             return
         ids = frame.get_column("ids").explode().to_numpy().reshape(-1, count)
-        found = np.stack([ids.min(0), ids.max(0)])
-        if self._ranges is not None and self._ranges.shape != found.shape:
+        result = np.stack([ids.min(0), ids.max(0)])
+        if self._ranges is not None and self._ranges.shape != result.shape:
             self._any = False
             return
-        known = found if self._ranges is None else self._ranges
-        self._ranges = np.stack([np.minimum(known[0], found[0]), np.maximum(known[1], found[1])])
+        known = result if self._ranges is None else self._ranges
+        self._ranges = np.stack([np.minimum(known[0], result[0]), np.maximum(known[1], result[1])])
         low, high = self._ranges[:, np.argsort(self._ranges[0])]
         self._any = bool((high[:-1] < low[1:]).all())
         self._weighted = self._weighted or bool((frame.get_column("values").explode() != 1).any())

@@ -65,12 +65,12 @@ class PublicSet:
 
     def read(self, data_dir: str | Path) -> pl.DataFrame:
         """Read the set from its folder below `data_dir`; of files with checksums only the official ones are taken."""
-        found = self._paths(data_dir)
-        paths = [path for path in found if path is not None]
-        if len(paths) < len(found):
+        result = self._paths(data_dir)
+        paths = [path for path in result if path is not None]
+        if len(paths) < len(result):
             get = self.by_hand or f"run `fieldwise fetch {self.name}`"
             raise DataError(
-                f"{self.name} is not complete: {' or '.join(self.needs[found.index(None)])} (plain or .gz) is not in "
+                f"{self.name} is not complete: {' or '.join(self.needs[result.index(None)])} (plain or .gz) is not in "
                 f"the folder {Path(data_dir) / self.folder}; {get}, or give the folder above {self.folder!r} as the "
                 "data folder (FIELDWISE_DATA)"
             )
@@ -99,8 +99,8 @@ def _wrong(content: bytes, checksum: str) -> str:
     kind, head = ("git-sha1", b"blob %d\0" % len(content)) if len(checksum) == 40 else ("sha256", b"")
     hasher = hashlib.new(kind.removeprefix("git-"), head, usedforsecurity=False)
     hasher.update(content)
-    found = hasher.hexdigest()
-    return f"its {kind} is {found}, expected {checksum}" if found != checksum else ""
+    result = hasher.hexdigest()
+    return f"its {kind} is {result}, expected {checksum}" if result != checksum else ""
 
 
 def _check(wrong: pl.Series, cells: pl.Series, rule: str, path: Path, first_line: int = 1) -> None:

@@ -118,8 +118,8 @@ class TableStore(FeatureStore):
 
     async def search(self, prefix: str, offset: int, limit: int) -> tuple[list[str], int | None]:
         """As in the base class, without regard to case."""
-        found = self._rows.get_column(self.column).filter(self._lower_case.str.starts_with(prefix.lower()))
-        return found.slice(offset, limit).to_list(), len(found)
+        result = self._rows.get_column(self.column).filter(self._lower_case.str.starts_with(prefix.lower()))
+        return result.slice(offset, limit).to_list(), len(result)
 
     @cached_property
     def _lower_case(self) -> pl.Series:  # kept: a million ids take 30 ms
@@ -271,8 +271,8 @@ class Lookup:
             self._next = asyncio.create_task(self._answer(self._waiting))
         self._waiting |= dict.fromkeys(one for one in ids if one not in rows)
         joined = asyncio.shield(self._next)  # others wait for it too
-        for found in await asyncio.gather(joined, *(self._answer({one: None}) for one in again)):
-            rows |= found
+        for result in await asyncio.gather(joined, *(self._answer({one: None}) for one in again)):
+            rows |= result
         return [rows[one] for one in ids]
 
     async def search(self, prefix: str, offset: int, limit: int) -> tuple[list[str], int | None]:
@@ -295,7 +295,7 @@ class Lookup:
             raise StoreError("paused", f"not asked for {PAUSE_S:g} s after {FAILURES} failures")
         self._retry_at = began + PAUSE_S  # if it is paused, this query tries, and others are refused
         try:
-            found = await ask(*given)
+            result = await ask(*given)
         except StoreError as e:
             self.state = e.reason
             if e.reason != "damaged":  # else it answers
@@ -307,7 +307,7 @@ class Lookup:
             if self._failures >= FAILURES:
                 log.warning("the %s' store (%s) answers again", self.name, self.kind)
             self._failures, self.state = 0, "ok"
-            return found
+            return result
         finally:
             self.observe(self.name, self.state, time.monotonic() - began)
 
@@ -325,14 +325,14 @@ class Lookup:
             for one in ids:
                 self._quarantine.pop(one, None)
             return dict(zip(ids, rows, strict=True))
-        found: Rows = {}
+        results: Rows = {}
         try:
             async with asyncio.timeout(ISOLATION * self.timeout):
                 for one in ids:
-                    found |= await self._readable([one], alone=True)
+                    results |= await self._readable([one], alone=True)
         except TimeoutError:
             raise StoreError("damaged", f"failing rows among {len(ids):,} were not found in time") from None
-        return found
+        return results
 
     async def _in_time(self, ask: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> T:
         """The answer to one query."""
@@ -417,8 +417,8 @@ class Stores:
         with suppress(TypeError, ValueError):  # the error is raised when the row is read
             is_theirs = text_of(context.get(column, user)) == text_of(user)
         if not is_theirs:
-            found = f"{str(user)[:60]!r}, found {str(context[column])[:60]!r}"
-            raise RequestError(f"a context must be that of the user {found}", f"context.{column}")
+            result = f"{str(user)[:60]!r}, found {str(context[column])[:60]!r}"
+            raise RequestError(f"a context must be that of the user {result}", f"context.{column}")
         (values,), missing = await self._stored(self.users, [{**context, column: user}], fields, "user")
         return {column: user, **values, **context}, missing
 
@@ -452,10 +452,10 @@ class Stores:
         lost: dict[tuple[str, ...], list[str]] = {}  # ids by the columns that they lack
         reason: Reason = "damaged"
         try:
-            found = await lookup.get(list(places), columns) if places else []
+            result = await lookup.get(list(places), columns) if places else []
         except StoreError as e:
-            found, reason = [UNREADABLE] * len(places), e.reason
-        for (one, where), row in zip(places.items(), found, strict=True):
+            result, reason = [UNREADABLE] * len(places), e.reason
+        for (one, where), row in zip(places.items(), result, strict=True):
             if row is None:
                 who, how = ("an item", "") if name == "items" else ("a user", " as context" if place else "")
                 raise RequestError(

@@ -63,10 +63,10 @@ class PostgresStore(RemoteStore):
         try:
             async with await psycopg.AsyncConnection.connect(self.url, connect_timeout=START_S) as connection:
                 encoding = connection.info.parameter_status("server_encoding")
-                found = await connection.execute(sql.SQL(COLUMNS).format(table=table))
-                types = {column.name: column.type_code for column in found.description or ()}
-                found = await connection.execute(UNIQUE, (self.column, table.as_string(connection)))
-                is_unique = await found.fetchone() == (True,)
+                result = await connection.execute(sql.SQL(COLUMNS).format(table=table))
+                types = {column.name: column.type_code for column in result.description or ()}
+                result = await connection.execute(UNIQUE, (self.column, table.as_string(connection)))
+                is_unique = await result.fetchone() == (True,)
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             return None
         if encoding != "UTF8":
@@ -112,16 +112,16 @@ class PostgresStore(RemoteStore):
                 raise
             self._read_at = -math.inf
             return await self.get(ids, columns)
-        found: dict[str, Row] = {}
+        results: dict[str, Row] = {}
         for one, *values in await rows.fetchall():
             row = {self.column: one, **dict(zip(names, map(plain_value, values), strict=True))}
-            found[one] = UNREADABLE if one in found else row
-        return [found.get(one) for one in ids]
+            results[one] = UNREADABLE if one in results else row
+        return [results.get(one) for one in ids]
 
     async def search(self, prefix: str, offset: int, limit: int) -> tuple[list[str], int | None]:
         """As in the base class, in text order."""
-        found = await self._query(FIRST_IDS, prefix=prefix.replace("\0", ""), limit=limit, offset=offset)
-        return [one for (one,) in await found.fetchall()], None
+        result = await self._query(FIRST_IDS, prefix=prefix.replace("\0", ""), limit=limit, offset=offset)
+        return [one for (one,) in await result.fetchall()], None
 
     async def _query(self, query: str, **parts: Any) -> psycopg.AsyncCursor[Any]:
         names = {"table": sql.Identifier(*self.table.rsplit(".", 1)), "id": sql.Identifier(self.column)}

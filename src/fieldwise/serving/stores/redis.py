@@ -65,10 +65,10 @@ class RedisStore(RemoteStore):
     def _read_manifest(self, text: bytes | str | None) -> str:
         """The column of ids; sets `columns`. A StoreError if the text is something else."""
         with suppress(*FAULTS):
-            found = json.loads(text or b"")
-            if found["format"] == FORMAT:
-                self.columns = [str(name) for name in found["columns"]]
-                return str(found["column"])
+            result = json.loads(text or b"")
+            if result["format"] == FORMAT:
+                self.columns = [str(name) for name in result["columns"]]
+                return str(result["column"])
         raise StoreError("damaged", f"no table of format {FORMAT}")
 
     def _row(self, one: str, text: bytes | str | None) -> Row | None:
