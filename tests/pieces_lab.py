@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fieldwise.data.prepare.prepared import Part, Preparation, Prepared
+from fieldwise.data.prepare.prepared import Preparation, Prepared, SplitPart
 from fieldwise.data.prepare.settings import (
     PARTS,
     ColumnSplit,
@@ -119,7 +119,7 @@ def assert_equal(found: Prepared, wanted: Prepared) -> None:
         assert_equal_parts(getattr(found, name), getattr(wanted, name))
 
 
-def assert_equal_parts(one: Part, other: Part) -> None:
+def assert_equal_parts(one: SplitPart, other: SplitPart) -> None:
     for array in ("ids", "values", "bag_ids", "bag_offsets", "y"):
         np.testing.assert_array_equal(getattr(one.table, array), getattr(other.table, array), strict=True)
     np.testing.assert_array_equal(one.group, other.group, strict=True)

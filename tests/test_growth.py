@@ -37,7 +37,7 @@ from fieldwise.bundle import standalone
 from fieldwise.bundle.export import export_bundle
 from fieldwise.config import to_plain
 from fieldwise.data.encode.encoder import encode_row
-from fieldwise.data.prepare.prepared import Part
+from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.errors import ConfigError
 from fieldwise.layers import kept_rows
 from fieldwise.models.build import build_network, grow_network
@@ -399,7 +399,7 @@ def test_what_reads_whole_fields_reads_grown_ones_alike():
         Training(network, table, table, settings=exact, objective=Objective(), seed=0).run()
     scores = [network(table.batch(slice(None))[0]) for network, table in zip(networks, tables, strict=True)]
     torch.testing.assert_close(scores[0], scores[1], atol=1e-5, rtol=1e-5)
-    matrices = [features(Part(rows, table, None), schema)[0] for table in tables]
+    matrices = [features(SplitPart(rows, table, None), schema)[0] for table in tables]
     np.testing.assert_array_equal(*matrices)
     settings = TrainingSettings(batch_size=12)
     needed = [bytes_of_step(FM(embedding_dim=2).build, table, settings, Objective()) for table in tables]

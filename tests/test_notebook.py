@@ -210,7 +210,10 @@ def test_calibration_and_roc() -> None:
 
 def test_explanations_and_attention() -> None:
     result = FITTED.explain(LOG.head(4))
-    for chart, sizes in ((result.plot(), np.abs(result.contributions).mean(0)), (result.plot(2), result.contributions[2])):
+    for chart, sizes in (
+        (result.plot(), np.abs(result.contributions).mean(0)),
+        (result.plot(2), result.contributions[2]),
+    ):
         dots = list(ElementTree.fromstring(chart).iter("circle"))
         at = np.array([float(e.get("cx", "")) for e in dots])
         own = sizes[np.argsort(-np.abs(sizes), kind="stable")]

@@ -228,7 +228,9 @@ def test_predict_keeps_order_and_keys(subtests, fieldwise, bundle, log, tmp_path
             result = as_table(tmp_path / f"deep/scores.{suffix}")
             assert result.columns == ["row_id", "user", "prediction"]
             assert result.select("row_id", "user").equals(shuffled.select("row_id", "user"))
-            np.testing.assert_allclose(result.get_column("prediction"), Bundle.load(bundle).predict(shuffled), rtol=1e-6)
+            np.testing.assert_allclose(
+                result.get_column("prediction"), Bundle.load(bundle).predict(shuffled), rtol=1e-6
+            )
 
 
 def test_predict_numbers_rows_that_have_no_key_and_tells_of_unseen_values(done, bundle, log, tmp_path):

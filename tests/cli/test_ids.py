@@ -83,7 +83,9 @@ def test_what_serves_gives_one_answer(done, trained, given):
     assert json.loads(Path("ix/index.json").read_text())["id_column"] == expected[1]
 
     catalogue = Catalogue(user=other_user, item=other_item) if given else None
-    result = recommend(Bundle.load(bundle), table, catalogue, users=table[expected[0]].unique(), n=1, exclude_seen=False)
+    result = recommend(
+        Bundle.load(bundle), table, catalogue, users=table[expected[0]].unique(), n=1, exclude_seen=False
+    )
     assert result.columns == [expected[0], expected[1], "rank", "score", "source"]
 
 

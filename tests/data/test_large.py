@@ -13,7 +13,7 @@ from pieces_lab import assert_equal
 
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.arrow_files import Bounds
+from fieldwise.data.read.arrow_files import ChunkLimits
 from fieldwise.data.read.chunked_table import open_files
 from fieldwise.data.read.delimited import TextFormat
 from fieldwise.data.read.simulation import simulate
@@ -240,7 +240,7 @@ def test_the_phases_of_a_large_preparation_are_told(log: Path) -> None:
 def test_rows_that_are_read_again_for_their_types_are_told(tmp_path: Path) -> None:
     text = "n,user\n" + "1,u\n" * 200_000 + "x,u\n"  # the last value makes text of n
     (tmp_path / "log.csv").write_text(text)
-    told, bounds = Told(), Bounds.within(1 << 20)
+    told, bounds = Told(), ChunkLimits.within(1 << 20)
     frame = open_files([tmp_path / "log.csv"], TextFormat(), bounds, tmp_path / "scratch", told).frame
     assert frame["n"].dtype == pl.String
     assert frame.height == 200_001

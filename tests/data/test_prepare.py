@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pieces_lab import assert_equal, assert_equal_parts, prepare
 
 from fieldwise.data.prepare.labels import read_label
-from fieldwise.data.prepare.prepared import Part, Preparation, Prepared, group_codes
+from fieldwise.data.prepare.prepared import Preparation, Prepared, SplitPart, group_codes
 from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling, RandomSplit, TimeSplit
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.evaluation import binary_metrics
@@ -58,7 +58,7 @@ def test_rows_targets_groups_and_counts_equal_plain_filters() -> None:
     prepared = prepare(frame, SCHEMA, split=BY_PART, seed=0)
     kept = frame.filter(pl.col("rating") != 3)
     for name in PARTS:
-        part: Part = getattr(prepared, name)
+        part: SplitPart = getattr(prepared, name)
         reference = kept.filter(pl.col("part") == name)
         assert part.frame.equals(reference)
         assert part.main.tolist() == [float(r > 3) for r in reference["rating"]]

@@ -11,7 +11,13 @@ from pieces_lab import prepare
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare import row_fingerprints
-from fieldwise.data.prepare.row_fingerprints import Overlap, RowSketch, count_repeats, digest_rows, repeat_sentences
+from fieldwise.data.prepare.row_fingerprints import (
+    RowFingerprints,
+    TrainTestOverlap,
+    count_repeats,
+    digest_rows,
+    repeat_sentences,
+)
 from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling
 from fieldwise.storage.scratch import MemoryBudget
 
@@ -28,15 +34,15 @@ def table(rows: int, seed: int = 0) -> pl.DataFrame:
     )
 
 
-def overlap(one: pl.DataFrame, other: pl.DataFrame) -> Overlap:
-    return RowSketch.of(one, one.columns).overlap(other)
+def overlap(one: pl.DataFrame, other: pl.DataFrame) -> TrainTestOverlap:
+    return RowFingerprints.of(one, one.columns).overlap(other)
 
 
 def test_a_short_table_is_compared_row_by_row_in_any_order():
     one, other = table(300), table(100, seed=1)
-    assert overlap(one, one.sample(fraction=1, shuffle=True, seed=1)) == Overlap(300, 300)
-    assert overlap(one, pl.concat([other, one[7:57]])) == Overlap(150, 50)
-    assert overlap(one, other) == Overlap(100, 0)
+    assert overlap(one, one.sample(fraction=1, shuffle=True, seed=1)) == TrainTestOverlap(300, 300)
+    assert overlap(one, pl.concat([other, one[7:57]])) == TrainTestOverlap(150, 50)
+    assert overlap(one, other) == TrainTestOverlap(100, 0)
     for name, other_value in (("id", pl.lit("x")), ("user", pl.col("user") + 1), ("tags", pl.lit(["c"]))):
         assert overlap(one, one.with_columns(other_value.alias(name))).found == 0, name
 
@@ -65,7 +71,7 @@ def test_how_values_are_stored_does_not_count(subtests):
     ]:
         with subtests.test(values=values, same=same):
             one = pl.DataFrame({"x": values})
-            assert overlap(one, pl.DataFrame({"x": same})) == Overlap(len(values), len(values))
+            assert overlap(one, pl.DataFrame({"x": same})) == TrainTestOverlap(len(values), len(values))
 
 
 def test_other_values_are_other_rows(subtests):
@@ -89,9 +95,9 @@ def test_columns_that_change_places_are_other_rows():
 
 def test_hashes_are_the_same_on_every_machine_and_in_every_version():
     frame = pl.DataFrame({"user": ["a", "né"], "age": [3, None]})
-    kept = RowSketch.of(frame, ["user", "age"]).to_plain()
+    kept = RowFingerprints.of(frame, ["user", "age"]).to_plain()
     assert kept == {"rows": 2, "columns": ["user", "age"], "hashes": "7193504cc799ae83f79bd83b1f133022"}
-    assert RowSketch.from_plain(kept).overlap(frame) == Overlap(2, 2)
+    assert RowFingerprints.from_plain(kept).overlap(frame) == TrainTestOverlap(2, 2)
 
 
 def test_no_two_of_many_rows_have_one_hash():
@@ -103,16 +109,16 @@ def test_no_two_of_many_rows_have_one_hash():
 
 def test_no_rows_at_all():
     frame = table(3)
-    assert overlap(frame.clear(), frame) == Overlap(3, 0)
+    assert overlap(frame.clear(), frame) == TrainTestOverlap(3, 0)
     assert overlap(frame, frame.clear()).share == 0
 
 
 def test_a_damaged_sketch_is_told(subtests):
     for change in [{"rows": "many"}, {"columns": 3}, {"hashes": "zz"}, {"hashes": "abcd"}]:
         with subtests.test(change=change):
-            plain = {**RowSketch.of(table(3), ["id"]).to_plain(), **change}
+            plain = {**RowFingerprints.of(table(3), ["id"]).to_plain(), **change}
             with pytest.raises((LookupError, TypeError, ValueError)):
-                RowSketch.from_plain(plain)
+                RowFingerprints.from_plain(plain)
 
 
 SCHEMA = Schema(fields=(Categorical("user"), Categorical("item"), Bag("tags"), Numeric("price")), label=Label("liked"))

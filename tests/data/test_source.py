@@ -21,7 +21,7 @@ from polars.testing import assert_frame_equal
 
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.read import chunked_table
-from fieldwise.data.read.arrow_files import Bounds, RowsWriter, binary_chunks, map_rows
+from fieldwise.data.read.arrow_files import ChunkLimits, RowsWriter, binary_chunks, map_rows
 from fieldwise.data.read.chunked_table import (
     SlicedTable,
     naming_lines,
@@ -59,7 +59,7 @@ def test_a_whole_table_beyond_its_memory_is_mapped_and_equal(tmp_path: Path) -> 
 
 def in_pieces(files: list[Path], folder: Path, rows: int, size: int = 1, text: TextFormat | None = None):
     """The table by pieces of at most `rows` rows, or `size` bytes of text, of which hardly any fits in memory."""
-    bounds = Bounds(memory=1, piece_bytes=size, piece_rows=rows)
+    bounds = ChunkLimits(memory=1, piece_bytes=size, piece_rows=rows)
     folder.mkdir(exist_ok=True)
     return open_files(files, text or TextFormat(), bounds, folder).frame
 
@@ -69,7 +69,7 @@ def test_parquet_is_read_by_row_groups_if_they_are_small(group: int, tmp_path: P
     rows = pl.DataFrame({"n": range(40_000), "x": [n / 7 for n in range(40_000)]})
     path = tmp_path / "log.parquet"
     rows.write_parquet(path, row_group_size=group)
-    bounds = Bounds(memory=1_000_000, piece_bytes=10_000)  # 8 such pieces have some 5,000 rows
+    bounds = ChunkLimits(memory=1_000_000, piece_bytes=10_000)  # 8 such pieces have some 5,000 rows
     results = list(binary_chunks(path, bounds, ["n"]))
     assert_frame_equal(pl.concat(results), rows.select("n"))
     assert 1 < len(results) < 40 * max(1, group // 1_000)
@@ -528,7 +528,7 @@ def test_a_killed_reading_of_text_goes_on(change: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(tmp_path / "in"), str(tmp_path / "scratch")]
     stop = "12"
     assert subprocess.run([*command, stop], check=False).returncode == -signal.SIGKILL
-    bounds, text = Bounds(memory=1, piece_bytes=3000 if change == "pieces" else 2000), TextFormat()
+    bounds, text = ChunkLimits(memory=1, piece_bytes=3000 if change == "pieces" else 2000), TextFormat()
     if change == "file":
         files[1].write_text(files[1].read_text().replace('""word""', '""text""'))
     elif change == "format":

@@ -20,7 +20,7 @@ from polars.testing import assert_frame_equal
 from fieldwise.data.encode.columns import as_number, as_text, number_formats, plain_numbers
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.labels import read_label
-from fieldwise.data.read.arrow_files import Bounds
+from fieldwise.data.read.arrow_files import ChunkLimits
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, SlicedTable, TableFiles
 from fieldwise.data.read.delimited import ByteSource, TextFormat
 from fieldwise.data.read.libfm import read_libfm
@@ -485,7 +485,7 @@ def test_one_id_a_row_of_each_range_is_a_column(subtests, tmp_path) -> None:
                     assert result.columns == ["label", "ids", "values"]
                 else:
                     assert_frame_equal(result, pl.DataFrame({"label": [1.0] * 90, **expected}))
-                pieces = [frame for _, frame in TableFiles([path], TextFormat()).chunks(Bounds(piece_bytes=100))]
+                pieces = [frame for _, frame in TableFiles([path], TextFormat()).chunks(ChunkLimits(piece_bytes=100))]
                 assert len(pieces) > 5
                 assert_frame_equal(pl.concat(pieces), result)
 

@@ -52,7 +52,9 @@ def test_every_model_builds_by_the_rules_and_every_setting_is_a_number_then(subt
             network = result.model.build(LAYOUT)
             names = {parameter for parameter, _ in network.named_parameters()}
             assert set(result.training.l2) <= names
-            assert {"training.batch_size", "training.learning_rate", "training.l2"} <= {c.setting for c in result.chosen}
+            assert {"training.batch_size", "training.learning_rate", "training.l2"} <= {
+                c.setting for c in result.chosen
+            }
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,9 @@ def test_an_index_and_two_stages(both, nprobe, tmp_path):
 
 @pytest.mark.parametrize("model", ["fm", "din", "inttower"])
 def test_every_item_ranked_by_one_bundle(both, model):
-    results = [Ranker(bundle, item_table(ITEMS, "item")).recommend(context=CONTEXT, k=3).items for bundle in both(model)]
+    results = [
+        Ranker(bundle, item_table(ITEMS, "item")).recommend(context=CONTEXT, k=3).items for bundle in both(model)
+    ]
     assert results[1]["item"].to_list() == results[0]["item"].to_list()
     np.testing.assert_allclose(results[1]["prediction"], results[0]["prediction"], atol=1e-5)
 

@@ -14,7 +14,7 @@ from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
 from fieldwise.testing import small_log
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.checkpoint import Checkpoints, Unfinished
+from fieldwise.training.checkpoint import CheckpointFolder, Checkpoints
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
@@ -94,7 +94,7 @@ def test_a_training_equals_the_cpus_and_goes_on_from_its_checkpoint(rows, case, 
         np.testing.assert_allclose(scores[0], scores[1], atol=1e-3)
 
     def kept():
-        place = Unfinished(folder=tmp_path, note=lambda _: None)
+        place = CheckpointFolder(folder=tmp_path, note=lambda _: None)
         return EveryStep(place=place, name="first", minutes=1e-9, about=dict)
 
     with pytest.raises(Killed):

@@ -20,7 +20,7 @@ from fieldwise.models import AFM, DAT, FM, AutoIntPlus, DeepFM, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.training import checkpoint
 from fieldwise.training.callbacks import Callback, TrainingStep
-from fieldwise.training.checkpoint import Checkpoints, Unfinished
+from fieldwise.training.checkpoint import CheckpointFolder, Checkpoints
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
@@ -157,7 +157,7 @@ def double(_: int) -> dict[str, Any]:
 def resumed(stop: int, name: str = "resumed") -> dict[str, Any]:
     """A training that begins, or goes on where an earlier one was, and is broken off."""
     checkpoint.MOST_WAITING, group = float("inf"), current_group()
-    place = Unfinished(folder=Path(os.environ["CHECKPOINTS"]) / name)
+    place = CheckpointFolder(folder=Path(os.environ["CHECKPOINTS"]) / name)
     kept = Checkpoints(place=place, name="first", minutes=1e-9, about=dict)
     mine = kept if group is None or group.rank == 0 else None
     return trained(MODELS["fm"], np.float64, mine, stop, **LAZY, average=0.9, clip_norm=0.5)

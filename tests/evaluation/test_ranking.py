@@ -65,7 +65,11 @@ def test_group_auc_agrees_with_a_loop(subtests):
                 value, counted, skipped = by_loop(y, score, group, one_class)
                 result = group_auc(y, score, group, one_class=one_class)
                 assert result.value == pytest.approx(value, rel=1e-12)
-                assert (result.groups, result.skipped_groups, result.skipped_rows) == (counted, len(skipped), sum(skipped))
+                assert (result.groups, result.skipped_groups, result.skipped_rows) == (
+                    counted,
+                    len(skipped),
+                    sum(skipped),
+                )
 
 
 def test_groups_may_be_of_any_one_type(subtests):

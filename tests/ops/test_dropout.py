@@ -101,7 +101,10 @@ def test_native_drops_what_plain_drops(subtests):
                 expected = x * keep_factors(seed[0], len(x), x[:1].numel(), 0.3, dtype=dtype).view(shape)
                 torch.testing.assert_close(result, expected, rtol=1e-6, atol=0)
                 torch.testing.assert_close(
-                    torch.autograd.grad(result, x, grad)[0], torch.autograd.grad(expected, x, grad)[0], rtol=1e-6, atol=0
+                    torch.autograd.grad(result, x, grad)[0],
+                    torch.autograd.grad(expected, x, grad)[0],
+                    rtol=1e-6,
+                    atol=0,
                 )
                 assert torch.equal(result == 0, expected == 0)
 

@@ -287,7 +287,10 @@ def test_every_output_and_gradient_is_written(subtests, memory_of_nan):
                 inputs = tensors(sizes)
                 with use_ops(mode):
                     out = op(*inputs)
-                    results[mode] = out, *torch.autograd.grad((out * out.detach().cos()).sum(), inputs, allow_unused=True)
+                    results[mode] = (
+                        out,
+                        *torch.autograd.grad((out * out.detach().cos()).sum(), inputs, allow_unused=True),
+                    )
             for ours, expected in zip(results["native"], results["plain"], strict=True):
                 assert (ours is None) == (expected is None)
                 if ours is not None:

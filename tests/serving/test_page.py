@@ -320,7 +320,9 @@ def test_the_page_runs_only_what_the_server_gives(server):
     scripts = [attributes for tag, attributes in results if tag == "script"]
     assert [one["src"] for one in scripts] == ["page/page.js"]
     assert not [tag for tag, attributes in results if tag == "style" or any(a.startswith("on") for a in attributes)]
-    named = [attributes.get("href") or attributes.get("src") for tag, attributes in results if tag in ("link", "script")]
+    named = [
+        attributes.get("href") or attributes.get("src") for tag, attributes in results if tag in ("link", "script")
+    ]
     for name in named:
         answer = server.get(f"/{name}")
         assert answer.status_code == 200

@@ -12,7 +12,7 @@ from serving.conftest import catalogue
 from torch import nn
 
 from fieldwise.evaluation.calibration import Isotonic, Platt
-from fieldwise.scoring.items import best_places
+from fieldwise.scoring.items import top_k_indices
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.serving import Ranker, build_index, item_table
 from fieldwise.serving.service import Service
@@ -31,8 +31,10 @@ def test_the_best_are_those_of_a_whole_sort(scores, k, random):
     order = sorted(
         range(len(scores)), key=lambda row: (np.isnan(scores[row]), -np.nan_to_num(scores[row]), places[row])
     )
-    assert best_places(np.array(scores), k, places).tolist() == order[:k]
-    assert best_places(np.array(scores, np.float32), k).tolist() == best_places(scores, k, range(len(scores))).tolist()
+    assert top_k_indices(np.array(scores), k, places).tolist() == order[:k]
+    assert (
+        top_k_indices(np.array(scores, np.float32), k).tolist() == top_k_indices(scores, k, range(len(scores))).tolist()
+    )
 
 
 class Planted(nn.Module):
@@ -75,4 +77,4 @@ def test_recommend_bundle_cascade_and_server_order_ties_alike(tmp_path, tower, p
     assert ranked.preranked.tolist() != sorted(ranked.preranked), "pre-ranked in another order than the catalogue's"
     assert ranked.items["item"].to_list() == expected
     scores = planted.score_candidates(CONTEXT, items.select("item", "genres", "price"))
-    assert items["item"][best_places(scores, k)].to_list() == expected
+    assert items["item"][top_k_indices(scores, k)].to_list() == expected

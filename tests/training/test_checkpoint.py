@@ -20,7 +20,7 @@ from fieldwise.models import FM, AutoInt, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.storage.arrays import read_tensors, write_tensors
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.checkpoint import CHECKPOINT, Checkpoints, Unfinished
+from fieldwise.training.checkpoint import CHECKPOINT, CheckpointFolder, Checkpoints
 from fieldwise.training.fit import SignalGuard, Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
@@ -62,7 +62,7 @@ class EveryStep(Checkpoints):
 
 
 def checkpoints(folder, *, about=None, note=lambda _: None, minutes=ALWAYS, kind=EveryStep, **more):
-    place = Unfinished(folder=folder, note=note)
+    place = CheckpointFolder(folder=folder, note=note)
     return kind(place=place, name="first", minutes=minutes, about=lambda: about or {"rows": "these"}, **more)
 
 
@@ -274,7 +274,7 @@ def test_a_run_that_diverges_leaves_nothing_to_resume(tables, tmp_path):
 
     with pytest.raises(TrainingError):
         trained(tables, kept=checkpoints(tmp_path), progress=Diverges())
-    assert not Unfinished(folder=tmp_path).exists()
+    assert not CheckpointFolder(folder=tmp_path).exists()
 
 
 def test_no_minutes_no_checkpoint(tables, tmp_path):
@@ -342,7 +342,7 @@ def test_in_a_thread_no_signal_is_touched(tables, tmp_path):
 
 
 def test_one_training_at_a_time_uses_a_folder(tmp_path):
-    place = Unfinished.beside(tmp_path / "bundle")
+    place = CheckpointFolder.beside(tmp_path / "bundle")
     assert place.folder == tmp_path / ".bundle.unfinished"
     with place.claimed():
         with pytest.raises(DataError, match="only one training at a time"), place.claimed():

@@ -16,7 +16,7 @@ import torch._dynamo  # the first optimizer loads it, which would take each chil
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models import FM, AutoInt, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.training.checkpoint import Checkpoints, Unfinished
+from fieldwise.training.checkpoint import CheckpointFolder, Checkpoints
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
@@ -43,7 +43,8 @@ train, valid = encoder.transform(log[:1200], y=y[:1200]), encoder.transform(log[
 def trained(place):
     kept = None
     if place is not None:
-        kept = Checkpoints(place=Unfinished(folder=place), name="first", minutes=1e-9, about=lambda: {"rows": "these"})
+        place = CheckpointFolder(folder=place)
+        kept = Checkpoints(place=place, name="first", minutes=1e-9, about=lambda: {"rows": "these"})
     network = build_network(model, encoder.layout, 1, labels=1)
     result = Training(
         network=network, train=train, valid=valid, settings=settings, objective=Objective(), seed=1, checkpoints=kept
@@ -93,12 +94,12 @@ while killed < kills:
     for _ in range(draws.choice([1, 2])):  # twice in a row, sometimes
         pid = child(place, os.open(os.devnull, os.O_WRONLY))
         until = time.perf_counter() + 60
-        while draws_late and not Unfinished(folder=place).exists() and time.perf_counter() < until:
+        while draws_late and not CheckpointFolder(folder=place).exists() and time.perf_counter() < until:
             time.sleep(0.005)
         time.sleep(draws.uniform(0.1, 0.9) * whole * (0.5 if draws_late else 1))
         os.kill(pid, signal.SIGKILL)
         killed += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
-    resumed += Unfinished(folder=place).exists()
+    resumed += CheckpointFolder(folder=place).exists()
     ended.append(result(place))
 limited = result(folder / "limited", limit=2000) if kills else None
 print(json.dumps({"expected": expected, "ended": ended, "resumed": resumed, "limited": limited}))

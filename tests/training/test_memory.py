@@ -89,7 +89,9 @@ def test_a_step_is_estimated_by_few_rows(subtests):
                     Objective().loss(network(batch), y).backward()
                 parameters = sum(p.nbytes for p in network.parameters())
                 settings = TrainingSettings(batch_size=rows, optimizer="sgd")
-                result = bytes_of_step(lambda layout, m=model: build_network(m, layout, 0), table, settings, Objective())
+                result = bytes_of_step(
+                    lambda layout, m=model: build_network(m, layout, 0), table, settings, Objective()
+                )
                 assert result == pytest.approx(live.most - parameters, rel=0.2)
 
 

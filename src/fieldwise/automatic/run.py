@@ -29,7 +29,7 @@ from fieldwise.automatic.task import AutoTask, Finding, build_task
 from fieldwise.automatic.trials import ALL_ROWS, CONSTANT, TITLES, TREES, Clock, Trial, Trials, try_models
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
-from fieldwise.data.prepare.prepared import Part
+from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.data.read.tables import as_table, write_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.evaluation import logloss_from_logits, rmse, sigmoid
@@ -288,7 +288,7 @@ class AutoResult:
 
 
 def build_leaderboard(
-    trials: Sequence[Trial], chosen: Trial, test: Part, *, binary: bool, seed: int
+    trials: Sequence[Trial], chosen: Trial, test: SplitPart, *, binary: bool, seed: int
 ) -> tuple[Line, ...]:
     """The lines of trials, including the baselines, on the test rows, best first; `chosen` is in the bundle."""
     scores = [one.score(test) for one in trials]

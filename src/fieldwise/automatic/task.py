@@ -249,7 +249,9 @@ def _say(
     reasons |= {c: _after_colon(known[c]) for c in columns if c in known and c not in read and c not in reasons}
     for result in findings:
         if result.kind == "label-like" and result.left_out:
-            note(f"LEFT OUT: {result.sentence}. If its values are known before the outcome, give {result.column} as keep")
+            note(
+                f"LEFT OUT: {result.sentence}. If its values are known before the outcome, give {result.column} as keep"
+            )
         else:
             note(f"left out: {result.sentence}" if result.left_out else f"warning: {result.sentence}")
     audited = {result.column for result in findings}

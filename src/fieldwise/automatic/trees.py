@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fieldwise.data.encode.columns import as_number
-from fieldwise.data.prepare.prepared import Part
+from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.errors import MissingExtraError
 from fieldwise.schema import Schema
 
@@ -29,7 +29,7 @@ class Trees:
     seconds: float
     stopped: Literal["patience", "epochs", "time"]  # epochs: the maximum number of trees
 
-    def score(self, part: Part, schema: Schema) -> np.ndarray:
+    def score(self, part: SplitPart, schema: Schema) -> np.ndarray:
         """Logits of a part's rows, or for a regression label predicted numbers within its range [N]."""
         raw = self.booster.predict(
             features(part, schema)[0], raw_score=True, num_threads=torch.get_num_threads(), num_iteration=self.trees
@@ -38,12 +38,12 @@ class Trees:
         return np.clip(score, *label.range) if label.task == "regression" and label.range is not None else score
 
 
-def left_out(part: Part) -> list[str]:
+def left_out(part: SplitPart) -> list[str]:
     """Names of the fields that `features` omits: sequences, and bags with more than `MOST_BAG_VALUES` values."""
     return [f.name for f in part.table.layout.fields if f.kind == "bag" and (f.ordered or f.rows > MOST_BAG_VALUES)]
 
 
-def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
+def features(part: SplitPart, schema: Schema) -> tuple[np.ndarray, list[int]]:
     """A feature matrix [N, columns] and the indices of its categorical columns.
 
     Numbers are unchanged, with NaN for missing cells. A category is its code in the training vocabulary, with NaN for
@@ -77,7 +77,7 @@ def features(part: Part, schema: Schema) -> tuple[np.ndarray, list[int]]:
     return np.column_stack(columns) if columns else np.zeros((len(table), 1)), categories
 
 
-def fit_trees(train: Part, valid: Part, schema: Schema, *, seed: int, seconds: float = float("inf")) -> Trees:
+def fit_trees(train: SplitPart, valid: SplitPart, schema: Schema, *, seed: int, seconds: float = float("inf")) -> Trees:
     """LightGBM with default settings, stopped after 50 trees without a better validation loss or after a time."""
     try:
         import lightgbm as lgb

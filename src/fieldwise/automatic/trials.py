@@ -14,7 +14,7 @@ import numpy as np
 from fieldwise.automatic.task import AutoTask
 from fieldwise.automatic.trees import MOST_BAG_VALUES, fit_trees, left_out
 from fieldwise.config import to_plain
-from fieldwise.data.prepare.prepared import Part
+from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.errors import DataError, FieldwiseError, MissingExtraError
 from fieldwise.evaluation.binary import row_losses
 from fieldwise.evaluation.calibration import Calibration, fit_platt
@@ -278,7 +278,7 @@ class Trial:
     """A trained model or baseline of the leaderboard; it has not seen the test rows."""
 
     title: str  # on the leaderboard
-    raw: Callable[[Part], np.ndarray]  # uncalibrated scores of a part [N]: logits, or numbers within the label's range
+    raw: Callable[[SplitPart], np.ndarray]  # uncalibrated scores of a part [N]: logits, or numbers of the label's range
     valid: np.ndarray  # scores of the validation rows [N], each calibrated by a fit on other rows, if at all
     value: float  # logloss or RMSE of these scores
     calibration: Calibration | None = None  # of its logits, if that improves rows that it was not fitted on
@@ -289,7 +289,7 @@ class Trial:
     parameters: int = 1  # for LightGBM, of leaves
     changes: Mapping[str, Any] = field(default_factory=dict)  # of the search, by dotted path
 
-    def score(self, part: Part) -> np.ndarray:
+    def score(self, part: SplitPart) -> np.ndarray:
         """Scores of a part's rows [N], calibrated if it has a calibration."""
         raw = self.raw(part)
         return raw if self.calibration is None else self.calibration.logit(raw)
@@ -576,7 +576,7 @@ def constant(task: AutoTask) -> Trial:
     return _judged(CONSTANT, lambda part: np.full(len(part.table), level), task)
 
 
-def _judged(title: str, raw: Callable[[Part], np.ndarray], task: AutoTask) -> Trial:
+def _judged(title: str, raw: Callable[[SplitPart], np.ndarray], task: AutoTask) -> Trial:
     """A trial with its validation scores, their logloss or RMSE, and a calibration if it helps."""
     valid, calibration = raw(task.prepared.valid), None
     if task.schema.label.task == "binary":
@@ -611,7 +611,7 @@ def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, 
     return mapped, whole
 
 
-def _network_scores(trained: TrainingResult, part: Part) -> np.ndarray:
+def _network_scores(trained: TrainingResult, part: SplitPart) -> np.ndarray:
     """A network's scores of a part's rows [N]: logits, or numbers within the label's range."""
     table = part.table if trained.refit is None else trained.bundle.encoder.transform(part.frame)
     score = score_batches(trained.bundle.network, table.batches(SCORING_BATCH)).astype(np.float64)

@@ -38,7 +38,7 @@ from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.prepared import group_codes
-from fieldwise.data.prepare.row_fingerprints import Overlap, RowSketch
+from fieldwise.data.prepare.row_fingerprints import RowFingerprints, TrainTestOverlap
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.display import Table
@@ -516,21 +516,21 @@ def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame, *, re
     is stored too, as an estimate for new rows.
     """
     named = dict.fromkeys([*schema.row_keys, *schema.columns, *([schema.time] if schema.time else [])])
-    sketch = RowSketch.of(train, [name for name in named if name in train.columns and name in valid.columns])
+    sketch = RowFingerprints.of(train, [name for name in named if name in train.columns and name in valid.columns])
     share = sketch.overlap(valid).share
     if refit:
-        sketch = RowSketch.of(
+        sketch = RowFingerprints.of(
             pl.concat([part.select(sketch.columns) for part in (train, valid)], how="vertical_relaxed"), sketch.columns
         )
     return {**sketch.to_plain(), "valid_share": share}
 
 
-def trained_words(rows: int, seen: Overlap) -> str:
+def trained_words(rows: int, seen: TrainTestOverlap) -> str:
     """A sentence that rows of a table were trained on: how many were checked and found, and what that means.
 
-    >>> trained_words(5145, Overlap(checked=5145, result=4096))
+    >>> trained_words(5145, TrainTestOverlap(checked=5145, result=4096))
     '4,096 of these 5,145 rows were trained on, so the metrics say little about new rows'
-    >>> trained_words(90_000, Overlap(checked=5145, result=4096)).partition(", so")[0]
+    >>> trained_words(90_000, TrainTestOverlap(checked=5145, result=4096)).partition(", so")[0]
     'a random 5,145 of these 90,000 rows were checked, and 4,096 of them were trained on'
     """
     told = "nothing" if seen.share == 1 else "little"
@@ -542,7 +542,7 @@ def trained_words(rows: int, seen: Overlap) -> str:
     return f"{result}, so the metrics say {told} about new rows"
 
 
-def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> Overlap | None:
+def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> TrainTestOverlap | None:
     """The number of a table's rows that the bundle was trained on; 0 if the share is no higher than for new rows.
 
     Of long tables a random sample is compared. None: a table without a column that identifies rows, or an old bundle.
@@ -551,10 +551,10 @@ def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> Overlap | None:
     if not isinstance(kept, Mapping):
         return None
     try:
-        sketch, usual = RowSketch.from_plain(kept), float(kept["valid_share"])
+        sketch, usual = RowFingerprints.from_plain(kept), float(kept["valid_share"])
     except (LookupError, TypeError, ValueError):
         return None
     if not sketch.rows or any(name not in frame.columns for name in sketch.columns):
         return None
     overlap = sketch.overlap(frame)
-    return overlap if overlap.share > usual + MARGIN else Overlap(overlap.checked, 0)
+    return overlap if overlap.share > usual + MARGIN else TrainTestOverlap(overlap.checked, 0)

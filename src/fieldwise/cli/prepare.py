@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fieldwise.data.prepare.prepared import Prepared
-    from fieldwise.runs.default_settings import Chosen
+    from fieldwise.runs.default_settings import ResolvedSetting
 
 PROGRAM_MIB = 175.0  # Python, PyTorch and Polars, where the system does not tell
 FIRST_STEP_MIB = 68.0  # what PyTorch loads for the first gradients and the first update
@@ -164,7 +164,7 @@ def run_describe(*, recipe: opt.RecipeName = "", settings: opt.Settings = None, 
     show.suggest("train it", "train", recipe, *opt.setting_words(settings))
 
 
-def _show(facts: dict[str, Any], choices: "Sequence[Chosen]") -> None:
+def _show(facts: dict[str, Any], choices: "Sequence[ResolvedSetting]") -> None:
     """Print the facts as tables."""
     out, rows = show.console(), []
     for f in facts["fields"]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.distributed.process_group import ProcessGroup
     from fieldwise.runs.pipeline import TrainingResult
-    from fieldwise.training.checkpoint import Unfinished
+    from fieldwise.training.checkpoint import CheckpointFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def run(options: TrainOptions) -> None:
     from fieldwise.distributed.process_group import process_group
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
-    from fieldwise.training.checkpoint import Unfinished
+    from fieldwise.training.checkpoint import CheckpointFolder
 
     with process_group() as group:
         opt.check_device(recipe.training.device, what=opt.DEVICE)
@@ -76,7 +76,7 @@ def run(options: TrainOptions) -> None:
         with group.first("preparation", on_machine=True):
             prepared = prepare_recipe(recipe, opt.data_folder(recipe.data.name), cache=opt.cache_for(quiet=True))
         with group.active():
-            done = train_recipe(recipe, prepared, unfinished=Unfinished.beside(options.folder(recipe)))
+            done = train_recipe(recipe, prepared, unfinished=CheckpointFolder.beside(options.folder(recipe)))
         with group.first("end"):
             if done.history.stopped == "interrupted":
                 raise KeyboardInterrupt
@@ -86,11 +86,11 @@ def _run_here(options: TrainOptions, recipe: Recipe, group: "ProcessGroup | None
     """Train in this process, which prints and writes, and in others, if there are any."""
     from fieldwise.bundle.bundle import MANIFEST, stopped_by
     from fieldwise.runs.default_settings import limit_reached
-    from fieldwise.training.checkpoint import Unfinished
+    from fieldwise.training.checkpoint import CheckpointFolder
 
     folder = options.folder(recipe)
     check_out(folder)
-    unfinished = Unfinished.beside(folder, note=show.say)
+    unfinished = CheckpointFolder.beside(folder, note=show.say)
     # A bundle that Ctrl-C left of an unfinished run may be replaced unasked.
     left = unfinished.exists() and stopped_by(folder) == "interrupted"
     if (folder / MANIFEST).exists() and not (options.overwrite or left):
@@ -133,7 +133,7 @@ def _run_here(options: TrainOptions, recipe: Recipe, group: "ProcessGroup | None
 
 
 def _trained(
-    options: TrainOptions, recipe: Recipe, unfinished: "Unfinished", group: "ProcessGroup | None"
+    options: TrainOptions, recipe: Recipe, unfinished: "CheckpointFolder", group: "ProcessGroup | None"
 ) -> "tuple[TrainingResult, Prepared, float]":
     """Prepare the rows and train; returns also the rows, and the seconds that they took."""
     from fieldwise.runs.data import prepare_recipe

@@ -27,7 +27,7 @@ from fieldwise.data.encode.encoder import Encoder, check_table
 from fieldwise.data.infer.label import guess_label
 from fieldwise.data.infer.schema import Inference, infer_schema
 from fieldwise.data.prepare.labels import LabelledRows, read_labels
-from fieldwise.data.prepare.prepared import Part, Preparation, check_columns
+from fieldwise.data.prepare.prepared import Preparation, SplitPart, check_columns
 from fieldwise.data.prepare.row_fingerprints import repeat_sentences
 from fieldwise.data.prepare.settings import NegativeSampling, RandomSplit
 from fieldwise.data.prepare.splits import hold_out
@@ -48,7 +48,7 @@ from fieldwise.runs.recipe import IN_MEMORY, DataSettings, Recipe, check_seed
 from fieldwise.schema import Label, Numeric, Schema
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.checkpoint import Unfinished
+from fieldwise.training.checkpoint import CheckpointFolder
 from fieldwise.training.history import History
 from fieldwise.training.progress import progress_for
 from fieldwise.training.settings import TrainingSettings
@@ -297,7 +297,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _trained(
-        self, schema: Schema, encoder: Encoder, train: Part, valid: Part, callbacks: Sequence[Callback]
+        self, schema: Schema, encoder: Encoder, train: SplitPart, valid: SplitPart, callbacks: Sequence[Callback]
     ) -> TrainingResult:
         """The trained network; given a folder, with checkpoints there, which stay after Ctrl-C."""
         training = self.training
@@ -313,7 +313,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             seed=self.seed,
         )
         callbacks = (progress_for(type(recipe.model).__name__, quiet=not self.verbose), *callbacks)
-        unfinished = None if self.checkpoint is None else Unfinished(folder=Path(self.checkpoint), note=self._say)
+        unfinished = None if self.checkpoint is None else CheckpointFolder(folder=Path(self.checkpoint), note=self._say)
         with nullcontext() if unfinished is None else unfinished.claimed():
             trained = fit_recipe(recipe, encoder, train, valid, callbacks, unfinished)
             if trained.recipe.training.refit:
@@ -324,7 +324,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             warnings.warn(check, stacklevel=3)
         return trained
 
-    def _about(self, trained: TrainingResult, parts: Mapping[str, Part], counts: Mapping[str, int]) -> dict[str, Any]:
+    def _about(
+        self, trained: TrainingResult, parts: Mapping[str, SplitPart], counts: Mapping[str, int]
+    ) -> dict[str, Any]:
         """What the bundle keeps about its training, as plain values."""
         own = {"training": trained.recipe.training, "warm_start": trained.recipe.warm_start}
         saved = {name: getattr(self, name) for name in SAVED} | own

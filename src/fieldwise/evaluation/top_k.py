@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.errors import DataError
-from fieldwise.scoring.items import best_places
+from fieldwise.scoring.items import top_k_indices
 
 TOP_K = ("hr", "ndcg", "recall")
 
@@ -18,7 +18,7 @@ def places(score: ArrayLike, chosen: ArrayLike, tie: ArrayLike | None = None) ->
     if not np.isfinite(scores).all():
         row = int((~np.isfinite(scores)).argmax())
         raise DataError(f"scores to rank by must be finite, found {scores[row]} for candidate {row} (counting from 0)")
-    order = best_places(scores, len(scores), tie)
+    order = top_k_indices(scores, len(scores), tie)
     place = np.empty(len(scores), np.int64)
     place[order] = np.arange(1, len(scores) + 1)
     return place[np.asarray(chosen, dtype=np.int64)]

@@ -85,7 +85,9 @@ class FinalMLP(EmbeddingSettings):
         one, two = self.stream1_hidden[-1], self.stream2_hidden[-1]
         if one % self.heads or two % self.heads:
             result = f"heads {self.heads} for sizes {one} and {two}"
-            raise ConfigError(f"heads must divide the last sizes of both streams, found {result}: take a common divisor")
+            raise ConfigError(
+                f"heads must divide the last sizes of both streams, found {result}: take a common divisor"
+            )
 
     def build(self, layout: Layout) -> "FinalMLPNetwork":
         """A network with fresh weights."""

@@ -251,7 +251,9 @@ def _check(operands: Operands, heads: int, residual: Residual, norm: Norm, epsil
         )
     if heads < 1 or rows % (_parts(residual) * heads):
         result = f"{rows} rows and {heads} heads"
-        raise ConfigError(f"the weight's rows must be {_parts(residual)} equal parts divisible by heads, found {result}")
+        raise ConfigError(
+            f"the weight's rows must be {_parts(residual)} equal parts divisible by heads, found {result}"
+        )
     if residual == "identity" and size != dim:
         raise ConfigError(f"an identity residual needs as many outputs as inputs, found {size} and {dim}: project it")
     if bias is not None and bias.shape != (rows,):

@@ -18,9 +18,9 @@ import polars as pl
 from fieldwise.config import nearest, to_plain
 from fieldwise.data.prepare.prepared import (
     SOURCE,
-    Part,
     Preparation,
     Prepared,
+    SplitPart,
     is_begun,
     link_results,
     read_prepared,
@@ -28,7 +28,7 @@ from fieldwise.data.prepare.prepared import (
 )
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_files import (
-    Bounds,
+    ChunkLimits,
     MappedRows,
     arrow_library,
     bytes_per_row,
@@ -254,7 +254,7 @@ class LargeTable:
     def bounded(self, prepared: Prepared, place: Path) -> Prepared:
         """Prepared data whose parts know how they are processed, with scratch files in `place`."""
 
-        def bounded(part: Part) -> Part:
+        def bounded(part: SplitPart) -> SplitPart:
             return dataclasses.replace(part, rows=part.frame, bound=MemoryBudget(place, self.piece_rows(part.frame)))
 
         parts: dict[str, Any] = {name: bounded(getattr(prepared, name)) for name in PARTS}
@@ -274,7 +274,7 @@ class LargeTable:
         def source(scratch: Path) -> MappedRows:
             if recipe.data.path is None:
                 return MappedRows(frame=load_frame(recipe.data, data_dir))
-            bounds = Bounds.within(self.memory // IN_MEMORY, IN_MEMORY)
+            bounds = ChunkLimits.within(self.memory // IN_MEMORY, IN_MEMORY)
             return open_files(find_files(Path(recipe.data.path)), recipe.data.text, bounds, scratch, self.reports)
 
         with arrays_returned():  # all rows are mapped: the files will have other names
@@ -301,7 +301,7 @@ def large_table(
     if engine is None:
         if size * IN_MEMORY > memory and kind_of(files[0]) == "delimited text":  # as typed columns, by its first rows
             whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
-            pieces = TableFiles(files[:1], data.text).chunks(Bounds(memory=whole, piece_bytes=PROBE_BYTES))
+            pieces = TableFiles(files[:1], data.text).chunks(ChunkLimits(memory=whole, piece_bytes=PROBE_BYTES))
             _, piece = next(pieces, (None, pl.DataFrame()))
             letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
             cells = letters + piece.height * piece.width

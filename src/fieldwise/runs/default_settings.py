@@ -183,7 +183,7 @@ def training_rules(
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ResolvedSetting:
     """A setting chosen from the data: its path in a recipe, its plain value, and the rule's reason: `9,731 rows`."""
 
     setting: str
@@ -204,15 +204,15 @@ class Chosen:
         return _shown(self.value)
 
 
-class Resolved(NamedTuple):
+class ResolvedSettings(NamedTuple):
     """Complete settings, and those of them that were chosen from the data."""
 
     model: ModelSettings
     training: TrainingSettings
-    chosen: tuple[Chosen, ...]
+    chosen: tuple[ResolvedSetting, ...]
 
 
-def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> Resolved:
+def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> ResolvedSettings:
     """Complete settings: those that were not given are chosen by the rules, but for your own model's.
 
     >>> from fieldwise.layout import Layout
@@ -242,10 +242,12 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     tables = {name: m.weight.shape[1] for name, m in modules.items() if name in names}
     fixed = {name: getattr(training, name) for name in given(training)}
     trained, by_training = _fill(training, training_rules(model, facts, tables, fixed), "training")
-    return Resolved(resolved, trained, (*by_model, *by_training))
+    return ResolvedSettings(resolved, trained, (*by_model, *by_training))
 
 
-def scaled_labels(schema: Schema, facts: Facts, before: Mapping[str, Label]) -> tuple[Schema, tuple[Chosen, ...]]:
+def scaled_labels(
+    schema: Schema, facts: Facts, before: Mapping[str, Label]
+) -> tuple[Schema, tuple[ResolvedSetting, ...]]:
     """The schema with a scale for each regression label that needs one and has none.
 
     The labels `before`, by name, are those of the warm start's bundle, whose scales are kept.
@@ -272,26 +274,27 @@ def scaled_labels(schema: Schema, facts: Facts, before: Mapping[str, Label]) -> 
             continue
         labels[number] = dataclasses.replace(label, scale=scale)
         where = "label" if number == 0 else f"more_labels.{number - 1}"
-        chosen.append(Chosen(f"schema.{where}.scale", scale, reason))
+        chosen.append(ResolvedSetting(f"schema.{where}.scale", scale, reason))
     return dataclasses.replace(schema, label=labels[0], more_labels=tuple(labels[1:])), tuple(chosen)
 
 
-def sentence_of(chosen: Iterable[Chosen]) -> str:
+def sentence_of(chosen: Iterable[ResolvedSetting]) -> str:
     """Choices on one line, with reasons that are numbers from the data.
 
-    >>> sentence_of([Chosen("training.batch_size", 128, "9,731 rows"), Chosen("model.layers", 1, "of this model")])
+    >>> batch = ResolvedSetting("training.batch_size", 128, "9,731 rows")
+    >>> sentence_of([batch, ResolvedSetting("model.layers", 1, "of this model")])
     'batch size 128: 9,731 rows; layers 1'
     """
     return "; ".join(str(one) if any(map(str.isdigit, one.reason)) else f"{one.words} {one.shown}" for one in chosen)
 
 
-def limit_reached(chosen: Iterable[Chosen], result: History) -> str | None:
+def limit_reached(chosen: Iterable[ResolvedSetting], result: History) -> str | None:
     """A sentence about a training that a limit of epochs ended which nobody has set; None about any other.
 
     >>> from fieldwise.training.history import Evaluation
     >>> best = Evaluation(epoch=99.0, learning_rate=0.1, seconds=1.0, metrics={})
     >>> ended = History(epochs=100, best=best, evaluations=(best,), seconds=1.0, monitor="auc", stopped="epochs")
-    >>> limit_reached([Chosen("training.epochs", 100, "early stopping ends the run")], ended)
+    >>> limit_reached([ResolvedSetting("training.epochs", 100, "early stopping ends the run")], ended)
     'CHECK training.epochs: 100 epochs ended the training, the best was epoch 99: more epochs may be better'
     """
     if result.stopped != "epochs" or not any(one.setting == "training.epochs" for one in chosen):
@@ -302,14 +305,16 @@ def limit_reached(chosen: Iterable[Chosen], result: History) -> str | None:
     )
 
 
-def _fill(settings: Any, rules: Mapping[str, Rule], where: str) -> tuple[Any, list[Chosen]]:
+def _fill(settings: Any, rules: Mapping[str, Rule], where: str) -> tuple[Any, list[ResolvedSetting]]:
     fixed = given(settings)
     chosen = {name: rule for name, rule in rules.items() if name not in fixed}
     if not chosen:
         return settings, []
     values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.init}
     filled = parse(type(settings), values | {name: value for name, (value, _) in chosen.items()}, where)
-    return filled, [Chosen(f"{where}.{name}", to_plain(value), reason) for name, (value, reason) in chosen.items()]
+    return filled, [
+        ResolvedSetting(f"{where}.{name}", to_plain(value), reason) for name, (value, reason) in chosen.items()
+    ]
 
 
 def _shown(value: Any) -> str:

@@ -25,7 +25,7 @@ from fieldwise.bundle.bundle import TRAINED_ROWS, Bundle, sample_rows, trained_r
 from fieldwise.bundle.warm_start import WarmStart, warm_start
 from fieldwise.config import to_plain
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.prepare.prepared import Part, Prepared, encoded_by, encoded_together
+from fieldwise.data.prepare.prepared import Prepared, SplitPart, encoded_by, encoded_together
 from fieldwise.data.prepare.row_fingerprints import digest_rows
 from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
@@ -35,11 +35,11 @@ from fieldwise.models import parameter_count
 from fieldwise.models.build import build_network, model_to_dict
 from fieldwise.models.own import as_settings, source_digest
 from fieldwise.ops.devices import CPU, device_of, device_words, open_device, use_passive_openmp_wait
-from fieldwise.runs.default_settings import Chosen, Facts, resolve, scaled_labels
+from fieldwise.runs.default_settings import Facts, ResolvedSetting, resolve, scaled_labels
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.training.callbacks import Callback, OutOfTime
-from fieldwise.training.checkpoint import Checkpoints, Unfinished, check_same_on_all_ranks
+from fieldwise.training.checkpoint import CheckpointFolder, Checkpoints, check_same_on_all_ranks
 from fieldwise.training.fit import Training
 from fieldwise.training.history import History
 from fieldwise.training.objective import Objective, evaluate
@@ -79,7 +79,7 @@ class TrainingResult:
     recipe: Recipe
     bundle: Bundle
     history: History
-    chosen: tuple[Chosen, ...] = ()
+    chosen: tuple[ResolvedSetting, ...] = ()
     start: Bundle | None = None
     warm_start: WarmStart | None = None
     refit: History | None = None
@@ -133,7 +133,7 @@ class TrainingResult:
 
 
 def train_recipe(
-    recipe: Recipe, prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: Unfinished | None = None
+    recipe: Recipe, prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: CheckpointFolder | None = None
 ) -> TrainingResult:
     """Train a recipe, restore the best weights, and evaluate validation rows and (once) test rows.
 
@@ -152,7 +152,9 @@ def train_recipe(
     return evaluate_on_test(trained, prepared, spent=max(here, trained.history.seconds), reporter=reporter)
 
 
-def resolve_defaults(recipe: Recipe, train: Part, start: Bundle | None = None) -> tuple[Recipe, tuple[Chosen, ...]]:
+def resolve_defaults(
+    recipe: Recipe, train: SplitPart, start: Bundle | None = None
+) -> tuple[Recipe, tuple[ResolvedSetting, ...]]:
     """The recipe with complete settings, and those of them that were chosen from the training rows.
 
     Settings with `of_schema` take the fields of user and item ids from the schema. `start` is a warm start's bundle.
@@ -164,17 +166,19 @@ def resolve_defaults(recipe: Recipe, train: Part, start: Bundle | None = None) -
     result = resolve(model, recipe.training, facts)
     before = {} if start is None else {one.name: one for one in start.schema.labels}
     schema, scales = scaled_labels(recipe.schema, facts, before)
-    complete = dataclasses.replace(recipe, schema=schema, model=result.model, training=result.training, defaults="fixed")
+    complete = dataclasses.replace(
+        recipe, schema=schema, model=result.model, training=result.training, defaults="fixed"
+    )
     return complete, (*result.chosen, *scales)
 
 
 def fit_recipe(
     recipe: Recipe,
     encoder: Encoder,
-    train: Part,
-    valid: Part,
+    train: SplitPart,
+    valid: SplitPart,
     callbacks: Sequence[Callback] = (),
-    unfinished: Unfinished | None = None,
+    unfinished: CheckpointFolder | None = None,
 ) -> TrainingResult:
     """Train a recipe on the training rows and restore the best weights on the validation rows.
 
@@ -207,10 +211,10 @@ def fit_recipe(
 
 def fit_again(
     trained: TrainingResult,
-    train: Part,
-    valid: Part,
+    train: SplitPart,
+    valid: SplitPart,
     callbacks: Sequence[Callback] = (),
-    unfinished: Unfinished | None = None,
+    unfinished: CheckpointFolder | None = None,
 ) -> TrainingResult:
     """Train a network of the same settings from the start, on the training and validation rows together.
 
@@ -279,7 +283,7 @@ def evaluate_on_test(
     return dataclasses.replace(done, bundle=dataclasses.replace(bundle, samples=samples, about=about))
 
 
-def best_possible(part: Part) -> dict[str, float] | None:
+def best_possible(part: SplitPart) -> dict[str, float] | None:
     """Metrics of the true probabilities of a part's main label, if the rows have them."""
     if PROBABILITY not in part.frame.columns:
         return None
@@ -340,7 +344,7 @@ def _fit(
     train: EncodedTable,
     valid: EncodedTable | History,
     callbacks: Sequence[Callback],
-    unfinished: Unfinished | None,
+    unfinished: CheckpointFolder | None,
     facts: Callable[[], Mapping[str, Any]],
     *,
     group: np.ndarray | None = None,
@@ -377,7 +381,7 @@ def _fit(
 
 
 def _run_facts(
-    recipe: Recipe, start: Bundle | None, train: Part, valid: Part, first: History | None = None
+    recipe: Recipe, start: Bundle | None, train: SplitPart, valid: SplitPart, first: History | None = None
 ) -> dict[str, Any]:
     """What processes that resume a training, or share it, must have in common: settings, rows and versions.
 

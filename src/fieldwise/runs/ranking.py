@@ -17,7 +17,7 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.ordering import latest_rows, order_values
-from fieldwise.data.prepare.prepared import Part, Prepared
+from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.top_k import places
@@ -93,7 +93,7 @@ class RankingTask:
         columns = _columns(prepared, schema)
         likes = {}  # user and item of a part's positive rows, as text, and the rows' numbers
         for name in PARTS:
-            part: Part = getattr(prepared, name)
+            part: SplitPart = getattr(prepared, name)
             rows = np.flatnonzero(part.main > 0.5)
             named = {role: as_text(part.frame.get_column(column))[rows] for role, column in columns.items()}
             likes[name] = pl.DataFrame({**named, ROW: rows}).drop_nulls()

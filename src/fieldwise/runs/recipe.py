@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 RECIPES = Path(__file__).parents[1] / "recipes"
 IN_MEMORY = "table-in-memory"  # in place of a path, for a table in memory that is not written to a file
 CHOICES = ("kind", "name", "task")
-NEAR = 0.6  # minimum similarity of a suggested setting
-SURE = 0.9  # similarity above which no other is searched
+MIN_SIMILARITY = 0.6  # minimum similarity of a suggested setting
+SURE_SIMILARITY = 0.9  # similarity above which no other is searched
 MOST_COMPARED = 200  # letters of a path that are compared: 200,000 take half a minute
 LEAST_MEMORY = 64_000_000  # bytes
 
@@ -488,7 +488,7 @@ def _check_name(override: str, settings: Mapping[str, Any]) -> None:
     }
     names = {section: {f.name for one in of for f in fields(one)} for section, of in classes.items()}
     chosen = settings.get("model")
-    for model, least in ((table == "model", SURE), (True, NEAR)):
+    for model, least in ((table == "model", SURE_SIMILARITY), (True, MIN_SIMILARITY)):
         if model and isinstance(chosen, Mapping):  # last: they need PyTorch
             from fieldwise.models.own import known_models
 
@@ -522,7 +522,7 @@ def _parse_override(override: str) -> dict[str, Any]:
     return result
 
 
-def nearest_setting(key: str, known: Collection[str], least: float = NEAR) -> str | None:
+def nearest_setting(key: str, known: Collection[str], least: float = MIN_SIMILARITY) -> str | None:
     """The nearest dotted path to a wrong one: similar as a whole, or with the same last part.
 
     >>> nearest_setting("epochs", ["training.epochs", "model.layers", "seed"])

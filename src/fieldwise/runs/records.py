@@ -37,7 +37,7 @@ from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import check_folder, keep_elsewhere
 from fieldwise.storage.folders import try_lock
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.checkpoint import Unfinished
+from fieldwise.training.checkpoint import CheckpointFolder
 
 WAIT_SECONDS = 5.0
 ABOUT = "record.json"
@@ -319,7 +319,7 @@ class _Runs:
         def note(sentence: str) -> None:
             self.context.note(f"{title}: {sentence}")
 
-        unfinished = Unfinished.beside(self.store.folder / key, note)
+        unfinished = CheckpointFolder.beside(self.store.folder / key, note)
         try:
             source = data_settings(recipe), inputs  # two files may have the same settings
             if self.last is None or self.last[0] != source:  # the next run usually needs the same rows

@@ -42,7 +42,7 @@ from fieldwise.runs.records import RunContext, RunRecord, Store, recorded_runs, 
 from fieldwise.storage.files import write_atomically
 from fieldwise.storage.folders import one_writer
 from fieldwise.training.callbacks import Callback
-from fieldwise.training.checkpoint import Unfinished
+from fieldwise.training.checkpoint import CheckpointFolder
 from fieldwise.training.history import Evaluation
 from fieldwise.training.objective import Objective, monitored
 from fieldwise.training.optimizers import l2_strengths
@@ -236,7 +236,7 @@ class _Search:
         self.next = trial.number + 1
         token = trial.user_attrs.get(CHECKPOINTS) or secrets.token_hex(6)  # of the trial that this one resumes
         trial.set_user_attr(CHECKPOINTS, token)
-        unfinished = Unfinished.beside(
+        unfinished = CheckpointFolder.beside(
             self.file.with_name(f"{self.file.stem}.{token}"),
             note=lambda sentence: self.note(f"trial {trial.number} {sentence}"),
         )

@@ -33,7 +33,7 @@ KEPT_VALUES = 100  # maximum values of a filter whose result is cached
 NONE = np.empty(0, np.int64)
 
 
-def best_places(score: ArrayLike, k: int, place: ArrayLike | None = None) -> NDArray[np.int64]:
+def top_k_indices(score: ArrayLike, k: int, place: ArrayLike | None = None) -> NDArray[np.int64]:
     """The k best of N rows, best first: by score, and for equal scores in the catalogue's order.
 
     `recommend`, the server, both stages of a cascade, similar items and the ranking metrics use this function. Scores
@@ -48,9 +48,9 @@ def best_places(score: ArrayLike, k: int, place: ArrayLike | None = None) -> NDA
     Returns:
         Row numbers [min(k, N)].
 
-    >>> best_places([1.0, 3.0, float("nan"), 1.0, 3.0], 4).tolist()
+    >>> top_k_indices([1.0, 3.0, float("nan"), 1.0, 3.0], 4).tolist()
     [1, 4, 0, 3]
-    >>> best_places([1.0, 3.0, 1.0, 3.0], 3, place=[7, 6, 5, 4]).tolist()
+    >>> top_k_indices([1.0, 3.0, 1.0, 3.0], 3, place=[7, 6, 5, 4]).tolist()
     [3, 1, 2]
     """
     falling = -np.asarray(score)
@@ -160,7 +160,7 @@ class ItemIndex(ItemTable):
         heads = self.directions.floats(slice(place, place + 1))[0]
         scores = self.directions.scores(heads).numpy() / len(heads)
         scores[place] = -np.inf
-        best = best_places(scores, min(k, len(self) - 1))
+        best = top_k_indices(scores, min(k, len(self) - 1))
         return best, scores[best].astype(np.float64)
 
     @cached_property

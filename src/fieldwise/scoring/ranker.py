@@ -31,7 +31,7 @@ from fieldwise.ops.stored_items import StoredItems
 from fieldwise.scoring import PRERANK
 from fieldwise.scoring.batches import scoring_mode
 from fieldwise.scoring.candidates import CatalogueRows, CatalogueScorer, Model, Pairs, stacked
-from fieldwise.scoring.items import NONE, ItemFilters, ItemIndex, ItemTable, best_places
+from fieldwise.scoring.items import NONE, ItemFilters, ItemIndex, ItemTable, top_k_indices
 
 M = TypeVar("M", bound=Model)
 PREDICTION = "prediction"
@@ -374,7 +374,7 @@ class Ranker(Generic[M]):
         owner = np.repeat(np.arange(len(rows)), lengths)  # repeat_interleave is slow for few rows
         scores = self.scorer.score(contexts, torch.from_numpy(np.concatenate(rows)), torch.from_numpy(owner))[:, 0]
         for own, most, score in zip(rows, k, np.split(scores, np.cumsum(lengths)[:-1]), strict=True):
-            best = best_places(score, most, place=own)
+            best = top_k_indices(score, most, place=own)
             yield best, score[best]
 
     @cached_property
@@ -412,7 +412,7 @@ class Ranker(Generic[M]):
                 own = rows
                 if len(one.excluded):
                     score_R, own = np.delete(score_R, one.excluded), np.delete(rows, one.excluded)
-                best = best_places(score_R, one.prerank)
+                best = top_k_indices(score_R, one.prerank)
                 one.rows = one.preranked = own[best]
                 one.scores[PRERANK_SCORE] = score_R[best].astype(np.float64)
                 one.counts |= {"scored": len(score_R), "preranked": len(best)}

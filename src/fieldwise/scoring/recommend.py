@@ -18,7 +18,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_column
 from fieldwise.scoring.candidates import Model
-from fieldwise.scoring.items import ItemTable, best_places
+from fieldwise.scoring.items import ItemTable, top_k_indices
 from fieldwise.scoring.ranker import Ranker
 
 __all__ = ["Catalogue", "recommend", "recommended_blocks"]
@@ -158,7 +158,7 @@ def recommended_blocks(
                 places, score = next(ranked)
                 value.append(model.main_prediction(score))
             else:
-                places = best_places(popular[some], n)
+                places = top_k_indices(popular[some], n)
                 value.append(popular[some][places])
             best.append(some[places])
         yield _as_rows(people[part], items.select(shown), by_model, best, np.concatenate(value))

@@ -66,14 +66,14 @@ CHECKPOINT = Kind(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unfinished:
+class CheckpointFolder:
     """The folder of a run that may be killed: its checkpoints, until its result is saved."""
 
     folder: Path  # made when it is needed
     note: Callable[[str], None] = lambda _: None  # called with a sentence when a run is resumed
 
     @classmethod
-    def beside(cls, out: Path, note: Callable[[str], None] = lambda _: None) -> "Unfinished":
+    def beside(cls, out: Path, note: Callable[[str], None] = lambda _: None) -> "CheckpointFolder":
         """The folder `.NAME.unfinished` beside a result's folder."""
         out = out.absolute()
         return cls(folder=out.with_name(f".{out.name}.unfinished"), note=note)
@@ -132,7 +132,7 @@ class Checkpoints:
     wait more than 2 % of the time for copies of large networks. One that cannot be written is a warning.
     """
 
-    place: Unfinished
+    place: CheckpointFolder
     name: str  # of this training in it, `first` or `second`
     minutes: float  # between two checkpoints; 0 writes none
     about: Callable[[], Mapping[str, Any]]  # what it is a run of, as nested plain values; equal values resume
@@ -282,7 +282,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple
 
 
 @dataclass(kw_only=True)
-class Reached:
+class TrainState:
     """What a run has reached between two steps, without weights, optimizer and generators."""
 
     epoch: int = 0  # epochs begun
@@ -300,7 +300,7 @@ class Reached:
     stopped: Stopped | None = None  # what ended the run; None while it goes on
 
 
-def captured(reached: Reached, step: "Step", *, copied: bool) -> State:
+def snapshot(reached: TrainState, step: "Step", *, copied: bool) -> State:
     """The state of a run, on the CPU; `copied` if its next steps are not to change it.
 
     PyTorch's global generators, which dropout uses, are part of it.
@@ -337,7 +337,7 @@ def captured(reached: Reached, step: "Step", *, copied: bool) -> State:
     return facts, tensors
 
 
-def restore(state: State, step: "Step", order: torch.Generator) -> Reached:
+def restore(state: State, step: "Step", order: torch.Generator) -> TrainState:
     """Set a run's step and generators to a state; returns what the run had reached."""
     facts, tensors = state
     step.network.load_state_dict(_below(tensors, "network"))
@@ -358,7 +358,7 @@ def restore(state: State, step: "Step", order: torch.Generator) -> Reached:
     device = device_of(step.network)
     set_rng_state(device, tensors.get("generator.device"))
     history = [Evaluation(**one) for one in facts["history"]]
-    reached = Reached(
+    reached = TrainState(
         history=history,
         best=None if facts["best"] is None else (history[facts["best"]], _below(tensors, "best")),
         losses=list(tensors["losses"].to(device)) if "losses" in tensors else [],
@@ -380,8 +380,8 @@ def _below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
 
 
 def resumed(
-    checkpoints: Checkpoints | None, group: ProcessGroup | None, step: "Step", order: torch.Generator, new: Reached
-) -> Reached:
+    checkpoints: Checkpoints | None, group: ProcessGroup | None, step: "Step", order: torch.Generator, new: TrainState
+) -> TrainState:
     """What a run has reached by its last whole checkpoint, to which `step` and `order` are set; `new` without one.
 
     Process 0 alone reads it (`Checkpoints.newest`), and the others are sent it.

@@ -27,7 +27,7 @@ from fieldwise.ops.devices import CPU, flushed_denormals, kept_rng, wait_for
 from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.machine import keep_freed_arrays
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
-from fieldwise.training.checkpoint import Checkpoints, Reached, captured, resumed
+from fieldwise.training.checkpoint import Checkpoints, TrainState, resumed, snapshot
 from fieldwise.training.history import Evaluation, History
 from fieldwise.training.objective import Objective, evaluate, monitored
 from fieldwise.training.regression import (
@@ -82,7 +82,7 @@ class Training:
         """
         if self.settings.optimizer == LBFGS:
             return ExactFit(self).run()
-        network, settings, at = self.network, self.settings, Reached()
+        network, settings, at = self.network, self.settings, TrainState()
         self.processes, self.regression = current_group(), None
         self.linear: LinearStart | None = None
         shard = BatchShard() if self.processes is None else BatchShard(self.processes.rank, self.processes.size)
@@ -154,7 +154,7 @@ class Training:
             self._train()
         except (KeyboardInterrupt, OutOfTime) as e:
             if self.checkpoints is not None and self.guard.whole:
-                self.checkpoints.write(partial(captured, at, self.step, copied=False), wait=True)
+                self.checkpoints.write(partial(snapshot, at, self.step, copied=False), wait=True)
             if isinstance(self.valid, History):
                 raise
             at.stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
@@ -226,14 +226,14 @@ class Training:
                     if kept is not None and kept.due(evaluated=at.step in due, asked=self.guard.asked):
                         asked, self.guard.asked = self.guard.asked, False
                         self._spend()
-                        kept.write(partial(captured, at, self.step, copied=True), told=asked)
+                        kept.write(partial(snapshot, at, self.step, copied=True), told=asked)
                         self.began = time.perf_counter()
                 else:
                     at.step_seconds.append(at.spent)
             if at.stopped is None and at.epoch == self.settings.epochs:
                 at.stopped = "epochs"
         if not ended and kept is not None:
-            kept.end(partial(captured, at, self.step, copied=False))
+            kept.end(partial(snapshot, at, self.step, copied=False))
 
     def _spend(self) -> None:
         wait_for(self.device)

@@ -43,7 +43,7 @@ GIVEN, FIELDS = "given", "fields "  # names of priors; those of one variance are
 
 CHUNK_ROWS = 1 << 16  # between chunks a deadline is asked
 
-Heard = Callable[[float | None], None]
+OnProgress = Callable[[float | None], None]
 
 
 def design_matrix(table: EncodedTable) -> Any:
@@ -72,7 +72,7 @@ def design_matrix(table: EncodedTable) -> Any:
 class _Rows:
     """Rows [N] as matrices of at most 65,536 rows each; `heard` is called with None between two of them."""
 
-    def __init__(self, table: EncodedTable, objective: Objective, heard: Heard = lambda _: None) -> None:
+    def __init__(self, table: EncodedTable, objective: Objective, heard: OnProgress = lambda _: None) -> None:
         self.y, self.weight = _targets(table, objective)
         self.binary, self.heard, self.parts = objective.task == "binary", heard, list[Any]()
         self.noise = 0.5  # variance of a regression label's residuals: at first losses are a sum of squares
@@ -172,7 +172,7 @@ class Regression:
     """
 
     def __init__(
-        self, train: EncodedTable, objective: Objective, heard: Heard = lambda _: None, *, l2: float | None = None
+        self, train: EncodedTable, objective: Objective, heard: OnProgress = lambda _: None, *, l2: float | None = None
     ) -> None:
         self.train, self.objective, self.heard, self.l2 = train, objective, heard, l2
         self.layout = train.layout

@@ -314,7 +314,11 @@ class FieldGuesser:
             vocabulary = as_list(words, separator).explode().n_unique()
             result = f"{share:.0%} of its cells hold {separator!r}, {vocabulary} values in total"
             if _is_history(name):
-                return Sequence(name, role="user", separator=separator), f"{result}, and its name suggests a history", ""
+                return (
+                    Sequence(name, role="user", separator=separator),
+                    f"{result}, and its name suggests a history",
+                    "",
+                )
             if vocabulary <= _BAG_VOCABULARY and vocabulary < distinct:
                 return Bag(name, role=role, separator=separator), result, ""
         many = distinct > _LOW_CARDINALITY

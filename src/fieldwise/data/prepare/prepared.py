@@ -56,7 +56,7 @@ SCRATCH, SOURCE = "scratch", "source"
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class SplitPart:
     """The rows of one part: raw (or a function that reads them), encoded, and their groups (or None).
 
     Args:
@@ -108,9 +108,9 @@ class Prepared:
     """
 
     encoder: Encoder
-    train: Part
-    valid: Part
-    test: Part
+    train: SplitPart
+    valid: SplitPart
+    test: SplitPart
     counts: Mapping[str, int]
     unseen: Mapping[str, Mapping[str, float]]
 
@@ -170,7 +170,9 @@ class Preparation:
         write_facts(self.folder, counts, unseen)
         return Prepared(encoder=encoder, counts=counts, unseen=unseen, **encoded)
 
-    def encode(self, rows: Mapping[str, LabelledRows]) -> tuple[Encoder, dict[str, Part], dict[str, dict[str, float]]]:
+    def encode(
+        self, rows: Mapping[str, LabelledRows]
+    ) -> tuple[Encoder, dict[str, SplitPart], dict[str, dict[str, float]]]:
         """An encoder fitted on `train`, the encoded parts, and `Prepared.unseen`."""
         train = rows["train"].frame
         if self.folder is None or self._facts("encoder") is None:
@@ -200,7 +202,7 @@ class Preparation:
                             write_array(file, groups)
                 if self.folder is not None:
                     self._finish(name, **facts)
-            parts[name] = Part(part.frame, table, groups) if self.folder is None else _read_part(self.folder, name)
+            parts[name] = SplitPart(part.frame, table, groups) if self.folder is None else _read_part(self.folder, name)
             if name != "train":
                 unseen[name] = facts["unseen"]
         return encoder, parts, unseen
@@ -384,7 +386,7 @@ def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
     return codes
 
 
-def encoded_together(train: Part, valid: Part, schema: Schema) -> tuple[Encoder, EncodedTable]:
+def encoded_together(train: SplitPart, valid: SplitPart, schema: Schema) -> tuple[Encoder, EncodedTable]:
     """An encoder fitted on training and validation rows, and these rows encoded by it, the training rows first.
 
     If only one part has row weights, each row of the other gets their mean.
@@ -407,7 +409,7 @@ def encoded_together(train: Part, valid: Part, schema: Schema) -> tuple[Encoder,
         return encoder, encode_table(encoder, frame, y, np.concatenate(weights) if weights else None)
 
 
-def encoded_by(encoder: Encoder, part: Part, own: Encoder) -> EncodedTable:
+def encoded_by(encoder: Encoder, part: SplitPart, own: Encoder) -> EncodedTable:
     """A part's rows encoded by an encoder: `part.table` if `own`, the encoder of that, is equal."""
     if encoder is own or encoder.to_json() == own.to_json():
         return part.table
@@ -466,7 +468,7 @@ def write_prepared(prepared: Prepared, folder: Path) -> None:
     (folder / ENCODER).write_text(prepared.encoder.to_json(), "utf-8")
     write_facts(folder, prepared.counts, prepared.unseen)
     for name in PARTS:
-        part: Part = getattr(prepared, name)
+        part: SplitPart = getattr(prepared, name)
         part.table.save(folder / name)
         try:
             part.frame.write_ipc(folder / f"{name}.arrow")
@@ -497,7 +499,7 @@ def _read_encoder(path: Path) -> Encoder:
     return Encoder.from_json(path.read_text("utf-8"), "the preparation's encoder")
 
 
-def _read_part(folder: Path, name: str) -> Part:
+def _read_part(folder: Path, name: str) -> SplitPart:
     table, group, mapped = EncodedTable.open(folder / name), folder / GROUP.format(name), folder / ROWS.format(name)
     stored = mapped if mapped.is_dir() else folder / f"{name}.arrow"
 
@@ -514,7 +516,7 @@ def _read_part(folder: Path, name: str) -> Part:
             )
         return frame
 
-    return Part(rows, table, map_array(group) if group.exists() else None, stored=stored)
+    return SplitPart(rows, table, map_array(group) if group.exists() else None, stored=stored)
 
 
 def counted_files(rows: MappedRows, schema: Schema, engine: Engine) -> Callable[[Field], Iterator[Counted]]:

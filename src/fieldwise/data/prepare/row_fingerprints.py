@@ -20,7 +20,7 @@ _INVERSE = pow(_BASE, -1, 1 << 64)
 _ABSENT = np.uint64(0x6A09E667F3BCC909)
 
 
-class Overlap(NamedTuple):
+class TrainTestOverlap(NamedTuple):
     """The number of a table's rows that could be checked, and how many of them the other table has."""
 
     checked: int
@@ -33,7 +33,7 @@ class Overlap(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowSketch:
+class RowFingerprints:
     """The smallest hashes of a table's rows, distinct and ascending, and the columns that identify rows."""
 
     rows: int
@@ -41,12 +41,12 @@ class RowSketch:
     hashes: np.ndarray
 
     @classmethod
-    def of(cls, frame: pl.DataFrame, columns: Sequence[str]) -> "RowSketch":
+    def of(cls, frame: pl.DataFrame, columns: Sequence[str]) -> "RowFingerprints":
         """The sketch of a table.
 
-        >>> sketch = RowSketch.of(pl.DataFrame({"user": ["a", "b"], "age": [30, None]}), ["user", "age"])
+        >>> sketch = RowFingerprints.of(pl.DataFrame({"user": ["a", "b"], "age": [30, None]}), ["user", "age"])
         >>> sketch.overlap(pl.DataFrame({"user": ["b", "a", "a"], "age": [None, 30.0, 31.0]}))
-        Overlap(checked=3, found=2)
+        TrainTestOverlap(checked=3, found=2)
         """
         hashes = np.empty(0, np.uint64)
         for part in frame.select(columns).iter_slices(SKETCH_ROWS):
@@ -56,7 +56,7 @@ class RowSketch:
             hashes = np.unique(np.concatenate([hashes, result]))[:MOST_HASHES]
         return cls(rows=frame.height, columns=tuple(columns), hashes=hashes)
 
-    def overlap(self, frame: pl.DataFrame) -> Overlap:
+    def overlap(self, frame: pl.DataFrame) -> TrainTestOverlap:
         """The number of rows of another table with these columns that equal rows of this one."""
         whole = len(self.hashes) < MOST_HASHES  # every row of the table is in the sketch, so any row can be checked
         checked = result = 0
@@ -66,14 +66,14 @@ class RowSketch:
                 hashes = hashes[hashes <= self.hashes[-1]]
             checked += len(hashes)
             result += int(np.isin(hashes, self.hashes).sum())
-        return Overlap(checked, result)
+        return TrainTestOverlap(checked, result)
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {"rows": self.rows, "columns": list(self.columns), "hashes": self.hashes.astype(">u8").tobytes().hex()}
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "RowSketch":
+    def from_plain(cls, plain: Mapping[str, Any]) -> "RowFingerprints":
         """The inverse of `to_plain`; another value is a LookupError, TypeError or ValueError."""
         hashes = np.frombuffer(bytes.fromhex(plain["hashes"]), dtype=">u8").astype(np.uint64)
         return cls(rows=int(plain["rows"]), columns=tuple(plain["columns"]), hashes=hashes)

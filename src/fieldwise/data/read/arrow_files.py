@@ -313,7 +313,7 @@ _TEXT, _PACKED = 6, 10  # bytes in memory per byte of plain text, at most about;
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds:
+class ChunkLimits:
     """How much of a table may be in memory.
 
     Args:
@@ -329,7 +329,7 @@ class Bounds:
     share: int = 1
 
     @classmethod
-    def within(cls, memory: int, share: int = 1) -> "Bounds":
+    def within(cls, memory: int, share: int = 1) -> "ChunkLimits":
         """Bounds for a total of `memory` bytes."""
         return cls(memory=memory, piece_bytes=min(1 << 24, max(1 << 16, memory // 32)), share=share)
 
@@ -405,7 +405,7 @@ def count_rows(path: Path) -> int:
         return int(_scan(path).select(pl.len()).collect().item())
 
 
-def binary_chunks(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
+def binary_chunks(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iterator[pl.DataFrame]:
     """The rows of a Parquet or Arrow file in pieces, or without bounds at once.
 
     Without pyarrow Polars reads the pieces, which holds several row groups in memory.
@@ -438,7 +438,7 @@ def binary_chunks(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl
                 yield from frame.iter_slices(_rows(bounds, bytes_per_row(frame)))
 
 
-def _parquet_pieces(path: Path, bounds: Bounds, columns: list[str]) -> Iterator[pl.DataFrame]:
+def _parquet_pieces(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iterator[pl.DataFrame]:
     schema = binary_schema(path)
     if not columns or not all(_readable(schema[name]) for name in columns):
         # By slices, for each of which Polars reads a row group again.
@@ -485,5 +485,5 @@ def _readable(dtype: pl.DataType) -> bool:
     return dtype not in (pl.Int128, pl.UInt128) and (fixed if dtype.is_nested() else True)
 
 
-def _rows(bounds: Bounds, row_bytes: float) -> int:
+def _rows(bounds: ChunkLimits, row_bytes: float) -> int:
     return max(1, min(bounds.piece_rows, int(bounds.piece_bytes / max(1.0, row_bytes))))

@@ -21,7 +21,7 @@ from polars.datatypes import DataTypeClass
 
 from fieldwise.data.read.arrow_files import (
     GATHERED,
-    Bounds,
+    ChunkLimits,
     MappedRows,
     RowsWriter,
     arrow_library,
@@ -152,7 +152,7 @@ class TableFiles:
         self.states = {path: file_state(path) for path in files if path.is_file()}
         self.types = TextTypes() if kind_of(files[0]) == "delimited text" else None
 
-    def chunks(self, bounds: Bounds, columns: Sequence[str] | None = None) -> Iterator[tuple[Path, pl.DataFrame]]:
+    def chunks(self, bounds: ChunkLimits, columns: Sequence[str] | None = None) -> Iterator[tuple[Path, pl.DataFrame]]:
         """The rows in chunks with the same columns, each with its file; text as String columns.
 
         Of Parquet and Arrow files only `columns` are read. A file that has changed meanwhile is an error.
@@ -193,7 +193,7 @@ class TableFiles:
             raise
         check_unchanged(self.states)
 
-    def whole_chunks(self, bounds: Bounds) -> Iterator[tuple[Path, pl.DataFrame]]:
+    def whole_chunks(self, bounds: ChunkLimits) -> Iterator[tuple[Path, pl.DataFrame]]:
         """The same for the first reading: every chunk is to be added to `types`, which warn of a header at the end."""
         yield from self.chunks(bounds)
         if self.types is not None and self.text.columns is None:
@@ -219,14 +219,14 @@ def open_table(
         MissingExtraError: the table does not fit in `memory`, and pyarrow is not installed.
     """
     files, text = find_files(Path(data)), text or TextFormat()
-    bounds = Bounds()
+    bounds = ChunkLimits()
     if memory is not None and sum(map(estimated_bytes, files)) > memory:
-        bounds = Bounds.within(memory)
+        bounds = ChunkLimits.within(memory)
     return open_files(files, text, bounds, folder).frame
 
 
 def open_files(
-    files: Sequence[Path], text: TextFormat, bounds: Bounds, folder: Path | None, reports: Reports = NO_REPORTS
+    files: Sequence[Path], text: TextFormat, bounds: ChunkLimits, folder: Path | None, reports: Reports = NO_REPORTS
 ) -> MappedRows:
     """The table of these files of one kind, within bounds; see `open_table`. `reports` is told the rows.
 
@@ -356,7 +356,7 @@ def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
     if sum(map(estimated_bytes, files)) <= WHOLE:
         frame = open_table(data, text)
         return Sample(frame=frame, rows=frame.height)
-    source, bounds, rows = TableFiles(files, text), Bounds(memory=sys.maxsize), 0
+    source, bounds, rows = TableFiles(files, text), ChunkLimits(memory=sys.maxsize), 0
     if source.types is None:
         rows = sum(map(count_rows, files))
     else:
@@ -454,8 +454,8 @@ class SlicedTable:
             yield from piece.select(columns).iter_slices(rows)
 
 
-def _bounds(rows: int) -> Bounds:
-    return Bounds(memory=sys.maxsize, piece_rows=rows)
+def _bounds(rows: int) -> ChunkLimits:
+    return ChunkLimits(memory=sys.maxsize, piece_rows=rows)
 
 
 _ROW = re.compile(r"row (\d+) \(counting from 0\)")
