@@ -494,7 +494,7 @@ def test_errors_name_the_rows_of_the_whole_table(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from fieldwise.data.read.arrow_files import Bounds, RowsWriter
+from fieldwise.data.read.arrow_files import ChunkLimits, RowsWriter
 from fieldwise.data.read.chunked_table import open_files
 from fieldwise.data.read.delimited import TextFormat
 
@@ -509,7 +509,7 @@ def killed(writer):
 
 RowsWriter._write = killed
 folder = Path(sys.argv[1])
-open_files(sorted(folder.glob("*.csv")), TextFormat(), Bounds(memory=1, piece_bytes=2000), Path(sys.argv[2]))
+open_files(sorted(folder.glob("*.csv")), TextFormat(), ChunkLimits(memory=1, piece_bytes=2000), Path(sys.argv[2]))
 """
 
 

@@ -528,9 +528,9 @@ def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame, *, re
 def trained_words(rows: int, seen: TrainTestOverlap) -> str:
     """A sentence that rows of a table were trained on: how many were checked and found, and what that means.
 
-    >>> trained_words(5145, TrainTestOverlap(checked=5145, result=4096))
+    >>> trained_words(5145, TrainTestOverlap(checked=5145, found=4096))
     '4,096 of these 5,145 rows were trained on, so the metrics say little about new rows'
-    >>> trained_words(90_000, TrainTestOverlap(checked=5145, result=4096)).partition(", so")[0]
+    >>> trained_words(90_000, TrainTestOverlap(checked=5145, found=4096)).partition(", so")[0]
     'a random 5,145 of these 90,000 rows were checked, and 4,096 of them were trained on'
     """
     told = "nothing" if seen.share == 1 else "little"
