@@ -5,6 +5,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from serving.asgi import client, patient_app, post
@@ -54,6 +55,32 @@ def test_bodies_that_do_not_arrive_keep_nobody_out(ranker):
         return result
 
     assert asyncio.run(run()) == 200
+
+
+def test_the_parts_of_a_body_are_freed_before_it_is_answered():
+    freed, answered = [], []
+
+    class Part(bytes):
+        def __del__(self):
+            freed.append(bytes(self))
+
+    async def application(scope, receive, send):
+        answered.append((scope[http.BODY], sorted(freed)))
+
+    async def ask():
+        texts = [b"a", b"b", b"c"]
+
+        async def receive():
+            return {"type": "http.request", "body": Part(texts.pop(0)), "more_body": bool(texts)}
+
+        async def send(message):
+            pass
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/predict", "headers": []}
+        await http.RequestMiddleware(application, http.ServerSettings(), MagicMock())(scope, receive, send)
+
+    asyncio.run(ask())
+    assert answered == [(b"abc", [b"a", b"b", b"c"])]
 
 
 def test_explanations_have_a_tenth_of_the_worker_while_others_are_served(monkeypatch):

@@ -103,7 +103,11 @@ class CatalogueScorer:
         self._kept: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = WeakKeyDictionary()
 
     def context(self, values: Mapping[str, Any]) -> Batch:
-        """The single row of a context, encoded."""
+        """The single row of a context, encoded.
+
+        Errors:
+            DataError: the context lacks a column or has an invalid value.
+        """
         missing = [column for column in self.columns if column not in values]
         if missing:
             raise DataError(

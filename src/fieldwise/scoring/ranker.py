@@ -291,6 +291,9 @@ class Ranker(Generic[M]):
         """A request's candidates and encoded context, for `complete`.
 
         The arguments are those of `recommend`, with rows instead of ids, and `prerank` at least `k`.
+
+        Errors:
+            DataError: the context lacks a column or has an invalid value; a filter on a column that items do not have.
         """
         began = time.perf_counter()
         tower = None if self._tower is None else self._tower.scorer.context(context)

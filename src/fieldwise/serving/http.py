@@ -101,6 +101,9 @@ class ServerSettings:
         timeout: maximum seconds for a response.
         max_batch: maximum requests in a batch.
         max_waiting: maximum number of waiting requests; further ones get 503 and `Retry-After` at once.
+
+    Errors:
+        ConfigError: an empty token.
     """
 
     token: str | None = None
@@ -323,6 +326,7 @@ class RequestMiddleware:
             if max(size, declared) > most:
                 raise RequestError(f"a body must have at most {most:,} bytes, and this one has more", "body", 413)
             scope[BODY] = b"".join(parts)
+            parts.clear()  # else a request that waits would hold its body twice
         except RequestError as e:
             size = 0  # closing a connection with unread bytes would lose the answer on its way
             with contextlib.suppress(TimeoutError, ClientDisconnect):

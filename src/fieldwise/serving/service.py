@@ -55,6 +55,9 @@ class UserLog:
         user: the column of user ids.
         item: the column of item ids.
 
+    Errors:
+        DataError: the log lacks a column of ids, or a label or a time cannot be read.
+
     Attributes:
         positive: the rule of a positive row in words; None if the log lacks the label, or it is a regression's.
 
@@ -114,6 +117,9 @@ class Service:
 
     Attributes:
         browser: the page's descriptions of this service.
+
+    Errors:
+        ConfigError: neither a ranker nor a cascade; items do not have the column of titles.
     """
 
     def __init__(
@@ -207,7 +213,11 @@ class Service:
         return results
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> Predicted:
-        """Score and prediction of each row, by label if there are several."""
+        """Score and prediction of each row, by label if there are several.
+
+        Errors:
+            RequestError: a row lacks a column or has an invalid value.
+        """
         return only_answer(self.predict_all([rows]))
 
     def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[Predicted | BaseException]:
@@ -219,7 +229,11 @@ class Service:
         return [frame if isinstance(frame, BaseException) else list(islice(scored, frame.height)) for frame in frames]
 
     def recommend(self, body: RecommendRequest) -> dict[str, Any]:
-        """The best items with their columns and scores, and the number of items and time of each stage."""
+        """The best items with their columns and scores, and the number of items and time of each stage.
+
+        Errors:
+            RequestError: no items to recommend; an unknown candidate or item column; a context that lacks a column.
+        """
         return only_answer(self.recommend_all([body]))
 
     def recommend_all(self, requests: Sequence[RecommendRequest]) -> list[dict[str, Any] | BaseException]:
@@ -277,13 +291,21 @@ class Service:
         return result, len(seen)
 
     def effect(self, field: Field) -> list[dict[str, Any]]:
-        """The one effect of a field (`fieldwise.explain.effects`), computed once."""
+        """The one effect of a field (`fieldwise.explain.effects`), computed once.
+
+        Errors:
+            DataError: the bundle has no sample rows.
+        """
         if field.name not in self._effects:
             self._effects[field.name] = effect(self.bundle, field)
         return [self._effects[field.name]]
 
     def explained_rows(self, body: ExplainRequest) -> pl.DataFrame:
-        """The rows to explain as a table, of a request with rows, or with items in a context."""
+        """The rows to explain as a table, of a request with rows, or with items in a context.
+
+        Errors:
+            RequestError: as for `predict` and `recommend`.
+        """
         fields = self.bundle.schema.fields
         if not body.items:
             return frame_of(body.rows, fields)
@@ -292,7 +314,11 @@ class Service:
         return own.join(frame_of([body.context], self.explained_fields, "context"), how="cross")
 
     def similar(self, item: str, k: int) -> list[dict[str, Any]]:
-        """The items with the nearest heads to an item's, by the mean over its heads of the best cosine."""
+        """The items with the nearest heads to an item's, by the mean over its heads of the best cosine.
+
+        Errors:
+            RequestError: no index of an IntTower, or an unknown item.
+        """
         index = self.recommender.index
         if not isinstance(index, ItemIndex):
             what = "similar items need the item heads of an IntTower, and this server only has another bundle"
