@@ -31,7 +31,6 @@ GROUPS = {
     ),
     "What columns mean": (
         "fieldwise.schema",
-        "fieldwise.schema.fields",
         "fieldwise.schema.label",
         "fieldwise.data.infer.schema",
     ),

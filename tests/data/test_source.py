@@ -440,6 +440,13 @@ def _small(monkeypatch):
 
 
 @pytest.mark.usefixtures("_small")
+def test_a_large_file_of_no_known_kind_is_named_as_a_small_one_is(tmp_path):
+    (tmp_path / "big.json").write_bytes(bytes(1001))
+    with pytest.raises(DataError, match=r"must be one of csv.*'big\.json'; convert or rename it"):
+        sample_table(tmp_path / "big.json")
+
+
+@pytest.mark.usefixtures("_small")
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_the_schema_of_a_large_table_is_that_of_all_its_rows(tmp_path, suffix):
     rng = np.random.default_rng(0)

@@ -178,11 +178,8 @@ class TableFiles:
                 for _, piece in held or rows():
                     fields.add(piece)
                 yield from ((path, fields.table(piece)) for path, piece in held or rows())
-            elif kind is None:
-                raise DataError(
-                    f"a table file must be one of {KINDS}, found the name {files[0].name!r}; convert or rename it"
-                )
             else:
+                _check_kind(files[0])
                 schema = common_schema({path: binary_schema(path) for path in files})
                 schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
                 for path in files:
@@ -346,6 +343,11 @@ class Sample:
         return "" if self.kept is None else drawn
 
 
+def _check_kind(path: Path) -> None:
+    if kind_of(path) is None:
+        raise DataError(f"a table file must be one of {KINDS}, found the name {path.name!r}; convert or rename it")
+
+
 def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
     """All rows of a table of up to about 1 GiB, else a random sample of 200,000 rows, with a few pieces in memory.
 
@@ -358,6 +360,7 @@ def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
         return Sample(frame=frame, rows=frame.height)
     source, bounds, rows = TableFiles(files, text), ChunkLimits(memory=sys.maxsize), 0
     if source.types is None:
+        _check_kind(files[0])
         rows = sum(map(count_rows, files))
     else:
         for path, piece in source.whole_chunks(bounds):
