@@ -509,7 +509,7 @@ def _write_folder(result: AutoResult, task: AutoTask, out: Path) -> None:
     """Write all files but the report, replacing the folder's content, or to another place if that fails."""
     schema, line = result.schema.to_toml(), result.chosen
     if task.inferred is not None:
-        left = {results.column: f"omitted: {results.sentence}" for results in task.findings if results.left_out}
+        left = {one.column: f"omitted: {one.sentence}" for one in task.findings if one.left_out}
         notes = {**task.inferred.notes, **left}
         schema = dataclasses.replace(task.inferred, schema=result.schema, notes=notes).to_toml()
     recipe = {**result.recipe.to_dict(), "schema": "schema.toml"}

@@ -111,7 +111,10 @@ async def read_body(request: Request, kind: type[B], max_rows: int, max_ids: int
 
 
 def decoded(content: bytes, kind: type[B], max_rows: int, max_ids: int) -> B:
-    """A body of one form, of at most so many rows, and ids or values in a list and in all filters; or a RequestError.
+    """The decoded body of a request.
+
+    A RequestError if it is no such form, or has more than `max_rows` rows, or more than `max_ids` ids or values in a
+    list or in all filters together.
 
     >>> decoded(b'{"user": 7, "exclude": [7.0]}', RecommendRequest, 1000, 2).exclude
     ['7']

@@ -34,9 +34,8 @@ class Objective:
     prediction_range: tuple[float, float] | None = None  # of a regression, in metrics but not in the loss
     scale: float = 1.0  # the loss of a regression divides the targets by it; metrics are in the targets' unit
     weight: float = 1.0  # of this label's loss in the sum over labels
-    more: Mapping[str, "Objective"] = field(
-        default_factory=dict
-    )  # of further labels; scores and targets are then [N, T]
+    # Of further labels by name; scores and targets are then [N, T], the main label's first.
+    more: Mapping[str, "Objective"] = field(default_factory=dict)
 
     @classmethod
     def of(cls, label: Label, *more: Label) -> "Objective":

@@ -202,11 +202,11 @@ class Regression:
                     name = f"{FIELDS}{number:g}" if kind is BY_FIELD else f"{number:g}" if kind is ALIKE else GIVEN
                     start = self._solved(name, start)
                     scores = rows.scores(start)
-                    self.likelihoods[name] = results = rows.likelihood(scores)
+                    self.likelihoods[name] = likelihood = rows.likelihood(scores)
                     if each is not None:
                         each(scores)
-                    best = max(best, results)
-                    if results < best - HOPELESS:
+                    best = max(best, likelihood)
+                    if likelihood < best - HOPELESS:
                         break
         result = self.result(valid)
         if self.l2 is None:
