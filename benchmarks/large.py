@@ -84,12 +84,12 @@ def make(options: argparse.Namespace) -> int:
     writer, done = None, 0
     for block in blocks(rows, options.seed):
         while block.height:
-            piece = block.head(ends[0] - done).to_arrow(compat_level=pl.CompatLevel.oldest())
+            chunk = block.head(ends[0] - done).to_arrow(compat_level=pl.CompatLevel.oldest())
             if writer is None:
                 path = options.out / f"part-{files - len(ends):03}.parquet"
-                writer = ParquetWriter(path, piece.schema, store_schema=False)
-            writer.write_table(piece)
-            block, done = block.slice(piece.num_rows), done + piece.num_rows
+                writer = ParquetWriter(path, chunk.schema, store_schema=False)
+            writer.write_table(chunk)
+            block, done = block.slice(chunk.num_rows), done + chunk.num_rows
             if done == ends[0]:
                 writer.close()
                 writer, ends = None, ends[1:]

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
-from pieces_lab import prepare
+from chunks_lab import prepare
 
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.prepared import group_codes

@@ -91,7 +91,7 @@ def test_reports_are_told_all_rows(bundle: Bundle, rows: pl.DataFrame, tmp_path:
 
 @pytest.mark.usefixtures("_short_slices")
 def test_several_files_are_scored_in_the_order_of_their_names(subtests, bundle, rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(chunked_table, "_WHOLE", 1000)  # text is read in pieces, too
+    monkeypatch.setattr(chunked_table, "_WHOLE", 1000)  # text is read in chunks, too
     for kind in ("parquet", "arrow", "csv", "csv.gz"):
         with subtests.test(kind=kind):
             folder = tmp_path / kind

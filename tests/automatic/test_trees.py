@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
-from pieces_lab import prepare
+from chunks_lab import prepare
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import Bag, Categorical, Label, MissingExtraError, Numeric, RandomSplit, Schema, Sequence

@@ -11,7 +11,7 @@ from benchmarks.defaults.baselines import one_hot
 from benchmarks.defaults.runs import applies, recipe_for, rows_of
 from benchmarks.defaults.tables import TABLES, DevTable, corrected
 from benchmarks.defaults.targets import CALIBRATION, chance, difference, judge
-from pieces_lab import prepare
+from chunks_lab import prepare
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare.settings import ColumnSplit

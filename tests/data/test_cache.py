@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-from pieces_lab import assert_equal
+from chunks_lab import assert_equal
 
 from fieldwise.data.prepare.row_fingerprints import digest_rows
 from fieldwise.data.read.arrow_files import table_bytes

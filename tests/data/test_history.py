@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from chunks_lab import prepare
 from hypothesis import given
 from hypothesis import strategies as st
-from pieces_lab import prepare
 from sklearn.metrics import roc_auc_score
 
 from fieldwise.cli import run

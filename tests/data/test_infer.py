@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from benchmarks.inference.tables import judged, planted
-from pieces_lab import prepare
+from chunks_lab import prepare
 from polars.testing import assert_series_equal
 from sklearn import datasets
 
@@ -572,8 +572,8 @@ def test_a_label_is_known_by_its_values(cells: list[object], label: Label) -> No
 def test_counts_and_rates_are_not_taken_for_what_they_are_not() -> None:
     """Counts from one make no label of a log of positives, and numbers with a unit get a check."""
     log, rng = shop(), np.random.default_rng(8)
-    pieces = np.minimum(np.random.default_rng(7).geometric(0.6, log.height), 10)
-    assert infer_schema(log.drop("bought").with_columns(count=pl.Series(pieces))).only_positives
+    chunks = np.minimum(np.random.default_rng(7).geometric(0.6, log.height), 10)
+    assert infer_schema(log.drop("bought").with_columns(count=pl.Series(chunks))).only_positives
     rates = [f"{x:.2f}%" for x in rng.uniform(1, 20, log.height)]
     assert "numbers with a unit" in infer_schema(log.with_columns(rate=pl.Series(rates))).doubts["rate"]
 

@@ -9,7 +9,7 @@ from unittest.mock import Mock, create_autospec
 
 import polars as pl
 import pytest
-from pieces_lab import assert_equal
+from chunks_lab import assert_equal
 
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
@@ -59,7 +59,7 @@ def cache(tmp_path: Path, said: list[str]) -> Cache:
 def test_little_memory_changes_nothing(log: Path, whole: Prepared, cache: Cache, said: list[str]) -> None:
     result = prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
     assert result.train.bound is not None
-    assert result.train.bound.piece < len(result.train.table)
+    assert result.train.bound.chunk_rows < len(result.train.table)
     entry = ENTRY.open(cache.entries()[0].folder)
     assert all(entry.path(part).stat().st_size for part in entry.parts)
     assert any(part.startswith("train.rows/rows-") for part in entry.parts)
@@ -163,10 +163,10 @@ def test_a_disk_without_room_is_told_before_work(log: Path, cache: Cache, monkey
 @pytest.mark.parametrize(
     ("row_group", "message"),
     [
-        (2_000, r"memory must hold two pieces .* one of 2,000 rows .* set data.memory to 24\dMB or more"),
+        (2_000, r"memory must hold two chunks .* one of 2,000 rows .* set data.memory to 24\dMB or more"),
         (
             100,
-            r"data.memory must hold a piece .* 64MB is too little for rows of 10,\d* bytes; set it to 32\dMB or more",
+            r"data.memory must hold a chunk .* 64MB is too little for rows of 10,\d* bytes; set it to 32\dMB or more",
         ),
     ],
 )
@@ -188,7 +188,7 @@ def test_an_entry_whose_rows_are_too_wide_for_less_memory_stays(tmp_path: Path, 
         tmp_path / "wide.parquet", row_group_size=100
     )
     prepare_recipe(recipe(tmp_path / "wide.parquet", "900MB"), Path(), cache=cache)
-    with pytest.raises(DataError, match=r"data.memory must hold a piece"):
+    with pytest.raises(DataError, match=r"data.memory must hold a chunk"):
         prepare_recipe(recipe(tmp_path / "wide.parquet", "64MB"), Path(), cache=cache)
     assert len(cache.entries()) == 1
     assert not any("is damaged" in line for line in said)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from chunks_lab import prepare
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pieces_lab import prepare
 
 from fieldwise.data.prepare.derived import add_target_encoding, sample_negatives
 from fieldwise.data.prepare.settings import PARTS, ColumnSplit, NegativeSampling, RandomSplit, TargetEncoding

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 import pytest
+from chunks_lab import assert_equal, assert_equal_parts, prepare
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pieces_lab import assert_equal, assert_equal_parts, prepare
 
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.prepared import Preparation, Prepared, SplitPart, group_codes

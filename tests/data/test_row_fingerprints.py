@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import polars as pl
 import pytest
-from pieces_lab import prepare
+from chunks_lab import prepare
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.data.prepare import row_fingerprints
@@ -158,14 +158,14 @@ def test_counts_are_those_of_a_plain_join(subtests):
                 assert expected < prepared.counts[f"{part}_rows"]
 
 
-def test_a_key_that_stands_twice_is_seen_wherever_pieces_end():
+def test_a_key_that_stands_twice_is_seen_wherever_chunks_end():
     """A key that numbers the rows is left out of the comparison; with one value twice it tells rows apart."""
     schema = Schema(fields=(Categorical("item"),), label=Label("liked"), keys=("row",))
     test = pl.DataFrame({"item": ["i"], "liked": [1], "row": [-1]})
     for twice in (None, *range(12)):
         rows = [*range(12)] if twice is None else [*range(11), twice % 11]
         train = pl.DataFrame({"item": ["i"] * 12, "liked": [1] * 12, "row": rows})
-        with MemoryBudget(piece=2).active():
+        with MemoryBudget(chunk_rows=2).active():
             result = count_repeats({"train": train, "test": test}, schema)
         assert result == ({"test_rows_in_train": 1} if twice is None else {})
 

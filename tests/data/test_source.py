@@ -57,9 +57,9 @@ def test_a_whole_table_beyond_its_memory_is_mapped_and_equal(tmp_path: Path) -> 
     assert [call.kwargs.get("memory") for call in opened.call_args_list] == [100_000, None, None]
 
 
-def in_pieces(files: list[Path], folder: Path, rows: int, size: int = 1, text: TextFormat | None = None):
-    """The table by pieces of at most `rows` rows, or `size` bytes of text, of which hardly any fits in memory."""
-    bounds = ChunkLimits(memory=1, piece_bytes=size, piece_rows=rows)
+def in_chunks(files: list[Path], folder: Path, rows: int, size: int = 1, text: TextFormat | None = None):
+    """The table by chunks of at most `rows` rows, or `size` bytes of text, of which hardly any fits in memory."""
+    bounds = ChunkLimits(memory=1, chunk_bytes=size, chunk_rows=rows)
     folder.mkdir(exist_ok=True)
     return open_files(files, text or TextFormat(), bounds, folder).frame
 
@@ -69,13 +69,13 @@ def test_parquet_is_read_by_row_groups_if_they_are_small(group: int, tmp_path: P
     rows = pl.DataFrame({"n": range(40_000), "x": [n / 7 for n in range(40_000)]})
     path = tmp_path / "log.parquet"
     rows.write_parquet(path, row_group_size=group)
-    bounds = ChunkLimits(memory=1_000_000, piece_bytes=10_000)  # 8 such pieces have some 5,000 rows
+    bounds = ChunkLimits(memory=1_000_000, chunk_bytes=10_000)  # 8 such chunks have some 5,000 rows
     results = list(binary_chunks(path, bounds, ["n"]))
     assert_frame_equal(pl.concat(results), rows.select("n"))
     assert 1 < len(results) < 40 * max(1, group // 1_000)
-    assert all(piece.height % 1_000 == 0 for piece in results) == (group == 1_000)
-    short = list(binary_chunks(path, replace(bounds, piece_rows=300), ["n", "x"]))
-    assert max(piece.height for piece in short) <= 300
+    assert all(chunk.height % 1_000 == 0 for chunk in results) == (group == 1_000)
+    short = list(binary_chunks(path, replace(bounds, chunk_rows=300), ["n", "x"]))
+    assert max(chunk.height for chunk in short) <= 300
     assert_frame_equal(pl.concat(short), rows)
 
 
@@ -108,8 +108,8 @@ EVERY = pl.DataFrame(
 
 def test_every_type_comes_back_from_mapped_files(tmp_path):
     writer = RowsWriter(tmp_path / "rows", gather=1)
-    for piece in EVERY.iter_slices(1):
-        writer.add(piece)
+    for chunk in EVERY.iter_slices(1):
+        writer.add(chunk)
     result = map_rows(writer.finish())
     assert len(writer.paths) == writer.rows == result.n_chunks() == 4
     assert result.schema == EVERY.schema
@@ -117,7 +117,7 @@ def test_every_type_comes_back_from_mapped_files(tmp_path):
     assert sorted(path.name for path in (tmp_path / "rows").iterdir()) == [path.name for path in writer.paths]
 
 
-def test_small_pieces_are_gathered_and_what_cannot_be_mapped_is_said(tmp_path):
+def test_small_chunks_are_gathered_and_what_cannot_be_mapped_is_said(tmp_path):
     writer = RowsWriter(tmp_path, gather=8 * 100)
     for k in range(250):
         writer.add(pl.DataFrame({"n": [k]}))
@@ -136,7 +136,7 @@ def test_small_pieces_are_gathered_and_what_cannot_be_mapped_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "stream.arrow"])
-def test_binary_files_of_every_type_in_pieces(subtests, tmp_path, suffix):
+def test_binary_files_of_every_type_in_chunks(subtests, tmp_path, suffix):
     frame = pl.concat([EVERY, EVERY.reverse(), EVERY])
     (tmp_path / "in").mkdir()
     for k, part in enumerate((frame.head(5), frame.slice(5, 0), frame.tail(-5))):
@@ -152,7 +152,7 @@ def test_binary_files_of_every_type_in_pieces(subtests, tmp_path, suffix):
     files = sorted((tmp_path / "in").iterdir())
     for rows in (1, 7, 1000):
         with subtests.test(rows=rows):
-            result = in_pieces(files, tmp_path / f"scratch{rows}", rows, 10**6)
+            result = in_chunks(files, tmp_path / f"scratch{rows}", rows, 10**6)
             assert result.schema == expected.schema
             assert_frame_equal(result, expected)
     table = SlicedTable(tmp_path / "in")
@@ -199,7 +199,7 @@ def whole(contents: list[bytes], folder: Path) -> pl.DataFrame:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(contents=texts(), size=st.sampled_from([1, 7, 30, 1000]), packing=st.sampled_from(["", ".gz", ".zst"]))
-def test_text_in_pieces_is_the_text_as_a_whole(tmp_path, contents, size, packing):
+def test_text_in_chunks_is_the_text_as_a_whole(tmp_path, contents, size, packing):
     pack = {"": bytes, ".gz": gzip.compress, ".zst": zst}[packing]
     with tempfile.TemporaryDirectory(dir=tmp_path) as name:
         folder = Path(name)
@@ -207,7 +207,7 @@ def test_text_in_pieces_is_the_text_as_a_whole(tmp_path, contents, size, packing
         files = [folder / f"{k}.csv{packing}" for k in range(len(contents))]
         for path, content in zip(files, contents, strict=True):
             path.write_bytes(pack(content))
-        result = in_pieces(files, folder / "scratch", 1, size)
+        result = in_chunks(files, folder / "scratch", 1, size)
         assert result.schema == expected.schema
         assert_frame_equal(result, expected)
         assert result.write_csv() == expected.write_csv(), "-0.0 too"
@@ -263,7 +263,7 @@ def test_errors_name_file_and_line(subtests, tmp_path):
                 assert str(path) in str(e.value)
                 for size in (1, 9, 1000):
                     with pytest.raises(DataError, match=message) as e:
-                        in_pieces([tmp_path / "0.csv", path], tmp_path / "scratch", 1, size)
+                        in_chunks([tmp_path / "0.csv", path], tmp_path / "scratch", 1, size)
                     assert name in str(e.value)
     (tmp_path / "3.csv").write_bytes(b'"a\nb",c\n1,2\n1\n')
     with pytest.raises(DataError, match=r"3\.csv line 4 has 1;"):
@@ -351,7 +351,7 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, monkeypatch, su
         open_table(tmp_path)
 
 
-def test_a_memory_too_small_for_one_piece_says_what_is_needed(tmp_path):
+def test_a_memory_too_small_for_one_chunk_says_what_is_needed(tmp_path):
     frame = pl.DataFrame({"n": np.arange(400_000)})
     frame.write_ipc(tmp_path / "one.arrow", record_batch_size=400_000)
     with pytest.raises(DataError, match=r"one\.arrow has one of 400,000 rows and 3 MB: set data\.memory to 6MB or"):
@@ -516,14 +516,14 @@ def killed(writer):
 
 RowsWriter._write = killed
 folder = Path(sys.argv[1])
-open_files(sorted(folder.glob("*.csv")), TextFormat(), ChunkLimits(memory=1, piece_bytes=2000), Path(sys.argv[2]))
+open_files(sorted(folder.glob("*.csv")), TextFormat(), ChunkLimits(memory=1, chunk_bytes=2000), Path(sys.argv[2]))
 """
 
 
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="files are trusted where the start of the system is told"
 )
-@pytest.mark.parametrize("change", ["", "file", "format", "pieces", "damaged", "late type"])
+@pytest.mark.parametrize("change", ["", "file", "format", "chunks", "damaged", "late type"])
 def test_a_killed_reading_of_text_goes_on(change: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     files = [tmp_path / "in" / f"{k}.csv" for k in range(2)]
@@ -535,7 +535,7 @@ def test_a_killed_reading_of_text_goes_on(change: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(tmp_path / "in"), str(tmp_path / "scratch")]
     stop = "12"
     assert subprocess.run([*command, stop], check=False).returncode == -signal.SIGKILL
-    bounds, text = ChunkLimits(memory=1, piece_bytes=3000 if change == "pieces" else 2000), TextFormat()
+    bounds, text = ChunkLimits(memory=1, chunk_bytes=3000 if change == "chunks" else 2000), TextFormat()
     if change == "file":
         files[1].write_text(files[1].read_text().replace('""word""', '""text""'))
     elif change == "format":

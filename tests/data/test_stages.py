@@ -12,8 +12,8 @@ from unittest import mock
 import numpy as np
 import polars as pl
 import pytest
+from chunks_lab import CASES, ONE_LABEL, SCHEMA, assert_equal, log, prepare, prepared, rows_of
 from engines import HereEngine
-from pieces_lab import CASES, ONE_LABEL, SCHEMA, assert_equal, log, prepare, prepared, rows_of
 
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.fitted_fields import Vocabulary, count_column, frequent_texts, quantile_edges
@@ -41,7 +41,7 @@ pytest.importorskip("pyarrow")
 
 def staged(folder: Path, case: str = "random", **more: Any) -> Preparation:
     schema, split, added = CASES[case]
-    settings = {"schema": schema, "split": split, "seed": 3, **added, "folder": folder, "piece": lambda _: 101}
+    settings = {"schema": schema, "split": split, "seed": 3, **added, "folder": folder, "chunk_rows": lambda _: 101}
     return Preparation(**{**settings, **more})
 
 
@@ -133,8 +133,8 @@ def whole_label() -> pl.DataFrame:
 def in_files(rows: pl.DataFrame, rows_per_file: int) -> Callable[[Path], MappedRows]:
     def source(folder: Path) -> MappedRows:
         writer = RowsWriter(folder, gather=0)
-        for piece in rows.iter_slices(rows_per_file):
-            writer.add(piece)
+        for chunk in rows.iter_slices(rows_per_file):
+            writer.add(chunk)
         return MappedRows.of(writer.finish())
 
     return source
@@ -156,7 +156,7 @@ def test_files_of_one_part_are_moved_and_not_written_again(tmp_path: Path) -> No
         files.update({file.path.stat().st_ino: file for file in table.files})
         return table
 
-    assert_equal(staged(tmp_path, "time", schema=schema, split=split, piece=lambda _: 33).run(source), wanted)
+    assert_equal(staged(tmp_path, "time", schema=schema, split=split, chunk_rows=lambda _: 33).run(source), wanted)
     ends = np.cumsum([0, *(wanted.counts[f"{name}_rows"] for name in PARTS)])
     kept = [path.stat().st_ino for name in PARTS for path in sorted((tmp_path / f"{name}.rows").iterdir())]
     whole = [i for i, file in files.items() if not any(file.first < end < file.end for end in ends)]
@@ -167,7 +167,7 @@ def test_files_of_one_part_are_moved_and_not_written_again(tmp_path: Path) -> No
 def test_a_system_that_moves_no_mapped_file_copies_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RowsWriter, "take", lambda *_: False)
     schema, split, added = CASES["time"]
-    result = staged(tmp_path, "time", piece=lambda _: 33).run(in_files(whole_label(), 50))
+    result = staged(tmp_path, "time", chunk_rows=lambda _: 33).run(in_files(whole_label(), 50))
     assert_equal(result, prepare(whole_label(), schema, split=split, seed=3, **added))
 
 
@@ -215,27 +215,27 @@ def test_errors_count_the_rows_of_the_whole_table(change: dict[str, object], mes
     schema = dataclasses.replace(SCHEMA, label=Label("rating", positive_above=3))
     with pytest.raises(DataError, match=message):
         prepare(rows, schema, split=split, seed=0)
-    pieces = Preparation(schema=schema, split=split, seed=0, folder=tmp_path, piece=lambda _: 64)
+    chunks = Preparation(schema=schema, split=split, seed=0, folder=tmp_path, chunk_rows=lambda _: 64)
     with pytest.raises(DataError, match=message):
-        pieces.run(lambda _: MappedRows(frame=rows))
+        chunks.run(lambda _: MappedRows(frame=rows))
 
 
 @pytest.mark.parametrize("form", [str, int])
 def test_counts_in_files_are_those_in_memory(form: Callable[[int], str | int], tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     texts = [form(k) for k in draw.zipf(1.2, 5_000) % 3_000]
-    pieces = []
+    chunks = []
     for start in range(0, len(texts), 50):
         result, counts = np.unique(texts[start : start + 50], return_counts=True)
-        pieces.append(pl.DataFrame({"text": result, "n": counts}))
+        chunks.append(pl.DataFrame({"text": result, "n": counts}))
     every, number = np.unique(texts, return_counts=True)
     ranked = sorted(zip(-number, map(str, every.tolist()), strict=True))
     wanted = tuple(text for n, text in ranked if -n >= 3), (number < 3).sum()
-    assert frequent_texts(pieces, 3) == wanted
+    assert frequent_texts(chunks, 3) == wanted
     with MemoryBudget(tmp_path).active():
-        assert frequent_texts(pieces, 3, most=100) == wanted
+        assert frequent_texts(chunks, 3, most=100) == wanted
         assert any(tmp_path.rglob("*.arrow"))
-        assert frequent_texts(pieces, 10_000, most=100) == ((), len(every))
+        assert frequent_texts(chunks, 10_000, most=100) == ((), len(every))
 
 
 def test_quantiles_with_point_masses_are_numpys_of_the_rest() -> None:
@@ -268,15 +268,15 @@ def test_a_long_vocabulary_finds_texts_by_their_hashes() -> None:
     assert "_hashes" in vars(vocabulary)
 
 
-def test_times_of_text_with_a_format_are_read_in_pieces(tmp_path: Path) -> None:
+def test_times_of_text_with_a_format_are_read_in_chunks(tmp_path: Path) -> None:
     days = [f"{1 + k % 28:02}.{1 + k % 12:02}.2026" for k in np.random.default_rng(0).integers(0, 300, 500)]
     frame = pl.DataFrame({"day": days})
     whole = order_values(frame, "day", "time", "%d.%m.%Y")
-    with MemoryBudget(tmp_path, piece=64).active():
+    with MemoryBudget(tmp_path, chunk_rows=64).active():
         result = order_values(frame, "day", "time", "%d.%m.%Y")
     np.testing.assert_array_equal(result, whole, strict=True)
     broken = frame.with_columns(day=pl.when(pl.int_range(pl.len()) == 300).then(pl.lit("soon")).otherwise("day"))
-    with pytest.raises(DataError, match="holds 'soon' in row 300 "), MemoryBudget(tmp_path, piece=64).active():
+    with pytest.raises(DataError, match="holds 'soon' in row 300 "), MemoryBudget(tmp_path, chunk_rows=64).active():
         order_values(broken, "day", "time", "%d.%m.%Y")
 
 
@@ -290,10 +290,10 @@ def test_times_of_text_with_a_format_are_read_in_pieces(tmp_path: Path) -> None:
         lambda k: "20260131" if k < 400 else "2026-02-01",
     ],
 )
-def test_times_of_text_are_decided_by_all_pieces(cells: Callable[[int], str], tmp_path: Path) -> None:
+def test_times_of_text_are_decided_by_all_chunks(cells: Callable[[int], str], tmp_path: Path) -> None:
     frame = pl.DataFrame({"day": [cells(k) for k in np.random.default_rng(0).permutation(500)]})
     at_once = mock.patch("fieldwise.data.prepare.ordering._from_text", side_effect=AssertionError("it reads all"))
-    with at_once, MemoryBudget(tmp_path, piece=64).active():
+    with at_once, MemoryBudget(tmp_path, chunk_rows=64).active():
         result = order_values(frame, "day", "time")
     np.testing.assert_array_equal(result, order_values(frame, "day", "time"), strict=True)
 
@@ -308,11 +308,11 @@ def test_times_of_text_are_decided_by_all_pieces(cells: Callable[[int], str], tm
         ("2026-01-30 10:00", "2026-01-30 10:00Z", "all times have an offset from UTC or none: .* 200 of 500 cells"),
     ],
 )
-def test_times_of_text_in_pieces_have_the_errors_of_the_whole(
+def test_times_of_text_in_chunks_have_the_errors_of_the_whole(
     early: str, late: str, message: str, tmp_path: Path
 ) -> None:
     frame = pl.DataFrame({"day": [early] * 300 + [late] * 200})
-    for budget in (MemoryBudget(), MemoryBudget(tmp_path, piece=64)):
+    for budget in (MemoryBudget(), MemoryBudget(tmp_path, chunk_rows=64)):
         with pytest.raises(DataError, match=message), budget.active():
             order_values(frame, "day", "time")
 
@@ -328,7 +328,7 @@ def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytes
             assert counted.values.get_column("number").to_list() == numbers
             schema, rows = Schema(fields=(field,), label=Label("rating")), column.to_frame()
             whole = Encoder.fit(rows, schema)
-            with MemoryBudget(tmp_path, piece=2).active():
+            with MemoryBudget(tmp_path, chunk_rows=2).active():
                 assert Encoder.fit(rows, schema) == whole
                 with pytest.raises(DataError, match=r"column 'price' .* is null or empty in all 4 training rows"):
                     Encoder.fit(rows.clear(4), schema)
@@ -351,8 +351,8 @@ def test_an_engine_prepares_the_same_rows(case: str, tmp_path: Path) -> None:
 
 def spread(frame: pl.DataFrame, folder: Path, rows: int = 50) -> MappedRows:
     writer = RowsWriter(folder / "rows")
-    for piece in frame.iter_slices(rows):
-        writer.add(piece)
+    for chunk in frame.iter_slices(rows):
+        writer.add(chunk)
     return MappedRows.of(writer.finish())
 
 
@@ -365,7 +365,7 @@ def test_an_error_names_the_row_of_the_whole_table(tmp_path: Path) -> None:
     rows = spread(frame, tmp_path)
     with pytest.raises(DataError) as expected:
         Encoder.fit(frame, ONE)
-    with pytest.raises(DataError) as result, MemoryBudget(tmp_path, piece=40).active():
+    with pytest.raises(DataError) as result, MemoryBudget(tmp_path, chunk_rows=40).active():
         Encoder.fit(frame, ONE, counted=counted_files(rows, ONE, HereEngine()))
     assert "in row 777 (counting from 0)" in str(result.value)
     assert str(result.value) == str(expected.value)
@@ -376,7 +376,7 @@ def test_a_column_without_values_is_refused_as_by_one_process(tmp_path: Path) ->
     frame = log().with_columns(kind=pl.lit(None, pl.String))
     with pytest.raises(DataError) as expected:
         Encoder.fit(frame, ONE)
-    with pytest.raises(DataError) as result, MemoryBudget(tmp_path, piece=40).active():
+    with pytest.raises(DataError) as result, MemoryBudget(tmp_path, chunk_rows=40).active():
         Encoder.fit(frame, ONE, counted=counted_files(spread(frame, tmp_path), ONE, HereEngine()))
     assert str(result.value) == str(expected.value)
 
@@ -410,6 +410,6 @@ def test_an_encoder_that_was_replaced_is_not_used(tmp_path: Path) -> None:
 
 
 def test_threads_follow_the_budget_of_their_caller(tmp_path: Path) -> None:
-    with MemoryBudget(tmp_path, piece=4).active():
-        made = ahead(scratch.budget().piece for _ in range(3))
-        assert list(made) == [4, 4, 4] == each(lambda _: scratch.budget().piece, range(3), rows=10**6)
+    with MemoryBudget(tmp_path, chunk_rows=4).active():
+        made = ahead(scratch.budget().chunk_rows for _ in range(3))
+        assert list(made) == [4, 4, 4] == each(lambda _: scratch.budget().chunk_rows, range(3), rows=10**6)

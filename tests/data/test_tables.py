@@ -485,9 +485,9 @@ def test_one_id_a_row_of_each_range_is_a_column(subtests, tmp_path) -> None:
                     assert result.columns == ["label", "ids", "values"]
                 else:
                     assert_frame_equal(result, pl.DataFrame({"label": [1.0] * 90, **expected}))
-                pieces = [frame for _, frame in TableFiles([path], TextFormat()).chunks(ChunkLimits(piece_bytes=100))]
-                assert len(pieces) > 5
-                assert_frame_equal(pl.concat(pieces), result)
+                chunks = [frame for _, frame in TableFiles([path], TextFormat()).chunks(ChunkLimits(chunk_bytes=100))]
+                assert len(chunks) > 5
+                assert_frame_equal(pl.concat(chunks), result)
 
 
 def test_a_malformed_line_is_named(subtests, tmp_path):

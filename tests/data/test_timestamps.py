@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from pieces_lab import prepare
+from chunks_lab import prepare
 
 from fieldwise.data.infer.fields import guess_time
 from fieldwise.data.infer.schema import suggest_split

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from pieces_lab import prepare
+from chunks_lab import prepare
 
 from fieldwise import Recommender
 from fieldwise.cli.train import below_baseline

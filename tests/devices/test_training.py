@@ -52,9 +52,9 @@ class KillsAt(Callback):
 class EveryStep(Checkpoints):
     """Waits for each write, so that every step has its checkpoint."""
 
-    def due(self, *, evaluated, asked=False):
+    def due(self, *, evaluated, requested=False):
         self.settle()
-        return super().due(evaluated=evaluated, asked=asked)
+        return super().due(evaluated=evaluated, requested=requested)
 
 
 @pytest.fixture(scope="module")

@@ -69,8 +69,8 @@ def _apart(tmp_path, monkeypatch):
 def write_log(frame: pl.DataFrame | None = None) -> None:
     rows = simulate(9_000, users=200, items=90) if frame is None else frame
     Path("log").mkdir()
-    for k, piece in enumerate(rows.iter_slices(3_000)):
-        piece.write_parquet(f"log/{k}.parquet")
+    for k, chunk in enumerate(rows.iter_slices(3_000)):
+        chunk.write_parquet(f"log/{k}.parquet")
     Path("schema.toml").write_text(SCHEMA)
     Path("mine.toml").write_text(RECIPE)
 

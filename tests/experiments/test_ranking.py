@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from chunks_lab import prepare
 from ids import ITEM, USER
-from pieces_lab import prepare
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.bundle.bundle import Bundle

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from chunks_lab import prepare
 from ids import ITEM, USER
-from pieces_lab import prepare
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import AFM, Bundle, Categorical, Label, Numeric, Schema

@@ -145,7 +145,7 @@ def test_quick_chunks_are_run_together_as_long_as_others_can_wait(monkeypatch):
 @pytest.mark.parametrize(
     ("pairs", "model", "sizes"), [(True, AFM, [10, 10, 3]), (False, AutoInt, [10, 10, 3]), (True, AutoInt, [1] * 23)]
 )
-def test_only_where_pairs_are_measured_a_piece_is_one_row(pairs, model, sizes, monkeypatch):
+def test_only_where_pairs_are_measured_a_chunk_is_one_row(pairs, model, sizes, monkeypatch):
     results = []
 
     def explained(bundle, frame, *, pairs):
@@ -158,7 +158,7 @@ def test_only_where_pairs_are_measured_a_piece_is_one_row(pairs, model, sizes, m
     assert results == sizes
 
 
-def test_an_explanation_in_pieces_is_the_one_at_once(ranker):
+def test_an_explanation_in_chunks_is_the_one_at_once(ranker):
     rows = log(23, seed=8)
     whole = explain(ranker, rows)
     result = client(Service(ranker)).post("/v1/explain", {"rows": rows_of(rows)}).json()["explanations"]

@@ -55,10 +55,10 @@ class Kills(Ends):
 class EveryStep(Checkpoints):
     """Waits for each write, so that every step has its checkpoint, also where copying takes long."""
 
-    def due(self, *, evaluated, asked=False):
+    def due(self, *, evaluated, requested=False):
         self.settle()
         self._copying = 0.0 if self.minutes == ALWAYS else self._copying
-        return super().due(evaluated=evaluated, asked=asked)
+        return super().due(evaluated=evaluated, requested=requested)
 
 
 def checkpoints(folder, *, about=None, note=lambda _: None, minutes=ALWAYS, kind=EveryStep, **more):
@@ -291,7 +291,7 @@ def test_when_a_checkpoint_is_due(tmp_path):
     ]:  # fmt: skip
         kept._last, kept._copying = now - seconds, copying
         assert kept.due(evaluated=evaluated) == due, (seconds, evaluated, copying)
-    assert kept.due(evaluated=False, asked=True)
+    assert kept.due(evaluated=False, requested=True)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1")

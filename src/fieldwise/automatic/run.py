@@ -339,10 +339,10 @@ def _named(base: str) -> str:
     return f"a {CONSTANT}" if base == CONSTANT else base
 
 
-def _cell(found: Interval, sign: str = "", *, short: bool = False) -> str:
+def _cell(interval: Interval, sign: str = "", *, short: bool = False) -> str:
     """A value with its interval, or with half the interval's width."""
-    half, ends = (found.high - found.low) / 2, f"[{found.low:{sign}.4f}, {found.high:{sign}.4f}]"
-    return f"{found.value:{sign}.4f} {f'±{half:.4f}' if short else ends}"
+    half, ends = (interval.high - interval.low) / 2, f"[{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
+    return f"{interval.value:{sign}.4f} {f'±{half:.4f}' if short else ends}"
 
 
 def _judged(metrics: Mapping[str, Interval], metric: str) -> str:

@@ -533,13 +533,13 @@ def trained_words(rows: int, seen: TrainTestOverlap) -> str:
     >>> trained_words(90_000, TrainTestOverlap(checked=5145, found=4096)).partition(", so")[0]
     'a random 5,145 of these 90,000 rows were checked, and 4,096 of them were trained on'
     """
-    told = "nothing" if seen.share == 1 else "little"
+    amount = "nothing" if seen.share == 1 else "little"
     if seen.checked < rows:
         checked = f"a random {seen.checked:,} of these {rows:,} rows were checked"
         result = f"{checked}, and {seen.found:,} of them were trained on"
     else:
         result = f"{seen.found:,} of these {rows:,} rows were trained on"
-    return f"{result}, so the metrics say {told} about new rows"
+    return f"{result}, so the metrics say {amount} about new rows"
 
 
 def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> TrainTestOverlap | None:

@@ -64,7 +64,7 @@ def score_file(
         column: column of the main label's predictions (probabilities or numbers); another label's is `COLUMN.NAME`.
         logit: also write the predictions' log-odds, after calibration, in a column `logit` for the main label and
             `logit.NAME` for others; only for binary labels.
-        reports: told the rows as they are written.
+        reports: receives the rows as they are written.
         precision: `bfloat16` multiplies matrices in 16 bits, faster on CPUs and GPUs with such instructions.
         spread: machines that score the slices, to the same bits; None: this process.
 

@@ -167,15 +167,15 @@ def run_tune(
         show.suggest("train a bundle with the best settings", "train", result.recipe_file)
 
 
-def _show_tuned(found: "Tuned", recipe: Recipe) -> None:
+def _show_tuned(tuned: "Tuned", recipe: Recipe) -> None:
     from fieldwise.evaluation.words import remarks_on_means
 
-    screen, now, tests = show.console(), sum(found.trials.values()), [run["test"] for run in found.runs]
-    ended = ", ".join(f"{count} {how}" for how, count in found.trials.items()) + f" trial{'s' * (now != 1)}"
-    screen.print(f"{recipe.name}: best {found.metric} on validation rows {found.value:.4f} of {ended}")
+    screen, now, tests = show.console(), sum(tuned.trials.values()), [run["test"] for run in tuned.runs]
+    ended = ", ".join(f"{count} {how}" for how, count in tuned.trials.items()) + f" trial{'s' * (now != 1)}"
+    screen.print(f"{recipe.name}: best {tuned.metric} on validation rows {tuned.value:.4f} of {ended}")
     rows = []
     for path in search_space(recipe):
-        values = value_at(recipe, path), found.values.get(path)
+        values = value_at(recipe, path), tuned.values.get(path)
         texts = (f"{value:.4g}" if isinstance(value, float) else str(value) for value in values)
         rows.append([path, *("-" if text == "None" else text for text in texts)])
     show.print_table(["setting", "was", "best"], rows)
@@ -183,9 +183,9 @@ def _show_tuned(found: "Tuned", recipe: Recipe) -> None:
         if of := [test[metric] for test in tests if metric in test]:
             spread = f" (seeds {min(of):.4f} to {max(of):.4f})" if len(of) > 1 else ""
             screen.print(f"test {metric} {sum(of) / len(of):.4f}{spread}")
-    for sentence in [*remarks_on_means(tests, "test rows"), *([found.caution] if found.caution else [])]:
+    for sentence in [*remarks_on_means(tests, "test rows"), *([tuned.caution] if tuned.caution else [])]:
         screen.print(sentence)
-    after, times = found.test_evaluations[0]["after_trials"], len(found.test_evaluations)
+    after, times = tuned.test_evaluations[0]["after_trials"], len(tuned.test_evaluations)
     if times == 1:
         then = "after the search."
         if now > after:
@@ -195,6 +195,6 @@ def _show_tuned(found: "Tuned", recipe: Recipe) -> None:
     else:
         screen.print(
             f"This search continued after an evaluation on the test rows: {times} settings have been evaluated on them "
-            f"by now ({found.study.with_suffix('.test.json')})."
+            f"by now ({tuned.study.with_suffix('.test.json')})."
         )
-    screen.print(f"recipe: {found.recipe_file}, study: {found.study}")
+    screen.print(f"recipe: {tuned.recipe_file}, study: {tuned.study}")

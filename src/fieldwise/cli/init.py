@@ -110,7 +110,7 @@ def _say_sample(sample: "Sample") -> None:
     """Say which rows of a table were looked at, if not all, or which of all are copies of others."""
     from fieldwise.data.prepare.row_fingerprints import copies_sentence
 
-    if said := f"inferred from {sample.told}" if sample.told else copies_sentence(sample.frame):
+    if said := f"inferred from {sample.origin}" if sample.origin else copies_sentence(sample.frame):
         say(said)
 
 
@@ -143,7 +143,7 @@ def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
         for candidate in guess.labels:
             say(f"may be the label: {_described(candidate)}")
         names = [candidate.label.column for candidate in guess.labels]
-        chosen = _asked("label", names, names[0])
+        chosen = _prompt("label", names, names[0])
         if chosen != names[0]:
             guess = infer_schema(sample, label=chosen, positive=options.positive or ())
     for side in _SIDES:
@@ -151,7 +151,7 @@ def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
         if getattr(guess.schema, side) is not None:
             continue
         names = [name for name in sample.frame.columns if name not in taken]
-        if (column := _asked(f"{side} ids ({_NONE} for none)", [_NONE, *names], _NONE)) != _NONE:
+        if (column := _prompt(f"{side} ids ({_NONE} for none)", [_NONE, *names], _NONE)) != _NONE:
             result = guess.schema.fields
             own = next((f for f in result if f.column == column and f.cell == "category"), Categorical(column))
             fields = (replace(own, role=side), *(f for f in result if f.column != column))
@@ -167,7 +167,7 @@ def _on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _asked(what: str, names: list[str], default: str) -> str:
+def _prompt(what: str, names: list[str], default: str) -> str:
     """The column that the user chooses."""
     while (chosen := str(typer.prompt(f"column of the {what}", default=default))) not in names:
         say(f"the column must be one of {', '.join(names)}; found {chosen!r}")

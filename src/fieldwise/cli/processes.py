@@ -91,11 +91,11 @@ def _report(failures: "dict[int, ProcessFailure]", processes: int) -> int:
     """Write to standard error why the processes failed, in one sentence; returns the exit code."""
     ended = (LOST, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)  # also by the launcher, as another one failed
     rank, first = min(failures.items(), key=lambda item: (item[1].exitcode in ended, item[0]))
-    code, told = first.exitcode, first.error_file_data["message"]
+    code, message = first.exitcode, first.error_file_data["message"]
     if code in ended[1:]:
         return INTERRUPTED  # which the command line says
-    if isinstance(told, dict):
-        said = f"process {rank} of {processes}: {told['message']}" if rank else told["message"]
+    if isinstance(message, dict):
+        said = f"process {rank} of {processes}: {message['message']}" if rank else message["message"]
     else:
         how = f"failed with exit code {code}" if code > 0 else f"was ended by signal {-code}"
         said = (
@@ -157,9 +157,9 @@ def _train_on_worker(config: dict[str, Any]) -> tuple[str, str]:
 def _cause(failures: dict[int, Exception]) -> Exception:
     """Of the processes' errors, by rank, the one that is not due to another's; one without a sentence gets one."""
     known = (FieldwiseError, OSError, ImportError)
-    told = [one for one in failures.values() if isinstance(one, known) or is_out_of_memory(one)]
-    if told:
-        return min(told, key=lambda one: isinstance(one, LostProcessError))
+    known_failures = [one for one in failures.values() if isinstance(one, known) or is_out_of_memory(one)]
+    if known_failures:
+        return min(known_failures, key=lambda one: isinstance(one, LostProcessError))
     rank, why = min(failures.items(), key=lambda item: item[0])
     return LostProcessError(
         f"process {rank} is lost ({type(why).__name__}: {first_line(why)}): see `ray status` and the machine's "

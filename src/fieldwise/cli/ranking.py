@@ -88,9 +88,9 @@ def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mappin
             screen.print(POPULAR)
 
 
-def interval_text(found: "Estimate", sign: str = "") -> str:
+def interval_text(estimate: "Estimate", sign: str = "") -> str:
     """A value with its interval."""
-    return f"{found.value:{sign}.4f} [{found.low:{sign}.4f}, {found.high:{sign}.4f}]"
+    return f"{estimate.value:{sign}.4f} [{estimate.low:{sign}.4f}, {estimate.high:{sign}.4f}]"
 
 
 def p_text(value: float) -> str:

@@ -37,7 +37,7 @@ def visible(text: str) -> str:
     >>> print(visible("a\x1b[2Jb"))
     a\x1b[2Jb
     """
-    return CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+    return CONTROLS.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def console(width: int | None = None) -> "Console":

@@ -1,4 +1,4 @@
-"""Work on pieces of a table that several machines may share: here those of a Ray cluster, by Ray Data.
+"""Work on chunks of a table that several machines may share: here those of a Ray cluster, by Ray Data.
 
 A piece of work is a function of this package and plain values: paths, numbers and texts go to where it is done, numbers
 and texts come back, and rows lie in files of a folder that all machines see. So the same functions serve any engine.

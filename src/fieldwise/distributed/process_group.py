@@ -135,8 +135,8 @@ def _meet(size: int) -> None:
     """Set up PyTorch's process group. Ctrl-C and SIGTERM end this process at once: PyTorch would go on waiting."""
     # what is exchanged of the hosts' tensors takes Gloo; PyTorch's default has only that of an accelerator
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(number))]
-    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in heard}  # an ignored one stays ignored
+    handled = [number for number in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(number))]
+    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in handled}  # an ignored one stays ignored
     try:
         store, rank, _ = next(rendezvous("env://", timeout=TIMEOUT))
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps one store over its restarts

@@ -142,13 +142,13 @@ def _sentences(own: Mapping[str, float]) -> list[str]:
         constant = (
             f"{own['logloss'] / ratio:.4f}, that of always predicting the share of positives ({100 * rate:.1f} %)"
         )
-        told = f"the logloss {own['logloss']:.4f} is worse than {constant}"
+        text = f"the logloss {own['logloss']:.4f} is worse than {constant}"
         mean = own.get("mean_prediction")
         if mean is not None and abs(mean - rate) > 0.1 * min(rate, 1 - rate):
-            told += f"; the mean prediction is {100 * mean:.1f} %"
+            text += f"; the mean prediction is {100 * mean:.1f} %"
         if auc is not None and auc > 0.5 + WIDE:
-            told += f"; the ranking is useful (AUC {auc:.4f}), the probabilities need `fieldwise evaluate --calibrate`"
-        result.append(told)
+            text += f"; the ranking is useful (AUC {auc:.4f}), the probabilities need `fieldwise evaluate --calibrate`"
+        result.append(text)
     if {"accuracy", "precision", "recall"} <= own.keys():
         # If all rows are predicted alike at .5, accuracy is the share of one class.
         for recall, share, what, every, bound in (
@@ -164,9 +164,9 @@ def _sentences(own: Mapping[str, float]) -> list[str]:
         positives = round(own["rows"] * rate)
         negatives = round(own["rows"]) - positives
         # The standard error of an AUC (Hanley and McNeil, Radiology 143, 1982), with AUCs below .5 mirrored.
-        near = min(max(auc, 1 - auc), 0.99)  # the formula gives 0 at an AUC of 1
-        one, two = near / (2 - near), 2 * near**2 / (1 + near)
-        spread = near * (1 - near) + (positives - 1) * (one - near**2) + (negatives - 1) * (two - near**2)
+        area = min(max(auc, 1 - auc), 0.99)  # the formula gives 0 at an AUC of 1
+        one, two = area / (2 - area), 2 * area**2 / (1 + area)
+        spread = area * (1 - area) + (positives - 1) * (one - area**2) + (negatives - 1) * (two - area**2)
         half = 1.96 * float(np.sqrt(spread / max(positives * negatives, 1)))
         if half > WIDE:
             few, which = min((positives, "positive"), (negatives, "negative"))

@@ -33,9 +33,9 @@ def effects(bundle: Bundle, rows: TableLike | None = None, *, label: str | None 
     return widest_first([effect(bundle, field, rows, label=label) for field in shown_fields(bundle.schema)])
 
 
-def widest_first(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def widest_first(effects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Effects by the range of their predictions, without those of a single value."""
-    several = [one for one in found if len(one["predictions"]) > 1]
+    several = [one for one in effects if len(one["predictions"]) > 1]
     return sorted(several, key=lambda one: -float(np.ptp(one["predictions"])))
 
 

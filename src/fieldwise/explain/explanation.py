@@ -354,8 +354,8 @@ def prediction_text(share: float, task: Task) -> str:
         return f"{share:.4g}"
     if share < 1e-4 or share > 1 - 1e-4:
         return "below 0.01 %" if share < 0.5 else "above 99.99 %"
-    near = min(share, 1 - share)
-    return f"{100 * share:.{0 if near >= 0.1 else 1 if near >= 0.01 else 2}f} %"
+    rarer = min(share, 1 - share)
+    return f"{100 * share:.{0 if rarer >= 0.1 else 1 if rarer >= 0.01 else 2}f} %"
 
 
 def _parts(explanation: Explanation, row: int) -> list[tuple[tuple[int, ...], float]]:
@@ -457,24 +457,24 @@ def _spread(values: np.ndarray) -> dict[str, float]:
     return {"mean": float(values.mean()), "deviation": float(values.std())}
 
 
-def summary_tables(found: dict[str, Any], pairs: int) -> dict[str, Table]:
+def summary_tables(summary: dict[str, Any], pairs: int) -> dict[str, Table]:
     """The parts of a `summary` as tables of texts: `fields`, `pairs` (the first ones), `levels` and `gates`."""
     columns = ["field", "mean absolute", "mean", "standard deviation"]
     rows = [
-        [f["field"], number(f["mean_size"]), number(f["mean"], "+"), number(f["deviation"])] for f in found["fields"]
+        [f["field"], number(f["mean_size"]), number(f["mean"], "+"), number(f["deviation"])] for f in summary["fields"]
     ]
     tables = {"fields": Table(columns, rows, "Fields, by mean absolute contribution")}
-    if found["pairs"]:
-        parts = [name for name in found["pairs"][0] if name != "fields"]
-        rows = [[" × ".join(p["fields"]), *(number(p[part]) for part in parts)] for p in found["pairs"][:pairs]]
-        title = f"Pairs, by interaction strength: the first {len(rows)} of {len(found['pairs'])}"
+    if summary["pairs"]:
+        parts = [name for name in summary["pairs"][0] if name != "fields"]
+        rows = [[" × ".join(p["fields"]), *(number(p[part]) for part in parts)] for p in summary["pairs"][:pairs]]
+        title = f"Pairs, by interaction strength: the first {len(rows)} of {len(summary['pairs'])}"
         columns = ["pair", *(part.replace("_", " ") for part in parts)]
         tables["pairs"] = Table(columns, rows, title)
-    if "levels" in found:
-        heads = [f"item head {k + 1}" for k in range(len(found["levels"][0]["matched_share"]))]
+    if "levels" in summary:
+        heads = [f"item head {k + 1}" for k in range(len(summary["levels"][0]["matched_share"]))]
         rows = [
             [str(one["level"]), number(one["mean"], "+"), number(one["deviation"]), *map(number, one["matched_share"])]
-            for one in found["levels"]
+            for one in summary["levels"]
         ]
         title = "Levels: scores, and the share of user heads that match each item head best"
         columns = ["level", "mean score", "standard deviation", *heads]
@@ -482,7 +482,7 @@ def summary_tables(found: dict[str, Any], pairs: int) -> dict[str, Table]:
         rows = [
             [gate["field"], side, number(gate["mean"]), number(gate["deviation"]), number(gate["mean_effect"], "+")]
             for side in ("user", "item")
-            for gate in sorted(found[f"{side}_gates"], key=lambda g: -g["mean"])
+            for gate in sorted(summary[f"{side}_gates"], key=lambda g: -g["mean"])
         ]
         title = "Gates: each field's weight in its tower, and its effect on the score"
         columns = ["field", "tower", "mean", "standard deviation", "mean effect"]

@@ -210,21 +210,21 @@ def _barred(table: Table, shares: Sequence[float], after: int, *, words: Sequenc
     return dataclasses.replace(table, columns=columns, rows=rows, words=words, note=note)
 
 
-def _directions(found: Sequence[dict[str, Any]], task: Task) -> list[Block]:
+def _directions(effects: Sequence[dict[str, Any]], task: Task) -> list[Block]:
     """A chart per field of the mean prediction by value, all on one scale."""
-    if not found:
+    if not effects:
         return []
-    ranges = [one["predictions"] for one in found]
+    ranges = [one["predictions"] for one in effects]
     factor, unit = (100.0, " %") if task == "binary" else (1.0, "")
     scale = wider(factor * min(map(min, ranges)), factor * max(map(max, ranges)))
     blocks: list[Block] = [
         (
-            "Directions: the mean prediction if all of the bundle's sample rows had this value in the field and "
-            f"kept their others, for the {min(DIRECTIONS, len(found))} of {len(found)} fields with the widest ranges, "
+            "Directions: the mean prediction if all of the bundle's sample rows had this value in the field and kept "
+            f"their others, for the {min(DIRECTIONS, len(effects))} of {len(effects)} fields with the widest ranges, "
             "on one scale. Numbers are quantiles of these rows, other values the most frequent ones."
         )
     ]
-    for one in found[:DIRECTIONS]:
+    for one in effects[:DIRECTIONS]:
         title, mean = f"Direction of {one['field']}", [factor * p for p in one["predictions"]]
         rows = [[v, prediction_text(p, task)] for v, p in zip(one["values"], one["predictions"], strict=True)]
         table = Table([one["field"], "mean prediction"], rows)

@@ -51,19 +51,19 @@ class Section(NamedTuple):
     blocks: Sequence[Block]
 
 
-def measured(found: Interval | Estimate, sign: str = "") -> Markup:
+def measured(interval: Interval | Estimate, sign: str = "") -> Markup:
     """A table cell with a value and its interval."""
-    return Markup("{}<small>{}</small>").format(number(found.value, sign), interval_text(found, sign))
+    return Markup("{}<small>{}</small>").format(number(interval.value, sign), interval_text(interval, sign))
 
 
-def interval_text(found: Interval | Estimate, sign: str = "") -> str:
+def interval_text(interval: Interval | Estimate, sign: str = "") -> str:
     """The ends of a value's interval."""
-    return f"{number(found.low, sign)} to {number(found.high, sign)}"
+    return f"{number(interval.low, sign)} to {number(interval.high, sign)}"
 
 
-def interval_cell(found: Interval | Estimate, span: tuple[float, float], *, rule: float | None = None) -> Markup:
+def interval_cell(interval: Interval | Estimate, span: tuple[float, float], *, rule: float | None = None) -> Markup:
     """A table cell with a dot and its interval on a scale shared by all rows, with an optional reference line."""
-    ends = found.value, found.low, found.high, rule or 0.0
+    ends = interval.value, interval.low, interval.high, rule or 0.0
     at, low, high, mark = (f"{float(np.interp(end, span, (4, 96))):.1f}" for end in ends)
     reach = f'<path class="reach c0" d="M{low} 9H{high}"/>' if low != high else ""
     line = "" if rule is None else f'<path class="rule" d="M{mark} 0V18"/>'

@@ -163,11 +163,11 @@ def _times(frame: pl.DataFrame, schema: Schema) -> list[str]:
         return ["", ""]
     present = frame.drop_nulls(column)
     try:
-        moments = order_values(present, column, "time", schema.time_format)
+        times = order_values(present, column, "time", schema.time_format)
     except DataError:  # a random split does not need valid times
         return ["", ""]
     cells = present.get_column(column)
-    return [str(cells[int(moments.argmin())]), str(cells[int(moments.argmax())])]
+    return [str(cells[int(times.argmin())]), str(cells[int(times.argmax())])]
 
 
 def recipe_section(run: ReportedRun) -> Section:

@@ -53,15 +53,15 @@ from fieldwise.storage.scratch import MemoryBudget
 from fieldwise.version import __version__
 
 IN_MEMORY = 6  # preparing a table at once takes some six times the memory of its rows
-PIECES = 32  # of the memory; a piece takes several times its rows' memory while it is prepared
+PIECES = 32  # of the memory; a chunk takes several times its rows' memory while it is prepared
 COPIES = 3  # of the rows on disk: as read, by part, encoded
-LEAST_ROWS = 1_000  # per piece
+LEAST_ROWS = 1_000  # per chunk
 MB = 10**6
 PROBE_BYTES = 1 << 20  # of a text, to learn how much memory its rows take
 PACKED = 10
 SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/recipe.py")
 FOLDERS = ("data", "schema")
-FILE_BYTES = 1 << 24  # of rows for a machine, about: such pieces are gathered to files of twice to four times as many
+FILE_BYTES = 1 << 24  # of rows for a machine, about: such chunks are gathered to files of twice to four times as many
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def prepare_recipe(
         frame: the raw table, if it has already been read.
         cache: cache of prepared data, which is read if it has the same data and settings, else written; not used
             with `frame`.
-        reports: told the phases of preparing a large table, and their rows.
+        reports: receives the phases of preparing a large table, and their rows.
         engine: machines that share the work and see the cache's folder; the result is the same. Not used with `frame`.
     """
     if frame is not None:
@@ -232,21 +232,21 @@ def data_settings(recipe: Recipe) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class LargeTable:
-    """A table that is prepared piece by piece."""
+    """A table that is prepared chunk by chunk."""
 
     memory: int  # bytes that may be in memory
     size: float  # bytes that its rows take, about
     reports: Reports = NO_REPORTS
     engine: Engine | None = None  # machines that do a part of the work file by file; None: this process does all
 
-    def piece_rows(self, frame: pl.DataFrame) -> int:
-        """How many rows of a table are processed at once; a DataError if the memory does not hold a useful piece."""
+    def chunk_rows(self, frame: pl.DataFrame) -> int:
+        """How many rows of a table are processed at once; a DataError if the memory does not hold a useful chunk."""
         row = max(1.0, bytes_per_row(frame))
         rows = int(self.memory / PIECES / row)
         if rows < min(LEAST_ROWS, frame.height):
             least = min(LEAST_ROWS, frame.height) * row * PIECES
             raise DataError(
-                f"data.memory must hold a piece of the table: {self.memory / MB:,.0f}MB is too little for rows of "
+                f"data.memory must hold a chunk of the table: {self.memory / MB:,.0f}MB is too little for rows of "
                 f"{row:,.0f} bytes; set it to {least / MB + 1:,.0f}MB or more"
             )
         return rows if self.engine is None else min(rows, max(LEAST_ROWS, int(FILE_BYTES / row)))
@@ -255,7 +255,7 @@ class LargeTable:
         """Prepared data whose parts know how they are processed, with scratch files in `place`."""
 
         def bounded(part: SplitPart) -> SplitPart:
-            return dataclasses.replace(part, rows=part.frame, bound=MemoryBudget(place, self.piece_rows(part.frame)))
+            return dataclasses.replace(part, rows=part.frame, bound=MemoryBudget(place, self.chunk_rows(part.frame)))
 
         parts: dict[str, Any] = {name: bounded(getattr(prepared, name)) for name in PARTS}
         return dataclasses.replace(prepared, **parts)
@@ -269,7 +269,7 @@ class LargeTable:
                 f"preparing this table needs some {lacking}: free some space, or set FIELDWISE_CACHE to a folder on "
                 "another disk"
             )
-        how = {"folder": folder, "piece": self.piece_rows, "reports": self.reports, "engine": self.engine}
+        how = {"folder": folder, "chunk_rows": self.chunk_rows, "reports": self.reports, "engine": self.engine}
 
         def source(scratch: Path) -> MappedRows:
             if recipe.data.path is None:
@@ -286,7 +286,7 @@ def large_table(
 ) -> LargeTable | None:
     """What preparing a table needs that does not fit in memory at once, or that an engine has a share in; else None.
 
-    Only a user's own files are prepared piece by piece. Without pyarrow, a table is large only if `data.memory` is set,
+    Only a user's own files are prepared chunk by chunk. Without pyarrow, a table is large only if `data.memory` is set,
     or with an engine.
 
     Errors:
@@ -301,11 +301,11 @@ def large_table(
     if engine is None:
         if size * IN_MEMORY > memory and kind_of(files[0]) == "delimited text":  # as typed columns, by its first rows
             whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
-            pieces = TableFiles(files[:1], data.text).chunks(ChunkLimits(memory=whole, piece_bytes=PROBE_BYTES))
-            _, piece = next(pieces, (None, pl.DataFrame()))
-            letters = sum(int(column.str.len_bytes().sum()) for column in piece.iter_columns())
-            cells = letters + piece.height * piece.width
-            size = min(size, TextTypes().add(piece).estimated_size() / cells * whole if cells else 0.0)
+            chunks = TableFiles(files[:1], data.text).chunks(ChunkLimits(memory=whole, chunk_bytes=PROBE_BYTES))
+            _, chunk = next(chunks, (None, pl.DataFrame()))
+            letters = sum(int(column.str.len_bytes().sum()) for column in chunk.iter_columns())
+            cells = letters + chunk.height * chunk.width
+            size = min(size, TextTypes().add(chunk).estimated_size() / cells * whole if cells else 0.0)
         if size * IN_MEMORY <= memory:
             return None
     try:

@@ -489,10 +489,10 @@ def environment(device: torch.device = CPU) -> dict[str, Any]:
 @cache
 def commit() -> str:
     """The running commit, with `+` if the tree has changes; `unknown` if the package is not a checkout."""
-    asked = ["ls-files", Path(__file__).name], ["rev-parse", "--short", "HEAD"], ["status", "--porcelain"]
+    commands = ["ls-files", Path(__file__).name], ["rev-parse", "--short", "HEAD"], ["status", "--porcelain"]
     options: dict[str, Any] = {"cwd": Path(__file__).parent, "check": True, "capture_output": True, "text": True}
     try:
-        known, head, changes = (subprocess.run(["git", *one], **options).stdout.strip() for one in asked)
+        known, head, changes = (subprocess.run(["git", *one], **options).stdout.strip() for one in commands)
         return head + ("+" if changes else "") if known else "unknown"  # an installed copy inside another checkout
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -397,8 +397,8 @@ def _find(source: str | Path) -> tuple[str, Path]:
     if str(source) not in ("", *names) and path.is_dir():
         raise ConfigError(f"a recipe must be a TOML file or a built-in name, found the folder {path}")
     if str(source) not in names:
-        near = _nearest_file(path)
-        raise ConfigError(f"no recipe is named {str(source)!r}{near or f': {nearest(str(source), names)}'}")
+        suggestion = _nearest_file(path)
+        raise ConfigError(f"no recipe is named {str(source)!r}{suggestion or f': {nearest(str(source), names)}'}")
     return str(source), RECIPES / f"{source}.toml"
 
 
@@ -499,10 +499,10 @@ def _check_name(override: str, settings: Mapping[str, Any]) -> None:
         if key in REMOVED:
             raise ConfigError(f"override {override}: {unknown_setting(table, below[0], ())}")
         paths = {f"{section}.{name}" for section, within in names.items() for name in within}
-        if (near := nearest_setting(key, paths.union(set(SECTIONS) - names.keys()), least)) is not None:
+        if (suggestion := nearest_setting(key, paths.union(set(SECTIONS) - names.keys()), least)) is not None:
             break
     listing = nearest(below[0], names[table]) if table in names else nearest(table, SECTIONS)
-    hint = listing if near is None else f"did you mean {near!r}? {listing.partition('? ')[2] or listing}"
+    hint = listing if suggestion is None else f"did you mean {suggestion!r}? {listing.partition('? ')[2] or listing}"
     raise ConfigError(f"override {override}: a recipe has no setting {key!r}: {hint}")
 
 

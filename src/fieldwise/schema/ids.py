@@ -44,7 +44,7 @@ def id_column(
     >>> id_column("user", [said], ["gender", "person", "user_id"])
     'person'
     """
-    result = _found(role, schemas, columns, given, option)
+    result = _resolve(role, schemas, columns, given, option)
     if result is None:
         possible = " or ".join(map(repr, _by_rule(role, schemas)))
         raise ConfigError(
@@ -60,7 +60,10 @@ def id_columns(columns: Collection[str], schema: Schema) -> dict[str, str | None
     Errors:
         ConfigError: the table lacks the schema's column.
     """
-    return {"user": _found("user", [schema], columns, None, ""), "item": _found("item", [schema], columns, None, "")}
+    return {
+        "user": _resolve("user", [schema], columns, None, ""),
+        "item": _resolve("item", [schema], columns, None, ""),
+    }
 
 
 def id_field(role: Who, schema: Schema) -> str | None:
@@ -73,7 +76,7 @@ def id_field(role: Who, schema: Schema) -> str | None:
     """
     fields = {f.column: f.name for f in schema.with_role(role) if f.cell == "category"}
     said: str | None = getattr(schema, role)
-    return fields.get(said or _found(role, [schema], fields, None, "") or "")
+    return fields.get(said or _resolve(role, [schema], fields, None, "") or "")
 
 
 def named_id(role: Who, schema: Schema) -> str | None:
@@ -95,7 +98,7 @@ def _ranked(role: Who, fields: Iterable[Field]) -> dict[str, int]:
     return {column: id_rank(column) for column in sorted(columns, key=id_rank, reverse=True)}
 
 
-def _found(
+def _resolve(
     role: Who, schemas: Sequence[Schema], columns: Collection[str] | None, given: str | None, option: str
 ) -> str | None:
     if given is not None:

@@ -320,19 +320,19 @@ class Ranker(Generic[M]):
             contexts=(tower, ranking),
         )
 
-    def complete(self, found: Sequence[RankingResult]) -> Sequence[RankingResult]:
+    def complete(self, results: Sequence[RankingResult]) -> Sequence[RankingResult]:
         """The same requests with the best items, pre-ranked and ranked.
 
         With pre-ranking this is faster than one by one: requests with equal filters are pre-ranked in one pass over the
         item heads, and the candidates of all requests are ranked in common batches.
         """
-        began, together = time.perf_counter(), [found]
+        began, together = time.perf_counter(), [results]
         if self._tower is None:
-            together = [[one] for one in found]
-            for one in found:
+            together = [[one] for one in results]
+            for one in results:
                 one.rows = np.delete(one.rows, one.excluded)
         else:
-            self._prerank(self._tower, found)
+            self._prerank(self._tower, results)
         preranked = time.perf_counter()
         for some in together:
             if self.bundle is None or self._scorer is None:
@@ -345,12 +345,12 @@ class Ranker(Generic[M]):
             for one, (places, score) in zip(some, ranked, strict=True):
                 one.rows, one.scores = one.rows[places], {name: v[places] for name, v in one.scores.items()}
                 one.scores[PREDICTION] = self.bundle.main_prediction(score)
-        for one in found:
+        for one in results:
             one.counts["ranked"], one.contexts = len(one.rows), (None, None)
             if self._tower is not None:
                 one.seconds["prerank"] = preranked - began
             one.seconds["rank"] = time.perf_counter() - preranked
-        return found
+        return results
 
     @cached_property
     def scorer(self) -> CatalogueScorer:
@@ -392,26 +392,26 @@ class Ranker(Generic[M]):
             and one.model.encoder.to_json() == other.model.encoder.to_json()
         )
 
-    def _prerank(self, tower: PreRanker, found: Sequence[RankingResult]) -> None:
+    def _prerank(self, tower: PreRanker, results: Sequence[RankingResult]) -> None:
         """Narrow each request's rows down to the best k' by IntTower, best first."""
-        contexts = [one.contexts[0] for one in found if one.contexts[0] is not None]
+        contexts = [one.contexts[0] for one in results if one.contexts[0] is not None]
         heads = tower.user_heads(stacked(contexts, tower.scorer.split.context.num_bags))
         groups: dict[int, list[int]] = {}
-        for number, (one, user_LHP) in enumerate(zip(found, heads, strict=True)):
+        for number, (one, user_LHP) in enumerate(zip(results, heads, strict=True)):
             passing = one.counts["filtered"]
             if tower.clusters is not None and tower.nprobe is not None and 2 * passing > len(self.index):
                 # only items near the user's heads, if these are enough
-                near = tower.clusters.candidates(user_LHP.flatten(0, 1).cpu(), tower.nprobe)
+                candidates = tower.clusters.candidates(user_LHP.flatten(0, 1).cpu(), tower.nprobe)
                 if one.rows is not self._all:
-                    near = np.intersect1d(near, one.rows, assume_unique=True)
-                excluded = np.flatnonzero(np.isin(near, one.rows[one.excluded], assume_unique=True))
-                if len(near) - len(excluded) >= min(one.prerank, passing):
-                    one.rows, one.excluded = near, excluded
+                    candidates = np.intersect1d(candidates, one.rows, assume_unique=True)
+                excluded = np.flatnonzero(np.isin(candidates, one.rows[one.excluded], assume_unique=True))
+                if len(candidates) - len(excluded) >= min(one.prerank, passing):
+                    one.rows, one.excluded = candidates, excluded
             groups.setdefault(id(one.rows), []).append(number)
         for numbers in groups.values():
-            rows = found[numbers[0]].rows
+            rows = results[numbers[0]].rows
             scores = tower.score(heads[numbers], None if rows is self._all else rows)
-            for one, score_R in zip((found[number] for number in numbers), scores, strict=True):
+            for one, score_R in zip((results[number] for number in numbers), scores, strict=True):
                 own = rows
                 if len(one.excluded):
                     score_R, own = np.delete(score_R, one.excluded), np.delete(rows, one.excluded)

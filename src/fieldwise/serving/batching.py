@@ -107,8 +107,8 @@ class Batcher(Generic[Asked, Answer]):
         answers: Sequence[Answer | BaseException]
         try:
             loop = asyncio.get_running_loop()
-            asked = [request for request, _ in batch]
-            self._seconds, answers = await loop.run_in_executor(self.worker, _timed, lambda: self.run(asked))
+            requests = [request for request, _ in batch]
+            self._seconds, answers = await loop.run_in_executor(self.worker, _timed, lambda: self.run(requests))
         except FAULTS as e:
             if len(batch) > 1:
                 for one in batch:

@@ -201,7 +201,7 @@ class Metrics:
             if state != "paused":
                 queries.labels(store).observe(seconds)
 
-        live.told = set_replacements
+        live.on_change = set_replacements
         set_replacements(live)
         for lookup in stores.lookups:
             lookup.observe = count_query
@@ -217,11 +217,13 @@ class AppState:
         queue: Callable[..., Batcher[Any, Any]] = partial(Batcher, worker, most=limits.max_batch, waiting=waiting)
 
         # the service is read once a batch: it can be replaced
-        self.predictions = queue(lambda asked: live.service.predict_all(asked), budget=SCORED_ROWS, cost=len)
+        self.predictions = queue(lambda requests: live.service.predict_all(requests), budget=SCORED_ROWS, cost=len)
         self.recommendations = queue(
-            lambda asked: live.service.recommend_all(asked), budget=BATCH_ROWS, cost=lambda one: live.service.cost(one)
+            lambda requests: live.service.recommend_all(requests),
+            budget=BATCH_ROWS,
+            cost=lambda one: live.service.cost(one),
         )
-        self.calls = queue(lambda asked: [tried(lambda call: call(), one) for one in asked])
+        self.calls = queue(lambda requests: [tried(lambda call: call(), one) for one in requests])
         others = (self.predictions, self.recommendations)
         self.explanations = ChunkQueue(worker, waiting, lambda: any(one.at_work for one in others))
 

@@ -23,7 +23,7 @@ class Live:
         self.refused: str | None = None
         self.is_temporary = False  # the cause of the rejection
         self.watched: Callable[[], str] = lambda: "off"
-        self.told: Callable[[Live], None] = lambda _: None  # after every replacement or rejection
+        self.on_change: Callable[[Live], None] = lambda _: None  # after every replacement or rejection
 
     def replace(self, load: Callable[[], Service]) -> bool:
         """Load another service and switch to it after a warm-up; if it fails, False, and `refused` has the reason."""
@@ -43,7 +43,7 @@ class Live:
             return_freed_memory()
             return True
         finally:
-            self.told(self)
+            self.on_change(self)
 
 
 class Watcher:

@@ -73,8 +73,8 @@ def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], wher
     if field.column not in row:
         others = {one.column for one in fields}  # a name of another field is no wrong spelling of this one
         names = [str(name)[:60] for name in islice(row, MOST_NAMES) if name not in others]
-        near = get_close_matches(field.column, names, 1)
-        result = f", found {_short(near[0])}" if near else ""
+        similar = get_close_matches(field.column, names, 1)
+        result = f", found {_short(similar[0])}" if similar else ""
         raise RequestError(f"every field needs a value, or null if it is unknown: {place} is missing{result}", place)
     value = row[field.column]
     if value is None:

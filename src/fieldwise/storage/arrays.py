@@ -98,7 +98,7 @@ KINDS = {  # in the order in which safetensors' own writer sorts tensors, before
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-PIECE = 1 << 24  # bytes: other threads run between two pieces
+PIECE = 1 << 24  # bytes: other threads run between two chunks
 ALIGNED = 8
 
 

@@ -297,13 +297,13 @@ class Writer:
         self.files: dict[str, dict[str, Any]] = {}
 
     def add(self, part: str, content: bytes) -> None:
-        """Write a file in one piece."""
+        """Write a file in one chunk."""
         with self.open(part) as file:
             file.write(content)
 
     @contextlib.contextmanager
     def open(self, part: str) -> Iterator[Written]:
-        """Open a file to write it piece by piece, from its start to its end."""
+        """Open a file to write it chunk by chunk, from its start to its end."""
         partial = self.folder / f".{secrets.token_hex(6)}.part"
         sums = WordSums() if self.kind.fast else None
         with open(partial, "xb") as file, FlushedFile(file, sums) as flushed:

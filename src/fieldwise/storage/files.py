@@ -34,7 +34,7 @@ class Written(Protocol):
 
 
 class WordSums:
-    """A fast checksum of bytes that come piece by piece: sums of 64-bit words per megabyte, at memory speed.
+    """A fast checksum of bytes that come chunk by chunk: sums of 64-bit words per megabyte, at memory speed.
 
     It detects damage by disks and incomplete copies, but not a deliberate change. It is used as hashes of `hashlib`.
     """

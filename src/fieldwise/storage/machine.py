@@ -81,8 +81,8 @@ def keep_freed_arrays(most: int = _KEPT) -> None:
 def arrays_returned() -> Iterator[None]:
     """A context in which large arrays go back to the system as soon as they are freed, where the C library is glibc.
 
-    Freed arrays that are kept lie in the arena of each thread, where those of other sizes do not fit: work in pieces of
-    many sizes then takes ever more memory. Those of less than 4 MiB, such as a column of a piece, are kept:
+    Freed arrays that are kept lie in the arena of each thread, where those of other sizes do not fit: work in chunks of
+    many sizes then takes ever more memory. Those of less than 4 MiB, such as a column of a chunk, are kept:
     the system clears a new array's pages, which takes as long as much of the work on them. A training in this context
     would take half as long again. Ends with `keep_freed_arrays`.
     """

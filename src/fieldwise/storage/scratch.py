@@ -29,18 +29,18 @@ class MemoryBudget:
 
     Args:
         folder: for the files, which the caller removes with the folder; None keeps all arrays in memory.
-        piece: rows that are processed at once; None processes all rows at once.
-        told: called with the number of rows of each encoded piece, and with a field's part of the rows once it is
+        chunk_rows: rows that are processed at once; None processes all rows at once.
+        on_rows: called with the number of rows of each encoded chunk, and with a field's part of the rows once it is
             fitted.
 
-    >>> with MemoryBudget(piece=4).active():
-    ...     [part.stop - part.start for part in pieces(10)]
+    >>> with MemoryBudget(chunk_rows=4).active():
+    ...     [part.stop - part.start for part in chunk_slices(10)]
     [4, 4, 2]
     """
 
     folder: Path | None = None
-    piece: int | None = None
-    told: Callable[[int], None] = lambda _: None
+    chunk_rows: int | None = None
+    on_rows: Callable[[int], None] = lambda _: None
 
     @contextmanager
     def active(self, *, in_new_folder: bool = False) -> Iterator[None]:
@@ -73,15 +73,15 @@ def new_path(suffix: str = "") -> Path | None:
     return None if folder is None else folder / f"{secrets.token_hex(8)}{suffix}"
 
 
-def pieces(rows: int) -> Iterator[slice]:
+def chunk_slices(rows: int) -> Iterator[slice]:
     """Consecutive slices of `rows` rows; at least one, which is empty if there are no rows."""
-    size = _BUDGET.get().piece or max(rows, 1)
+    size = _BUDGET.get().chunk_rows or max(rows, 1)
     return (slice(start, min(start + size, rows)) for start in range(0, max(rows, 1), size))
 
 
 def several(rows: int) -> bool:
-    """Whether a table of this many rows has more than one piece."""
-    return rows > (_BUDGET.get().piece or rows)
+    """Whether a table of this many rows has more than one chunk."""
+    return rows > (_BUDGET.get().chunk_rows or rows)
 
 
 def empty(shape: int | tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
@@ -104,9 +104,9 @@ def empty(shape: int | tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
 
 
 def fill(shape: int | tuple[int, ...], kind: type[np.generic], values: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """A new array of the values that a function gives for each piece of rows."""
+    """A new array of the values that a function gives for each chunk of rows."""
     result = empty(shape, kind)
-    for part in pieces(len(result)):
+    for part in chunk_slices(len(result)):
         result[part] = values(part)
     return result
 
@@ -117,8 +117,8 @@ def take(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def where(rows: int, chosen: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """The numbers of the chosen rows, of which a function tells for each piece, ascending, int64."""
-    return concatenate((np.flatnonzero(chosen(part)) + part.start for part in pieces(rows)), np.int64)
+    """The numbers of the chosen rows, of which a function tells for each chunk, ascending, int64."""
+    return concatenate((np.flatnonzero(chosen(part)) + part.start for part in chunk_slices(rows)), np.int64)
 
 
 def concatenate(parts: Iterable[np.ndarray], kind: type[np.generic]) -> np.ndarray:

@@ -162,7 +162,7 @@ class Checkpoints:
                 CHECKPOINT.check_version(folder)
             except DataError as e:
                 raise DataError(f"{e}, or {self.place.remedy}") from None
-            with self._damage_told(folder):
+            with self._naming_damage(folder):
                 saved = CHECKPOINT.open(folder)
                 if type(number := saved.about.get("number")) is not int:
                     raise CHECKPOINT.damaged(folder, f"its number must be a whole number, found {number!r:.60}")
@@ -177,7 +177,7 @@ class Checkpoints:
                     f"the unfinished run in {self.place.folder} can only be resumed with what it began with, but "
                     f"{', '.join(shown)}{more}: set these back, or remove that folder to train from the start"
                 )
-            with self._damage_told(saved.folder):
+            with self._naming_damage(saved.folder):
                 tensors = CHECKPOINT.load(
                     saved.folder, lambda one: read_tensors(one.path("tensors")), (SafetensorError,)
                 )
@@ -191,20 +191,20 @@ class Checkpoints:
             warnings.warn(NONE_LEFT, stacklevel=3)
         return None
 
-    def due(self, *, evaluated: bool, asked: bool = False) -> bool:
+    def due(self, *, evaluated: bool, requested: bool = False) -> bool:
         """Whether to write one now, after an evaluation or asked by SIGUSR1; never while the last is being written."""
         if self.minutes <= 0 or (self._writing is not None and not self._writing.done()):
             return False
         wanted = 60 * self.minutes * (AT_EVALUATIONS if evaluated else 1.0)
-        return asked or time.perf_counter() - self._last >= max(wanted, self._copying / MOST_WAITING)
+        return requested or time.perf_counter() - self._last >= max(wanted, self._copying / MOST_WAITING)
 
     def end(self, capture: Callable[[], State]) -> None:
         """Write a checkpoint of the finished training, if one is due or `always` wanted."""
         if self.minutes > 0 and (self.always or self.due(evaluated=True)):
             self.write(capture, wait=True)
 
-    def write(self, capture: Callable[[], State], *, wait: bool = False, told: bool = False) -> None:
-        """Write a checkpoint: `capture` copies the state at once, and a thread writes it; a note follows if `told`."""
+    def write(self, capture: Callable[[], State], *, wait: bool = False, announce: bool = False) -> None:
+        """Write a checkpoint: `capture` copies the state at once, a thread writes it; a note follows if `announce`."""
         self.settle()
         if self.minutes <= 0:
             return
@@ -216,7 +216,7 @@ class Checkpoints:
             return
         self._copying, self._last = time.perf_counter() - began, began
         writer = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-checkpoint")
-        self._writing = writer.submit(self._save, state, told)
+        self._writing = writer.submit(self._save, state, announce)
         writer.shutdown(wait=False)
         if wait:
             self.settle()
@@ -238,7 +238,7 @@ class Checkpoints:
         with contextlib.suppress(OSError):  # the other training's, or a lock
             self.place.folder.rmdir()
 
-    def _save(self, state: State, told: bool) -> None:
+    def _save(self, state: State, announce: bool) -> None:
         facts, tensors = state
         with writing(CHECKPOINT, self.folder / str(self._number % SLOTS)) as writer:
             with writer.open("tensors") as file:
@@ -246,13 +246,13 @@ class Checkpoints:
             when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
             writer.finish(number=self._number, written=when, about=self._about, run=facts)
         self._number += 1
-        if told:
+        if announce:
             self.place.note(
                 f"wrote the checkpoint that SIGUSR1 asked for, of epoch {facts['position']:.4g}, to {self.place.folder}"
             )
 
     @contextlib.contextmanager
-    def _damage_told(self, folder: Path) -> Iterator[None]:
+    def _naming_damage(self, folder: Path) -> Iterator[None]:
         try:
             yield
         except (FieldwiseError, OSError, ValueError, LookupError, TypeError) as e:

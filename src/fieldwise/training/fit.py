@@ -138,11 +138,11 @@ class Training:
             else:
                 one.on_step(TrainingStep(done, done // self.start.steps + 1, 0, torch.tensor(loss)))
 
-    def _set_linear(self, found: LinearStart) -> None:
+    def _set_linear(self, start: LinearStart) -> None:
         """Start from the regression, unless the run goes on from a checkpoint."""
-        self.linear = found
+        self.linear = start
         if self.reached.epoch == 0:
-            set_first_order(first_order_of(self.network, self.train.layout, self.objective), found.solution)
+            set_first_order(first_order_of(self.network, self.train.layout, self.objective), start.solution)
             if self.step.mean is not None:
                 self.step.mean.module.load_state_dict(self.network.state_dict())
 
@@ -223,10 +223,10 @@ class Training:
                         if self._evaluate():
                             break
                         self.began = time.perf_counter()
-                    if kept is not None and kept.due(evaluated=at.step in due, asked=self.guard.asked):
-                        asked, self.guard.asked = self.guard.asked, False
+                    if kept is not None and kept.due(evaluated=at.step in due, requested=self.guard.requested):
+                        requested, self.guard.requested = self.guard.requested, False
                         self._spend()
-                        kept.write(partial(snapshot, at, self.step, copied=True), told=asked)
+                        kept.write(partial(snapshot, at, self.step, copied=True), announce=requested)
                         self.began = time.perf_counter()
                 else:
                     at.step_seconds.append(at.spent)
@@ -309,7 +309,7 @@ class SignalGuard:
     sync: GradientSync | None = None
     noted: list[int] = field(default_factory=list)  # the signals that wait
     whole: bool = True  # False after a step that an error, or such a second signal, broke off
-    asked: bool = False  # whether SIGUSR1 has arrived; reset by the reader
+    requested: bool = False  # whether SIGUSR1 has arrived; reset by the reader
     _before: dict[int, Callable[[int, FrameType | None], Any]] = field(default_factory=dict)
     _owner: int = field(default_factory=os.getpid)
 
@@ -318,7 +318,7 @@ class SignalGuard:
         """A context in which the handlers are set."""
 
         def note(_: int, __: FrameType | None) -> None:
-            self.asked = True
+            self.requested = True
 
         before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():  # signals are the main thread's

@@ -70,17 +70,17 @@ def design_matrix(table: EncodedTable) -> Any:
 
 
 class _Rows:
-    """Rows [N] as matrices of at most 65,536 rows each; `heard` is called with None between two of them."""
+    """Rows [N] as matrices of at most 65,536 rows each; `on_progress` is called with None between two of them."""
 
-    def __init__(self, table: EncodedTable, objective: Objective, heard: OnProgress = lambda _: None) -> None:
+    def __init__(self, table: EncodedTable, objective: Objective, on_progress: OnProgress = lambda _: None) -> None:
         self.y, self.weight = _targets(table, objective)
-        self.binary, self.heard, self.parts = objective.task == "binary", heard, list[Any]()
+        self.binary, self.on_progress, self.parts = objective.task == "binary", on_progress, list[Any]()
         self.noise = 0.5  # variance of a regression label's residuals: at first losses are a sum of squares
         if len(table) <= CHUNK_ROWS:
             self.parts.append(design_matrix(table))
             return
         for first in range(0, len(table), CHUNK_ROWS):
-            heard(None)
+            on_progress(None)
             self.parts.append(design_matrix(table.take(np.arange(first, min(first + CHUNK_ROWS, len(table))))))
 
     def scores(self, solution: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ class _Rows:
         result = list[np.ndarray]()
         for x in self.parts:
             if result:
-                self.heard(None)
+                self.on_progress(None)
             result.append(x @ solution[:-1] + solution[-1])
         return np.concatenate(result)
 
@@ -97,7 +97,7 @@ class _Rows:
         result, first = np.zeros(parts[0].shape[1]), 0
         for x in parts:
             if first:
-                self.heard(None)
+                self.on_progress(None)
             result += x.T @ values[first : first + x.shape[0]]
             first += x.shape[0]
         return result
@@ -134,7 +134,7 @@ class _Rows:
             scores, w = self.scores(solution), solution[:-1]
             slope = self.weight * self.slopes(scores)[0]
             value = float(self.weight @ self.losses(scores) + 0.5 * precision @ (w * w)) / total
-            self.heard(value)
+            self.on_progress(value)
             return value, np.append(self.sums(slope, self.parts) + precision * w, slope.sum()) / total
 
         limits = {"maxiter": MOST_STEPS, "gtol": gradient, "ftol": DECREASE, "maxcor": MEMORY}
@@ -167,14 +167,19 @@ class Regression:
 
     The priors have one variance for all weights, as scikit-learn's `C`, or one for each field, estimated from the
     training rows (empirical Bayes); a strength `l2`, as in `TrainingSettings.l2`, is the only prior. The mean of
-    solutions is the regression with the mean of their weights. `heard` is called with the loss at each step of a
+    solutions is the regression with the mean of their weights. `on_progress` is called with the loss at each step of a
     solution, and with None between chunks of rows; what it raises ends that.
     """
 
     def __init__(
-        self, train: EncodedTable, objective: Objective, heard: OnProgress = lambda _: None, *, l2: float | None = None
+        self,
+        train: EncodedTable,
+        objective: Objective,
+        on_progress: OnProgress = lambda _: None,
+        *,
+        l2: float | None = None,
     ) -> None:
-        self.train, self.objective, self.heard, self.l2 = train, objective, heard, l2
+        self.train, self.objective, self.on_progress, self.l2 = train, objective, on_progress, l2
         self.layout = train.layout
         self.likelihoods: dict[str, float] = {}  # of the validation rows, as logarithms, by prior
         self._solutions: dict[str, np.ndarray] = {}
@@ -182,7 +187,7 @@ class Regression:
     @cached_property
     def rows(self) -> _Rows:
         """The training rows as a matrix."""
-        return _Rows(self.train, self.objective, self.heard)
+        return _Rows(self.train, self.objective, self.on_progress)
 
     def solve(self, valid: EncodedTable | History, each: Callable[[np.ndarray], None] | None = None) -> LinearStart:
         """Solve for the priors in turn and weigh them on the validation rows; `each` is called with their scores.
@@ -195,7 +200,7 @@ class Regression:
             if train() is self.train and judged() is valid and objective == self.objective:
                 return solved
         if not isinstance(valid, History):
-            rows = _Rows(valid, self.objective, self.heard)
+            rows = _Rows(valid, self.objective, self.on_progress)
             for kind in [(GIVEN,)] if self.l2 is not None else [ALIKE, BY_FIELD]:
                 start, best = self.start(), -np.inf
                 for number in kind:

@@ -95,7 +95,7 @@ class Encoder:
             if not f.shares:
                 fitted = fit_counted(f, counted(f) if counted else count_column(f, column_of(train, f)))
             if counted is None:
-                scratch.budget().told(parts[f.name])
+                scratch.budget().on_rows(parts[f.name])
             return fitted
 
         encoder = cls._of(fields, each(fit_one, fields, rows=train.height))
@@ -104,7 +104,7 @@ class Encoder:
                 continue
             known, column = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1, column_of(train, f)
             # The first rows are nearly always sufficient, and a whole column of histories is long.
-            some = chain([column.head(PROBE_ROWS)], (column[at] for at in scratch.pieces(len(column))))
+            some = chain([column.head(PROBE_ROWS)], (column[at] for at in scratch.chunk_slices(len(column))))
             if not any((encode_column(f, fitted, rows).ids >= known).any() for rows in some):
                 raise DataError(
                     f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} "
@@ -166,8 +166,8 @@ class Encoder:
 
         own = each(grown, zip(self.fields, self.fitted, strict=True), rows=table.height)
         more = tuple(0 if new is None else new.rows - old.rows for old, new in zip(self.fitted, own, strict=True))
-        told = zip(self.fields, own, more, strict=True)
-        added = {f.name: count for f, new, count in told if isinstance(new, Vocabulary)}
+        sizes = zip(self.fields, own, more, strict=True)
+        added = {f.name: count for f, new, count in sizes if isinstance(new, Vocabulary)}
         if not any(more):
             return self, added
         return Encoder._of(self.fields, own, (*self.growths, more)), added
@@ -374,7 +374,7 @@ def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[s
         column = column_of(frame, f)
         if f.cell == "number" and not column.dtype.is_integer():
             what = f"column {f.column!r} (field {f.name!r})"
-            for at in scratch.pieces(len(column)):
+            for at in scratch.chunk_slices(len(column)):
                 with counting_from(at.start):
                     as_number(column[at], what, form=f.number_format)
 

@@ -343,8 +343,8 @@ class Counted(NamedTuple):
 
 
 def count_column(f: Field, column: pl.Series) -> Iterator[Counted]:
-    """Count a field's column, piece by piece."""
-    for at in scratch.pieces(len(column)):
+    """Count a field's column, chunk by chunk."""
+    for at in scratch.chunk_slices(len(column)):
         cells = column[at]
         if isinstance(f, Numeric):
             with counting_from(at.start):
@@ -365,15 +365,15 @@ def count_column(f: Field, column: pl.Series) -> Iterator[Counted]:
         yield Counted(rows=at.stop - at.start, present=present, values=values if kept else values.clear())
 
 
-def fit_counted(f: Field, pieces: Iterable[Counted]) -> Fitted:
+def fit_counted(f: Field, chunks: Iterable[Counted]) -> Fitted:
     """Fit a field on the counted chunks of its column, which come in order."""
     rows = present = 0
 
     def values() -> Iterator[pl.DataFrame]:
         nonlocal rows, present
-        for piece in pieces:
-            rows, present = rows + piece.rows, present + piece.present
-            yield piece.values
+        for chunk in chunks:
+            rows, present = rows + chunk.rows, present + chunk.present
+            yield chunk.values
 
     number, known = np.empty(0), Vocabulary(values=())
     if isinstance(f, Numeric):
@@ -392,7 +392,7 @@ def fit_counted(f: Field, pieces: Iterable[Counted]) -> Fitted:
     if not len(number):
         return Scaling(logarithm=logarithm)
     if logarithm:
-        for at in scratch.pieces(len(number)):
+        for at in scratch.chunk_slices(len(number)):
             number[at] = signed_log(number[at])
     low, high = float(number.min()), float(number.max())
     if f.encoding != "value":
@@ -408,11 +408,11 @@ def fit_counted(f: Field, pieces: Iterable[Counted]) -> Fitted:
     return Scaling(shift=float(mean), scale=(float(np.sqrt(number.sum() / len(number))) if low < high else 0.0) or 1.0)
 
 
-def new_values(f: Field, known: Vocabulary, pieces: Iterable[Counted]) -> tuple[str, ...]:
+def new_values(f: Field, known: Vocabulary, chunks: Iterable[Counted]) -> tuple[str, ...]:
     """The values of a field's counted chunks that a vocabulary lacks, in its order, without those below min_count."""
     assert not isinstance(f, Numeric), "it has no vocabulary"
     text = pl.col("text").cast(pl.String).str.to_lowercase() if known.boolean else pl.col("text").cast(pl.String)
-    named = (piece.values.with_columns(text) for piece in pieces)
+    named = (chunk.values.with_columns(text) for chunk in chunks)
     unseen = (one.filter(pl.Series(known.ids(one["text"]) == UNKNOWN)) for one in named)
     values, _ = frequent_texts(unseen, f.min_count)
     return tuple(value for value in values if value in BOOLEANS) if known.boolean else values
@@ -436,7 +436,7 @@ def quantile_edges(number: np.ndarray, bins: int, point_masses: bool) -> np.ndar
     first, after = number[start], number[end[end < len(number)]]
     rest, kept = number, 0
     for low, high in zip([0, *end], [*start, len(number)], strict=True):  # what lies between the runs moves together
-        for at in scratch.pieces(int(high - low)):
+        for at in scratch.chunk_slices(int(high - low)):
             rest[kept + at.start : kept + at.stop] = number[low + at.start : low + at.stop]
         kept += int(high - low)
     left = max(2, bins - len(first))

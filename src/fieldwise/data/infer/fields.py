@@ -77,11 +77,11 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
     """The column as a time, or the reason why a column that looks like a time cannot order rows."""
     name, kind = column.name, column.dtype
     by_name = ", by its name" if named or _TIME_WORDS & set(words_of(name)) else ""
-    moments, why = None, ""
+    times, why = None, ""
     if kind in (pl.Datetime, pl.Date):
         why = f"orders the rows: it holds {'days' if kind == pl.Date else 'times'}"
     elif kind == pl.String and looks_like_dates(column):
-        moments, why = parse_timestamps(column), "orders the rows: its text is dates"
+        times, why = parse_timestamps(column), "orders the rows: its text is dates"
     elif kind.is_numeric() and named:
         why = "orders the rows"
     elif kind.is_integer() and _calendar_numbers(column):
@@ -94,7 +94,7 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
             why = next((f"orders the rows: its numbers are {unit} since 1970" for unit in units), "")
     if not why:
         return None, ""
-    empty = column.null_count() if moments is None or moments.other else moments.values.null_count()
+    empty = column.null_count() if times is None or times.other else times.values.null_count()
     if empty:
         return (
             None,
@@ -104,17 +104,17 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
         return None, "a time by its contents, but with fewer than 3 different values"
     note = f"time: {why}{by_name}; not a field, since future times do not occur in training rows"
     doubt = ""
-    if moments is not None and moments.mixed:
+    if times is not None and times.mixed:
         doubt = (
-            f"the times of column {name!r} are not comparable: {moments.mixed}; write the offset into every cell, or "
+            f"the times of column {name!r} are not comparable: {times.mixed}; write the offset into every cell, or "
             "convert all to one time zone and omit it"
         )
-    elif moments is not None and moments.other is not None:
+    elif times is not None and times.other is not None:
         doubt = (
             f"day and month of the time column {name!r} are ambiguous ({column.drop_nulls()[0]!r}): write "
-            f'time_format = "{moments.other[0]}" or time_format = "{moments.other[1]}" below time'
+            f'time_format = "{times.other[0]}" or time_format = "{times.other[1]}" below time'
         )
-    return GuessedTime(column=name, format=None if moments is None else moments.format, note=note, doubt=doubt), ""
+    return GuessedTime(column=name, format=None if times is None else times.format, note=note, doubt=doubt), ""
 
 
 def _calendar_numbers(column: pl.Series) -> bool:
@@ -165,9 +165,9 @@ class FieldGuesser:
     """
 
     def __init__(
-        self, frame: pl.DataFrame, found: Entities, target: pl.Series | None = None, sampled: float = 1.0
+        self, frame: pl.DataFrame, entities: Entities, target: pl.Series | None = None, sampled: float = 1.0
     ) -> None:
-        self.frame, self.found, self._target, self._sampled = frame, found, target, sampled
+        self.frame, self.entities, self._target, self._sampled = frame, entities, target, sampled
 
     def guess(self, column: pl.Series, role: Role) -> Guess:
         """The field inferred from a column of the table."""
@@ -216,7 +216,7 @@ class FieldGuesser:
     def _from_whole(self, column: pl.Series, number: pl.Series, role: Role, distinct: int) -> Guess:
         """The field of whole numbers: categories if they are ids or codes, bins if they count or measure something."""
         name, rows = column.name, len(number)
-        if name in self.found.ids.values():
+        if name in self.entities.ids.values():
             return Categorical(name, role=role), f"whole numbers used as ids, {distinct} of them", ""
         called = kind_of_name(name)
         low, high = number.min(), number.max()
@@ -231,7 +231,7 @@ class FieldGuesser:
             if called == "code" or (distinct == rows and numbers):
                 return None, unique, ""
         grows = distinct > _MANY_ROWS and number.is_sorted() and not _is_bent(number.to_numpy())
-        if grows and self.found.key_of(name) is None:
+        if grows and self.entities.key_of(name) is None:
             why = "a running number: it only grows with the rows, so future ones do not occur in training rows"
             return None, why, ""
         if distinct == 2:
@@ -256,7 +256,7 @@ class FieldGuesser:
         What counts: values that stand out among their neighbours, gaps, rounding, signs, functions of the numbers, and
         whether categories or bins predict the label better on held-out rows. The name is one vote.
         """
-        key, once = self.found.key_of(column.name), number
+        key, once = self.entities.key_of(column.name), number
         if key is not None:  # the rows that show each of its values once
             once = column.filter(self.frame.get_column(key).is_first_distinct()).drop_nulls().cast(pl.Int64)
         if len(once) > _MOST_TESTED:
@@ -268,7 +268,7 @@ class FieldGuesser:
         gaps = many <= _FEW and span > 3 * many
         begins = span <= 1.25 * many and values[0] in (0, 1) and int(np.argmax(counts)) <= many // 2
         cycle = not MOMENTARY.isdisjoint(words_of(column.name)[-1:]) and column.n_unique() <= _LONGEST_CYCLE
-        functions = len(self.found.functions.get(column.name, set()).difference(self.found.ids.values()))
+        functions = len(self.entities.functions.get(column.name, set()).difference(self.entities.ids.values()))
         own = key is None or many < 0.8 * len(once)
         crowd = len(once) < 1.6 * many and ratio <= 1.6 and _is_bent(values)
         lead = 0.0  # of bins before categories
@@ -303,7 +303,7 @@ class FieldGuesser:
         unique = self._unique(distinct, len(words))
         if words.str.contains(r"^\s*\[.*\]\s*$").all():
             return _omitted(name, f"its cells are lists written as text, {words[0][:40]!r}: {_LISTS}")
-        if name in self.found.ids.values():
+        if name in self.entities.ids.values():
             return (None, unique, "") if unique else (*category, "")
         if (numbers := _written_numbers(words, role)) is not None:
             return numbers

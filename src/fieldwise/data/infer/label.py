@@ -199,17 +199,17 @@ def label_by_place(frame: pl.DataFrame, skip: Collection[str], is_log: bool) -> 
     return []
 
 
-def _score(column: pl.Series, found: LabelCandidate) -> float:
+def _score(column: pl.Series, candidate: LabelCandidate) -> float:
     """How much the values alone look like a label's."""
-    if found.label.task == "regression":
+    if candidate.label.task == "regression":
         return 0.0
     values = as_text(column).unique(maintain_order=True)
     meant = [word_meaning(value) for value in values.head(_SHOWN)]
     if len(values) == 2:
-        return 2.0 if None not in meant or not found.doubt else 0.5
+        return 2.0 if None not in meant or not candidate.doubt else 0.5
     if any(meant) and column.dtype == pl.String:
         return 1.5
-    return 0.0 if found.doubt else 1.0
+    return 0.0 if candidate.doubt else 1.0
 
 
 def _check_two(name: str, values: pl.Series) -> None:

@@ -240,24 +240,24 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
         schema=schema,
         notes={column: notes[column] for column in (*frame.columns, name) if column in notes},
         doubts={column: doubt for column, doubt in doubts.items() if doubt},
-        seen=sample.told or ("" if frame is whole else f"{frame.height:,} of {whole.height:,} rows, drawn at random"),
+        seen=sample.origin or ("" if frame is whole else f"{frame.height:,} of {whole.height:,} rows, drawn at random"),
         labels=tuple(labels) or (target,),
         only_positives=not labels,
     )
 
 
 def _leave_out_displays(
-    frame: pl.DataFrame, fields: dict[str, Field], notes: dict[str, str], reasons: Mapping[str, str], found: Entities
+    frame: pl.DataFrame, fields: dict[str, Field], notes: dict[str, str], reasons: Mapping[str, str], entities: Entities
 ) -> None:
     """Remove fields that only rename an id or an earlier field of many values, and complete the notes."""
     kept: list[str] = []  # columns of categories
     for column, f in list(fields.items()):
         values = frame.get_column(column).n_unique() if f.cell == "category" else 0
-        key, why = found.key_of(column), ""
-        if values and key is not None and key in found.determined.get(column, ()):
+        key, why = entities.key_of(column), ""
+        if values and key is not None and key in entities.determined.get(column, ()):
             keys = frame.get_column(key).n_unique()
             if keys > _MANY and values >= _NAMES * keys:
-                side = next(side for side, column in found.ids.items() if column == key)
+                side = next(side for side, column in entities.ids.items() if column == key)
                 why = (
                     f"a display name of the {side}, nearly one to one ({values:,} values for {keys:,} of {key!r}), "
                     "which already has a field"
@@ -357,7 +357,7 @@ def _fields(
     """Fields from columns without a note and the reasons of their roles, by column; every column gets a note."""
     fields: dict[str, Field] = {}
     reasons: dict[str, str] = {}
-    frame, result = guesser.frame, guesser.found
+    frame, result = guesser.frame, guesser.entities
     for column in frame.iter_columns():
         name = column.name
         if name in notes:

@@ -69,13 +69,13 @@ def add_histories(
     rows = pl.concat([f.select(list(dict.fromkeys((user_column, item_column, order)))) for f in frames.values()])
     event, first = scratch.empty(rows.height, np.bool_), 0
     for name, f in frames.items():
-        for at in scratch.pieces(f.height):
+        for at in scratch.chunk_slices(f.height):
             items = as_text(f[item_column][at]).is_not_null().to_numpy()
             own = (targets[name][at] > 0) | (not settings.positives_only) if name == "train" else False
             event[first + at.start : first + at.stop] = items & own
         first += f.height
     events, start, end = _spans(rows, event, user_column, (order, order_format), settings.max_length)
-    numbers = (events[at] for at in scratch.pieces(len(events)))
+    numbers = (events[at] for at in scratch.chunk_slices(len(events)))
     values = join_rows(rows.select(pl.col(item_column).gather(one)) for one in numbers).to_series()
     made, first = {}, 0
 
@@ -88,8 +88,8 @@ def add_histories(
         return cells.select(settings.column)
 
     for name, f in frames.items():
-        pieces = (slice(first + at.start, first + at.stop) for at in scratch.pieces(f.height))
-        made[name] = f.with_columns(join_rows(map(lists, pieces)).to_series())
+        chunks = (slice(first + at.start, first + at.stop) for at in scratch.chunk_slices(f.height))
+        made[name] = f.with_columns(join_rows(map(lists, chunks)).to_series())
         first += f.height
     return made
 
@@ -147,11 +147,11 @@ def add_target_encoding(
     made = dict(frames)
     folds = scratch.fill(frames["train"].height, np.int64, lambda at: np.arange(at.start, at.stop))
     np.random.default_rng(seed).shuffle(folds)
-    for at in scratch.pieces(len(folds)):
+    for at in scratch.chunk_slices(len(folds)):
         folds[at] %= settings.folds
     for column, new in zip(settings.columns, settings.made, strict=True):
         # As text, the cells of parts of other types are equal.
-        texts = (as_text(f[column][at]).to_frame() for f in frames.values() for at in scratch.pieces(f.height))
+        texts = (as_text(f[column][at]).to_frame() for f in frames.values() for at in scratch.chunk_slices(f.height))
         ranks, counts = rank_texts(join_rows(texts).to_series())
         ends = np.cumsum([frame.height for frame in frames.values()])
         codes = dict(zip(frames, np.split(ranks, ends[:-1]), strict=True))
@@ -159,11 +159,11 @@ def add_target_encoding(
             source = name if settings.source == "own-part" else "train"
             own_folds = folds if name == "train" and settings.source == "train" else None
             means = _mean_labels(codes[source], targets[source], len(counts), own_folds, settings)
-            pieces = (
+            chunks = (
                 means(codes[name][at], None if own_folds is None else own_folds[at])
-                for at in scratch.pieces(frames[name].height)
+                for at in scratch.chunk_slices(frames[name].height)
             )
-            joined = join_rows(pl.DataFrame({new: one}).fill_nan(None) for one in pieces)
+            joined = join_rows(pl.DataFrame({new: one}).fill_nan(None) for one in chunks)
             made[name] = made[name].with_columns(joined.to_series())
     return made
 
@@ -173,13 +173,13 @@ def _mean_labels(
 ) -> Callable[[np.ndarray, np.ndarray | None], np.ndarray]:
     """A function that gives the mean label of the category [M] of rows; with folds [M], over the other folds' rows.
 
-    Sums of the labels are added in the order of the rows, so that pieces do not matter.
+    Sums of the labels are added in the order of the rows, so that chunks do not matter.
     """
     number = settings.folds if folds is not None else 0
     count, total = np.zeros(size, np.int64), np.zeros(size)  # by category
     cells, cell_total = np.zeros(size * number, np.int64), np.zeros(size * number)  # by category and fold
     in_fold, fold_total = np.zeros(number, np.int64), np.zeros(number)
-    for at in scratch.pieces(len(code)):
+    for at in scratch.chunk_slices(len(code)):
         count += np.bincount(code[at], minlength=size)
         np.add.at(total, code[at], y[at])
         if folds is not None:
@@ -190,16 +190,16 @@ def _mean_labels(
             np.add.at(fold_total, folds[at], y[at])
     rows, whole = np.float64(len(y)), np.float64(y.sum())
 
-    def means(asked: np.ndarray, fold: np.ndarray | None) -> np.ndarray:
-        own_count, own_total, overall = count[asked], total[asked], np.full(len(asked), whole / rows)
+    def means(values: np.ndarray, fold: np.ndarray | None) -> np.ndarray:
+        own_count, own_total, overall = count[values], total[values], np.full(len(values), whole / rows)
         with np.errstate(invalid="ignore", divide="ignore"):  # a single training row leaves none in the other folds
             if fold is not None:
-                cell = asked.astype(np.int64) * number + fold
+                cell = values.astype(np.int64) * number + fold
                 own_count, own_total = own_count - cells[cell], own_total - cell_total[cell]
                 overall = ((whole - fold_total) / (rows - in_fold))[fold]
             weight = own_count + settings.prior_rows
             result = (own_total + settings.prior_rows * overall) / weight
-        known: np.ndarray = np.where((weight > 0) & (asked > 0), result, np.nan)
+        known: np.ndarray = np.where((weight > 0) & (values > 0), result, np.nan)
         return known
 
     return means
@@ -245,7 +245,7 @@ def sample_negatives(
     columns = list(dict.fromkeys([*positives.columns, label[0]]))
 
     def sampled() -> Iterator[pl.DataFrame]:
-        for at in scratch.pieces(len(asking)):
+        for at in scratch.chunk_slices(len(asking)):
             user, rank = asking[at].repeat(n), drawn[at].reshape(-1)
             result = np.searchsorted(searched, user * (len(items) + 1) + rank, side="right")
             item = items.gather(rank + result - start[user]).cast(positives.schema[item_column]).alias(item_column)
@@ -262,7 +262,7 @@ def _distinct(unused: np.ndarray, asking: np.ndarray, n: int, rng: np.random.Gen
     """For each asking user n different numbers below its `unused`, uniformly (Floyd's algorithm): [N, n] int64."""
     chosen = scratch.empty((len(asking), n), np.int64)
     for k in range(n):
-        for at in scratch.pieces(len(asking)):
+        for at in scratch.chunk_slices(len(asking)):
             last = unused[asking[at]] - n + k
             number = rng.integers(0, last + 1, dtype=np.int64)
             taken = (chosen[at, :k] == number[:, None]).any(axis=1)
@@ -342,9 +342,9 @@ def _codes(column: pl.Series, known: pl.Series) -> np.ndarray:
 def _used_by(used: np.ndarray, asking: np.ndarray, users: pl.Series, items: int, n: int) -> np.ndarray:
     """The number of items that each user used; a DataError if one of those who ask has fewer than n others."""
     used_by = np.zeros(len(users), dtype=np.int64)
-    for at in scratch.pieces(len(used)):
+    for at in scratch.chunk_slices(len(used)):
         used_by += np.bincount(used[at] // items, minlength=len(users))
-    for at in scratch.pieces(len(asking)):
+    for at in scratch.chunk_slices(len(asking)):
         most = used_by[asking[at]]
         if len(most) and most.max() > items - n:
             user = int(asking[at.start + int(np.argmax(most))])

@@ -82,7 +82,7 @@ def read_labels(
     keep, y = scratch.empty(frame.height, np.bool_), scratch.empty((frame.height, len(labels)), np.float32)
     missing: dict[str, tuple[int, int]] = {}  # how many rows have no label, and the first of them
     positive = {label.name: label.positive_values is None or all_negative for label in labels}
-    for at in scratch.pieces(frame.height):
+    for at in scratch.chunk_slices(frame.height):
         kept = pl.repeat(True, at.stop - at.start, eager=True)
         with counting_from(at.start):
             columns = [_column(frame[at], label) for label in labels]
@@ -123,7 +123,7 @@ def _refuse(frame: pl.DataFrame, label: Label, missing: tuple[int, int] | None) 
             f"first is row {missing[1]} (counting from 0); remove or fill them"
         )
     smallest = pl.Series(dtype=pl.String)
-    for at in scratch.pieces(frame.height):
+    for at in scratch.chunk_slices(frame.height):
         texts = as_text(_column(frame[at], label)).alias("")
         smallest = pl.concat([smallest, texts]).unique().sort().head(SHOWN_VALUES)
     raise DataError(

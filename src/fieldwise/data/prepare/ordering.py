@@ -180,13 +180,13 @@ def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = N
     if name not in frame.columns:
         raise DataError(f"the {what} column {name!r} must be in the table, found only: {', '.join(frame.columns)}")
     column = frame.get_column(name)
-    in_pieces = scratch.several(frame.height)
-    if in_pieces and column.dtype == pl.String and form is None:
+    in_chunks = scratch.several(frame.height)
+    if in_chunks and column.dtype == pl.String and form is None:
         if (decided := _decided_by_all(column)) is not None:
             return decided
-    elif in_pieces:
+    elif in_chunks:
         result = scratch.empty(frame.height, order_values(frame.head(1), name, what, form).dtype.type)
-        for at in scratch.pieces(frame.height):
+        for at in scratch.chunk_slices(frame.height):
             with counting_from(at.start):
                 result[at] = order_values(frame[at], name, what, form)
         return result
@@ -231,11 +231,11 @@ def latest_rows(log: pl.DataFrame, column: str, time: str | None, form: str | No
 
 
 def _decided_by_all(column: pl.Series) -> np.ndarray | None:
-    """Numbers or times of text whose cells decide together, a piece at a time; None where `_from_text` has an error."""
+    """Numbers or times of text whose cells decide together, a chunk at a time; None where `_from_text` has an error."""
     numbers, are_numbers, are_clear = scratch.empty(len(column), np.float64), True, True
     times = {family: scratch.empty(len(column), np.int64) for family in _ORDERS}
     with_offset = set[bool]()
-    for at in scratch.pieces(len(column)):
+    for at in scratch.chunk_slices(len(column)):
         text = column[at].str.strip_chars().replace("", None)
         if text.null_count():
             return None

@@ -128,8 +128,8 @@ class Preparation:
         history: for a column of each row's earlier items of its user; a sampled negative has its positive's history.
         target_encoding: for columns of target-encoded categories.
         folder: of this preparation alone, from which all rows are mapped; it exists. None: they are in memory.
-        piece: gives how many rows of a table are processed at once; given with a folder.
-        reports: told the phases and their rows.
+        chunk_rows: gives how many rows of a table are processed at once; given with a folder.
+        reports: receives the phases and their rows.
         engine: machines that do what can be done file by file, and see the folder; None: this process.
     """
 
@@ -140,7 +140,7 @@ class Preparation:
     history: HistorySettings | None = None
     target_encoding: TargetEncoding | None = None
     folder: Path | None = None
-    piece: Callable[[pl.DataFrame], int] | None = None
+    chunk_rows: Callable[[pl.DataFrame], int] | None = None
     reports: Reports = NO_REPORTS
     engine: Engine | None = None
 
@@ -212,7 +212,7 @@ class Preparation:
         with self._scratch_folder() as place:
             table = source(self._path(SOURCE))
             self.reports.begin("labels, split and rows of each part", table.frame.height)
-            with MemoryBudget(place, self.piece and self.piece(table.frame), self.reports.add).active():
+            with MemoryBudget(place, self.chunk_rows and self.chunk_rows(table.frame), self.reports.add).active():
                 parts, dropped = self._divided(table)
                 self.reports.add(dropped)
                 del table
@@ -220,7 +220,7 @@ class Preparation:
                 rows, counts = self.derived(parts)
                 for name, part in rows.items():
                     if self.negatives or self.history or self.target_encoding:  # else they are written already
-                        chunks = (part.frame[at] for at in scratch.pieces(part.frame.height))
+                        chunks = (part.frame[at] for at in scratch.chunk_slices(part.frame.height))
                         join_rows(chunks, self._path(ROWS.format(name)))
                     with new_file(self._path(TARGETS.format(name))) as file:
                         write_array(file, part.y)
@@ -347,14 +347,14 @@ class Preparation:
 
     @contextmanager
     def _bounded(self, phase: str, frame: pl.DataFrame) -> Iterator[None]:
-        """A context of a phase, in which a table's rows are processed in pieces if there is a folder."""
+        """A context of a phase, in which a table's rows are processed in chunks if there is a folder."""
         self.reports.begin(phase, frame.height)
         if self.folder is None:
             yield
             return
         with (
             self._scratch_folder() as place,
-            MemoryBudget(place, self.piece and self.piece(frame), self.reports.add).active(),
+            MemoryBudget(place, self.chunk_rows and self.chunk_rows(frame), self.reports.add).active(),
         ):
             yield
 
@@ -378,7 +378,7 @@ def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
         return None
     ranks, counts = rank_texts(frame.get_column(schema.grouping))
     codes, end = scratch.empty(frame.height, np.int64), len(counts)
-    for at in scratch.pieces(frame.height):
+    for at in scratch.chunk_slices(frame.height):
         absent = ranks[at] == 0
         codes[at] = ranks[at]
         codes[at][absent] = end + np.arange(absent.sum())
@@ -430,14 +430,16 @@ def encode_table(
     if folder is None:
         return replace(encoder.transform(frame, y=y), weight=weight)
     if chunks is None:  # each is encoded while the one before is written
-        chunks = ahead((at, encoder.transform(frame[at], first_row=at.start)) for at in scratch.pieces(frame.height))
-    return save_chunks(folder, encoder.layout, frame.height, _told(chunks), y, weight)
+        chunks = ahead(
+            (at, encoder.transform(frame[at], first_row=at.start)) for at in scratch.chunk_slices(frame.height)
+        )
+    return save_chunks(folder, encoder.layout, frame.height, _reporting(chunks), y, weight)
 
 
-def _told(chunks: Iterable[tuple[slice, EncodedTable]]) -> Iterator[tuple[slice, EncodedTable]]:
+def _reporting(chunks: Iterable[tuple[slice, EncodedTable]]) -> Iterator[tuple[slice, EncodedTable]]:
     for at, table in chunks:
         yield at, table
-        scratch.budget().told(len(table))
+        scratch.budget().on_rows(len(table))
 
 
 def is_begun(folder: Path) -> bool:
@@ -524,7 +526,7 @@ def counted_files(rows: MappedRows, schema: Schema, engine: Engine) -> Callable[
     tasks, answers = _file_tasks(rows, schema=schema.to_dict()), list[dict[str, Any]]()
     for answer in engine(count_file, tasks):
         answers.append(answer)
-        scratch.budget().told(answer["rows"])
+        scratch.budget().on_rows(answer["rows"])
 
     def counted(f: Field) -> Iterator[Counted]:
         name = f"{schema.fields.index(f)}.arrow"
@@ -541,7 +543,7 @@ def count_file(given: Mapping[str, Any]) -> dict[str, Any]:
     to.mkdir(exist_ok=True)
     for k, f in enumerate(Schema.from_dict(given["schema"]).fields):
         if not f.shares:
-            with counting_from(given["first"]), MemoryBudget().active():  # a file is one piece
+            with counting_from(given["first"]), MemoryBudget().active():  # a file is one chunk
                 (counted,) = count_column(f, column_of(frame, f))
             write_atomically(to / f"{k}.arrow", arrow_bytes(counted.values))
             present[f"{k}.arrow"] = counted.present

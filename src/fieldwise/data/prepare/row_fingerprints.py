@@ -149,7 +149,7 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
     for key in schema.row_keys:
         if key in train.columns:
             hashes = _sorted_hashes(train, [key])
-            chunks = (hashes[at.start : at.stop + 1] for at in scratch.pieces(len(hashes)))
+            chunks = (hashes[at.start : at.stop + 1] for at in scratch.chunk_slices(len(hashes)))
             if len(hashes) < 2 or any((chunk[1:] == chunk[:-1]).any() for chunk in chunks):
                 keys.append(key)
     columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
@@ -158,7 +158,7 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
         known, results = _sorted_hashes(train, chosen), {}
         for name in [name for name, frame in frames.items() if name != "train" and frame.height]:
             hashes, count = _sorted_hashes(frames[name], chosen), 0  # an ascending search stays in the cache
-            for at in scratch.pieces(len(hashes)):
+            for at in scratch.chunk_slices(len(hashes)):
                 place = np.searchsorted(known, hashes[at]).clip(max=len(known) - 1)
                 count += int((known[place] == hashes[at]).sum())
             results |= {REPEATS.format(name): count} if count else {}

@@ -20,8 +20,8 @@ from fieldwise.storage import scratch
 
 def distinct_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """The different rows of a table, in memory and in any order."""
-    chunks = (frame[at].unique() for at in scratch.pieces(frame.height))
-    return reduce(lambda found, chunk: pl.concat([found, chunk]).unique(), chunks)
+    chunks = (frame[at].unique() for at in scratch.chunk_slices(frame.height))
+    return reduce(lambda known, chunk: pl.concat([known, chunk]).unique(), chunks)
 
 
 def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
@@ -29,12 +29,12 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
 
     Rank 0 is a missing cell. The different texts are held in memory.
     """
-    pieces = (coded(column[at]).texts for at in scratch.pieces(len(column)))
-    texts = reduce(lambda found, more: pl.concat([found, more]).unique(), pieces, pl.Series(dtype=pl.String)).sort()
+    chunks = (coded(column[at]).texts for at in scratch.chunk_slices(len(column)))
+    texts = reduce(lambda known, more: pl.concat([known, more]).unique(), chunks, pl.Series(dtype=pl.String)).sort()
     known = pl.int_range(1, len(texts) + 1, eager=True)
     ranks = scratch.empty(len(column), np.int32)
     counts = np.zeros(len(texts) + 1, dtype=np.int64)
-    for at in scratch.pieces(len(column)):
+    for at in scratch.chunk_slices(len(column)):
         cells = coded(column[at])
         own = cells.texts.replace_strict(texts, known, default=0, return_dtype=pl.Int32).to_numpy()
         ranks[at] = cells.look_up(own, 0)
@@ -45,20 +45,20 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
 def group_rows(
     ranks: np.ndarray, counts: np.ndarray, values: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """All rows with a rank above 0, by consecutive ranks, about a piece at a time; one rank's rows are never parted.
+    """All rows with a rank above 0, by consecutive ranks, about a chunk at a time; one rank's rows are never parted.
 
     `ranks` and `counts` are those of `rank_texts`. Rows of one rank come in the order of `values` [N]; equal ones in
     that of the table. Yields the rows' numbers, the rank of each, less the first one's, and the rows of each rank.
     """
     starts = np.cumsum(counts) - counts
     grouped, place = scratch.empty(len(ranks), np.int64), starts.copy()
-    for at in scratch.pieces(len(ranks)):
+    for at in scratch.chunk_slices(len(ranks)):
         order = np.argsort(ranks[at], kind="stable")
         rank = ranks[at][order]
         own = np.bincount(rank, minlength=len(place))
         grouped[place[rank] + np.arange(len(rank)) - (np.cumsum(own) - own)[rank]] = order + at.start
         place += own
-    first, most = 1, scratch.budget().piece or max(len(ranks), 1)
+    first, most = 1, scratch.budget().chunk_rows or max(len(ranks), 1)
     while first < len(starts):
         last = max(first + 1, int(np.searchsorted(starts, starts[first] + most, side="right")) - 1)
         last = len(starts) if starts[-1] + counts[-1] <= starts[first] + most else last
@@ -88,8 +88,8 @@ def assign_random_split(rows: int, shares: tuple[float, float], seed: int, class
     shuffled = scratch.fill(rows, np.int64, lambda at: np.arange(at.start, at.stop))
     np.random.default_rng(seed).shuffle(shuffled)
     part = scratch.empty(rows, np.int8)
-    done = np.zeros(len(counts), dtype=np.int64)  # rows of each class before the piece
-    for at in scratch.pieces(rows):
+    done = np.zeros(len(counts), dtype=np.int64)  # rows of each class before the chunk
+    for at in scratch.chunk_slices(rows):
         drawn = shuffled[at]
         code = np.zeros(len(drawn), dtype=np.int64) if classes is None else classes[drawn].astype(np.int64)
         by_class = np.argsort(code, kind="stable")
@@ -103,10 +103,10 @@ def assign_random_split(rows: int, shares: tuple[float, float], seed: int, class
 
 def classes_of(y: np.ndarray) -> np.ndarray:
     """The class of each row [N], int32, from its target, of which every one has at least 3 rows."""
-    values = reduce(np.union1d, (y[at] for at in scratch.pieces(len(y))), np.empty(0, y.dtype))
+    values = reduce(np.union1d, (y[at] for at in scratch.chunk_slices(len(y))), np.empty(0, y.dtype))
     codes = scratch.empty(len(y), np.int32)
     counts = np.zeros(len(values), dtype=np.int64)
-    for at in scratch.pieces(len(y)):
+    for at in scratch.chunk_slices(len(y)):
         codes[at] = np.searchsorted(values, y[at])
         counts += np.bincount(codes[at], minlength=len(values))
     if len(counts) and counts.min() < 3:
@@ -234,7 +234,7 @@ def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndar
     if name not in frame.columns:
         raise DataError(f"the split's column {name!r} must be in the table, found only: {', '.join(frame.columns)}")
     part = scratch.empty(frame.height, np.int8)
-    for at in scratch.pieces(frame.height):
+    for at in scratch.chunk_slices(frame.height):
         text = as_text(frame[name][at])
         own = np.full(len(text), -1, dtype=np.int8)
         for k, names in enumerate((settings.train, settings.valid, settings.test)):

@@ -78,18 +78,18 @@ class MappedRows:
 
 
 class RowsWriter:
-    """Writes a table piece by piece to Arrow files in a folder, for `map_rows`, or holds its pieces in memory.
+    """Writes a table chunk by chunk to Arrow files in a folder, for `map_rows`, or holds its chunks in memory.
 
-    Small pieces are gathered. Every file is written to a temporary name, then renamed.
+    Small chunks are gathered. Every file is written to a temporary name, then renamed.
 
     Args:
         folder: the folder, which is created; the caller removes it. None: nothing is written.
-        gather: bytes of rows per file, at least; one longer piece is one file.
+        gather: bytes of rows per file, at least; one longer chunk is one file.
 
     After writing:
         paths: the files so far, in order.
         rows: the number of rows added.
-        empty: the table without its rows, once a piece was added.
+        empty: the table without its rows, once a chunk was added.
     """
 
     def __init__(self, folder: Path | None, *, gather: int = GATHERED) -> None:
@@ -100,7 +100,7 @@ class RowsWriter:
         self._size = 0
 
     def add(self, frame: pl.DataFrame) -> None:
-        """Write the next rows; every piece must have the same columns and types."""
+        """Write the next rows; every chunk must have the same columns and types."""
         if not self.rows and (frame.height or not self.empty.width):
             self.empty = frame.clear()
         for name, dtype in frame.schema.items() if self._folder is not None and not self.rows else ():
@@ -175,14 +175,14 @@ def map_rows(paths: Sequence[Path]) -> pl.DataFrame:
     return MappedRows.of(paths).frame
 
 
-def join_rows(pieces: Iterable[pl.DataFrame], folder: Path | None = None) -> pl.DataFrame:
-    """The table of all pieces, of which there is at least one, one after another.
+def join_rows(chunks: Iterable[pl.DataFrame], folder: Path | None = None) -> pl.DataFrame:
+    """The table of all chunks, of which there is at least one, one after another.
 
     If the memory budget has a folder they are written and mapped: to `folder`, if given.
     """
     writer = RowsWriter(folder or scratch.new_path())
-    for piece in pieces:
-        writer.add(piece)
+    for chunk in chunks:
+        writer.add(chunk)
     return writer.table().frame
 
 
@@ -191,19 +191,19 @@ def take_rows(
     rows: np.ndarray,
     folder: Path | None = None,
     files: Sequence[RowFile] = (),
-    told: Callable[[int], None] = lambda _: None,
+    on_rows: Callable[[int], None] = lambda _: None,
 ) -> pl.DataFrame:
     """Some rows of a table.
 
     With `folder` they are written there, see `join_rows`; `files` of the table that hold no other rows are moved there,
-    which is much faster. `told` is called with the number of rows of each chunk.
+    which is much faster. `on_rows` is called with the number of rows of each chunk.
     """
 
-    def pieces(numbers: np.ndarray) -> Iterator[pl.DataFrame]:
-        for at in scratch.pieces(len(numbers)):
+    def chunks(numbers: np.ndarray) -> Iterator[pl.DataFrame]:
+        for at in scratch.chunk_slices(len(numbers)):
             some = numbers[at]
             yield frame[some[0] : some[-1] + 1][some - some[0]] if len(some) else frame.clear()
-            told(at.stop - at.start)
+            on_rows(at.stop - at.start)
 
     if folder is not None and files and len(rows):
         writer, written = RowsWriter(folder), 0
@@ -211,19 +211,19 @@ def take_rows(
         for file, start, end in zip(files, [0, *ends[:-1]], ends, strict=True):
             if not 0 < end - start == file.rows:
                 continue
-            for piece in pieces(rows[written:start]):
-                writer.add(piece)
+            for chunk in chunks(rows[written:start]):
+                writer.add(chunk)
             written = int(start)
             if writer.take(file):
                 written = int(end)
-                told(file.rows)
-        for piece in pieces(rows[written:]):
-            writer.add(piece)
+                on_rows(file.rows)
+        for chunk in chunks(rows[written:]):
+            writer.add(chunk)
         return writer.table().frame
     if not scratch.several(len(rows)) and folder is None:
-        told(len(rows))
+        on_rows(len(rows))
         return frame[rows]
-    return join_rows(pieces(rows), folder)
+    return join_rows(chunks(rows), folder)
 
 
 def check_columns(path: Path, names: list[str], first: Path, wanted: list[str]) -> None:
@@ -305,7 +305,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 _PROBE = 1_000  # rows
-_SMALL = 1 << 20  # bytes that any piece may take
+_SMALL = 1 << 20  # bytes that any chunk may take
 _PLACES, _PLACE_ROWS = 16, 256  # of a table, in which the size of rows is estimated
 _ROW_GROUPS = 1 << 26  # bytes of row groups that are read at once
 _VIEW, _SHORT = 16, 12  # bytes of a text's entry, and of a text that lies in it
@@ -318,36 +318,36 @@ class ChunkLimits:
 
     Args:
         memory: bytes of rows above which a table is written to scratch files.
-        piece_bytes: bytes per piece, about.
-        piece_rows: rows per piece, at most.
+        chunk_bytes: bytes per chunk, about.
+        chunk_rows: rows per chunk, at most.
         share: the ratio of `data.memory` to `memory`, used in error messages.
     """
 
     memory: float = float("inf")
-    piece_bytes: int = 1 << 24
-    piece_rows: int = 1 << 20
+    chunk_bytes: int = 1 << 24
+    chunk_rows: int = 1 << 20
     share: int = 1
 
     @classmethod
     def within(cls, memory: int, share: int = 1) -> "ChunkLimits":
         """Bounds for a total of `memory` bytes."""
-        return cls(memory=memory, piece_bytes=min(1 << 24, max(1 << 16, memory // 32)), share=share)
+        return cls(memory=memory, chunk_bytes=min(1 << 24, max(1 << 16, memory // 32)), share=share)
 
     @property
     def bounded(self) -> bool:
         """Whether there is a limit."""
         return self.memory != float("inf")
 
-    def check(self, piece: pl.DataFrame, path: Path) -> None:
-        """Check that a piece leaves room for others.
+    def check(self, chunk: pl.DataFrame, path: Path) -> None:
+        """Check that a chunk leaves room for others.
 
         Errors:
-            DataError: it takes more than half of the memory, and more than a piece should.
+            DataError: it takes more than half of the memory, and more than a chunk should.
         """
-        size = int(piece.estimated_size())
-        if size > max(self.memory // 2, 4 * self.piece_bytes, _SMALL):
+        size = int(chunk.estimated_size())
+        if size > max(self.memory // 2, 4 * self.chunk_bytes, _SMALL):
             raise DataError(
-                f"the memory must hold two pieces of a table, but {path} has one of {piece.height:,} rows and "
+                f"the memory must hold two chunks of a table, but {path} has one of {chunk.height:,} rows and "
                 f"{size / 1e6:,.0f} MB: set data.memory to {2 * size * self.share / 1e6:,.0f}MB or more, or write the "
                 "file with smaller batches"
             )
@@ -400,15 +400,15 @@ def binary_schema(path: Path) -> pl.Schema:
 def count_rows(path: Path) -> int:
     """The number of rows of a Parquet, Arrow or libFM file, from its metadata where it has them."""
     if kind_of(path) == "libFM":
-        return sum(piece.height for piece in libfm_chunks(path, CHUNK))
+        return sum(chunk.height for chunk in libfm_chunks(path, CHUNK))
     with _explained(path):
         return int(_scan(path).select(pl.len()).collect().item())
 
 
 def binary_chunks(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iterator[pl.DataFrame]:
-    """The rows of a Parquet or Arrow file in pieces, or without bounds at once.
+    """The rows of a Parquet or Arrow file in chunks, or without bounds at once.
 
-    Without pyarrow Polars reads the pieces, which holds several row groups in memory.
+    Without pyarrow Polars reads the chunks, which holds several row groups in memory.
     """
     if not bounds.bounded:
         with _explained(path):
@@ -418,11 +418,11 @@ def binary_chunks(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iterat
         arrow = arrow_library()
     except MissingExtraError:
         with _explained(path):
-            yield from _scan(path).select(columns).collect_batches(chunk_size=bounds.piece_rows, maintain_order=True)
+            yield from _scan(path).select(columns).collect_batches(chunk_size=bounds.chunk_rows, maintain_order=True)
         return
     with _explained(path):
         if kind_of(path) == "Parquet":
-            yield from _parquet_pieces(path, bounds, columns)
+            yield from _parquet_chunks(path, bounds, columns)
             return
         with arrow.memory_map(str(path)) as file:
             batches: Any
@@ -438,15 +438,15 @@ def binary_chunks(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iterat
                 yield from frame.iter_slices(_rows(bounds, bytes_per_row(frame)))
 
 
-def _parquet_pieces(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iterator[pl.DataFrame]:
+def _parquet_chunks(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iterator[pl.DataFrame]:
     schema = binary_schema(path)
     if not columns or not all(_readable(schema[name]) for name in columns):
         # By slices, for each of which Polars reads a row group again.
         rows, at = _scan(path).select(columns), 0
         step = _rows(bounds, bytes_per_row(rows.head(_PROBE).collect()))
-        while (piece := rows.slice(at, step).collect()).height:
-            yield piece
-            at += piece.height
+        while (chunk := rows.slice(at, step).collect()).height:
+            yield chunk
+            at += chunk.height
         return
     import pyarrow.parquet
 
@@ -457,7 +457,7 @@ def _parquet_pieces(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iter
         unpacked = sum(group.total_byte_size for group in groups)
         row_bytes = max(8 * about.num_columns, unpacked / max(1, about.num_rows))
         row = max(row_bytes, bytes_per_row(_scan(path).head(_PROBE).collect()))
-        most = int(min(8 * bounds.piece_bytes, _ROW_GROUPS) / row)
+        most = int(min(8 * bounds.chunk_bytes, _ROW_GROUPS) / row)
         if groups and max(group.num_rows for group in groups) <= most:
             file.close()
             spans, end = [slice(0, 0)], 0  # of whole row groups, small ones together
@@ -470,7 +470,7 @@ def _parquet_pieces(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iter
             slices = (_scan(path).select(columns).slice(span.start, span.stop - span.start) for span in spans)
             for frame in ahead(one.collect() for one in slices):
                 bounds.check(frame, path)
-                yield from frame.iter_slices(bounds.piece_rows)
+                yield from frame.iter_slices(bounds.chunk_rows)
             return
         for batch in file.iter_batches(batch_size=_rows(bounds, row_bytes), columns=columns):
             frame = pl.DataFrame(batch)
@@ -479,11 +479,11 @@ def _parquet_pieces(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iter
 
 
 def _readable(dtype: pl.DataType) -> bool:
-    """Whether pyarrow reads a column of this type in pieces: it cannot cut nested texts at any row."""
+    """Whether pyarrow reads a column of this type in chunks: it cannot cut nested texts at any row."""
     inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
     fixed = isinstance(inner, pl.DataType) and (inner.is_numeric() or inner.is_temporal() or inner == pl.Boolean)
     return dtype not in (pl.Int128, pl.UInt128) and (fixed if dtype.is_nested() else True)
 
 
 def _rows(bounds: ChunkLimits, row_bytes: float) -> int:
-    return max(1, min(bounds.piece_rows, int(bounds.piece_bytes / max(1.0, row_bytes))))
+    return max(1, min(bounds.chunk_rows, int(bounds.chunk_bytes / max(1.0, row_bytes))))

@@ -73,14 +73,14 @@ def vector_length(column: pl.Series) -> int | None:
 
 
 class VectorLengths:
-    """The lengths of the float lists in a table's columns, found piece by piece; libFM's lists are no vectors."""
+    """The lengths of the float lists in a table's columns, found chunk by chunk; libFM's lists are no vectors."""
 
     def __init__(self) -> None:
         self._found: dict[str, set[int]] = {}
 
-    def add(self, piece: pl.DataFrame) -> None:
+    def add(self, chunk: pl.DataFrame) -> None:
         """Take the next rows into account."""
-        for column in piece.iter_columns() if piece.columns != ["label", "ids", "values"] else ():
+        for column in chunk.iter_columns() if chunk.columns != ["label", "ids", "values"] else ():
             kind = column.dtype
             inner = kind.inner if isinstance(kind, (pl.List, pl.Array)) else None
             if not isinstance(inner, pl.DataType) or not inner.is_float():
@@ -162,29 +162,29 @@ class TableFiles:
             if kind == "delimited text":
                 wanted: list[str] = []
                 if text.done:
-                    wanted = next(replace(text, done={}).chunks(files[0], bounds.piece_bytes)).columns
+                    wanted = next(replace(text, done={}).chunks(files[0], bounds.chunk_bytes)).columns
                 for path in files:
-                    for k, piece in enumerate(text.chunks(path, bounds.piece_bytes)):
-                        wanted = wanted or piece.columns
+                    for k, chunk in enumerate(text.chunks(path, bounds.chunk_bytes)):
+                        wanted = wanted or chunk.columns
                         if not k and path != files[0]:
-                            check_columns(path, piece.columns, files[0], wanted)
-                        yield path, piece.select(wanted)
+                            check_columns(path, chunk.columns, files[0], wanted)
+                        yield path, chunk.select(wanted)
             elif kind == "libFM":
 
                 def rows() -> Iterator[tuple[Path, pl.DataFrame]]:
-                    return ((path, piece) for path in files for piece in libfm_chunks(path, bounds.piece_bytes))
+                    return ((path, chunk) for path in files for chunk in libfm_chunks(path, bounds.chunk_bytes))
 
                 fields, held = LibfmFields(), None if bounds.bounded else list(rows())
-                for _, piece in held or rows():
-                    fields.add(piece)
-                yield from ((path, fields.table(piece)) for path, piece in held or rows())
+                for _, chunk in held or rows():
+                    fields.add(chunk)
+                yield from ((path, fields.table(chunk)) for path, chunk in held or rows())
             else:
                 _check_kind(files[0])
                 schema = common_schema({path: binary_schema(path) for path in files})
                 schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
                 for path in files:
-                    for piece in binary_chunks(path, bounds, schema.names()):
-                        yield path, piece if piece.schema == schema else piece.cast(schema)
+                    for chunk in binary_chunks(path, bounds, schema.names()):
+                        yield path, chunk if chunk.schema == schema else chunk.cast(schema)
         except pl.exceptions.PolarsError:
             check_unchanged(self.states)  # the likely cause
             raise
@@ -235,15 +235,15 @@ def open_files(
         arrow_library()
         assert folder is not None, "what is written needs a place"
         place = folder / "rows"
-    gather = max(bounds.piece_bytes, int(min(GATHERED, bounds.memory / _FILES)))
+    gather = max(bounds.chunk_bytes, int(min(GATHERED, bounds.memory / _FILES)))
     rows, types = RowsWriter(place, gather=gather), source.types
     if types is None:
         lengths = VectorLengths()
-        for path, piece in source.chunks(bounds):
-            reports.add(piece.height)
-            bounds.check(piece, path)
-            lengths.add(piece)
-            rows.add(as_lists(piece))
+        for path, chunk in source.chunks(bounds):
+            reports.add(chunk.height)
+            bounds.check(chunk, path)
+            lengths.add(chunk)
+            rows.add(as_lists(chunk))
         result = rows.table()
         made = position_columns(result.frame.schema, lengths.common).values()
         if not made or folder is None or not result.files:
@@ -256,12 +256,12 @@ def open_files(
     done = _resume(place, facts, rows, source) if place is not None else Counter()
     reports.add(read := rows.rows)
     differ = False
-    for path, piece in source.whole_chunks(bounds):
-        reports.add(piece.height)
-        bounds.check(piece, path)
-        typed = types.add(piece, path)
-        read += piece.height
-        if differ or (rows.rows and piece.height and typed.schema != rows.empty.schema):
+    for path, chunk in source.whole_chunks(bounds):
+        reports.add(chunk.height)
+        bounds.check(chunk, path)
+        typed = types.add(chunk, path)
+        read += chunk.height
+        if differ or (rows.rows and chunk.height and typed.schema != rows.empty.schema):
             differ, rows = True, RowsWriter(place, gather=gather)  # a later value has changed a type
             continue
         rows.add(typed)
@@ -275,9 +275,9 @@ def open_files(
         source.text = text
         if place is not None:
             shutil.rmtree(place, ignore_errors=True)
-        for _, piece in source.chunks(bounds):
-            reports.add(piece.height)
-            rows.add(types.typed(piece))
+        for _, chunk in source.chunks(bounds):
+            reports.add(chunk.height)
+            rows.add(types.typed(chunk))
     return rows.table()
 
 
@@ -337,7 +337,7 @@ class Sample:
     kept: np.ndarray | None = None
 
     @property
-    def told(self) -> str:
+    def origin(self) -> str:
         """How many rows of how many, for a sentence; empty if all rows are kept."""
         drawn = f"{self.frame.height:,} of {self.rows:,} rows, drawn at random from all files"
         return "" if self.kept is None else drawn
@@ -349,7 +349,7 @@ def _check_kind(path: Path) -> None:
 
 
 def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
-    """All rows of a table of up to about 1 GiB, else a random sample of 200,000 rows, with a few pieces in memory.
+    """All rows of a table of up to about 1 GiB, else a random sample of 200,000 rows, with a few chunks in memory.
 
     A larger one is read twice: its rows are counted, then those with the numbers that were drawn are kept. Types
     of text are those that all values decide, not only the sample's.
@@ -363,15 +363,15 @@ def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
         _check_kind(files[0])
         rows = sum(map(count_rows, files))
     else:
-        for path, piece in source.whole_chunks(bounds):
-            source.types.add(piece, path)
-            rows += piece.height
+        for path, chunk in source.whole_chunks(bounds):
+            source.types.add(chunk, path)
+            rows += chunk.height
     kept = np.sort(np.random.default_rng(0).choice(rows, min(rows, MOST_ROWS), replace=False))
     chosen, first = [], 0
-    for _, piece in source.chunks(bounds):
-        low, high = np.searchsorted(kept, (first, first + piece.height))
-        chosen.append(piece[kept[low:high] - first])
-        first += piece.height
+    for _, chunk in source.chunks(bounds):
+        low, high = np.searchsorted(kept, (first, first + chunk.height))
+        chosen.append(chunk[kept[low:high] - first])
+        first += chunk.height
     frame = pl.concat(chosen) if source.types is None else source.types.typed(pl.concat(chosen))
     return Sample(frame=with_positions(frame), rows=rows, kept=None if len(kept) == rows else kept)
 
@@ -410,9 +410,9 @@ class SlicedTable:
         if binary:
             schema, lengths = common_schema({file: binary_schema(file) for file in self.files}), VectorLengths()
             if any(kind.is_nested() for kind in schema.values()):
-                for _, piece in self._source.chunks(_bounds(_PROBE)):
-                    lengths.add(piece.head(_PROBE))
-                    if piece.height:
+                for _, chunk in self._source.chunks(_bounds(_PROBE)):
+                    lengths.add(chunk.head(_PROBE))
+                    if chunk.height:
                         break
             self._lengths = lengths.common  # as the first rows have them
             self.empty = as_lists(schema.to_frame().with_columns(position_columns(schema, self._lengths).values()))
@@ -420,9 +420,9 @@ class SlicedTable:
             self.empty = next(iter(self._source.chunks(_bounds(1))))[1].clear()
         elif (types := self._source.types) is not None:
             self._counted = 0
-            for file, piece in self._source.whole_chunks(_bounds(1 << 20)):
-                self._counted += piece.height
-                self.empty = types.add(piece, file).clear()
+            for file, chunk in self._source.whole_chunks(_bounds(1 << 20)):
+                self._counted += chunk.height
+                self.empty = types.add(chunk, file).clear()
 
     def count(self) -> int:
         """Number of rows, from the files' metadata where they have them."""
@@ -442,23 +442,23 @@ class SlicedTable:
         made = {name: vector for name in columns if (vector := is_position(name, self._lengths)) is not None}
         vectors = {vector: self._lengths[vector] for vector in made.values()}
         needed = list(dict.fromkeys(made.get(name, name) for name in columns))
-        for path, piece in self._source.chunks(_bounds(rows), needed):
+        for path, chunk in self._source.chunks(_bounds(rows), needed):
             if self._source.types is not None:
-                piece = self._source.types.typed(piece.select(needed))
+                chunk = self._source.types.typed(chunk.select(needed))
             for vector, most in vectors.items():
-                column = piece.get_column(vector)
+                column = chunk.get_column(vector)
                 if vector_length(column) != most and column.null_count() < len(column):
                     raise DataError(
                         f"vectors must have one length: column {vector!r} begins with {most} numbers a cell, and "
                         f"{path} has cells with another number; correct them"
                     )
-            result = position_columns(piece.schema, vectors)
-            piece = as_lists(piece.with_columns(result[name] for name in made))
-            yield from piece.select(columns).iter_slices(rows)
+            result = position_columns(chunk.schema, vectors)
+            chunk = as_lists(chunk.with_columns(result[name] for name in made))
+            yield from chunk.select(columns).iter_slices(rows)
 
 
 def _bounds(rows: int) -> ChunkLimits:
-    return ChunkLimits(memory=sys.maxsize, piece_rows=rows)
+    return ChunkLimits(memory=sys.maxsize, chunk_rows=rows)
 
 
 _ROW = re.compile(r"row (\d+) \(counting from 0\)")
@@ -518,7 +518,7 @@ def _changed(place: Callable[[int], str | None]) -> Iterator[None]:
         yield
     except (DataError, SchemaError) as e:
         result = _ROW.search(str(e))
-        told = None if result is None or type(e) not in (DataError, SchemaError) else place(int(result[1]))
-        if told is None:
+        located = None if result is None or type(e) not in (DataError, SchemaError) else place(int(result[1]))
+        if located is None:
             raise
-        raise type(e)(_ROW.sub(lambda _: told, str(e), count=1)) from None
+        raise type(e)(_ROW.sub(lambda _: located, str(e), count=1)) from None

@@ -46,7 +46,7 @@ class ByteSource:
     encoding: str = "utf-8"
 
     def chunks(self, size: int = CHUNK) -> Iterator[bytes]:
-        """The bytes, in pieces of about `size`.
+        """The bytes, in chunks of about `size`.
 
         Errors:
             DataError: no whole file, the encoding is unknown, or a byte that it does not have, with its line.
@@ -208,20 +208,20 @@ class TextFormat:
         """The rows of a file as `delimited_chunks`; a wrong delimiter and a superfluous `columns` are errors too."""
         separator = self.separator_of(path)
         source, skip = ByteSource(path=path, encoding=self.encoding), self.done.get(path, 0)
-        pieces = delimited_chunks(source, separator=separator, names=self.columns, size=size, skip=skip)
-        for k, piece in enumerate(pieces, skip):
-            name = piece.columns[0]
-            alone = not k and self.separator is None and piece.width == 1
+        chunks = delimited_chunks(source, separator=separator, names=self.columns, size=size, skip=skip)
+        for k, chunk in enumerate(chunks, skip):
+            name = chunk.columns[0]
+            alone = not k and self.separator is None and chunk.width == 1
             if mark := next((mark for mark in SEPARATORS if alone and mark in name and mark != separator), None):
                 raise DataError(
                     f"{path} was read as one column {name[:60]!r} with delimiter {separator!r}; give separator={mark!r}"
                 )
-            given = list(self.columns or ()) if not k and piece.height else []
-            if given and [str(cell) for cell in piece.row(0)] == given:
+            given = list(self.columns or ()) if not k and chunk.height else []
+            if given and [str(cell) for cell in chunk.row(0)] == given:
                 raise DataError(
                     f"columns are for text without a header, but the first line of {path} is one: omit them"
                 )
-            yield piece
+            yield chunk
 
 
 class TextTypes:
@@ -241,24 +241,24 @@ class TextTypes:
         self._long: set[str] = set()  # columns of whole numbers of which one has many digits
         self._named: dict[str, Path] = {}  # columns one of whose values is their name, each with its file
 
-    def add(self, piece: pl.DataFrame, path: Path = Path()) -> pl.DataFrame:
+    def add(self, chunk: pl.DataFrame, path: Path = Path()) -> pl.DataFrame:
         """The next rows, of a file, typed by all values so far, these included; columns of other types are kept."""
-        if not self._types and piece.height > _HEAD:
-            self.add(piece.head(_HEAD), path)
-        nulls = dict(zip(piece.columns, piece.null_count().row(0), strict=True)) if piece.width else {}
+        if not self._types and chunk.height > _HEAD:
+            self.add(chunk.head(_HEAD), path)
+        nulls = dict(zip(chunk.columns, chunk.null_count().row(0), strict=True)) if chunk.width else {}
         rest = []
-        for column in piece.select(pl.col(pl.String)).iter_columns():
+        for column in chunk.select(pl.col(pl.String)).iter_columns():
             name = column.name
             if name.strip() and name not in self._named and (column == name).any():
                 self._named[name] = path
-            if self._types.setdefault(name, None) != pl.String and nulls[name] < piece.height:
+            if self._types.setdefault(name, None) != pl.String and nulls[name] < chunk.height:
                 rest.append(name)
         made: dict[str, pl.Series] = {}
         for kind, before in _NARROWEST.items():
             names = [name for name in rest if name not in made and self._types[name] in before]
-            for column in piece.select(_cast(name, kind, strict=False) for name in names).iter_columns():
+            for column in chunk.select(_cast(name, kind, strict=False) for name in names).iter_columns():
                 if column.null_count() == nulls[column.name]:  # a value that the type cannot hold has become null
-                    text = piece.get_column(column.name)
+                    text = chunk.get_column(column.name)
                     # Numbers of which one has leading zeros, or too many digits, are text.
                     code = kind != pl.Boolean and bool(text.str.contains(_ZEROS).any())
                     if kind == pl.Float64 and not code:
@@ -269,7 +269,7 @@ class TextTypes:
                             self._long.add(column.name)
                     made[column.name] = text if code else column
         self._types |= {name: type(made[name].dtype) if name in made else pl.String for name in rest}
-        return self.typed(piece.with_columns(made.values()))
+        return self.typed(chunk.with_columns(made.values()))
 
     def to_plain(self) -> dict[str, Any]:
         """What is known so far, for JSON."""
@@ -282,12 +282,12 @@ class TextTypes:
         self._types, self._long = {name: kinds.get(kind) for name, kind in plain["types"]}, set(plain["long"])
         self._named = {name: Path(path) for name, path in plain["named"]}
 
-    def typed(self, piece: pl.DataFrame) -> pl.DataFrame:
+    def typed(self, chunk: pl.DataFrame) -> pl.DataFrame:
         """Rows whose values are among those added, with the types so far."""
-        return piece.with_columns(
+        return chunk.with_columns(
             _cast(name, kind)
             for name, kind in self._types.items()
-            if kind is not None and kind != pl.String and piece.schema.get(name) == pl.String
+            if kind is not None and kind != pl.String and chunk.schema.get(name) == pl.String
         )
 
     def warn_of_header(self, path: Path) -> None:
@@ -356,10 +356,10 @@ def _header(source: ByteSource, separator: str) -> list[str]:
 
 def _count(text: bytes, mark: str, end: int | None = None) -> int:
     """How often an ASCII character occurs in text, up to a place in it."""
-    # In pieces that fit in the CPU cache, NumPy counts several times faster than bytes.count.
+    # In chunks that fit in the CPU cache, NumPy counts several times faster than bytes.count.
     octets = np.frombuffer(text, dtype=np.uint8)[:end]
-    pieces = (octets[start : start + _PIECE] for start in range(0, len(octets), _PIECE))
-    return sum(int(np.count_nonzero(piece == ord(mark))) for piece in pieces)
+    chunks = (octets[start : start + _PIECE] for start in range(0, len(octets), _PIECE))
+    return sum(int(np.count_nonzero(chunk == ord(mark))) for chunk in chunks)
 
 
 def explain(source: ByteSource, separator: str, width: int, reason: str) -> NoReturn:
@@ -411,10 +411,10 @@ def read_delimited(source: ByteSource, *, separator: str, names: Sequence[str] |
 def delimited_chunks(
     source: ByteSource, *, separator: str, names: Sequence[str] | None = None, size: int = CHUNK, skip: int = 0
 ) -> Iterator[pl.DataFrame]:
-    """The rows of delimited text in pieces of String columns; an empty unquoted field is null.
+    """The rows of delimited text in chunks of String columns; an empty unquoted field is null.
 
-    A piece has `size` bytes, or one row if that is longer. `names` are given if there is no header line. `"` encloses
-    fields that contain delimiters or line ends. The first `skip` pieces are not parsed.
+    A chunk has `size` bytes, or one row if that is longer. `names` are given if there is no header line. `"` encloses
+    fields that contain delimiters or line ends. The first `skip` chunks are not parsed.
 
     Errors:
         DataError: empty file, duplicate columns, a line with a wrong number of fields, a broken quote, a wrong
@@ -471,7 +471,7 @@ def delimited_chunks(
 def _whole_rows(source: ByteSource, separator: str, width: int, size: int) -> Iterator[bytes]:
     """Pieces that end where a row ends: at a line end that an even number of quotes precedes.
 
-    The first piece has more than blank lines, and the last one a line end.
+    The first chunk has more than blank lines, and the last one a line end.
     """
     rest, first, tried = b"", True, 0
     for chunk in source.chunks(size):

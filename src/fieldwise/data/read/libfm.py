@@ -58,7 +58,7 @@ def read_libfm(source: ByteSource) -> pl.DataFrame:
 
 
 def libfm_chunks(path: Path, size: int) -> Iterator[pl.DataFrame]:
-    """The rows of a libFM file in pieces; together the rows of `read_libfm`."""
+    """The rows of a libFM file in chunks; together the rows of `read_libfm`."""
     line, held = 1, b""
     for chunk in chain(ByteSource(path=path).chunks(size), [b"\n"]):
         held += chunk

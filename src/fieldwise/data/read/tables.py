@@ -54,7 +54,7 @@ class TableWriter:
     def __enter__(self) -> "TableWriter":
         if self.path.is_dir():  # else the last step would fail, after all the work
             raise DataError(f"cannot write {self.path}: it is a folder; choose another name")
-        with self._told():
+        with self._naming_file():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._folder = self._open.enter_context(scratch_folder(self.path.parent))
             self._file = self._open.enter_context(new_file(self.path, partial=self._folder / "whole"))
@@ -66,7 +66,7 @@ class TableWriter:
     def add(self, frame: pl.DataFrame) -> None:
         """Write the next rows; every slice must have the same columns."""
         if self._separator is None:
-            with self._told():
+            with self._naming_file():
                 self._slices.append(self._folder / f"{len(self._slices)}.arrow")
                 frame.write_ipc(self._slices[-1])
             return
@@ -82,12 +82,12 @@ class TableWriter:
                 if count := int(runs.sum()):
                     self.guarded += count
                     frame = frame.with_columns(pl.when(runs).then("'" + text).otherwise(text).alias(name))
-        with self._told():
+        with self._naming_file():
             frame.write_csv(self._file, separator=self._separator, include_header=self._first)
         self._first = False
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        with self._told():
+        with self._naming_file():
             if error is not None:  # which need not be one in writing: it stays as it is
                 with suppress(DataError, OSError):
                     self._open.__exit__(kind, error, at)
@@ -98,7 +98,7 @@ class TableWriter:
                     rows.sink_parquet(self._file) if self._parquet else rows.sink_ipc(self._file)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _naming_file(self) -> Iterator[None]:
         """A context that turns errors in writing into a DataError."""
         try:
             yield

@@ -1,4 +1,4 @@
-"""A small log with all kinds of fields, and preparations of it; for tests of preparation in pieces."""
+"""A small log with all kinds of fields, and preparations of it; for tests of preparation in chunks."""
 
 import dataclasses
 from typing import Any
