@@ -37,7 +37,7 @@ chaos: venv ## attacks on the server and on artifacts, with a seed, in about 10 
 	@$(PYTHON) -m benchmarks.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) --json build/chaos.json
 
 sanitize: venv ## run the tests of the native operations under the address and undefined-behaviour sanitizers (GCC)
-	@mkdir -p build && cmake -S . -B build/sanitized -DFIELDWISE_SANITIZE=ON >build/sanitize.log && cmake --build build/sanitized >>build/sanitize.log
+	@mkdir -p build && cmake -S native -B build/sanitized -DFIELDWISE_SANITIZE=ON >build/sanitize.log && cmake --build build/sanitized >>build/sanitize.log
 	@FIELDWISE_NATIVE=build/sanitized/_native.so ASAN_OPTIONS=detect_leaks=0 \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so):$$(gcc -print-file-name=libubsan.so)" \
 		$(PYTHON) -m pytest tests/ops

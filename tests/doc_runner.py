@@ -327,11 +327,11 @@ def check_make(words: list[str], place: str) -> None:
 def check_install(words: list[str], place: str) -> None:
     """What pip is told to install: a clone with extras that it has, or the pinned PyTorch's CPU build."""
     text = " ".join(words)
-    pins = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pins = (ROOT / "scripts" / "constraints.txt").read_text("utf-8").splitlines()
     if (
         torch := re.fullmatch(r"install (torch==[\d.]+) --index-url https://download\.pytorch\.org/whl/cpu", text)
     ) is not None:
-        assert torch[1] in pins, f"{place}: the version is not that of constraints.txt"
+        assert torch[1] in pins, f"{place}: the version is not that of scripts/constraints.txt"
         return
     result = re.fullmatch(r"install (?:fieldwise|\.)\[([\w,]+)\]", text)
     assert result, f"{place}: of pip only `pip install 'fieldwise[EXTRA]'` or '.[EXTRA]' is known: {shlex.join(words)}"

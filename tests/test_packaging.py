@@ -24,7 +24,7 @@ def _name(requirement: str) -> str:
 
 
 def _pins() -> list[str]:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "scripts" / "constraints.txt").read_text(encoding="utf-8").splitlines()
     return [line for line in lines if not line.startswith("#")]
 
 
@@ -43,10 +43,9 @@ def test_pins_are_names_with_versions_and_nothing_else() -> None:
 def _set_up(folder: Path, *, cpu_build_at: str, gpu: bool = False) -> tuple[list[str], str]:
     """What `setup-venv demo` asks pip for, and what it says; pip finds PyTorch's CPU build at `cpu_build_at`."""
     tree, tools = folder / "tree", folder / "tools"
-    for name in ("pyproject.toml", "constraints.txt", "CMakeLists.txt", "scripts/setup-venv"):
+    for name in ("pyproject.toml", "scripts/constraints.txt", "native/CMakeLists.txt", "scripts/setup-venv"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tree / name)
-    (tree / "native").mkdir()
     (tree / "native" / "one.cpp").touch()
     tools.mkdir()
     for name in ("sh", "cat", "chmod", "cksum", "cp", "dirname", "mkdir", "mv", "rm", "sed"):

@@ -62,7 +62,7 @@ def test_the_citation_names_this_version():
 
 def lines(instruction):
     """The image's instructions of a kind, continued lines joined."""
-    text = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+    text = (ROOT / "deploy" / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
     return re.findall(rf"^{instruction} (.+)$", text, re.M)
 
 
@@ -76,7 +76,8 @@ def test_the_image_starts_the_server_without_root():
 
 
 def test_the_image_copies_what_the_build_context_has():
-    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
+    ignored = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+    kept = {line[1:] for line in ignored if line.startswith("!")}
     copied = {word for line in lines("COPY") if "--from" not in line for word in line.split()[:-1]}
     assert copied == kept
     assert all((ROOT / name).exists() for name in copied)

@@ -1,7 +1,7 @@
 """The native CPU library, loaded for the best instruction set of this machine, and the choice of an op's backend.
 
 An op runs in plain PyTorch, the reference, or in a kernel of the library: a shared library of C functions that take
-pointers and sizes (sources in `native/`, built by CMakeLists.txt when the package is installed), so one build works
+pointers and sizes (sources in `native/`, built by CMake when the package is installed), so one build works
 with every Python and PyTorch version. It runs on PyTorch's OpenMP threads, `torch.get_num_threads()` of them. Two
 environment variables are for tests: FIELDWISE_NATIVE is the path of another build of the library, FIELDWISE_ISA a lower
 instruction set.
