@@ -18,22 +18,7 @@ import typer
 from typer import Option
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from fieldwise.cli import (
-    auto,
-    compare,
-    doctor,
-    evaluate,
-    explain,
-    fetch,
-    index,
-    init,
-    predict,
-    prepare,
-    quickstart,
-    serve,
-    store,
-    train,
-)
+from fieldwise.cli import auto, doctor, evaluate, explain, index, init, predict, prepare, quickstart, serve, train
 from fieldwise.cli.show import IMPORTS
 from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.version import __version__
@@ -43,15 +28,15 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "quickstart": quickstart.run,
         "auto": auto.run,
         "init": init.run,
-        "fetch": fetch.run,
-        "simulate": fetch.run_simulate,
+        "fetch": init.run_fetch,
+        "simulate": init.run_simulate,
         "doctor": doctor.run,
     },
     "The loop": {
         "describe": prepare.run_describe,
         "train": train.run,
-        "compare": compare.run,
-        "tune": compare.run_tune,
+        "compare": train.run_compare,
+        "tune": train.run_tune,
         "evaluate": evaluate.run,
         "explain": explain.run,
         "report": explain.run_report,
@@ -208,5 +193,5 @@ for panel, commands in COMMANDS.items():
     for name, run in commands.items():
         app.command(name, cls=_PlainCommand, rich_help_panel=panel)(as_command(run))
 stores = typer.Typer(help="Write users' and items' features for `serve` into a store.", no_args_is_help=True)
-stores.command("load", cls=_PlainCommand)(as_command(store.run_load))
+stores.command("load", cls=_PlainCommand)(as_command(index.run_load))
 app.add_typer(stores, name="store", cls=_PlainGroup, rich_help_panel="Operations")

@@ -8,7 +8,6 @@ from typer import Argument, Option
 
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
-from fieldwise.cli.train import save_or_keep
 from fieldwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def run_report(
     opt.check_device(device)
     settings = ReportSettings(slices=tuple(slices or ()), rows=rows, device=device)
     page = report(runs, settings, data_dir=opt.data_folder(), cache=opt.cache_for(quiet)).encode()
-    _, unsaved = save_or_keep(lambda folder: write_atomically(folder / out.name, page), out.parent, "The report")
+    _, unsaved = opt.save_or_keep(lambda folder: write_atomically(folder / out.name, page), out.parent, "The report")
     if unsaved is not None:
         raise unsaved
     if not quiet:

@@ -1,10 +1,11 @@
-"""`fieldwise index`."""
+"""`fieldwise index` and `fieldwise store load`: what `fieldwise serve` reads besides bundles."""
 
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
-import typer
+from typer import Argument, Option
 
 from fieldwise.cli.options import AsJson, BundleDevice, BundleFolder, Reading, load_bundle
 from fieldwise.cli.show import MIB, log_words, print_json, say, suggest
@@ -20,18 +21,16 @@ class IndexOptions:
     """Options of `fieldwise index`."""
 
     bundle: BundleFolder
-    out: Annotated[Path, typer.Option(help="Folder of the index. An existing index is updated.")]
-    items: Annotated[Path | None, typer.Option(help="The catalogue, one row per item: CSV, TSV, Parquet or Arrow.")] = (
-        None
-    )
-    id_column: Annotated[str | None, typer.Option("--id", help="Column of item ids. Default: the schema's.")] = None
+    out: Annotated[Path, Option(help="Folder of the index. An existing index is updated.")]
+    items: Annotated[Path | None, Option(help="The catalogue, one row per item: CSV, TSV, Parquet or Arrow.")] = None
+    id_column: Annotated[str | None, Option("--id", help="Column of item ids. Default: the schema's.")] = None
     storage: Annotated[
-        str | None, typer.Option(help="float32, bfloat16 or int8. Default: as in the existing index, else float32.")
+        str | None, Option(help="float32, bfloat16 or int8. Default: as in the existing index, else float32.")
     ] = None
-    changes: Annotated[
-        bool, typer.Option("--changes", help="--items holds only new and changed items; the others stay.")
-    ] = False
-    remove: Annotated[Path | None, typer.Option(help="A table with ids of items to remove.")] = None
+    changes: Annotated[bool, Option("--changes", help="--items holds only new and changed items; the others stay.")] = (
+        False
+    )
+    remove: Annotated[Path | None, Option(help="A table with ids of items to remove.")] = None
     reading: Reading
     json: AsJson = False
     device: BundleDevice = "cpu"
@@ -123,3 +122,40 @@ def _with_changes(items: "pl.DataFrame", changed: "pl.DataFrame", column: str) -
                 f"{values[row]!r} in row {row} (counting from 0); build the index from the whole catalogue instead"
             )
     return pl.concat([items.filter(~_texts(items, column, "the index").is_in(new)), pl.DataFrame(added)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """Options of `fieldwise store load`."""
+
+    table: Annotated[Path, Argument(metavar="FILE", help="One row per user or item: CSV, TSV, Parquet or Arrow.")]
+    to: Annotated[
+        str,
+        Option(
+            envvar="FIELDWISE_STORE",
+            show_envvar=True,
+            help="redis://HOST/0#users or postgresql://HOST/DATABASE#users; the part after # is the table's name.",
+        ),
+    ]
+    id_column: Annotated[str, Option("--id", help="Column of user or item ids.")] = "user_id"
+    reading: Reading
+    json: AsJson = False
+
+
+def run_load(options: LoadOptions) -> None:
+    """Write a table into a store.
+
+    It replaces a table of this name; servers read the old one until the new is complete.
+    """
+    from fieldwise.data.read.chunked_table import SlicedTable
+    from fieldwise.serving.stores import load_table, open_store
+
+    store = open_store(options.to, options.id_column)
+    began = time.perf_counter()
+    loaded = load_table(SlicedTable(options.table, options.reading.text), store)
+    seconds = time.perf_counter() - began
+    if options.json:
+        print_json({"store": store.shown, **loaded, "seconds": seconds})
+        return
+    before = "" if loaded["before"] is None else f", replacing {loaded['before']:,}"
+    print(f"{loaded['rows']:,} rows in {store.shown}{before}: {', '.join(loaded['columns'])}; {seconds:.1f} s")

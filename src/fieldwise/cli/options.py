@@ -12,8 +12,9 @@ from typer import Argument, CallbackParam, Option
 from fieldwise.cli.show import reading_words, say
 from fieldwise.config import nearest
 from fieldwise.data.reports import NO_REPORTS, Reports, ShownReports
-from fieldwise.errors import ConfigError
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.storage.cache import OFF, Cache, default_cache
+from fieldwise.storage.files import check_folder, keep_elsewhere
 from fieldwise.training.settings import DEVICE as DEVICE_NAME
 
 if TYPE_CHECKING:
@@ -218,3 +219,26 @@ def rows_of_bundle(
     if not results[0][1]:
         say(UNCHECKED.format({"valid": "validation"}.get(parts[0], parts[0])))
     return prepared, [frame for frame, _ in results]
+
+
+def check_out(folder: Path) -> None:
+    """Check, before any work, that a bundle can be saved to a folder; else raise a BundleError or DataError."""
+    from fieldwise.bundle.bundle import BUNDLE
+
+    BUNDLE.check_folder(folder)
+    check_folder(folder)
+
+
+def save_or_keep(save: Callable[[Path], object], folder: Path, what: str) -> tuple[Path, DataError | None]:
+    """Save something to a folder, or elsewhere if that folder cannot be written after all.
+
+    Returns the folder that has it, and the error to end with if it is another; an error if no place is writable.
+    """
+    try:
+        save(folder)
+    except (FieldwiseError, OSError) as error:
+        kept = keep_elsewhere(save)
+        if kept is None:
+            raise
+        return kept, DataError(f"{error}. {what} was saved in {kept}: move it from there")
+    return folder, None

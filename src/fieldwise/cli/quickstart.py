@@ -8,9 +8,8 @@ from typing import Annotated
 
 from typer import Option
 
-from fieldwise.cli.options import Quiet, Seed, data_folder
+from fieldwise.cli.options import Quiet, Seed, check_out, data_folder, save_or_keep
 from fieldwise.cli.show import console, print_table, row_counts, say, suggest
-from fieldwise.cli.train import check_out, save_or_keep
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError
 
