@@ -27,9 +27,7 @@ class IndexOptions:
     storage: Annotated[
         str | None, Option(help="float32, bfloat16 or int8. Default: as in the existing index, else float32.")
     ] = None
-    changes: Annotated[bool, Option("--changes", help="--items holds only new and changed items; the others stay.")] = (
-        False
-    )
+    changes: Annotated[bool, Option(help="--items holds only new and changed items; the others stay.")] = False
     remove: Annotated[Path | None, Option(help="A table with ids of items to remove.")] = None
     reading: Reading
     json: AsJson = False
@@ -133,7 +131,6 @@ class LoadOptions:
         str,
         Option(
             envvar="FIELDWISE_STORE",
-            show_envvar=True,
             help="redis://HOST/0#users or postgresql://HOST/DATABASE#users; the part after # is the table's name.",
         ),
     ]

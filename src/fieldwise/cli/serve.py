@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from fieldwise.cli.options import BundleDevice, Reading
 from fieldwise.cli.processes import check_count
@@ -41,45 +42,36 @@ METRICS_FOLDER, SHARED = "metrics", "shared"
 class ServeOptions:
     """Options of `fieldwise serve`."""
 
-    bundle: Annotated[
-        Path | None, typer.Argument(metavar="BUNDLE", help="The bundle that scores, ranks and explains.")
-    ] = None
-    prerank: Annotated[Path | None, typer.Option(help="The IntTower that made the index.")] = None
-    index: Annotated[Path | None, typer.Option(help="Folder of the item index; its files are mapped.")] = None
+    bundle: Annotated[Path | None, Argument(metavar="BUNDLE", help="The bundle that scores, ranks and explains.")] = (
+        None
+    )
+    prerank: Annotated[Path | None, Option(help="The IntTower that made the index.")] = None
+    index: Annotated[Path | None, Option(help="Folder of the item index; its files are mapped.")] = None
     nprobe: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Approximate search: item-head clusters probed per user head. Default: score all items."
-        ),
+        Option(min=1, help="Approximate search: item-head clusters probed per user head. Default: score all items."),
     ] = None
     users: Annotated[
         str | None,
-        typer.Option(
+        Option(
             envvar="FIELDWISE_USERS",
-            show_envvar=True,
             help="User features: a table, redis://HOST/0#users or postgresql://HOST/DATABASE#users.",
         ),
     ] = None
-    user_id: Annotated[
-        str | None, typer.Option(help="Column of user ids in --users or --log. Default: the schema's.")
-    ] = None
+    user_id: Annotated[str | None, Option(help="Column of user ids in --users or --log. Default: the schema's.")] = None
     items: Annotated[
         str | None,
-        typer.Option(
+        Option(
             envvar="FIELDWISE_ITEMS",
-            show_envvar=True,
             help="Item features, likewise, to complete rows that only have an item id. Default: the index's catalogue. "
             "A table is also the catalogue to recommend from: with --prerank and no --index it is indexed at the "
-            "start; "
-            "with one bundle every item is ranked.",
+            "start; with one bundle every item is ranked.",
         ),
     ] = None
-    item_id: Annotated[
-        str | None, typer.Option(help="Column of item ids in --items or --log. Default: the schema's.")
-    ] = None
+    item_id: Annotated[str | None, Option(help="Column of item ids in --items or --log. Default: the schema's.")] = None
     log: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="A log of interactions. Without --items, --index and --users, the latest values of items and users "
             "are taken from it too."
         ),
@@ -87,50 +79,45 @@ class ServeOptions:
     reading: Reading
     exclude_seen: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--exclude-seen/--include-seen",
             help="Exclude all items of a user's rows in --log, or none. Default: those of positive rows.",
         ),
     ] = None
     max_items: Annotated[
-        int,
-        typer.Option(min=1, help="Maximum number of items that one bundle ranks per request; use --prerank for more."),
+        int, Option(min=1, help="Maximum number of items that one bundle ranks per request; use --prerank for more.")
     ] = 20_000
-    title: Annotated[str | None, typer.Option(help="Item column that the page shows as title. Default: detected.")] = (
-        None
+    title: Annotated[str | None, Option(help="Item column that the page shows as title. Default: detected.")] = None
+    store_timeout: Annotated[float, Option(min=0.001, help="Timeout in seconds of a lookup in --users or --items.")] = (
+        0.1
     )
-    store_timeout: Annotated[
-        float, typer.Option(min=0.001, help="Timeout in seconds of a lookup in --users or --items.")
-    ] = 0.1
     on_store_failure: Annotated[
         str,
-        typer.Option(
+        Option(
             help="refuse: respond with 503 while a store fails; degrade: answer without its features and report it."
         ),
     ] = "refuse"
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 8000
-    token: Annotated[
-        str | None, typer.Option(envvar=TOKEN, show_envvar=True, help="Bearer token that requests must send.")
-    ] = None
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1"
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 8000
+    token: Annotated[str | None, Option(envvar=TOKEN, help="Bearer token that requests must send.")] = None
     no_token: Annotated[
-        bool, typer.Option("--no-token", help="Allow access without a token although --host is not a loopback address.")
+        bool, Option(help="Allow access without a token although --host is not a loopback address.")
     ] = False
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="NAME",
             help="A host name that requests may use (header Host). May be repeated. Default: any name with a token or "
             "on an address other than loopback, else only localhost.",
         ),
     ] = None
-    max_body: Annotated[int, typer.Option(min=1, help="Maximum size of a request in bytes.")] = MAX_BODY
-    timeout: Annotated[float, typer.Option(min=0.01, help="Timeout in seconds of a request.")] = TIMEOUT_S
+    max_body: Annotated[int, Option(min=1, help="Maximum size of a request in bytes.")] = MAX_BODY
+    timeout: Annotated[float, Option(min=0.01, help="Timeout in seconds of a request.")] = TIMEOUT_S
     workers: Annotated[
-        int, typer.Option(min=1, help="Number of processes that answer requests; they share the memory of the model.")
+        int, Option(min=1, help="Number of processes that answer requests; they share the memory of the model.")
     ] = 1
     watch: Annotated[
-        float, typer.Option(min=0, help="Seconds between checks for a newer bundle or index on disk; 0: never.")
+        float, Option(min=0, help="Seconds between checks for a newer bundle or index on disk; 0: never.")
     ] = 2.0
     device: BundleDevice = "cpu"
 
