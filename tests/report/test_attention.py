@@ -12,7 +12,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models import AFM, AutoInt
 from fieldwise.models.build import build_network
 from fieldwise.report.build import explanation_section
-from fieldwise.report.page import Figure
+from fieldwise.report.sections import Figure
 
 
 def blocks(settings, std):

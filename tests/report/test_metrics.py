@@ -12,7 +12,10 @@ from fieldwise.evaluation import binary_metrics, logloss_from_logits, sigmoid
 from fieldwise.evaluation.bootstrap import estimate, resampled
 from fieldwise.evaluation.calibration import Platt, calibration_error, fit_isotonic, fit_platt
 from fieldwise.evaluation.words import binary_words, of_100, regression_words
-from fieldwise.report.metrics import (
+from fieldwise.report.sections import (
+    Caution,
+    Figure,
+    Scored,
     calibration_section,
     curves_section,
     learning_section,
@@ -21,8 +24,6 @@ from fieldwise.report.metrics import (
     picture,
     words_section,
 )
-from fieldwise.report.page import Caution, Figure
-from fieldwise.report.runs import Scored
 from fieldwise.training.history import learning_curves
 
 

@@ -16,8 +16,7 @@ from fieldwise.display import Table
 from fieldwise.models.build import build_network
 from fieldwise.report import build as popularity
 from fieldwise.report.build import popularity_section
-from fieldwise.report.page import Caution
-from fieldwise.report.runs import Scored
+from fieldwise.report.sections import Caution, Scored
 
 SCHEMA = Schema(fields=(USER, ITEM, Numeric("price", role="item"), Categorical("device")), label=Label("click"))
 

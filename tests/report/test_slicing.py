@@ -9,8 +9,7 @@ import pytest
 
 from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
 from fieldwise.errors import ConfigError
-from fieldwise.report.metrics import check_slices, cold_section, slice_names, slices_of, slices_section
-from fieldwise.report.runs import Scored
+from fieldwise.report.sections import Scored, check_slices, cold_section, slice_names, slices_of, slices_section
 from fieldwise.schema.ids import id_columns
 
 SCHEMA = Schema(

@@ -29,31 +29,29 @@ from fieldwise.explain.explanation import (
     uniform_text,
 )
 from fieldwise.explain.subject import Subject
-from fieldwise.report.metrics import (
-    calibration_section,
-    check_slices,
-    cold_section,
-    curves_section,
-    learning_section,
-    metrics_section,
-    numbers_section,
-    slices_section,
-    words_section,
-)
-from fieldwise.report.page import (
+from fieldwise.report.runs import ReportedRun, data_section, recipe_section
+from fieldwise.report.sections import (
     Block,
     Caution,
     Chapter,
     Figure,
     Section,
+    calibration_section,
+    check_slices,
+    cold_section,
     count,
+    curves_section,
     interval_cell,
+    learning_section,
     measured,
+    metrics_section,
+    numbers_section,
     percent,
     render,
     share_cell,
+    slices_section,
+    words_section,
 )
-from fieldwise.report.runs import ReportedRun, data_section, recipe_section
 from fieldwise.runs.data import data_settings, prepare_recipe
 from fieldwise.runs.leaderboard import Board, leaderboards
 from fieldwise.runs.pipeline import best_possible, scored_rows_digest

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from fieldwise.data.prepare.settings import PARTS
 from fieldwise.display import Table, number
 from fieldwise.errors import DataError
 from fieldwise.models.build import model_name
-from fieldwise.report.page import Block, Caution, Code, Section, count, percent
+from fieldwise.report.sections import Block, Caution, Code, Scored, Section, count, percent
 from fieldwise.runs.pipeline import recipe_of, rows_of_run, scored_rows_digest
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import read_record
@@ -26,13 +26,6 @@ from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 
 INSTEAD = "run the report with the data that it was trained on"
-
-
-class Scored(NamedTuple):
-    """A label's targets and scores [N]: logits, or for a regression predictions within the label's range."""
-
-    y: np.ndarray
-    score: np.ndarray
 
 
 class ReportedRun:

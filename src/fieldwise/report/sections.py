@@ -1,21 +1,30 @@
-"""The report's metrics: with intervals and in plain words, learning curves, ROC, precision-recall and calibration."""
+"""The page's building blocks, its sections on metrics, and their rendering into one HTML file.
 
+The page escapes text but not drawings. The metrics: with intervals and in plain words, learning curves, ROC,
+precision-recall, calibration, slices and cold start.
+"""
+
+import base64
 import datetime
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from markupsafe import Markup
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
 from sklearn.metrics import average_precision_score, brier_score_loss, precision_recall_curve, roc_curve
 
-from fieldwise.charts import Line, line_chart, wider
+from fieldwise.charts import Chart, Line, chart_style, line_chart, wider
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_list, as_number, as_text, coded
 from fieldwise.display import Table, number
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics, sigmoid
-from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_gauc
+from fieldwise.evaluation.bootstrap import Estimate, estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import (
     BINS,
     METHODS,
@@ -32,6 +41,7 @@ from fieldwise.evaluation.slices import (
     ABSENT,
     LEAST_OF_A_CLASS,
     LEAST_ROWS,
+    Interval,
     Slice,
     binary_slices,
     by_code,
@@ -39,23 +49,13 @@ from fieldwise.evaluation.slices import (
     regression_slices,
 )
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
-from fieldwise.report.page import (
-    Block,
-    Caution,
-    Figure,
-    Section,
-    count,
-    interval_cell,
-    interval_text,
-    measured,
-    percent,
-)
-from fieldwise.report.runs import Scored
 from fieldwise.runs.leaderboard import replicates_for
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Label
 from fieldwise.training.history import STOPPED, learning_curves
+from fieldwise.version import __version__
 
+FOLDER = Path(__file__).parent
 TABLED = 11
 OF_ROWS = ("rows", "positive_rate")  # do not depend on the scores
 IN_TABLE = {  # the metrics of the table, in its order
@@ -78,6 +78,119 @@ IN_TABLE = {  # the metrics of the table, in its order
     "mean_prediction": "mean prediction",
     "rows": "rows",
 }
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its data."""
+
+    title: str
+    drawing: Chart
+    table: Table
+    note: str = ""
+
+
+class Caution(str):
+    """A paragraph that warns."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Preformatted text, collapsed under its title."""
+
+    title: str
+    text: str
+
+
+Block = str | Table | Figure | Code | Mapping[str, str]
+"""A paragraph, a table, a figure, a collapsed text, or names of metrics with a sentence that explains each."""
+
+
+class Section(NamedTuple):
+    """A part of the page with a heading."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+def measured(interval: Interval | Estimate, sign: str = "") -> Markup:
+    """A table cell with a value and its interval."""
+    return Markup("{}<small>{}</small>").format(number(interval.value, sign), interval_text(interval, sign))
+
+
+def interval_text(interval: Interval | Estimate, sign: str = "") -> str:
+    """The ends of a value's interval."""
+    return f"{number(interval.low, sign)} to {number(interval.high, sign)}"
+
+
+def interval_cell(interval: Interval | Estimate, span: tuple[float, float], *, rule: float | None = None) -> Markup:
+    """A table cell with a dot and its interval on a scale shared by all rows, with an optional reference line."""
+    ends = interval.value, interval.low, interval.high, rule or 0.0
+    at, low, high, mark = (f"{float(np.interp(end, span, (4, 96))):.1f}" for end in ends)
+    reach = f'<path class="reach c0" d="M{low} 9H{high}"/>' if low != high else ""
+    line = "" if rule is None else f'<path class="rule" d="M{mark} 0V18"/>'
+    return Markup(f'{_CELL}{line}{reach}<circle class="dot c0" cx="{at}" cy="9" r="3.5"/></svg>')
+
+
+def share_cell(share: float) -> Markup:
+    """A table cell with a bar for a share within 0 and 1."""
+    width = float(np.clip(100 * share, 1, 100))
+    return Markup(f'{_CELL}<rect class="bar c0" y="4" width="{width:.1f}" height="10" rx="1.5"/></svg>')
+
+
+_CELL = '<svg class="cell" viewBox="0 0 100 18" aria-hidden="true">'  # its number is in the cell before
+
+
+def count(value: float) -> str:
+    """A whole number with thousands separators."""
+    return f"{value:,.0f}"
+
+
+def percent(share: float) -> str:
+    """A share as a percentage."""
+    return f"{100 * share:.1f} %"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chapter:
+    """A chapter of the page, a run or the comparison of all runs, with the name, value and more of its key figures."""
+
+    title: str
+    sections: Sequence[Section]
+    about: str = ""
+    facts: Sequence[tuple[str, str, str]] = ()
+
+
+def render(title: str, chapters: Sequence[Chapter]) -> str:
+    """The page's HTML; the same chapters give the same bytes."""
+    style = chart_style() + (FOLDER / "style.css").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["words"] = _words
+    environment.globals["kind"] = lambda block: type(block).__name__
+    template = environment.from_string((FOLDER / "page.html").read_text("utf-8"))
+    return template.render(
+        title=title,
+        chapters=chapters,
+        style=style,
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'",
+        version=__version__,
+    )
+
+
+def _words(text: str) -> Markup:
+    """Escaped text, with parts between backticks as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(Markup("<code>{}</code>").format(p) if k % 2 else escape(p) for k, p in enumerate(parts))
+
+
+class Scored(NamedTuple):
+    """A label's targets and scores [N]: logits, or for a regression predictions within the label's range."""
+
+    y: np.ndarray
+    score: np.ndarray
 
 
 def metrics_section(
