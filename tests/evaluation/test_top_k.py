@@ -6,7 +6,7 @@ from sklearn.metrics import ndcg_score
 
 from fieldwise.errors import DataError
 from fieldwise.evaluation.bootstrap import estimate, resampled_means
-from fieldwise.evaluation.top_k import places, top_k_metrics
+from fieldwise.evaluation.ranking import places, top_k_metrics
 
 
 def test_ndcg_is_scikit_learns(subtests):

@@ -13,7 +13,7 @@ from fieldwise import Bag, Categorical, Label, Numeric, Schema
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.prepare.settings import ColumnSplit
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation.top_k import top_k_metrics
+from fieldwise.evaluation.ranking import top_k_metrics
 from fieldwise.models import AFM
 from fieldwise.models.build import build_network
 from fieldwise.runs import records as module

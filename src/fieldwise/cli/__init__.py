@@ -114,10 +114,8 @@ def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
     """Do some work and return the exit code that it ends with (None: 0); a user error is printed as one sentence."""
     try:
         code = work()
-    except LostProcessError as e:
-        return _fail(str(e), LOST)
     except FieldwiseError as e:
-        return _fail(str(e), USER_FAULT)
+        return _fail(str(e), LOST if isinstance(e, LostProcessError) else USER_FAULT)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except OSError as e:

@@ -50,18 +50,15 @@ def run(options: AutoOptions) -> None:
 
     check_device(options.device)
     out = options.out or Path("runs") / f"auto-{options.table.name.partition('.')[0] or 'table'}"
+    same = {name: getattr(options, name) for name in ("label", "minutes", "seed", "overwrite", "device")}
     settings = AutoSettings(
-        label=options.label,
+        **same,
         positive=options.positive or (),
-        minutes=options.minutes,
         out=out,
-        seed=options.seed,
         keep=options.keep or (),
-        overwrite=options.overwrite,
         began=options.context.obj,
         split=None if options.split_column is None else ColumnSplit(column=options.split_column),
         schema=None if options.schema is None else Schema.from_toml(options.schema),
-        device=options.device,
     )
     reading = options.reading.arguments
     names = reading.pop("columns")

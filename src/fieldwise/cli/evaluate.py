@@ -324,8 +324,8 @@ def _measure_cascade(options: EvaluateOptions, prerank: Path) -> None:
 
 def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mapping[str, str] | None = None) -> None:
     """Print ranking tables, each below a sentence on its task, with remarks."""
-    from fieldwise.evaluation.top_k import TOP_K
-    from fieldwise.runs.leaderboard import MAIN, POPULARITY, TOP_K_NAMES
+    from fieldwise.evaluation.ranking import TOP_K
+    from fieldwise.runs.leaderboard import MAIN, POPULARITY, TOP_K_NAMES, p_text
 
     screen, names = show.console(), names or {}
     for board in boards:
@@ -349,8 +349,3 @@ def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mappin
 def interval_text(estimate: "Estimate", sign: str = "") -> str:
     """A value with its interval."""
     return f"{estimate.value:{sign}.4f} [{estimate.low:{sign}.4f}, {estimate.high:{sign}.4f}]"
-
-
-def p_text(value: float) -> str:
-    """A p-value at the resolution of the bootstrap."""
-    return f"{value:.2g}" if value >= 1e-4 else "<.0001"

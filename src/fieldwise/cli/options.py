@@ -36,7 +36,7 @@ def one_of(*known: str) -> Callable[[CallbackParam, str], str]:
 
     def check(param: CallbackParam, value: str) -> str:
         if value not in known:
-            raise ConfigError(f"{param.opts[0]} must be {' or '.join(known)}, found {value!r}")
+            raise ConfigError(f"{param.opts[0]} must be {' or '.join(known)}, found {value!r}: {nearest(value, known)}")
         return value
 
     return check

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 from typer import Option
 
@@ -43,7 +43,7 @@ def run(
     from fieldwise.bundle.score_file import SpreadScores, check_two_files, score_file
     from fieldwise.data.read.chunked_table import SlicedTable
     from fieldwise.data.read.tables import TableWriter
-    from fieldwise.ops.devices import Precision, device_of, slow_bfloat16
+    from fieldwise.ops.devices import device_of, slow_bfloat16
 
     if engine == "ray" and device != "cpu":
         raise ConfigError(f"--engine ray scores on CPUs, found --device {device}: leave one of them out")
@@ -56,16 +56,8 @@ def run(
     with engine_for(engine) as cluster, reading.lines(data), opt.reports_for(progress) as reports:
         spread = None if cluster is None else SpreadScores(engine=cluster, folder=bundle, imports=show.IMPORTS)
         writer, table = TableWriter(out, raw=raw), SlicedTable(data, reading.text)
-        done = score_file(
-            model,
-            table,
-            writer,
-            column=column,
-            logit=logit,
-            reports=reports,
-            precision=cast(Precision, precision),
-            spread=spread,
-        )
+        how = {"column": column, "logit": logit, "precision": precision, "reports": reports, "spread": spread}
+        done = score_file(model, table, writer, **how)
     show.say(f"{show.counted(done.rows, 'prediction')} written to {out} ({', '.join(done.columns)})")
     show.say_guarded(writer)
     if unseen := [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from fieldwise.cli.options import BundleDevice, Reading
+from fieldwise.cli.options import BundleDevice, Reading, one_of
 from fieldwise.cli.processes import check_count
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import end_with_parent, usual_ends
@@ -94,7 +94,8 @@ class ServeOptions:
     on_store_failure: Annotated[
         str,
         Option(
-            help="refuse: respond with 503 while a store fails; degrade: answer without its features and report it."
+            callback=one_of("refuse", "degrade"),
+            help="refuse: respond with 503 while a store fails; degrade: answer without its features and report it.",
         ),
     ] = "refuse"
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1"

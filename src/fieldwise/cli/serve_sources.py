@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, cast
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,6 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli.options import load_bundle
 from fieldwise.cli.serve import ServeOptions
 from fieldwise.cli.show import say
-from fieldwise.config import nearest
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.models.twotower import HeadsNetwork
@@ -112,19 +111,14 @@ class Loader:
 
     def stores(self) -> Stores:
         """The stores given, after connecting to each and checking it."""
-        options, on_failure = self._options, self._options.on_store_failure
-        if on_failure not in get_args(OnFailure):
-            raise ConfigError(
-                f"--on-store-failure must be refuse or degrade, found {on_failure!r}: "
-                f"{nearest(on_failure, get_args(OnFailure))}"
-            )
+        options = self._options
         sources: dict[str, FeatureStore] = {} if self.users is None else {"users": self.users}
         if options.users is not None:
             sources["users"] = self._store(options.users, "user", options.user_id)
         if options.items is not None and (options.prerank is None or options.index is not None):
             sources["items"] = self._store(options.items, "item", options.item_id)
         results = {name: Lookup(name, store, timeout=options.store_timeout) for name, store in sources.items()}
-        stores = Stores(**results, on_failure=cast(OnFailure, on_failure))
+        stores = Stores(**results, on_failure=cast(OnFailure, options.on_store_failure))
 
         async def check() -> None:
             async with stores.opened():

@@ -109,9 +109,8 @@ def say_guarded(writer: "TableWriter") -> None:
 
 
 def print_json(plain: Mapping[str, Any], **how: Any) -> None:
-    """Print one JSON object to standard output; `how` holds arguments of `json.dump`."""
-    json.dump(plain, sys.stdout, indent=1, **how)
-    print()
+    """Print one JSON object to standard output; `how` holds arguments of `json.dumps`."""
+    print(json.dumps(plain, indent=1, **how))
 
 
 def show_metrics(columns: Mapping[str, Mapping[str, float]], remarks_on: Iterable[str] | None = None) -> None:

@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
-from fieldwise.cli.evaluate import RANKING_K, RankingOptions, interval_text, p_text, show_rankings
+from fieldwise.cli.evaluate import RANKING_K, RankingOptions, interval_text, show_rankings
 from fieldwise.cli.processes import EngineName, launch_processes, train_on_ray
 from fieldwise.errors import ConfigError
 from fieldwise.runs.recipe import Recipe, check_recipe, load_recipe, protocol_of, search_space, value_at
@@ -312,6 +312,7 @@ def _show_boards(
     """Print leaderboards, their rankings, what the intervals mean, and remarks."""
     from fieldwise.evaluation.metrics import compared, shown_name
     from fieldwise.evaluation.words import remarks_on_means
+    from fieldwise.runs.leaderboard import p_text
 
     screen, several = show.console(), options.seeds > 1
     for board, of_board in zip(boards, ranked, strict=True):

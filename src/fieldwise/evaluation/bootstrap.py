@@ -184,9 +184,8 @@ def resampled_gauc(
     values, rows = values[mixed], rows[mixed]
     if not len(values):
         raise DataError("group AUC needs a group with rows of both classes, found none; omit the group")
-    rng = np.random.default_rng(seed)
-    drawn = (rng.integers(0, len(values), len(values)) for _ in range(replicates))
-    return np.array([(values[one] * rows[one]).sum() / rows[one].sum() for one in drawn])
+    weighted, drawn = resampled_means([values * rows, rows], replicates=replicates, seed=seed).T
+    return np.asarray(weighted / drawn)
 
 
 def resampled_means(values: ArrayLike, *, replicates: int = 1000, seed: int = 0) -> NDArray[np.float64]:

@@ -53,7 +53,7 @@ from fieldwise.report.sections import (
     words_section,
 )
 from fieldwise.runs.data import data_settings, prepare_recipe
-from fieldwise.runs.leaderboard import Board, leaderboards
+from fieldwise.runs.leaderboard import Board, leaderboards, p_text
 from fieldwise.runs.pipeline import best_possible, scored_rows_digest
 from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
 from fieldwise.runs.records import RunRecord, with_words
@@ -455,8 +455,8 @@ def _board(board: Board) -> Table:
         against: list[str | Markup] = ["baseline", *[""] * (1 + by_auc)]
         if line.against is not None:
             gain = line.against[board.metric]
-            tested = "-" if gain.delong_p is None else _p(gain.delong_p)
-            against = [measured(gain.estimate, "+"), _p(gain.estimate.p), *[tested] * by_auc]
+            tested = "-" if gain.delong_p is None else p_text(gain.delong_p)
+            against = [measured(gain.estimate, "+"), p_text(gain.estimate.p), *[tested] * by_auc]
         epoch = "-" if line.seconds_per_epoch is None else f"{line.seconds_per_epoch:.1f}"
         cells = [measured(one), interval_cell(one, span)]
         cells += [measured(line.metrics[m]) for m in others]
@@ -467,7 +467,3 @@ def _board(board: Board) -> Table:
         "the variance over seeds, so another seed may change the order (`fieldwise compare --seeds 3` includes it)."
     )
     return Table(columns, rows, note=note)
-
-
-def _p(value: float) -> str:
-    return f"{value:.2g}" if value >= 1e-4 else "<.0001"

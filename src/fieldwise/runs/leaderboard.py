@@ -15,8 +15,7 @@ from fieldwise.evaluation.binary import sigmoid
 from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_means
 from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.metrics import METRICS, compared, shown_name
-from fieldwise.evaluation.ranking import delong
-from fieldwise.evaluation.top_k import TOP_K, top_k_metrics
+from fieldwise.evaluation.ranking import TOP_K, delong, top_k_metrics
 from fieldwise.runs.ranking import Ranked
 from fieldwise.runs.records import RunRecord
 
@@ -25,6 +24,11 @@ TOP_K_NAMES = {"hr": "HR", "ndcg": "NDCG", "recall": "recall"}
 MAIN = "ndcg"
 REPLICATES = 200, 1000
 DRAWS = 50_000_000  # target number of rows in all replicates together
+
+
+def p_text(value: float) -> str:
+    """A p-value at the resolution of the bootstrap."""
+    return f"{value:.2g}" if value >= 1e-4 else "<.0001"
 
 
 def replicates_for(rows: int) -> int:
@@ -57,8 +61,20 @@ class Line:
     runs: tuple[str, ...]  # their folders
 
 
+class _Leaderboard:
+    """A leaderboard, which is a dataclass with lines."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """The leaderboard as plain values for JSON, with p only for differences."""
+        plain: dict[str, Any] = to_plain(self)
+        for line in plain["lines"]:
+            for result in line["metrics"].values():
+                del result["p"]
+        return plain
+
+
 @dataclass(frozen=True, kw_only=True)
-class Board:
+class Board(_Leaderboard):
     """A leaderboard of recipes with the same test rows, best first."""
 
     benchmark: str  # may be empty
@@ -111,10 +127,6 @@ class Board:
         title = f"{self.title}, {self.rows:,} test rows"
         return Table(title=title, columns=columns, rows=rows, note=note)._repr_html_()
 
-    def to_plain(self) -> dict[str, Any]:
-        """The leaderboard as plain values for JSON, with p only for differences."""
-        return _board_to_plain(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class RankingLine:
@@ -127,7 +139,7 @@ class RankingLine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankingBoard:
+class RankingBoard(_Leaderboard):
     """A leaderboard of recipes and popularity on the same ranking task, by NDCG, best first."""
 
     k: int  # the cutoff
@@ -138,18 +150,6 @@ class RankingBoard:
     base: str  # the baseline
     replicates: int  # of the bootstrap over users
     lines: tuple[RankingLine, ...]
-
-    def to_plain(self) -> dict[str, Any]:
-        """The leaderboard as plain values for JSON, with p only for differences."""
-        return _board_to_plain(self)
-
-
-def _board_to_plain(board: Board | RankingBoard) -> dict[str, Any]:
-    plain: dict[str, Any] = to_plain(board)
-    for line in plain["lines"]:
-        for result in line["metrics"].values():
-            del result["p"]
-    return plain
 
 
 def leaderboards(

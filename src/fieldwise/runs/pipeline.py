@@ -102,7 +102,7 @@ class TrainingResult:
         """What came out, as plain values for JSON: parameters, epochs, seconds, validation and test metrics."""
         best = self.history.best
         facts = {
-            "parameters": parameter_count(self.bundle.network),
+            "parameters": self.parameters,
             "epochs": self.history.epochs,
             "best_epoch": best.epoch,
             "stopped": self.history.stopped,

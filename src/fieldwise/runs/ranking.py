@@ -20,7 +20,7 @@ from fieldwise.data.prepare.ordering import latest_rows, order_values
 from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation.top_k import places
+from fieldwise.evaluation.ranking import places
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
 from fieldwise.scoring.items import ItemTable
