@@ -9,7 +9,7 @@ from chunks_lab import prepare
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import Bag, Categorical, Label, MissingExtraError, Numeric, RandomSplit, Schema, Sequence
-from fieldwise.automatic.trees import features, fit_trees, left_out
+from fieldwise.automatic.trials import features, fit_trees, left_out
 
 FIELDS = (Categorical("a"), Numeric("x", encoding="quantile"), Bag("tags"), Sequence("past"), Categorical("b"))
 

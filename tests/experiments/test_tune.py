@@ -110,7 +110,7 @@ def test_test_labels_decide_nothing(recipe, folder, monkeypatch):
 
 def test_the_evaluations_on_the_test_rows_are_counted(recipe):
     first = search(recipe, trials=2)
-    assert [one["after_trials"] for one in first.test_evaluations] == [2]
+    assert [one.after_trials for one in first.test_evaluations] == [2]
     assert len(search(recipe, trials=2).test_evaluations) == 1
     more = search(recipe, trials=14)
     evaluations = json.loads(more.study.with_suffix(".test.json").read_text())

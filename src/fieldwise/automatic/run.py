@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fieldwise.automatic.settings import AutoSettings
+from fieldwise.automatic.settings import AutoSettings, Clock
 from fieldwise.automatic.task import AutoTask, Finding, build_task
-from fieldwise.automatic.trials import ALL_ROWS, CONSTANT, TITLES, TREES, Clock, Trial, Trials, try_models
+from fieldwise.automatic.trials import ALL_ROWS, CONSTANT, TITLES, TREES, Trial, Trials, try_models
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import SplitPart

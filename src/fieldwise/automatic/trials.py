@@ -1,19 +1,19 @@
-"""Training within the time budget: all models with defaults, then a short search. Test rows are not used."""
+"""Training within the time budget: all models and LightGBM with defaults, then a short search, without test rows."""
 
 import contextlib
 import dataclasses
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
 
+from fieldwise.automatic.settings import Clock
 from fieldwise.automatic.task import AutoTask
-from fieldwise.automatic.trees import MOST_BAG_VALUES, fit_trees, left_out
-from fieldwise.config import to_plain
+from fieldwise.data.encode.columns import as_number
 from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.errors import DataError, FieldwiseError, MissingExtraError
 from fieldwise.evaluation.binary import row_losses
@@ -21,7 +21,9 @@ from fieldwise.evaluation.calibration import Calibration, fit_platt
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models import MODELS
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
-from fieldwise.runs.recipe import Choices, Recipe, search_space, value_at, with_values
+from fieldwise.runs.recipe import Recipe, with_values
+from fieldwise.runs.tune import Climb
+from fieldwise.schema import Schema
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.history import STOPPED, Evaluation
@@ -30,30 +32,10 @@ LEAST_EPOCHS = 3.0  # a model with time for fewer epochs is not trained
 MANY_EPOCHS = 100.0  # epochs that a model may take if the other models keep time for `LEAST_EPOCHS`
 MOST_SHARE = 0.25  # maximum share of the remaining time for a model that others follow, unless its cost share is larger
 ENOUGH = 0.7  # minimum share of the estimated time for a second training, because the estimate is generous
-FIRST_SEARCHED = ("training.learning_rate", "training.l2.", "dropout", "model.embedding_dim")  # they matter most
-STEPS_OF_RANGE = 6  # steps from one end of a range to the other, on a log scale where the range has one
 PROBE_STEPS = 6
+MOST_TREES, TREES_PATIENCE = 5000, 50
+MOST_BAG_VALUES = 256
 BEHIND = 0.01  # a trial is stopped when it is worse by this share of the other training's metric
-
-
-class Clock:
-    """Measures the seconds spent and left of a budget, which begins with the call or at `began` by `now`."""
-
-    def __init__(
-        self, seconds: float, now: Callable[[], float] = time.perf_counter, began: float | None = None
-    ) -> None:
-        self.seconds, self._now = seconds, now
-        self._began = now() if began is None else began
-
-    @property
-    def spent(self) -> float:
-        """Seconds since the start."""
-        return self._now() - self._began
-
-    @property
-    def left(self) -> float:
-        """Seconds until the end; negative after it."""
-        return self.seconds - self.spent
 
 
 class Deadline(Callback):
@@ -135,99 +117,6 @@ class Probe(Callback):
         return usual * max(1.0, self._of / max(self._rows, 1)) + evaluation
 
 
-class Climb:
-    """Proposes recipes close to the best one so far: each differs from it by one step of one setting.
-
-    Optuna's samplers, which `tune` has, gain less from the dozen trials that `auto` has time for, where much is to
-    gain: on 1,500 simulated rows, two seeds, 12 trials took AutoInt+'s validation logloss from .5806 and .5860 to .5658
-    and .5088, `GPSampler` to .5806 and .5247, `TPESampler` to .5806 (seed 0), also within one step around the start.
-    FM, from .6249 and .5693: .6249 and .4992 here, .6249 and .4935 by `GPSampler`, .6073 and .5262 by `TPESampler`.
-
-    The settings and their ranges are those of `fieldwise tune`'s search space for the model. A step that helped is
-    repeated. When every single step was tried, proposals change two settings at once, sampled at random.
-
-    >>> from fieldwise import load_recipe
-    >>> climb = Climb(load_recipe("simulated/lr"), seed=0)
-    >>> path, value = next(iter(climb.propose().items()))
-    >>> path, value < value_at(climb.best, path)
-    ('training.learning_rate', True)
-    """
-
-    def __init__(self, recipe: Recipe, *, seed: int) -> None:
-        self.best = recipe
-        self.space = search_space(recipe)
-        self.changed: dict[str, Any] = {}
-        self._rng = np.random.default_rng(seed)
-        self._tried: set[str] = set()
-        self._last: list[tuple[str, int]] = []
-        self._moves: deque[tuple[str, int]] = deque()
-        self._fill()
-
-    def propose(self) -> dict[str, Any] | None:
-        """Settings to change in the best recipe, values by dotted path; None if no untried change is found."""
-        for _ in range(200):
-            if self._moves:
-                self._last = [self._moves.popleft()]
-            else:
-                count = min(2, len(self.space))
-                paths: Any = self._rng.choice(sorted(self.space), count, replace=False) if count else []
-                self._last = [(str(path), int(self._rng.choice([-1, 1]))) for path in paths]
-            values = {p: v for p, direction in self._last if (v := self._step(p, direction)) is not None}
-            words = repr(sorted({**self.changed, **values}.items()))
-            if values and words not in self._tried:
-                self._tried.add(words)
-                return values
-        return None
-
-    def tell(self, values: Mapping[str, Any], *, better: bool) -> None:
-        """Report the result of the last proposal; if it was better, it becomes the best recipe."""
-        if not better:
-            return
-        self.best = with_values(self.best, values)
-        self.changed |= values
-        taken = dict(self._last)
-        rest = [move for move in self._moves if move[0] not in taken]
-        self._fill()
-        others = [move for move in self._moves if move not in rest and move[0] not in taken]
-        self._moves = deque([*taken.items(), *rest, *others])
-
-    def _fill(self) -> None:
-        def rank(path: str) -> int:
-            return next((k for k, word in enumerate(FIRST_SEARCHED) if word in path), len(FIRST_SEARCHED))
-
-        shuffled = [str(path) for path in self._rng.permutation(sorted(self.space))]
-        paths = sorted(shuffled, key=rank)
-        self._moves = deque((path, direction) for path in paths for direction in (-1, 1))
-
-    def _step(self, path: str, direction: int) -> Any:
-        """The next value in a direction; None at the end of the range."""
-        bounds, old = self.space[path], value_at(self.best, path)
-        number, new = isinstance(old, (int, float)), None
-        if isinstance(bounds, Choices):
-            plain = [to_plain(choice) for choice in bounds.choices]
-            if old in plain:
-                k = plain.index(old) + direction
-                new = bounds.choices[k] if 0 <= k < len(plain) else None
-            elif number and all(isinstance(c, (int, float)) for c in plain):
-                beyond = [c for c in plain if (c - old) * direction > 0]
-                new = min(beyond, key=lambda c: abs(c - old)) if beyond else None
-            else:
-                new = bounds.choices[0 if direction < 0 else -1]
-            return None if new is None or to_plain(new) == old else new
-        low, high = float(bounds.low), float(bounds.high)
-        if not number or (bounds.log and old <= 0):
-            new = (low * high) ** 0.5 if bounds.log else (low + high) / 2
-        elif (direction < 0 and old <= low) or (direction > 0 and old >= high):
-            return None
-        elif bounds.log:
-            new = old * (high / low) ** (direction / STEPS_OF_RANGE)
-        else:
-            new = old + direction * float(bounds.step or (1 if bounds.whole else (high - low) / STEPS_OF_RANGE))
-        new = min(max(new, low), high)
-        new = round(new) if bounds.whole else float(f"{new:.4g}")
-        return None if new == old else new
-
-
 def admitted(costs: Mapping[str, float], seconds: float) -> list[str]:
     """Names of the models that fit into the time, the cheapest first.
 
@@ -255,6 +144,107 @@ def allotted(costs: Sequence[float], seconds: float) -> float:
     share = seconds * costs[0] / sum(costs)
     spare = seconds - LEAST_EPOCHS * sum(costs[1:])
     return max(share, min(MANY_EPOCHS * costs[0], spare, MOST_SHARE * seconds))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trees:
+    """A fitted LightGBM model."""
+
+    booster: Any  # of LightGBM; its raw scores are logits, or numbers for a regression label
+    trees: int  # kept
+    leaves: int  # of these trees
+    seconds: float
+    stopped: Literal["patience", "epochs", "time"]  # epochs: the maximum number of trees
+
+    def score(self, part: SplitPart, schema: Schema) -> np.ndarray:
+        """Logits of a part's rows, or for a regression label predicted numbers within its range [N]."""
+        raw = self.booster.predict(
+            features(part, schema)[0], raw_score=True, num_threads=torch.get_num_threads(), num_iteration=self.trees
+        )
+        score, label = np.asarray(raw, dtype=np.float64), schema.label
+        return np.clip(score, *label.range) if label.task == "regression" and label.range is not None else score
+
+
+def left_out(part: SplitPart) -> list[str]:
+    """Names of the fields that `features` omits: sequences, and bags with more than `MOST_BAG_VALUES` values."""
+    return [f.name for f in part.table.layout.fields if f.kind == "bag" and (f.ordered or f.rows > MOST_BAG_VALUES)]
+
+
+def features(part: SplitPart, schema: Schema) -> tuple[np.ndarray, list[int]]:
+    """A feature matrix [N, columns] and the indices of its categorical columns.
+
+    Numbers are unchanged, with NaN for missing cells. A category is its code in the training vocabulary, with NaN for
+    missing and unknown values. A bag has one column per value of its vocabulary.
+    """
+    table, skipped = part.table, set(left_out(part))
+    columns: list[np.ndarray] = []
+    categories: list[int] = []
+    single, local = iter(range(table.ids.shape[1])), table.layout.local_rows()
+    bags = iter(range(sum(f.kind == "bag" for f in table.layout.fields)))
+    for place, own in zip(table.layout.fields, schema.fields, strict=True):
+        if place.kind == "bag":
+            position = next(bags)
+            if place.name not in skipped:
+                bag = table.bag(position)
+                cell = bag.segments * place.rows + torch.from_numpy(local)[bag.ids]
+                counts = torch.bincount(cell, minlength=len(table) * place.rows).view(len(table), place.rows)
+                columns += list(counts.double().numpy().T)
+            continue
+        codes = local[table.ids[:, next(single)]]
+        if own.cell == "number":
+            cells = part.frame.get_column(own.column)
+            number = as_number(cells, f"column {own.column!r}", form=own.number_format)
+            columns.append(number.fill_null(float("nan")).to_numpy())
+            continue
+        categories.append(len(columns))
+        known = codes.astype(np.float64)
+        if place.unknown:
+            known[codes < 2] = np.nan  # missing and unknown: no training row has an unknown value
+        columns.append(known)
+    return np.column_stack(columns) if columns else np.zeros((len(table), 1)), categories
+
+
+def fit_trees(train: SplitPart, valid: SplitPart, schema: Schema, *, seed: int, seconds: float = float("inf")) -> Trees:
+    """LightGBM with default settings, stopped after 50 trees without a better validation loss or after a time."""
+    try:
+        import lightgbm as lgb
+    except ImportError:
+        raise MissingExtraError("trees need LightGBM: pip install 'fieldwise[lightgbm]'") from None
+    began = time.perf_counter()
+    binary = schema.label.task == "binary"
+    settings = {
+        "objective": "binary" if binary else "regression",
+        "metric": "binary_logloss" if binary else "rmse",
+        "num_threads": torch.get_num_threads(),
+        "seed": seed,
+        "deterministic": True,
+        "force_row_wise": True,  # else LightGBM chooses by timing, and a run is not reproducible to the bit
+        "verbosity": -1,
+    }
+    x, categories = features(train, schema)
+    data = lgb.Dataset(x, train.main, categorical_feature=categories, params=settings)
+    against = lgb.Dataset(features(valid, schema)[0], valid.main, reference=data)
+    late = False
+
+    def clock(env: Any) -> None:
+        nonlocal late
+        if time.perf_counter() - began >= seconds:
+            late = True
+            raise lgb.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
+
+    losses: dict[str, Any] = {}
+    callbacks: list[Any] = [lgb.record_evaluation(losses), lgb.early_stopping(TREES_PATIENCE, verbose=False), clock]
+    clock.order = 99  # type: ignore[attr-defined]  # runs after the other callbacks of an iteration
+    booster = lgb.train(settings, data, num_boost_round=MOST_TREES, valid_sets=[against], callbacks=callbacks)
+    by_tree = losses["valid_0"][settings["metric"]]
+    trees = int(np.argmin(by_tree)) + 1
+    return Trees(
+        booster=booster,
+        trees=trees,
+        leaves=sum(int(tree["num_leaves"]) for tree in booster.dump_model(num_iteration=trees)["tree_info"]),
+        seconds=time.perf_counter() - began,
+        stopped="time" if late else "patience" if len(by_tree) < MOST_TREES else "epochs",
+    )
 
 
 _NETWORKS = ("lr", "fm", "afm", "autoint+", "finalmlp", "dssm", "inttower")
@@ -457,11 +447,8 @@ def _trees(tried: Trials, seconds: float) -> None:
     except MissingExtraError as e:
         tried.skip(TREES, str(e))
         return
-    trial = _judged(TREES, partial(trees.score, schema=task.schema), task)
-    trial = dataclasses.replace(
-        trial, seconds=trees.seconds, epochs=trees.trees, stopped=trees.stopped, parameters=trees.leaves
-    )
-    tried.add(trial, seconds)
+    facts = {"seconds": trees.seconds, "epochs": trees.trees, "stopped": trees.stopped, "parameters": trees.leaves}
+    tried.add(_judged(TREES, partial(trees.score, schema=task.schema), task, **facts), seconds)
     if gone := left_out(prepared.train):
         tried.note(
             f"{TREES} does not read {', '.join(gone)}: a history, or a bag with more than {MOST_BAG_VALUES} values"
@@ -559,8 +546,10 @@ def fit_one(title: str, recipe: Recipe, task: AutoTask, callback: Callback) -> T
     began = time.perf_counter()
     rows = task.prepared
     trained = fit_recipe(recipe, rows.encoder, rows.train, rows.valid, (callback,))
-    return dataclasses.replace(
-        _judged(title, partial(_network_scores, trained), task),
+    return _judged(
+        title,
+        partial(_network_scores, trained),
+        task,
         trained=trained,
         seconds=time.perf_counter() - began,
         epochs=trained.history.epochs,
@@ -576,14 +565,14 @@ def constant(task: AutoTask) -> Trial:
     return _judged(CONSTANT, lambda part: np.full(len(part.table), level), task)
 
 
-def _judged(title: str, raw: Callable[[SplitPart], np.ndarray], task: AutoTask) -> Trial:
-    """A trial with its validation scores, their logloss or RMSE, and a calibration if it helps."""
+def _judged(title: str, raw: Callable[[SplitPart], np.ndarray], task: AutoTask, **facts: Any) -> Trial:
+    """A trial with its validation scores, their logloss or RMSE, a calibration if it helps, and facts about it."""
     valid, calibration = raw(task.prepared.valid), None
     if task.schema.label.task == "binary":
         valid, calibration = calibrated(task.prepared.valid.main, valid, seed=task.settings["seed"])
     loss = float(_row_losses(task, valid).mean())
     value = loss if task.metric == "logloss" else loss**0.5
-    return Trial(title=title, raw=raw, valid=valid, value=value, calibration=calibration)
+    return Trial(title=title, raw=raw, valid=valid, value=value, calibration=calibration, **facts)
 
 
 def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, Calibration | None]:

@@ -400,7 +400,7 @@ def _show_tuned(tuned: "Tuned", recipe: Recipe) -> None:
             screen.print(f"test {metric} {sum(of) / len(of):.4f}{spread}")
     for sentence in [*remarks_on_means(tests, "test rows"), *([tuned.caution] if tuned.caution else [])]:
         screen.print(sentence)
-    after, times = tuned.test_evaluations[0]["after_trials"], len(tuned.test_evaluations)
+    after, times = tuned.test_evaluations[0].after_trials, len(tuned.test_evaluations)
     if times == 1:
         then = "after the search."
         if now > after:
