@@ -27,7 +27,7 @@ from types import FrameType
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "fieldwise"
-SERVE = ("index", "serve", "serve_sources")
+SERVE = ("serve", "serve_sources")
 SHARED = ("cli/processes",)
 PARTS: dict[str, tuple[str, ...]] = {
     "serving with its commands": ("serving", *(f"cli/{name}.py" for name in SERVE)),

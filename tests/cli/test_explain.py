@@ -8,7 +8,7 @@ import pytest
 from cli.test_bad_input import refused, with_cell
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.cli.explain import _print_attention
+from fieldwise.cli.evaluate import _print_attention
 from fieldwise.explain import effects
 
 

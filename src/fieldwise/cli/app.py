@@ -18,7 +18,7 @@ import typer
 from typer import Option
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from fieldwise.cli import auto, doctor, evaluate, explain, index, init, predict, prepare, quickstart, serve, train
+from fieldwise.cli import doctor, evaluate, init, predict, quickstart, serve, train
 from fieldwise.cli.show import IMPORTS
 from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.version import __version__
@@ -26,27 +26,27 @@ from fieldwise.version import __version__
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Start here": {
         "quickstart": quickstart.run,
-        "auto": auto.run,
+        "auto": quickstart.run_auto,
         "init": init.run,
         "fetch": init.run_fetch,
         "simulate": init.run_simulate,
         "doctor": doctor.run,
     },
     "The loop": {
-        "describe": prepare.run_describe,
+        "describe": train.run_describe,
         "train": train.run,
         "compare": train.run_compare,
         "tune": train.run_tune,
         "evaluate": evaluate.run,
-        "explain": explain.run,
-        "report": explain.run_report,
+        "explain": evaluate.run_explain,
+        "report": evaluate.run_report,
     },
     "Operations": {
-        "prepare": prepare.run,
+        "prepare": train.run_prepare,
         "predict": predict.run,
         "recommend": predict.run_recommend,
         "export": predict.run_export,
-        "index": index.run,
+        "index": predict.run_index,
         "serve": serve.run,
     },
 }
@@ -193,5 +193,5 @@ for panel, commands in COMMANDS.items():
     for name, run in commands.items():
         app.command(name, cls=_PlainCommand, rich_help_panel=panel)(as_command(run))
 stores = typer.Typer(help="Write users' and items' features for `serve` into a store.", no_args_is_help=True)
-stores.command("load", cls=_PlainCommand)(as_command(index.run_load))
+stores.command("load", cls=_PlainCommand)(as_command(predict.run_load))
 app.add_typer(stores, name="store", cls=_PlainGroup, rich_help_panel="Operations")

@@ -1,17 +1,23 @@
-"""`fieldwise predict`, `fieldwise recommend` and `fieldwise export`."""
+"""What a bundle writes: `fieldwise predict`, `recommend`, `export` and `index`; and `store load`, for its server."""
 
+import time
 from collections import Counter
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
-from typer import Option
+from typer import Argument, Option
 
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.cli.processes import EngineName, engine_for
-from fieldwise.errors import ConfigError
+from fieldwise.config import nearest
+from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema.ids import id_column
 from fieldwise.storage.files import check_file, check_folder
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def run(
@@ -43,7 +49,7 @@ def run(
     from fieldwise.bundle.score_file import SpreadScores, check_two_files, score_file
     from fieldwise.data.read.chunked_table import SlicedTable
     from fieldwise.data.read.tables import TableWriter
-    from fieldwise.ops.devices import device_of, slow_bfloat16
+    from fieldwise.ops.devices import Precision, device_of, slow_bfloat16
 
     if engine == "ray" and device != "cpu":
         raise ConfigError(f"--engine ray scores on CPUs, found --device {device}: leave one of them out")
@@ -56,8 +62,10 @@ def run(
     with engine_for(engine) as cluster, reading.lines(data), opt.reports_for(progress) as reports:
         spread = None if cluster is None else SpreadScores(engine=cluster, folder=bundle, imports=show.IMPORTS)
         writer, table = TableWriter(out, raw=raw), SlicedTable(data, reading.text)
-        how = {"column": column, "logit": logit, "precision": precision, "reports": reports, "spread": spread}
-        done = score_file(model, table, writer, **how)
+        exactness = cast(Precision, precision)
+        done = score_file(
+            model, table, writer, column=column, logit=logit, reports=reports, precision=exactness, spread=spread
+        )
     show.say(f"{show.counted(done.rows, 'prediction')} written to {out} ({', '.join(done.columns)})")
     show.say_guarded(writer)
     if unseen := [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]:
@@ -128,3 +136,143 @@ def run_export(
 
     difference = export_bundle(Bundle.load(bundle), out, to)  # type: ignore[arg-type]
     print(f"{out / FILES[to]}: logits of the sample rows agree within {difference:.1e}; see {out / 'example.py'}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexOptions:
+    """Options of `fieldwise index`."""
+
+    bundle: opt.BundleFolder
+    out: Annotated[Path, Option(help="Folder of the index. An existing index is updated.")]
+    items: Annotated[Path | None, Option(help="The catalogue, one row per item: CSV, TSV, Parquet or Arrow.")] = None
+    id_column: Annotated[str | None, Option("--id", help="Column of item ids. Default: the schema's.")] = None
+    storage: Annotated[
+        str | None, Option(help="float32, bfloat16 or int8. Default: as in the existing index, else float32.")
+    ] = None
+    changes: Annotated[bool, Option(help="--items holds only new and changed items; the others stay.")] = False
+    remove: Annotated[Path | None, Option(help="A table with ids of items to remove.")] = None
+    reading: opt.Reading
+    json: opt.AsJson = False
+    device: opt.BundleDevice = "cpu"
+
+
+def run_index(options: IndexOptions) -> None:
+    """Store an IntTower's item heads for a catalogue.
+
+    An update computes only new and changed items.
+    """
+    from fieldwise.ops.stored_items import Storage
+    from fieldwise.serving.index import build_index, old_index
+
+    storage, out, names, table = options.storage, options.out, get_args(Storage), options.reading.table
+    if storage is not None and storage not in names:
+        raise ConfigError(f"--storage must be a known type, found {storage!r}: {nearest(storage, names)}")
+    check_folder(out)
+    bundle = opt.load_bundle(options.bundle, options.device)
+    if options.items is None and (options.remove is None or options.changes):
+        raise ConfigError("an index needs items: give --items (optional only with --remove)")
+    old = old_index(out)
+    given = None if options.items is None else table(options.items)
+    known = None if given is None else given.columns
+    column = options.id_column or (old.id_column if old else id_column("item", [bundle.schema], known, option="--id"))
+    if old is not None and column != old.id_column:
+        raise ConfigError(
+            f"the index {out} identifies items by {old.id_column!r}, found --id {column}: give another --out"
+        )
+    if options.id_column is None and old is None:
+        show.say(f"items are identified by the column {column!r} (change it with --id)")
+    if old is None and (options.changes or options.remove is not None):
+        raise ConfigError(f"--changes and --remove need an existing index, found none at {out}: omit them")
+    items = given
+    if old is not None and (given is None or options.changes):
+        items = old.items if given is None else _with_changes(old.items, given, column)
+    assert items is not None, "checked before"
+    if options.remove is not None:
+        gone, ids = _texts(table(options.remove), column, "--remove"), _texts(items, column, "--items")
+        unknown = gone.filter(~gone.is_in(ids.implode()))
+        if len(unknown):
+            raise DataError(f"--remove must name items of the index, found {unknown[0]!r}, which is not in it")
+        items = items.filter(~ids.is_in(gone.implode()))
+    chosen = cast(Storage, storage or (old.stored.storage if old else "float32"))
+    index, changes = build_index(bundle, items, out, id_column=column, storage=chosen, note=show.say)
+    size = index.stored.num_bytes
+    if options.json:
+        show.print_json({"index": str(out), "items": len(index), **asdict(changes), "storage": chosen, "bytes": size})
+        return
+    print(
+        f"{len(index):,} items in {out}, {chosen}, {size / show.MIB:,.1f} MB of heads: {changes.new:,} new, "
+        f"{changes.changed:,} changed, {changes.removed:,} removed, {changes.kept:,} unchanged"
+    )
+    what = "start a server with a web page that recommends these items"
+    show.suggest(what, "serve", "--prerank", options.bundle, "--index", out, *show.log_words(bundle), needs="uvicorn")
+
+
+def _texts(table: "pl.DataFrame", column: str, option: str) -> "pl.Series":
+    """The ids of a table as texts."""
+    from fieldwise.data.encode.columns import as_text
+
+    if column not in table.columns:
+        raise DataError(
+            f"the table of {option} must have the column {column!r} of ids: {nearest(column, table.columns)}"
+        )
+    return as_text(table.get_column(column))
+
+
+def _with_changes(items: "pl.DataFrame", changed: "pl.DataFrame", column: str) -> "pl.DataFrame":
+    """The catalogue with changed rows in place of those of the same ids, and with new ones at the end."""
+    import polars as pl
+
+    new = _texts(changed, column, "--items").implode()
+    if sorted(changed.columns) != sorted(items.columns):
+        raise DataError(
+            f"changed items must have the columns of the index: {', '.join(items.columns)}; found "
+            f"{', '.join(changed.columns)}"
+        )
+    added = []
+    for name, kind in items.schema.items():
+        values = changed.get_column(name)
+        added.append(values.cast(kind, strict=False))
+        same = added[-1].cast(values.dtype, strict=False).eq_missing(values)  # the cast may change no value
+        if not same.all():
+            row = int((~same).arg_max() or 0)
+            raise DataError(
+                f"changed items must have the types of the index: column {name!r} is {kind} there, found "
+                f"{values[row]!r} in row {row} (counting from 0); build the index from the whole catalogue instead"
+            )
+    return pl.concat([items.filter(~_texts(items, column, "the index").is_in(new)), pl.DataFrame(added)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """Options of `fieldwise store load`."""
+
+    table: Annotated[Path, Argument(metavar="FILE", help="One row per user or item: CSV, TSV, Parquet or Arrow.")]
+    to: Annotated[
+        str,
+        Option(
+            envvar="FIELDWISE_STORE",
+            help="redis://HOST/0#users or postgresql://HOST/DATABASE#users; the part after # is the table's name.",
+        ),
+    ]
+    id_column: Annotated[str, Option("--id", help="Column of user or item ids.")] = "user_id"
+    reading: opt.Reading
+    json: opt.AsJson = False
+
+
+def run_load(options: LoadOptions) -> None:
+    """Write a table into a store.
+
+    It replaces a table of this name; servers read the old one until the new is complete.
+    """
+    from fieldwise.data.read.chunked_table import SlicedTable
+    from fieldwise.serving.stores import load_table, open_store
+
+    store = open_store(options.to, options.id_column)
+    began = time.perf_counter()
+    loaded = load_table(SlicedTable(options.table, options.reading.text), store)
+    seconds = time.perf_counter() - began
+    if options.json:
+        show.print_json({"store": store.shown, **loaded, "seconds": seconds})
+        return
+    before = "" if loaded["before"] is None else f", replacing {loaded['before']:,}"
+    print(f"{loaded['rows']:,} rows in {store.shown}{before}: {', '.join(loaded['columns'])}; {seconds:.1f} s")

@@ -1,22 +1,25 @@
-"""`fieldwise quickstart`: train models on one log, compare them, recommend ten films, serve."""
+"""A model in one command: `fieldwise quickstart` of a public or simulated log, `fieldwise auto` of your own table."""
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
+import typer
+from typer import Argument, Option
 
-from fieldwise.cli.options import Quiet, Seed, check_out, data_folder, save_or_keep
-from fieldwise.cli.show import console, print_table, row_counts, say, suggest
+from fieldwise.automatic.settings import AutoSettings
+from fieldwise.cli import options as opt
+from fieldwise.cli.show import console, print_json, print_table, row_counts, say, suggest
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError
 
+if TYPE_CHECKING:
+    from fieldwise.automatic.run import AutoResult
+
 SERVER = ("uvicorn", "fastapi", "prometheus_client")
 MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")
-
-
 DEMOS: dict[str, tuple[Sequence[str], Sequence[str]]] = {  # recipes, and settings that keep their training short
     "small": (
         ("simulated/lr", "simulated/fm", "simulated/autoint"),
@@ -38,8 +41,8 @@ def run(
     out: Annotated[Path, Option(help="Folder for the bundles.")] = Path("runs/quickstart"),
     serve: Annotated[bool, Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
     port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0: any free port.")] = 8000,
-    seed: Seed = 0,
-    quiet: Quiet = False,
+    seed: opt.Seed = 0,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Train models on one log and serve the best with a web page.
 
@@ -79,19 +82,19 @@ def _train(data: str, out: Path, seed: int, *, quiet: bool) -> list[object]:
     from fieldwise.scoring.recommend import Catalogue, recommend
     from fieldwise.training.progress import progress_for
 
-    recipes = [dataclasses.replace(load_recipe(name, DEMOS[data][1]), seed=seed) for name in DEMOS[data][0]]
+    recipes = [replace(load_recipe(name, DEMOS[data][1]), seed=seed) for name in DEMOS[data][0]]
     folders = {recipe.name: out / recipe.name.split("/")[1] for recipe in recipes}
     for folder in folders.values():
-        check_out(folder)
+        opt.check_out(folder)
     first, runs, rows = recipes[0], [], []
-    frame = load_frame(first.data, data_folder(first.data.name))
+    frame = load_frame(first.data, opt.data_folder(first.data.name))
     prepared = prepare_recipe(first, Path(), frame)
     say(f"{first.data.name}: {row_counts(prepared.counts)}")
     for recipe in recipes:
         same = (recipe.schema, recipe.split, recipe.rows_seed) == (first.schema, first.split, first.rows_seed)
         own = prepared if same else prepare_recipe(recipe, Path(), frame)
         done = train_recipe(recipe, own, [progress_for(recipe.name, quiet=quiet)])
-        _, unsaved = save_or_keep(done.bundle.save, folders[recipe.name], "The trained bundle")
+        _, unsaved = opt.save_or_keep(done.bundle.save, folders[recipe.name], "The trained bundle")
         if unsaved is not None:
             raise unsaved
         runs.append(done)
@@ -115,3 +118,85 @@ def _train(data: str, out: Path, seed: int, *, quiet: bool) -> list[object]:
         raise KeyboardInterrupt
     write_table(frame, out / "log.parquet")
     return ["serve", folders[name], "--log", out / "log.parquet"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoOptions:
+    """Options of `fieldwise auto`."""
+
+    context: typer.Context  # holds the start time of the command
+    table: Annotated[Path, Argument(metavar="TABLE", help="Rows with labels: CSV, TSV, Parquet, Arrow or libFM.")]
+    label: opt.Label = None
+    positive: opt.Positive = None
+    minutes: Annotated[float, Option(min=0.01, help="Time budget of the whole run.")] = AutoSettings.minutes
+    out: Annotated[Path | None, Option(help="Folder for all results. Default: runs/auto-TABLE.")] = None
+    overwrite: opt.Overwrite = False
+    schema: Annotated[Path | None, Option(help="Your own schema (TOML). Default: inferred from the table.")] = None
+    split_column: Annotated[str | None, Option(metavar="COLUMN", help="A column with train, valid or test.")] = None
+    keep: Annotated[
+        list[str] | None, Option(metavar="COLUMN", help="Keep this column whatever the audit finds. May be repeated.")
+    ] = None
+    seed: opt.Seed = AutoSettings.seed
+    reading: opt.Reading
+    json: opt.AsJson = False
+    quiet: opt.Quiet = False
+    device: opt.BundleDevice = AutoSettings.device
+
+
+def run_auto(options: AutoOptions) -> None:
+    """Find a good model for a table in a given time.
+
+    It audits the columns, trains, tunes, evaluates and saves. Ctrl-C ends it early.
+    """
+    from fieldwise.automatic import run as automatic
+    from fieldwise.data.prepare.settings import ColumnSplit
+    from fieldwise.runs.recipe import DataSettings
+    from fieldwise.schema import Schema
+
+    opt.check_device(options.device)
+    out = options.out or Path("runs") / f"auto-{options.table.name.partition('.')[0] or 'table'}"
+    same = {name: getattr(options, name) for name in ("label", "minutes", "seed", "overwrite", "device")}
+    settings = AutoSettings(
+        **same,
+        positive=options.positive or (),
+        out=out,
+        keep=options.keep or (),
+        began=options.context.obj,
+        split=None if options.split_column is None else ColumnSplit(column=options.split_column),
+        schema=None if options.schema is None else Schema.from_toml(options.schema),
+    )
+    reading = options.reading.arguments
+    names = reading.pop("columns")
+    data = DataSettings(path=str(options.table), columns=None if names is None else tuple(names), **reading)
+    result = automatic.run_auto(data, settings, (lambda _: None) if options.quiet else say)
+    if options.json:
+        print_json(result.to_plain(), default=str)
+    else:
+        _show_auto(result)
+    if not options.quiet:
+        folder, how = result.folder or Path(), options.reading.options()
+        bundle, rows = folder / "bundle", ["--data", options.table, *how]
+        suggest("predict (--data may hold new rows)", "predict", bundle, *rows, "--out", folder / "predictions.csv")
+        recommends = {"user", "item"} <= {field.role for field in result.schema.fields}
+        log = ["--log", options.table, *how] if recommends else []
+        suggest("start a server with a web page", "serve", bundle, *log)
+        suggest("see what the scores depend on", "explain", bundle, *rows)
+        suggest("train the same model again, or change it", "train", folder / "recipe.toml")
+    if result.interrupted:
+        raise KeyboardInterrupt
+
+
+def _show_auto(result: "AutoResult") -> None:
+    out = console()
+    heads, rows = result.rows(short=True)
+    print_table(heads, rows, right=True)
+    out.print(
+        f"{result.test_rows:,} test rows; * the model in the bundle; ± half the width of the 95 % interval. "
+        f"{result.legend}"
+    )
+    out.print("")
+    for sentence in result.sentences():
+        out.print(f"- {sentence}")
+    assert result.folder is not None, "the command always writes"
+    names = "schema.toml, recipe.toml, leaderboard.json and .md, bundle" + (", report.html" if result.report else "")
+    out.print(f"\n{result.seconds:.0f} s. In {result.folder}: {names}")
