@@ -106,7 +106,7 @@ def _examine(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept:
     numeric = field.cell == "number"
     if field.cell == "number" and column.dtype == pl.String:
         column = as_number(column, what, form=field.number_format)
-    value = _tells(column, text, y, label, numeric=numeric, seed=seed)
+    value = _solo_score(column, text, y, label, numeric=numeric, seed=seed)
     measure = "AUC" if label.task == "binary" else "R squared"
     if value is not None and value >= LABEL_LIKE:
         return found(
@@ -133,7 +133,7 @@ def _examine(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept:
     return None
 
 
-def _tells(
+def _solo_score(
     column: pl.Series, text: pl.Series, y: np.ndarray, label: Label, *, numeric: bool, seed: int
 ) -> float | None:
     """AUC or R squared of the column alone; None if there are too few rows."""

@@ -320,7 +320,7 @@ class Trials:
 
     @property
     def chosen(self) -> Trial:
-        """The simplest network, in the order of `TITLES`, than which the best one is not significantly better.
+        """The simplest network, in the order of `TITLES`, that is not significantly worse than the best one.
 
         If the best one is better than the constant, so must the simplest be. The order is fixed, so that the choice
         does not depend on how long each training took.
@@ -332,10 +332,10 @@ class Trials:
         return min(equals, key=lambda one: (simple.index(one.title.partition(",")[0]), one.value))
 
     def learned(self, one: Trial) -> bool:
-        """Whether a trial is significantly better than the constant on validation rows, not by a hair.
+        """Whether a trial is significantly better than the constant on validation rows, by at least `LEAST_GAIN`.
 
-        All rows gain by a step towards their share of positives, and a network that ended before its first step by
-        rounding: a gain that does not show is none.
+        Any step towards the rows' share of positives is a gain for all of them, and rounding can be one for a network
+        that ended before its first step: neither counts.
         """
         least = (1 - LEAST_GAIN) * self.trials[0].value
         return one.value < least and _gains(self.task, one, self.trials[0])

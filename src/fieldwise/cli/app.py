@@ -69,7 +69,7 @@ ARGUMENTS = (  # by option, an argument's name in errors of the package, and wha
     ("column", "another column$", "another --column"),
     ("out", "^out must not be a file of data", "--out must not be a file of --data"),
 )
-UNLISTED = ("install_completion", "show_completion")  # options that work and take no line of the help
+UNLISTED = ("install_completion", "show_completion")  # options that work and are not listed in the help
 
 
 def as_command(run: Callable[..., None]) -> Callable[..., None]:
@@ -99,7 +99,7 @@ def as_command(run: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Plain:
-    """What has a help with options under headings, without the types of Python."""
+    """A help screen that shows options under headings, without Python's types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -116,15 +116,15 @@ class _Plain:
 
 
 class _PlainCommand(_Plain, TyperCommand):
-    """A command with such a help."""
+    """A command with this help screen."""
 
 
 class _PlainGroup(_Plain, TyperGroup):
-    """A group of commands with such a help."""
+    """A group of commands with this help screen."""
 
 
 def _parameters(owner: Callable[..., object]) -> Iterator[inspect.Parameter]:
-    """The parameters of a function or dataclass, in order; those of a dataclass among them stand at its place."""
+    """The parameters of a function or dataclass, in order; a dataclass among them is replaced by its fields."""
     hints = get_type_hints(owner, include_extras=True)
     for name, one in inspect.signature(owner).parameters.items():
         if dataclasses.is_dataclass(hints[name]):
@@ -137,7 +137,7 @@ def _parameters(owner: Callable[..., object]) -> Iterator[inspect.Parameter]:
 
 
 def _called(owner: Callable[..., Any], given: dict[str, Any]) -> Any:
-    """What a function or dataclass makes of values by name, with the dataclasses among its parameters."""
+    """Call a function or dataclass with values by name, and build the dataclasses among its parameters."""
     hints = get_type_hints(owner)
     names = inspect.signature(owner).parameters
     grouped = {name: hints[name] for name in names if dataclasses.is_dataclass(hints[name])}

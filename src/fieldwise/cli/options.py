@@ -32,7 +32,7 @@ DEVICE = "training.device"  # the setting of a recipe
 
 
 def one_of(*known: str) -> Callable[[CallbackParam, str], str]:
-    """The callback of an option that takes some values alone; others are a ConfigError, before any work."""
+    """A callback that checks an option's value before any work; one that is not known is a ConfigError."""
 
     def check(param: CallbackParam, value: str) -> str:
         if value not in known:
@@ -65,7 +65,7 @@ Positive = Annotated[
 
 
 def _device_name(device: str) -> str:
-    """Check that a word can be a device's name; whether there is one is known once PyTorch is loaded."""
+    """Check that a text is a valid device name; whether the device exists is checked once PyTorch is loaded."""
     if not DEVICE_NAME.fullmatch(device):
         raise ConfigError(f"--device must be auto, cpu, cuda, cuda:N or mps, found {device!r}")
     return device
@@ -159,7 +159,7 @@ def reports_for(shown: str, *, quiet: bool = False) -> AbstractContextManager[Re
 
 
 def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[Callback]"]:
-    """What makes the callbacks of a training from its title: its progress display, and a tracker if one is named."""
+    """A function that makes a training's callbacks by its title: a progress display and the tracker if one is named."""
     from fieldwise.training.callbacks import check_tracker
     from fieldwise.training.progress import progress_for
 
@@ -230,9 +230,10 @@ def check_out(folder: Path) -> None:
 
 
 def save_or_keep(save: Callable[[Path], object], folder: Path, what: str) -> tuple[Path, DataError | None]:
-    """Save something to a folder, or elsewhere if that folder cannot be written after all.
+    """Save something to a folder, or to a fallback folder if that one cannot be written after all.
 
-    Returns the folder that has it, and the error to end with if it is another; an error if no place is writable.
+    Returns the folder that was used, and for the fallback the error that the command must end with. If neither is
+    writable, the error is raised.
     """
     try:
         save(folder)

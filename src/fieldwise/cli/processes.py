@@ -51,7 +51,7 @@ def check_count(option: str, count: int) -> None:
 
 
 def launch_processes(processes: int | None) -> bool:
-    """Run this command in as many processes as `--processes` says, unless it is not given or this is one of them.
+    """Run this command in several processes, as `--processes` says, unless this is one of them or it is not given.
 
     A signal that interrupts this process ends all by SIGTERM. Returns whether they have run, all of them with success;
     where one failed, its sentence is printed and typer.Exit raised.
@@ -89,7 +89,12 @@ def launch_processes(processes: int | None) -> bool:
 
 def _report(failures: "dict[int, ProcessFailure]", processes: int) -> int:
     """Write to standard error why the processes failed, in one sentence; returns the exit code."""
-    ended = (LOST, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)  # also by the launcher, as another one failed
+    ended = (
+        LOST,
+        INTERRUPTED,
+        -signal.SIGTERM,
+        -signal.SIGINT,
+    )  # also of those that the launcher ended because another one failed
     rank, first = min(failures.items(), key=lambda item: (item[1].exitcode in ended, item[0]))
     code, message = first.exitcode, first.error_file_data["message"]
     if code in ended[1:]:
@@ -155,7 +160,7 @@ def _train_on_worker(config: dict[str, Any]) -> tuple[str, str]:
 
 
 def _cause(failures: dict[int, Exception]) -> Exception:
-    """Of the processes' errors, by rank, the one that is not due to another's; one without a sentence gets one."""
+    """The root cause of the processes' errors, by rank; an unexpected error becomes a LostProcessError with advice."""
     known = (FieldwiseError, OSError, ImportError)
     known_failures = [one for one in failures.values() if isinstance(one, known) or is_out_of_memory(one)]
     if known_failures:

@@ -20,7 +20,7 @@ from typer import Argument, Option
 from fieldwise.cli.options import BundleDevice, Reading, one_of
 from fieldwise.cli.processes import check_count
 from fieldwise.cli.show import say
-from fieldwise.cli.signals import end_with_parent, usual_ends
+from fieldwise.cli.signals import end_with_parent, restore_signals
 from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
 from fieldwise.scoring import MAX_BODY, TIMEOUT_S
 from fieldwise.storage.folders import scratch_folder
@@ -185,7 +185,7 @@ def run(options: ServeOptions) -> None:
         from uvicorn.supervisors import Multiprocess
     except ImportError as e:
         raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
-    usual_ends()  # uvicorn stops gracefully by itself
+    restore_signals()  # uvicorn stops gracefully by itself
     configured = partial(
         uvicorn.Config,
         workers=options.workers,
@@ -211,7 +211,7 @@ def run(options: ServeOptions) -> None:
         for name in (METRICS_FOLDER, SHARED):
             (folder / name).mkdir()
         os.environ[METRICS] = str(folder / METRICS_FOLDER)
-        # what workers share is made in a process of its own: what else this leaves in memory ends with it
+        # A separate process makes the shared files, so that the memory that this takes is free afterwards.
         preparing = multiprocessing.get_context("spawn").Process(target=_make_shared, args=(options, folder))
         preparing.start()
         preparing.join()
@@ -242,7 +242,7 @@ def _make_shared(options: ServeOptions, folder: Path) -> None:
 
 
 def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
-    """The application of one of several workers; one that cannot be made is tried again."""
+    """The application of one of several workers; a worker that cannot start exits, and is started again."""
     end_with_parent()
     for name in glob.glob(f"{os.environ[METRICS]}/gauge_live*_*.db"):  # of dead workers; counters stay
         try:
@@ -259,7 +259,7 @@ def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
 
 
 def _application(options: ServeOptions, shared: Path | None) -> "FastAPI":
-    """The application, with what is on disk now, which is watched from then on."""
+    """The application with the current files, which are watched from then on."""
     from fieldwise.bundle.bundle import BUNDLE
     from fieldwise.cli.serve_sources import Loader
     from fieldwise.serving.http import ServerSettings, create_app
@@ -271,7 +271,7 @@ def _application(options: ServeOptions, shared: Path | None) -> "FastAPI":
     files = [folder / BUNDLE.manifest for folder in options.folders]  # these change when they are replaced
     files += [] if options.index is None else [options.index / INDEX.manifest]
     state = Watcher.state(files)
-    # of several processes the one that made what they share has said what there is to say
+    # With several workers, the process that made the shared files has printed the messages.
     load = Loader(options, say if shared is None else lambda _: None, shared)
     live = Live(load())
     allowed, own = options.allow_host, options.host.lower()

@@ -34,12 +34,12 @@ LEAST = 1 << 16  # bytes of a weight; smaller ones are not worth a file
 
 
 class Loader:
-    """Makes the service from what is on disk now, and the stores.
+    """Makes the service from the current files, and the stores.
 
     Args:
         options: the command's options.
-        tell: told what people should know, such as how tables are read.
-        shared: the folder of what the workers of one server share; None if there is one process.
+        tell: called with messages, such as how tables are read.
+        shared: the folder of files that a server's workers share; None with one process.
     """
 
     def __init__(self, options: ServeOptions, tell: Callable[[str], None] = say, shared: Path | None = None) -> None:
@@ -106,7 +106,7 @@ class Loader:
         service = Service(ranker, recommends, log=self.log, exclude_seen=_seen(options), title=options.title)
         service.warm_up()
         if self._shared is not None and replaces:
-            self._shared.remove_unused()  # what the former service has mapped stays until it is gone
+            self._shared.remove_unused()  # files that the former service has mapped stay until it ends
         return service
 
     def stores(self) -> Stores:
@@ -171,7 +171,7 @@ def _seen(options: ServeOptions) -> Seen:
 
 
 def _left_out(log: UserLog, seen: Seen) -> str:
-    """What a user is not recommended again, in words."""
+    """A message on the items that are excluded as seen."""
     if not seen:
         return ""
     if seen is True or not log.positive:

@@ -10,15 +10,18 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-ASKS = getattr(signal, "SIGUSR1", None)  # for a checkpoint, while a network is trained
-ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
+CHECKPOINT_SIGNAL = getattr(signal, "SIGUSR1", None)  # asks a training for a checkpoint
+END_SIGNALS = [
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+]  # Windows has no SIGHUP
 
 
 @contextlib.contextmanager
 def as_interrupts() -> Iterator[list[int]]:
-    """Within it, SIGTERM and SIGHUP raise `KeyboardInterrupt`; gives the list that the first of them is added to.
+    """A context in which SIGTERM and SIGHUP raise `KeyboardInterrupt`; yields a list that receives the first of them.
 
-    Further ones are ignored, since what the first one began is under way: a system that stops sends several. A signal
+    Further signals are ignored, because the first has already begun the shutdown, and a stopping system sends several.
+    A signal
     that is ignored from the start (`nohup`) stays ignored. SIGUSR1, which asks a training for a checkpoint and would
     end any other process, is ignored where nothing is trained.
     """
@@ -31,9 +34,7 @@ def as_interrupts() -> Iterator[list[int]]:
         if received:
             return
         received.append(number)
-        if number == getattr(
-            signal, "SIGHUP", None
-        ):  # what is still written goes nowhere: an error would end the saving
+        if number == getattr(signal, "SIGHUP", None):  # the terminal is gone, and a failed write would end the saving
             with contextlib.suppress(OSError, ValueError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 for stream in (sys.stdout, sys.stderr):
@@ -45,14 +46,14 @@ def as_interrupts() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
         yield received
         return
-    before = {number: signal.getsignal(number) for number in ENDS}
+    before = {number: signal.getsignal(number) for number in END_SIGNALS}
     for number, handler in before.items():
         if handler is signal.SIG_DFL:
             signal.signal(number, interrupt)
-    if ASKS is not None:
-        before[ASKS] = signal.getsignal(ASKS)
-        if before[ASKS] is signal.SIG_DFL:
-            signal.signal(ASKS, signal.SIG_IGN)
+    if CHECKPOINT_SIGNAL is not None:
+        before[CHECKPOINT_SIGNAL] = signal.getsignal(CHECKPOINT_SIGNAL)
+        if before[CHECKPOINT_SIGNAL] is signal.SIG_DFL:
+            signal.signal(CHECKPOINT_SIGNAL, signal.SIG_IGN)
     try:
         yield received
     finally:
@@ -61,16 +62,16 @@ def as_interrupts() -> Iterator[list[int]]:
                 signal.signal(number, handler)
 
 
-def usual_ends() -> None:
-    """SIGTERM and SIGHUP do what they did before `as_interrupts`: for commands that handle them themselves."""
+def restore_signals() -> None:
+    """Restore the default effect of SIGTERM and SIGHUP, for commands that handle them themselves."""
     if threading.current_thread() is threading.main_thread():
-        for number in ENDS:
+        for number in END_SIGNALS:
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
 
 
 def end_with_parent() -> None:
-    """Let the system send this process SIGTERM when the one that started it ends; on Linux alone."""
+    """Ask the system to send this process SIGTERM when its parent ends; on Linux only."""
     if sys.platform == "linux":
         set_signal_of_parents_death = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(set_signal_of_parents_death, signal.SIGTERM)

@@ -86,7 +86,7 @@ def run(options: TrainOptions) -> None:
         if group is None or group.rank == 0:
             _run_here(options, recipe, group)
             return
-        # With process 0, which prints and writes.
+        # Together with process 0, which alone prints and writes.
         with group.first("preparation", on_machine=True):
             prepared = prepare_recipe(recipe, opt.data_folder(recipe.data.name), cache=opt.cache_for(quiet=True))
         with group.active():
@@ -97,7 +97,7 @@ def run(options: TrainOptions) -> None:
 
 
 def _run_here(options: TrainOptions, recipe: Recipe, group: "ProcessGroup | None") -> None:
-    """Train in this process, which prints and writes, and in others, if there are any."""
+    """Train in this process, which alone prints and writes, together with other processes if there are any."""
     from fieldwise.bundle.bundle import MANIFEST, stopped_by
     from fieldwise.runs.default_settings import limit_reached
     from fieldwise.training.checkpoint import CheckpointFolder
@@ -128,7 +128,7 @@ def _run_here(options: TrainOptions, recipe: Recipe, group: "ProcessGroup | None
             show.say(check)
         if done.chosen and not options.quiet and not interrupted:
             _compare_with_baseline(done, prepared)
-        if group is not None:  # the others end when all is said: a launcher may end this process by one that has ended
+        if group is not None:  # the others wait until here: a launcher may end this process once one has ended
             with group.first("end"):
                 pass
     if unsaved is not None:
@@ -149,7 +149,7 @@ def _run_here(options: TrainOptions, recipe: Recipe, group: "ProcessGroup | None
 def _trained(
     options: TrainOptions, recipe: Recipe, unfinished: "CheckpointFolder", group: "ProcessGroup | None"
 ) -> "tuple[TrainingResult, Prepared, float]":
-    """Prepare the rows and train; returns also the rows, and the seconds that they took."""
+    """Prepare the rows and train; also returns the rows and the seconds of preparing them."""
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.default_settings import sentence_of
     from fieldwise.runs.pipeline import resolve_defaults, train_recipe

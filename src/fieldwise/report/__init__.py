@@ -3,7 +3,7 @@
 from fieldwise.errors import MissingExtraError
 
 try:
-    import jinja2  # noqa: F401 (is it there?)
+    import jinja2  # noqa: F401
 except ImportError:
     raise MissingExtraError("a report needs Jinja: pip install 'fieldwise[report]'") from None
 

@@ -296,7 +296,7 @@ _Tables: Any = make_dataclass("_Tables", [(f.name, _RAW.get(f.name, f.type), cop
 
 
 def _checked(data: Mapping[str, Any], name: str) -> tuple[Any, Schema, dict[str, Bounds | Literal[False]]]:
-    """A recipe without its model's settings, which need PyTorch."""
+    """The parts of a recipe, checked but for the model's settings, which need PyTorch."""
     top = parse(_Tables, data, f"recipe {name}:")
     check_seed(top.seed)
     check_seed(top.seed if top.data_seed is None else top.data_seed, "data_seed")
@@ -452,7 +452,7 @@ def _anchor(settings: dict[str, Any], folder: Path) -> None:
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables over others: one that makes another choice replaces the other as a whole."""
+    """Merge tables over others; a table with another `kind`, `name` or `task` replaces the other as a whole."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -554,7 +554,7 @@ def search_space(recipe: Recipe) -> dict[str, Bounds]:
 
 
 def check_space(recipe: Recipe, space: Mapping[str, Bounds]) -> None:
-    """Try every end of a space on the recipe, before any work.
+    """Check every bound and choice of a space on the recipe, before any work.
 
     Errors:
         ConfigError: a path that the recipe does not have, or an invalid value.
