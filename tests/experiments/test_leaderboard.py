@@ -24,6 +24,7 @@ def kept(tmp_path):
     def put(name, seed, y, score, task="binary", protocol="planted"):
         if task == "binary":
             test = {"auc": roc_auc_score(y, score), "logloss": log_loss(y, sigmoid(score), labels=[0, 1])}
+            test["ece"] = calibration_error(y, sigmoid(score))
         else:
             test = {"rmse": float(np.sqrt(np.mean((y - score) ** 2)))}
         about = {
@@ -114,7 +115,7 @@ def test_another_metric_orders(kept):
     assert [line.recipe for line in leaderboards(runs, metric="logloss")[0].lines] == ["calm", "loud"]
 
 
-def test_runs_kept_before_there_was_an_ece_are_measured_by_their_scores(kept):
+def test_the_calibration_error_has_an_interval_and_orders_lines(kept):
     rng = np.random.default_rng(0)
     logit = rng.normal(size=4000)
     y = (rng.random(4000) < sigmoid(logit)).astype(int)

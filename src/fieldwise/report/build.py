@@ -231,9 +231,7 @@ def recipe_section(run: ReportedRun) -> Section:
         "seconds in total": f"{record['seconds']:.1f}" if "seconds" in record else "",
         "seconds per epoch (median)": "" if seconds is None else f"{seconds:.1f}",
         "made": str(run.origin.get("created", environment.get("date", ""))),
-        "machine": str(environment.get("machine", "")),
-        "threads": str(environment.get("threads", "")),
-        "commit": str(environment.get("commit", "")),
+        **{name: str(environment.get(name, "")) for name in ("machine", "threads", "commit")},
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
     unknown = "not recorded: trained by an older version"
@@ -607,9 +605,7 @@ def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]
             "test_digest": scored_rows_digest(run.frame, run.recipe),
             "seed": run.recipe.seed,
             "test": binary_metrics(*rows) if label.task == "binary" else {"rmse": rmse(*rows)},
-            "parameters": int(run.record.get("parameters", 0)),
-            "epochs": float(run.record.get("epochs", 0)),
-            "seconds": float(run.record.get("seconds", 0.0)),
+            **{name: run.record.get(name, 0) for name in ("parameters", "epochs", "seconds")},
             "seconds_per_epoch": run.record.get("seconds_per_epoch"),
         }
         records[run.name] = [with_words(RunRecord(run.folder, facts, (rows.y, rows.score)), run.recipe)]

@@ -11,9 +11,7 @@ from fieldwise.charts import Chart, dot_chart, wider
 from fieldwise.config import nearest, to_plain
 from fieldwise.display import Table, pandas_frame
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation.binary import sigmoid
 from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_means
-from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.metrics import METRICS, compared, shown_name
 from fieldwise.evaluation.ranking import TOP_K, delong, top_k_metrics
 from fieldwise.runs.ranking import Ranked
@@ -194,15 +192,6 @@ def check_base_and_metric(names: Collection[str], tasks: Collection[str], base: 
         raise ConfigError(f"metric must be one of {', '.join(known)} for a {words} label, found {metric!r}")
 
 
-def _measured(record: RunRecord, metric: MetricName) -> float:
-    """A metric of a run's test rows; for older runs without it, computed from the stored scores."""
-    result = record["test"]
-    if metric == "ece" and metric not in result:
-        y, score = record.test_rows
-        return calibration_error(y, sigmoid(score))
-    return float(result[metric])
-
-
 Values = Mapping[str, dict[str, np.ndarray]]  # by name and metric: values per seed [S], or draws of their mean [R]
 
 
@@ -234,7 +223,7 @@ def _board(
     rare = task == "binary" and min(int(y.sum()), int(len(y) - y.sum())) < 2
     every = np.concatenate(list(scores.values()))
     seeds = len(scores[names[0]])
-    values: Values = {name: {m: np.array([_measured(one, m) for one in runs[name]]) for m in metrics} for name in names}
+    values: Values = {name: {m: np.array([one["test"][m] for one in runs[name]]) for m in metrics} for name in names}
     drawn = {m: resampled(y, every, m, replicates=replicates, seed=seed) for m in metrics}
     means = {m: of.reshape(replicates, len(names), seeds).mean(2) for m, of in drawn.items()}
     draws: Values = {name: {m: means[m][:, k] for m in metrics} for k, name in enumerate(names)}
@@ -269,9 +258,7 @@ def _board(
     )
 
 
-def ranking_boards(
-    runs: Mapping[str, Sequence[Ranked]], *, k: int = 10, base: str | None = None, replicates: int = 1000, seed: int = 0
-) -> list[RankingBoard]:
+def ranking_boards(runs: Mapping[str, Sequence[Ranked]], *, k: int = 10, base: str | None = None) -> list[RankingBoard]:
     """A leaderboard for each ranking task (users, items and exclusions), usually one; `base` as for `leaderboards`."""
     tables: dict[frozenset[str], dict[str, Sequence[Ranked]]] = {}
     for name, rankings in runs.items():
@@ -285,7 +272,7 @@ def ranking_boards(
         # Popularity has no seeds: it is the same for each of the baseline's.
         values = {name: {m: np.array([one[m].mean() for one in of]) for m in TOP_K} for name, of in by_user.items()}
         means = np.array([np.mean([one[m] for one in of], axis=0) for of in by_user.values() for m in TOP_K])
-        drawn = resampled_means(means, replicates=replicates, seed=seed).reshape(replicates, len(places), len(TOP_K))
+        drawn = resampled_means(means, replicates=REPLICATES[1]).reshape(-1, len(places), len(TOP_K))
         draws = {name: dict(zip(TOP_K, drawn[:, n].T, strict=True)) for n, name in enumerate(places)}
         lines = [RankingLine(**_line(values, draws, name, own)) for name in places]
         lines.sort(key=lambda line: line.metrics[MAIN].value, reverse=True)
@@ -297,7 +284,7 @@ def ranking_boards(
                 items=int(first.about["items"]),
                 candidates=first.about["settings"].get("candidates"),
                 base=own,
-                replicates=replicates,
+                replicates=REPLICATES[1],
                 lines=tuple(lines),
             )
         )

@@ -309,14 +309,8 @@ def fit_baseline(recipe: Recipe, prepared: Prepared, rows: int) -> Mapping[str, 
     The test rows are not used. With more than `rows` training rows it trains and stops early on samples of as many: a
     random row of each of as many equal stretches, and those of the least and the largest targets.
     """
-    baseline = Recipe(
-        name="baseline",
-        data=recipe.data,
-        schema=recipe.schema,
-        model=as_settings(BASELINE),
-        training=TrainingSettings(epochs=BASELINE_EPOCHS),
-        seed=recipe.seed,
-    )
+    model, training = as_settings(BASELINE), TrainingSettings(epochs=BASELINE_EPOCHS)
+    baseline = dataclasses.replace(recipe, model=model, training=training, defaults="data", warm_start=None)
     samples = []
     for part in (prepared.train, prepared.valid):
         every, sample = len(part.table), part
