@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fieldwise.automatic.settings import AutoSettings, Clock
+from fieldwise.automatic.settings import AutoSettings, Clock, Note
 from fieldwise.automatic.task import AutoTask, Finding, build_task
 from fieldwise.automatic.trials import ALL_ROWS, CONSTANT, TITLES, TREES, Trial, Trials, try_models
 from fieldwise.bundle.bundle import Bundle
@@ -414,7 +414,7 @@ def auto(
     return run_auto(data, settings, (lambda _: None) if quiet else partial(print, file=sys.stderr, flush=True))
 
 
-def run_auto(data: Any, settings: AutoSettings, note: Callable[[str], None]) -> AutoResult:
+def run_auto(data: Any, settings: AutoSettings, note: Note) -> AutoResult:
     """The result of `auto`, with its settings as one object; `data` may also be a recipe's data settings."""
     clock, out = Clock(settings.minutes * 60, began=settings.began), settings.out
     with contextlib.nullcontext() if out is None else _claimed(out, overwrite=settings.overwrite):

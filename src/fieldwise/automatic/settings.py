@@ -10,6 +10,9 @@ from fieldwise.errors import ConfigError
 from fieldwise.runs.recipe import check_seed
 from fieldwise.schema import Schema
 
+Note = Callable[[str], None]
+"""A function that is called with each message on the progress."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AutoSettings:

@@ -1,7 +1,7 @@
 """The table as a learning task: its schema, the split of its rows, and the findings of the audit."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from fieldwise.automatic.settings import AutoSettings
+from fieldwise.automatic.settings import AutoSettings, Note
 from fieldwise.config import to_plain
 from fieldwise.data.encode.columns import as_list, as_number, as_text
 from fieldwise.data.infer.schema import Inference, infer_schema, suggest_split
@@ -41,9 +41,7 @@ class Finding:
     """A finding of the audit about one column."""
 
     column: str
-    kind: (
-        Kind  # id-like: nearly every row has a different value; label-like, suspicious: it predicts the label by itself
-    )
+    kind: Kind  # id-like: nearly all values differ; label-like, suspicious: it predicts the label by itself
     sentence: str
     left_out: bool  # whether the fields of the column were removed from the schema
     value: float | None = None  # AUC or R squared on training rows; None if it was not measured
@@ -188,9 +186,7 @@ class AutoTask:
         return Recipe.from_dict({**self.settings, "model": model}, name).on(self.device)
 
 
-def build_task(
-    frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note: Callable[[str], None]
-) -> AutoTask:
+def build_task(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note: Note) -> AutoTask:
     """The learning task of a table: infers the schema, splits the rows, audits the training rows, and encodes all."""
     seed = settings.seed
     schema, inferred = settings.schema, None
@@ -236,11 +232,7 @@ def build_task(
 
 
 def _say(
-    findings: Collection[Finding],
-    inferred: Inference | None,
-    schema: Schema,
-    columns: Collection[str],
-    note: Callable[[str], None],
+    findings: Collection[Finding], inferred: Inference | None, schema: Schema, columns: Collection[str], note: Note
 ) -> dict[str, str]:
     """Report the findings; returns for each column that is not a field the reason."""
     read = {*schema.columns, schema.label.column}

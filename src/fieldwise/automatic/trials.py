@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fieldwise.automatic.settings import Clock
+from fieldwise.automatic.settings import Clock, Note
 from fieldwise.automatic.task import AutoTask
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.prepare.prepared import SplitPart
@@ -299,7 +299,7 @@ class Trial:
 class Trials:
     """The models trained so far."""
 
-    def __init__(self, task: AutoTask, clock: Clock, reserve: float, note: Callable[[str], None]) -> None:
+    def __init__(self, task: AutoTask, clock: Clock, reserve: float, note: Note) -> None:
         self.task, self.clock, self.reserve, self.note = task, clock, reserve, note
         self.trials: list[Trial] = [constant(task)]  # then the others in the order of training
         self.skipped: dict[str, str] = {}  # for each model that was not trained, by its title, the reason
@@ -358,7 +358,7 @@ class Trials:
         self.note(f"{title} is left out: {why}")
 
 
-def try_models(task: AutoTask, stem: str, clock: Clock, *, reserve: float, note: Callable[[str], None]) -> Trials:
+def try_models(task: AutoTask, stem: str, clock: Clock, *, reserve: float, note: Note) -> Trials:
     """The trials that could be trained until `reserve` seconds before the end; Ctrl-C ends it with those so far."""
     tried = Trials(task, clock, reserve, note)
     try:

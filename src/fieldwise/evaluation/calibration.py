@@ -216,8 +216,7 @@ def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
     if slope <= 0:
         raise DataError(
             f"Platt's calibration needs scores that increase with the label, found a slope of {slope:.3g} over "
-            f"{len(z):,} "
-            "rows: the model does not rank these rows; use isotonic or train it again"
+            f"{len(z):,} rows: the model does not rank these rows; use isotonic or train it again"
         )
     return Platt(slope=slope, intercept=float(fitted.intercept_[0]) - slope * center)
 

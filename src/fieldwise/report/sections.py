@@ -489,9 +489,8 @@ def picture(y: np.ndarray, p: np.ndarray) -> Figure:
     chance = "explains" if bins.low[one] <= bins.predicted[one] <= bins.high[one] else "does not explain"
     note = (
         f"Of the {count(bins.rows[one])} rows predicted at about {said}, {true} were positive, which chance {chance}. "
-        f"{how}. A point on the dashed line means a correct prediction; below it the model predicts "
-        "too much, above it too little. The thin line is the 95 % interval of the observed share, which is wider with "
-        "fewer rows."
+        f"{how}. A point on the dashed line means a correct prediction; below it the model predicts too much, above it "
+        "too little. The thin line is the 95 % interval of the observed share, which is wider with fewer rows."
     )
     return reliability_figure(bins, "Predicted and observed", word=percent, note=note)
 

@@ -59,7 +59,7 @@ UNFINISHED_SECONDS = 1.0  # an incomplete line that is not continued for this lo
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestEvaluation:
+class FinalEvaluation:
     """An evaluation of a study's best settings on the test rows."""
 
     trial: int
@@ -80,7 +80,7 @@ class Tuned:
     trials: Mapping[str, int]  # number of ended trials by state: complete, pruned, fail
     caution: str  # if the best trials are equal whatever their settings; else empty
     runs: tuple[RunRecord, ...]  # of the best settings with each final seed, including test metrics
-    test_evaluations: tuple[TestEvaluation, ...]  # of this study's best settings so far
+    test_evaluations: tuple[FinalEvaluation, ...]  # of this study's best settings so far
 
 
 def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed: int, final_seeds: int) -> Tuned:
@@ -114,7 +114,7 @@ def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed:
     write_atomically(file.with_suffix(".toml"), recipe_toml(plain).encode())
     evaluations, states = _read_test_evaluations(record), _states(study)
     if not evaluations or evaluations[-1].values != to_plain(dict(values)):  # recorded before the evaluation itself
-        last = TestEvaluation(
+        last = FinalEvaluation(
             trial=study.best_trial.number, after_trials=sum(states.values()), values=to_plain(dict(values))
         )
         evaluations.append(last)
@@ -316,12 +316,12 @@ def _states(study: "Study") -> dict[str, int]:
     return dict(sorted(Counter(state.name.lower() for state in ended).items()))
 
 
-def _read_test_evaluations(path: Path) -> list[TestEvaluation]:
+def _read_test_evaluations(path: Path) -> list[FinalEvaluation]:
     """The recorded evaluations on the test rows; losing count of them would make a search look better than it is."""
     if not path.exists():
         return []
     try:
-        evaluations = [parse(TestEvaluation, one, "an entry", DataError) for one in json.loads(path.read_bytes())]
+        evaluations = [parse(FinalEvaluation, one, "an entry", DataError) for one in json.loads(path.read_bytes())]
         if not evaluations:
             raise DataError("it is empty")
     except (OSError, ValueError, TypeError, RecursionError) as e:
