@@ -211,13 +211,13 @@ def rows_of_bundle(
 ) -> "tuple[Prepared, list[pl.DataFrame]]":
     """The prepared data of a bundle's recipe, and the raw rows of some parts; errors end with `instead`."""
     from fieldwise.runs.data import prepare_recipe
-    from fieldwise.runs.pipeline import UNCHECKED, recipe_of, rows_of_run
+    from fieldwise.runs.pipeline import PART_WORDS, UNCHECKED, recipe_of, rows_of_run
 
     recipe = recipe_of(bundle, folder, instead)
     prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for())
     results = [rows_of_run(bundle, recipe, prepared, part, instead) for part in parts]
     if not results[0][1]:
-        say(UNCHECKED.format({"valid": "validation"}.get(parts[0], parts[0])))
+        say(UNCHECKED.format(PART_WORDS[parts[0]]))
     return prepared, [frame for frame, _ in results]
 
 

@@ -62,7 +62,7 @@ from fieldwise.report.sections import (
 )
 from fieldwise.runs.data import data_settings, prepare_recipe
 from fieldwise.runs.leaderboard import Board, leaderboards, p_text
-from fieldwise.runs.pipeline import best_possible, recipe_of, rows_of_run, scored_rows_digest
+from fieldwise.runs.pipeline import PART_WORDS, best_possible, recipe_of, rows_of_run, scored_rows_digest
 from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import RunRecord, read_record, with_words
@@ -153,9 +153,6 @@ def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
     score = bundle.score_table(table).reshape(len(table), -1)
     y = np.asarray(rows.y, dtype=np.float64)
     return {label.name: Scored(y[:, k], label.predicted(score[:, k])) for k, label in enumerate(bundle.schema.labels)}
-
-
-PART_WORDS = {"train": "training", "valid": "validation", "test": "test"}
 
 
 def data_section(run: ReportedRun) -> Section:

@@ -52,7 +52,7 @@ BASELINE_EPOCHS = 20
 LEAST_BASELINE_ROWS = 50_000  # training rows: about a second
 BASELINE = "lr"  # the model, which other models of a run without fixed settings are compared with
 UNCHECKED = "not checked: whether these are the {} rows of the training run, because the bundle has no digest of them"
-PART_WORDS = {"valid": "validation", "test": "test"}
+PART_WORDS = {"train": "training", "valid": "validation", "test": "test"}
 BASELINE_WORK = 0.1  # of the training's, counted in rows that are trained on
 
 
