@@ -321,7 +321,7 @@ def build_leaderboard(
             valid=one.value,
             metrics=compared(k, None),
             calibration_error=calibration_error(y, sigmoid(scores[k])) if binary else None,
-            # One trained on all rows is not compared with baselines, which have learned from the training rows alone.
+            # A trial on all rows is not compared with the baselines, which were trained on the training rows only.
             against={trials[base].title: compared(k, base) for base in bases if base != k and not one.on_all_rows},
             calibrated=one.calibration is not None,
             epochs=one.epochs,

@@ -76,7 +76,7 @@ def as_command(run: Callable[..., None]) -> Callable[..., None]:
     """A function for Typer with one parameter per option, which calls `run` with the options."""
 
     def command(**given: Any) -> None:
-        # What the package logs goes to standard error: warnings, with -v more, with -q errors alone.
+        # The package logs to standard error: warnings, more of it with -v, only errors with -q.
         logger, handler = logging.getLogger("fieldwise"), logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         logger.handlers[:] = [handler]

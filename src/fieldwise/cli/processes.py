@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PER_CORE = 4  # more processes would take the machine's memory and gain nothing
 PASSED = ("FIELDWISE_", "NCCL_", "GLOO_", "TORCH_", "XDG_CACHE_HOME")  # variables that the processes on Ray get
-# Process 0 alone prints; all have 10 minutes to save after a signal, which raises KeyboardInterrupt in the launcher.
+# Only process 0 prints. After a signal, which interrupts the launcher, all have 10 minutes to save.
 LAUNCH = "--standalone --local-addr=localhost --local-ranks-filter=0 --shutdown-timeout=600 --signals-to-handle=SIGQUIT"
 
 EngineName = Annotated[

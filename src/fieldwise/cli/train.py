@@ -105,7 +105,7 @@ def _run_here(options: TrainOptions, recipe: Recipe, group: "ProcessGroup | None
     folder = options.folder(recipe)
     opt.check_out(folder)
     unfinished = CheckpointFolder.beside(folder, note=show.say)
-    # A bundle that Ctrl-C left of an unfinished run may be replaced unasked.
+    # The bundle of an interrupted run that can be resumed is replaced without --overwrite.
     left = unfinished.exists() and stopped_by(folder) == "interrupted"
     if (folder / MANIFEST).exists() and not (options.overwrite or left):
         raise ConfigError(

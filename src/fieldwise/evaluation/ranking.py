@@ -74,7 +74,7 @@ class GroupAUC:
 
 
 class NoMixedGroupError(DataError):
-    """Every group has rows of one class alone."""
+    """Every group has rows of only one class."""
 
 
 def group_auc(
