@@ -247,7 +247,7 @@ def evaluate_on_test(
 ) -> TrainingResult:
     """The result of a training with metrics of the test rows, evaluated once, and its bundle with all facts.
 
-    `spent` are the seconds of the training, with the part before an interruption; `reporter` receives the number of rows scored.
+    `spent` are the seconds of the training, with the part before an interruption; `reporter` gets the rows scored.
     """
     began, recipe, bundle = time.perf_counter(), trained.recipe, trained.bundle
     parts = {"test": prepared.test, "valid": prepared.valid}
