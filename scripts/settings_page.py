@@ -18,8 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, SplitSettings, TargetEncoding
 from fieldwise.models import MODELS, ModelSettings
 from fieldwise.runs.recipe import DataSettings, Recipe
-from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
-from fieldwise.schema.label import Scalar
+from fieldwise.schema import Bag, Categorical, Label, Numeric, Scalar, Schema, Sequence
 from fieldwise.storage.files import write_atomically
 from fieldwise.training.settings import TrainingSettings
 

@@ -29,7 +29,7 @@ GROUPS = {
         "fieldwise.bundle.bundle",
         "fieldwise.scoring.recommend",
     ),
-    "What columns mean": ("fieldwise.schema", "fieldwise.schema.label", "fieldwise.data.infer.schema"),
+    "What columns mean": ("fieldwise.schema", "fieldwise.data.infer.schema"),
     "Tables, splits, negatives": (
         "fieldwise.data.read.tables",
         "fieldwise.data.prepare.settings",

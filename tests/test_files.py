@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from fieldwise.errors import DataError
-from fieldwise.storage import folders
+from fieldwise.storage import files
 from fieldwise.storage.files import (
     cannot_write,
     check_file,
@@ -162,15 +162,15 @@ def test_a_disk_without_locks_is_said_once(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    folders._warn_once.cache_clear()
+    files._warn_once.cache_clear()
     folder = tmp_path / "b"
-    saving = folders.one_writer(folder)
+    saving = files.one_writer(folder)
     with pytest.warns(UserWarning, match=f"the disk of {folder} has no file locks: two processes"):
         saving.__enter__()
-    with folders.one_writer(folder):  # a second warning would be an error here
+    with files.one_writer(folder):  # a second warning would be an error here
         pass
     saving.__exit__(None, None, None)
-    folders._warn_once.cache_clear()
+    files._warn_once.cache_clear()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -20,8 +20,7 @@ from fieldwise import (
     TrainingSettings,
     settings_of,
 )
-from fieldwise.bundle.bundle import Bundle
-from fieldwise.bundle.warm_start import warm_start
+from fieldwise.bundle.bundle import Bundle, warm_start
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.errors import BundleError, ConfigError
 from fieldwise.layers import FirstOrder

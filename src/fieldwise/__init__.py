@@ -42,99 +42,39 @@ if TYPE_CHECKING:
     from fieldwise.training.callbacks import Callback
     from fieldwise.training.settings import TrainingSettings
 
-__all__ = [
-    "AFM",
-    "COLD",
-    "DAT",
-    "DCN",
-    "DIN",
-    "DSSM",
-    "FFM",
-    "FM",
-    "HOFM",
-    "LR",
-    "NFM",
-    "AutoInt",
-    "AutoIntPlus",
-    "Batch",
-    "Bundle",
-    "BundleError",
-    "Callback",
-    "Catalogue",
-    "ColumnSplit",
-    "ConfigError",
-    "DCNv2",
-    "DataError",
-    "DeepCrossing",
-    "DeepFM",
-    "Encoder",
-    "FiBiNET",
-    "FieldwiseError",
-    "FinalMLP",
-    "FinalNet",
-    "FwFM",
-    "IntTower",
-    "Label",
-    "Layout",
-    "LeaveLastOutSplit",
-    "MissingExtraError",
-    "NegativeSampling",
-    "RandomSplit",
-    "Recipe",
-    "Recommender",
-    "Schema",
-    "SchemaError",
-    "TimeSplit",
-    "TrainingError",
-    "TrainingSettings",
-    "WideDeep",
-    "XDeepFM",
-    "__version__",
-    "as_table",
-    "auto",
-    "infer_schema",
-    "load_recipe",
-    "prepare_recipe",
-    "recipe_names",
-    "register_model",
-    "settings_of",
-    "simulate",
-    "train_recipe",
-]
+__all__ = ["Bundle", "BundleError", "ConfigError", "DataError", "FieldwiseError", "SchemaError", "TrainingError"]
+__all__ += ["Batch", "Encoder", "Label", "Layout", "Schema", "__version__", "as_table", "infer_schema", "simulate"]
+__all__ += ["Catalogue", "ColumnSplit", "LeaveLastOutSplit", "NegativeSampling", "RandomSplit", "TimeSplit"]
+__all__ += ["AFM", "COLD", "DAT", "DCN", "DIN", "DSSM", "FFM", "FM", "HOFM", "LR", "NFM", "AutoInt", "AutoIntPlus"]
+__all__ += ["DCNv2", "DeepCrossing", "DeepFM", "FiBiNET", "FinalMLP", "FinalNet", "FwFM", "IntTower", "WideDeep"]
+__all__ += ["Callback", "MissingExtraError", "TrainingSettings", "XDeepFM", "register_model", "settings_of"]
+__all__ += ["Recipe", "Recommender", "auto", "load_recipe", "prepare_recipe", "recipe_names", "train_recipe"]
+__all__ += [kind.__name__ for kind in get_args(_Field)]
 
 _HOMES = {  # by module, the names that are imported when they are asked for; models are of `fieldwise.models`
-    "fieldwise.automatic.run": ("auto",),
-    "fieldwise.bundle.bundle": ("Bundle",),
-    "fieldwise.data.encode.encoder": ("Encoder",),
-    "fieldwise.data.infer.schema": ("infer_schema",),
-    "fieldwise.data.prepare.settings": (
-        "ColumnSplit",
-        "LeaveLastOutSplit",
-        "NegativeSampling",
-        "RandomSplit",
-        "TimeSplit",
-    ),
-    "fieldwise.data.read.simulation": ("simulate",),
-    "fieldwise.data.read.tables": ("as_table",),
-    "fieldwise.estimator.recommender": ("Recommender",),
-    "fieldwise.layout": ("Batch", "Layout"),
-    "fieldwise.models.own": ("register_model", "settings_of"),
-    "fieldwise.runs.data": ("prepare_recipe",),
-    "fieldwise.runs.pipeline": ("train_recipe",),
-    "fieldwise.runs.recipe": ("Recipe", "load_recipe", "recipe_names"),
-    "fieldwise.scoring.recommend": ("Catalogue",),
-    "fieldwise.training.callbacks": ("Callback",),
-    "fieldwise.training.settings": ("TrainingSettings",),
+    "fieldwise.automatic.run": "auto",
+    "fieldwise.bundle.bundle": "Bundle",
+    "fieldwise.data.encode.encoder": "Encoder",
+    "fieldwise.data.infer.schema": "infer_schema",
+    "fieldwise.data.prepare.settings": "ColumnSplit LeaveLastOutSplit NegativeSampling RandomSplit TimeSplit",
+    "fieldwise.data.read.simulation": "simulate",
+    "fieldwise.data.read.tables": "as_table",
+    "fieldwise.estimator.recommender": "Recommender",
+    "fieldwise.layout": "Batch Layout",
+    "fieldwise.models.own": "register_model settings_of",
+    "fieldwise.runs.data": "prepare_recipe",
+    "fieldwise.runs.pipeline": "train_recipe",
+    "fieldwise.runs.recipe": "Recipe load_recipe recipe_names",
+    "fieldwise.scoring.recommend": "Catalogue",
+    "fieldwise.training.callbacks": "Callback",
+    "fieldwise.training.settings": "TrainingSettings",
 }
-
-
-__all__.extend(kind.__name__ for kind in get_args(_Field))
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'fieldwise' has no attribute {name!r}")
-    home = next((module for module, names in _HOMES.items() if name in names), "fieldwise.models")
+    home = next((module for module, names in _HOMES.items() if name in names.split()), "fieldwise.models")
     value: object = getattr(import_module(home), name)
     globals()[name] = value
     return value

@@ -9,6 +9,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fieldwise.errors import ConfigError, FieldwiseError
@@ -17,28 +18,7 @@ T = TypeVar("T")
 _hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)  # half of the time of `parse`
 MOST_SHOWN = 32
 MOST_LEVELS = 50  # of tables and arrays in TOML; more is no settings file
-REMOVED = {
-    "training.momentum": 'optimizer = "adam" or "adagrad" takes its place',
-    "training.tables": "every process holds all tables; make a table that is too large smaller by hash_buckets or "
-    "min_count on its widest fields (docs/scaling.md)",
-    "training.min_improvement": "training ends after `patience` evaluations without a better one",
-    **dict.fromkeys(
-        ("model.pair_dropout", "model.attention_dropout", "model.pooled_dropout"),
-        "AFM's `dropout` acts where its `variant` says (docs/models/afm.md)",
-    ),
-    **{
-        f"model.{name}": f"{model}'s `variant` chooses it (docs/models/{model.lower()}.md)"
-        for model, names in {
-            "AFM": "start_of_p start_of_h start_of_b",
-            "AutoInt": "relu_on_projections projection_bias residual norm_epsilon output_projection output_relu "
-            "field_vectors",
-            "DIN": "scale interest_product",
-            "IntTower": "levels light_se_bias head_bias cir_reads",
-            "xDeepFM": "split_half cin_activation cin_bias cin_output_bias",
-        }.items()
-        for name in names.split()
-    },
-}
+REMOVED: dict[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 """Settings that are gone, by dotted name, with what to use instead: the end of the error that names them."""
 LOCAL = {"local": True}
 """Metadata of a dataclass field that belongs to this machine, not to the work: `to_plain` leaves it out."""
@@ -57,9 +37,8 @@ class Settings:
     def __new__(cls, **settings: Any) -> "Settings":
         """A new object, before `__init__` fills it."""
         made = super().__new__(cls)
-        object.__setattr__(
-            made, "_given", tuple(sorted(settings))
-        )  # a tuple: a copied set may have another order and hash
+        # A tuple: a copied set may have another order and hash.
+        object.__setattr__(made, "_given", tuple(sorted(settings)))
         return made
 
 

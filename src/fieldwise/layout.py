@@ -56,8 +56,7 @@ class FieldLayout:
     def to_table(self, local: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """`row` of many, int32; written to `out` if given."""
         if self.extents:
-            result: np.ndarray = np.take(self._grown, local, out=out, mode="clip")  # other modes copy `out`
-            return result
+            return np.asarray(np.take(self._grown, local, out=out, mode="clip"))  # other modes copy `out`
         return np.asarray(np.add(local, np.int32(self.offset), out=out))
 
     @cached_property

@@ -12,8 +12,8 @@ import pytest
 from cli.test_bad_input import refused
 
 from fieldwise.bundle.bundle import MANIFEST, Bundle
-from fieldwise.storage import artifact
-from fieldwise.storage.folders import one_writer
+from fieldwise.storage import files
+from fieldwise.storage.files import one_writer
 
 LABEL = ["--label", "click"]
 
@@ -104,15 +104,15 @@ def test_one_writer_waits_for_the_other(tmp_path):
 def test_ctrl_c_while_saving_keeps_the_old_bundle(fieldwise, done, recipe, monkeypatch):
     done("train", recipe, "--out", "b", "--quiet")
     before = Bundle.load("b").digest
-    files, real = [], artifact.write_atomically
+    there, real = [], files.write_atomically
 
     def stops(path, content):
         if path.name == MANIFEST:
-            files.extend(path.parent.iterdir())
+            there.extend(path.parent.iterdir())
             os.kill(os.getpid(), signal.SIGINT)
         real(path, content)
 
-    monkeypatch.setattr(artifact, "write_atomically", stops)
+    monkeypatch.setattr(files, "write_atomically", stops)
     ours = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts behind & ignores it
     try:
         code, _, err = fieldwise("train", recipe, "--out", "b", "--quiet", "--overwrite", "--set", "seed=3")
@@ -120,7 +120,7 @@ def test_ctrl_c_while_saving_keeps_the_old_bundle(fieldwise, done, recipe, monke
         signal.signal(signal.SIGINT, ours)
     assert code == 130
     assert "interrupted" in err
-    assert len(files) > 5, "old and new ones beside each other"
+    assert len(there) > 5, "old and new ones beside each other"
     assert Bundle.load("b").digest == before
     assert len(list(Path("b").iterdir())) == 5
 

@@ -24,8 +24,7 @@ from fieldwise.runs.pipeline import rows_digest
 from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.storage.artifact import seal
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
-from fieldwise.storage.files import WordSums, word_sums
-from fieldwise.storage.folders import one_writer
+from fieldwise.storage.files import WordSums, one_writer, word_sums
 
 
 @pytest.fixture

@@ -15,9 +15,8 @@ from sklearn import datasets
 from fieldwise.data.infer.schema import infer_schema, suggest_split
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.settings import NegativeSampling
-from fieldwise.data.read.delimited import ByteSource
-from fieldwise.data.read.libfm import read_libfm
 from fieldwise.data.read.simulation import simulate
+from fieldwise.data.read.text_files import ByteSource, read_libfm
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 

@@ -15,9 +15,9 @@ from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_files import ChunkLimits
 from fieldwise.data.read.chunked_table import open_files
-from fieldwise.data.read.delimited import TextFormat
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import as_table, write_table
+from fieldwise.data.read.text_files import TextFormat
 from fieldwise.data.reports import Reports
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
 from fieldwise.runs.data import large_table, prepare_recipe

@@ -30,8 +30,8 @@ from fieldwise.data.read.chunked_table import (
     sample_table,
     whole_table,
 )
-from fieldwise.data.read.delimited import ByteSource, TextFormat, TextTypes, read_delimited
 from fieldwise.data.read.tables import as_table
+from fieldwise.data.read.text_files import ByteSource, TextFormat, TextTypes, read_delimited
 from fieldwise.data.reports import Reports
 from fieldwise.errors import DataError, MissingExtraError, SchemaError
 from fieldwise.runs.data import Inputs
@@ -52,7 +52,7 @@ def test_a_whole_table_beyond_its_memory_is_mapped_and_equal(tmp_path: Path) -> 
     with mock.patch("fieldwise.data.read.chunked_table.open_table", wraps=open_table) as opened:
         assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
         assert_frame_equal(whole_table(tmp_path / "log.parquet"), rows)  # small
-        with mock.patch("fieldwise.data.read.chunked_table.arrow_library", side_effect=MissingExtraError("none")):
+        with mock.patch("fieldwise.data.read.arrow_files.arrow_library", side_effect=MissingExtraError("none")):
             assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
     assert [call.kwargs.get("memory") for call in opened.call_args_list] == [100_000, None, None]
 
@@ -336,8 +336,8 @@ def test_what_is_no_table_of_files_is_said(tmp_path):
 
 def after_reading(monkeypatch, change):
     """Have files changed when all of their rows have been read."""
-    check = chunked_table.check_unchanged
-    monkeypatch.setattr(chunked_table, "check_unchanged", lambda states: (change(), check(states)))
+    check = chunked_table.file_listing.check_unchanged
+    monkeypatch.setattr(chunked_table.file_listing, "check_unchanged", lambda states: (change(), check(states)))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "libfm"])
@@ -503,7 +503,7 @@ import os, signal, sys
 from pathlib import Path
 from fieldwise.data.read.arrow_files import ChunkLimits, RowsWriter
 from fieldwise.data.read.chunked_table import open_files
-from fieldwise.data.read.delimited import TextFormat
+from fieldwise.data.read.text_files import TextFormat
 
 write, files = RowsWriter._write, 0
 

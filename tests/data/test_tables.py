@@ -22,9 +22,8 @@ from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.arrow_files import ChunkLimits
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, SlicedTable, TableFiles
-from fieldwise.data.read.delimited import ByteSource, TextFormat
-from fieldwise.data.read.libfm import read_libfm
 from fieldwise.data.read.tables import as_table, write_table
+from fieldwise.data.read.text_files import ByteSource, TextFormat, read_libfm
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Categorical, Label, Numeric, Schema
 

@@ -14,8 +14,8 @@ from fieldwise.data.infer.schema import suggest_split
 from fieldwise.data.prepare.ordering import latest_rows, order_values, parse_timestamps
 from fieldwise.data.prepare.settings import TimeSplit
 from fieldwise.data.read.chunked_table import naming_lines, renumbering_rows
-from fieldwise.data.read.delimited import TextFormat
 from fieldwise.data.read.tables import as_table
+from fieldwise.data.read.text_files import TextFormat
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Categorical, Label, Schema
 

@@ -14,7 +14,7 @@ from storage.things import save_thing
 
 from fieldwise.bundle import export
 from fieldwise.errors import FieldwiseError
-from fieldwise.storage import folders
+from fieldwise.storage import files
 
 OVER = [(name, older) for name in CASES for older in (True, False) if CASES[name].replaces or not older]
 
@@ -31,7 +31,7 @@ def names(folder):
 
 @pytest.mark.parametrize(("kind", "older"), OVER)
 def test_a_kill_at_any_step_leaves_the_old_one_or_the_new_one(tmp_path, case, older, monkeypatch):
-    monkeypatch.setattr(folders, "YOUNG", 0)
+    monkeypatch.setattr(files, "YOUNG", 0)
     place, clean = tmp_path / "place", tmp_path / "clean"
     place.mkdir()
     clean.mkdir()

@@ -13,8 +13,8 @@ import pytest
 from storage.faults import pictures, steps
 
 from fieldwise.errors import DataError
-from fieldwise.storage import folders
-from fieldwise.storage.folders import LOCK, one_writer, remove_scratch, scratch_folder, try_lock, whole_folder
+from fieldwise.storage import files
+from fieldwise.storage.files import LOCK, one_writer, remove_scratch, scratch_folder, try_lock, whole_folder
 
 
 class WithoutExchange:
@@ -58,7 +58,7 @@ def found(folder):
 
 @pytest.mark.usefixtures("two_renames")
 def test_a_kill_between_the_two_renames_is_mended_by_the_next_writer(tmp_path, monkeypatch):
-    monkeypatch.setattr(folders, "YOUNG", 0)  # a minute has passed
+    monkeypatch.setattr(files, "YOUNG", 0)  # a minute has passed
     place = tmp_path / "place"
     put(place / "a", 1)
     taken = pictures(lambda: put(place / "a", 2), place, tmp_path / "shelf")
@@ -110,7 +110,7 @@ def test_a_second_rename_that_fails_puts_the_old_folder_back(tmp_path):
 HOLDS = """
 import sys, time
 from pathlib import Path
-from fieldwise.storage.folders import scratch_folder
+from fieldwise.storage.files import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "rows").write_bytes(bytes(100))
     print(folder, flush=True)

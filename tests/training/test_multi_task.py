@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss, mean_squared_error, roc_auc_score
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.models import FM, LR, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.schema.label import Label
+from fieldwise.schema import Label
 from fieldwise.scoring.batches import score_batches
 from fieldwise.training import fit as module
 from fieldwise.training.fit import Training

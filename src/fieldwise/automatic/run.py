@@ -44,8 +44,7 @@ from fieldwise.runs.pipeline import evaluate_on_test
 from fieldwise.runs.recipe import IN_MEMORY, DataSettings, Recipe, recipe_toml
 from fieldwise.runs.records import Store
 from fieldwise.schema import Schema
-from fieldwise.storage.files import check_folder, keep_elsewhere, write_atomically
-from fieldwise.storage.folders import whole_folder
+from fieldwise.storage.files import check_folder, keep_elsewhere, whole_folder, write_atomically
 
 BASES = (CONSTANT, TITLES["lr"], TREES)
 

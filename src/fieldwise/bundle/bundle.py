@@ -18,7 +18,7 @@ import json
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -31,11 +31,12 @@ import torch
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.fitted_fields import Vocabulary
 from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.prepared import group_codes
 from fieldwise.data.prepare.row_fingerprints import RowFingerprints, TrainTestOverlap
@@ -45,20 +46,18 @@ from fieldwise.display import Table
 from fieldwise.errors import BundleError, ConfigError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
-from fieldwise.layers import kept_rows
+from fieldwise.layers import FieldEmbedding, kept_rows, row_blocks
 from fieldwise.layers.candidates import Part, Side, Split
 from fieldwise.models import MODELS, ModelSettings, parameter_count
-from fieldwise.models.build import build_network, grow_network, model_from_dict, model_to_dict
+from fieldwise.models.build import build_network, grow_network, model_from_dict, model_name, model_to_dict
 from fieldwise.models.own import known_models, settings_class
 from fieldwise.ops.devices import device_of, open_device
-from fieldwise.schema import Schema
-from fieldwise.schema.label import Label
+from fieldwise.schema import Label, Schema
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.scoring.candidates import context_row, score_candidates, split_columns
 from fieldwise.scoring.recommend import Catalogue, recommend
-from fieldwise.storage.arrays import arrow_bytes, write_tensors
+from fieldwise.storage.arrays import arrow_bytes, tensor_chunks, write_tensors
 from fieldwise.storage.artifact import Artifact, Kind, writing
-from fieldwise.storage.files import Written
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.version import __version__
@@ -118,9 +117,10 @@ class Bundle:
         settings = json.dumps(model_to_dict(same_types), sort_keys=True).encode()
         for content in (self.schema.to_toml().encode(), self.encoder.to_json().encode(), settings):
             hasher.update(hashlib.sha256(content).digest())
-        weights = _Hashed()
-        _write_weights(weights, self.network)
-        hasher.update(weights.sum.digest())
+        weights = hashlib.sha256()
+        for chunk in tensor_chunks(self.network.state_dict()):
+            weights.update(chunk)
+        hasher.update(weights.digest())
         return hasher.hexdigest()
 
     def score(self, frame: TableLike) -> np.ndarray:
@@ -330,15 +330,10 @@ class Bundle:
         folder = Path(folder)
         BUNDLE.check_folder(folder)
         samples = self.samples.head(SAMPLE_ROWS)
+        used = {module.__name__: module.__version__ for module in (torch, pl, np)}
         facts = {
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "versions": {
-                "fieldwise": __version__,
-                "torch": torch.__version__,
-                "polars": pl.__version__,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
+            "versions": {"fieldwise": __version__, **used, "python": platform.python_version()},
             "model": model_to_dict(self.settings),
             "sample_scores": self.score(samples).tolist(),
             "about": to_plain(self.about),
@@ -348,7 +343,7 @@ class Bundle:
             writer.add("schema", self.schema.to_toml().encode())
             writer.add("encoder", self.encoder.to_json().encode())
             with writer.open("weights") as file:
-                _write_weights(file, self.network)
+                write_tensors(file, self.network.state_dict())
             writer.add("samples", arrow_bytes(samples))
             writer.finish(**facts)
 
@@ -493,22 +488,6 @@ def parameters_within(weights: bytes | bytearray) -> Iterator[None]:
         handle.remove()
 
 
-def _write_weights(file: Written, network: nn.Module) -> None:
-    """Write a network's tensors as a safetensors file; none is copied as a whole if it is on the CPU."""
-    write_tensors(file, {name: value.detach().cpu() for name, value in network.state_dict().items()})
-
-
-class _Hashed:
-    """What is written, as a SHA-256 digest alone."""
-
-    def __init__(self) -> None:
-        self.sum = hashlib.sha256()
-
-    def write(self, content: Any, /) -> int:
-        self.sum.update(content)
-        return memoryview(content).nbytes
-
-
 def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame, *, refit: bool) -> dict[str, Any]:
     """The sketch of a bundle's training rows, as plain values; of the validation rows too after a `refit` on them.
 
@@ -519,9 +498,8 @@ def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame, *, re
     sketch = RowFingerprints.of(train, [name for name in named if name in train.columns and name in valid.columns])
     share = sketch.overlap(valid).share
     if refit:
-        sketch = RowFingerprints.of(
-            pl.concat([part.select(sketch.columns) for part in (train, valid)], how="vertical_relaxed"), sketch.columns
-        )
+        parts = [part.select(sketch.columns) for part in (train, valid)]
+        sketch = RowFingerprints.of(pl.concat(parts, how="vertical_relaxed"), sketch.columns)
     return {**sketch.to_plain(), "valid_share": share}
 
 
@@ -558,3 +536,153 @@ def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> TrainTestOverlap | None
         return None
     overlap = sketch.overlap(frame)
     return overlap if overlap.share > usual + MARGIN else TrainTestOverlap(overlap.checked, 0)
+
+
+SHARED = "embedding.weight"  # the table that multi-task networks share
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStart:
+    """The report of a warm start; from FM into AFM it is the AFM paper's pre-training (Xiao et al., 2017)."""
+
+    source: str  # the name of the bundle's model
+    taken: dict[str, str]  # by parameter, what was copied: `all`, or `n of m rows` of an embedding table
+    fresh: dict[str, str]  # by parameter, the reason why it was not copied
+    # Whether the bundle's run, and the runs that it started from, had the same rows (known only for recipes); otherwise
+    # it may have been trained on those of this run.
+    same_test_rows: bool | None = None
+    same_valid_rows: bool | None = None
+
+    def sentence(self) -> str:
+        """The report as a sentence."""
+        taken = ", ".join(name if what == "all" else f"{name} ({what})" for name, what in self.taken.items())
+        return f"warm start from {self.source}: copied {taken}; not copied: {_by_reason(self.fresh) or 'nothing'}"
+
+    def caution(self) -> str | None:
+        """A warning about rows that the bundle may have been trained on; None if it held them out."""
+        kept = {"test": self.same_test_rows, "validation": self.same_valid_rows}
+        unkept = " and ".join(name for name, same in kept.items() if not same)
+        if not unkept:
+            return None
+        return (
+            f"warning: the bundle of the warm start did not hold out this run's {unkept} rows: it may have been "
+            f"trained on them, and {unkept} metrics may be too good"
+            + ("" if self.same_valid_rows else ", and early stopping unreliable")
+        )
+
+
+def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: Sequence[Label]) -> WarmStart:
+    """Copy matching weights from a bundle's network into a network, in place.
+
+    Embedding tables of the same width are matched row by row: for a field of the same name, the rows of values in both
+    vocabularies, and its missing and unknown rows; bins by rank; a number's vector; all rows of hashed fields with the
+    same number of buckets. Rows without a match keep fresh weights. Any other tensor is copied if name and shape match,
+    and the fields' names, roles and order too, since otherwise a weight would belong to another field. Other weights by
+    value (crosses of categories, DAT's augmented vectors, your own tables with `row_blocks`) need equal vocabularies in
+    equal rows. If either network has several labels, heads are matched by label name.
+
+    Args:
+        network: a fresh network, built for `encoder.layout`.
+        encoder: fitted on the rows for training the network.
+        bundle: a trained network with its own encoder.
+        labels: the network's labels, the main one first.
+
+    Errors:
+        ConfigError: nothing matches; a model of your own with `by_value` (`fieldwise.layers.row_blocks`).
+    """
+    state, target = bundle.network.state_dict(), network.state_dict()
+    names = _new_names(state, [label.name for label in bundle.schema.labels], [label.name for label in labels])
+    source = {new: state[old] for old, new in names.items()}
+    tables, former = _tables(network), _tables(bundle.network)
+    former_tables = {new: former[old] for old, new in names.items() if old in former}
+    by_value = row_blocks(network)
+    same_fields = [(f.name, f.role) for f in encoder.fields] == [(f.name, f.role) for f in bundle.encoder.fields]
+    new_rows, old_rows = _matching_rows(encoder, bundle.encoder)
+    taken, fresh = dict[str, str](), dict[str, str]()
+    for name, tensor in target.items():
+        old = source.get(name)
+        if old is None:
+            fresh[name] = "the bundle has none"
+        elif name in tables and tables[name] != former_tables.get(name):
+            fresh[name] = "a field-aware table and a plain one"
+        elif name in tables and tables[name] and not same_fields:
+            fresh[name] = "the fields differ"
+        elif name in tables and old.shape[1] == tensor.shape[1] and len(new_rows):
+            tensor[new_rows] = old[old_rows]
+            taken[name] = f"{len(new_rows):,} of {len(tensor):,} rows"
+        elif name in tables:
+            sizes = f"width {old.shape[1]} in the bundle, {tensor.shape[1]} here"
+            fresh[name] = sizes if old.shape[1] != tensor.shape[1] else "no field in common"
+        elif old.shape != tensor.shape:
+            fresh[name] = f"shape {_shape(old)} in the bundle, {_shape(tensor)} here"
+        elif not same_fields:
+            fresh[name] = "the fields differ"
+        elif name in by_value and encoder.fitted != bundle.encoder.fitted:
+            fresh[name] = "the vocabularies differ"
+        elif name in by_value and not torch.equal(new_rows, old_rows):  # of a bundle that has grown
+            fresh[name] = "the rows of equal vocabularies differ"
+        else:
+            tensor.copy_(old)
+            taken[name] = "all"
+    report = WarmStart(source=model_name(bundle.settings), taken=taken, fresh=fresh)
+    if not taken:
+        raise ConfigError(
+            f"a warm start needs matching parameters, but a bundle of {report.source} has none for this model: "
+            f"{_by_reason(fresh)}; choose another bundle, or the same sizes"
+        )
+    return report
+
+
+def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
+    """The new names of a bundle's parameters in a network with other labels, without unmatched ones."""
+    if len(old) == len(new) == 1:
+        return {name: name for name in names}
+    results = {}
+    for name in names:
+        head, label = "", old[0]
+        if len(old) > 1 and name.startswith("heads."):
+            number = name.split(".", 2)[1]
+            head, label = f"heads.{number}.", old[int(number)]
+        own = name.removeprefix(head)
+        if own == SHARED:
+            results[name] = own
+        elif label in new:
+            results[name] = own if len(new) == 1 else f"heads.{new.index(label)}.{own}"
+    return results
+
+
+def _tables(network: nn.Module) -> dict[str, bool]:
+    """The network's embedding tables by parameter name, and whether each is field-aware."""
+    modules = network.named_modules()
+    return {f"{name}.weight": module.by_field for name, module in modules if isinstance(module, FieldEmbedding)}
+
+
+def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:
+    """Matching rows of the new and the old shared table, as two int64 vectors; each new row once."""
+    former = {f.name: (at, fitted) for f, at, fitted in zip(old.fields, old.layout.fields, old.fitted, strict=True)}
+    rows: list[tuple[int, int]] = []
+    for f, at, fitted in zip(new.fields, new.layout.fields, new.fitted, strict=True):
+        if f.name not in former or at.shares is not None:
+            continue  # a field that shares rows is matched through the other field
+        old_at, other = former[f.name]
+        pairs = [(0, 0)]  # of the field's own rows, new and old; every encoding has the missing row first
+        if isinstance(fitted, Vocabulary) and isinstance(other, Vocabulary):
+            places = {value: row for row, value in enumerate(other.values, start=2)}
+            results = [(row, places[value]) for row, value in enumerate(fitted.values, start=2) if value in places]
+            pairs += [(1, 1), *results]
+        elif type(fitted) is type(other) and fitted.rows == other.rows:
+            pairs = [(row, row) for row in range(fitted.rows)]
+        rows += [(at.row(a), old_at.row(b)) for a, b in pairs]
+    both = torch.tensor(rows, dtype=torch.int64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
+def _by_reason(fresh: dict[str, str]) -> str:
+    reasons: dict[str, list[str]] = {}
+    for name, why in fresh.items():
+        reasons.setdefault(why, []).append(name)
+    return "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
+
+
+def _shape(tensor: Tensor) -> str:
+    return " x ".join(map(str, tensor.shape)) or "one number"

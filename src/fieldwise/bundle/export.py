@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fieldwise.bundle import standalone
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest, to_plain
 from fieldwise.data.table import EncodedTable
@@ -31,7 +30,7 @@ from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraEr
 from fieldwise.layout import Batch
 from fieldwise.ops import use_ops
 from fieldwise.storage.artifact import Kind, seal
-from fieldwise.storage.folders import whole_folder
+from fieldwise.storage.files import whole_folder
 from fieldwise.version import __version__
 
 __all__ = ["Target", "export_bundle"]
@@ -135,17 +134,12 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
 
 def _write_reader(bundle: Bundle, folder: Path) -> None:
     """Write what leads from raw rows to predictions beside the network."""
-    (folder / "encode.py").write_text(Path(standalone.__file__).read_text("utf-8"), "utf-8")
+    (folder / "encode.py").write_text(Path(__file__).with_name("standalone.py").read_text("utf-8"), "utf-8")
     (folder / "layout.json").write_text(json.dumps(to_plain(bundle.encoder.layout)), "utf-8")
-    labels = [
-        {
-            "name": label.name,
-            "task": label.task,
-            "range": label.range,
-            "calibration": to_plain(bundle.calibration.get(label.name)),
-        }
-        for label in bundle.schema.labels
-    ]
+    labels = []
+    for label in bundle.schema.labels:
+        calibration = to_plain(bundle.calibration.get(label.name))
+        labels.append({"name": label.name, "task": label.task, "range": label.range, "calibration": calibration})
     (folder / "labels.json").write_text(json.dumps(labels), "utf-8")
 
 
@@ -216,8 +210,7 @@ def _onnx(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
 
     def run(batch: Batch) -> np.ndarray:
         arrays = _arrays(batch)
-        logit: np.ndarray = session.run(None, {name: arrays[name] for name in names})[0]
-        return logit
+        return np.asarray(session.run(None, {name: arrays[name] for name in names})[0])
 
     return run
 

@@ -21,8 +21,7 @@ from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import BundleError, ConfigError
 from fieldwise.ops.devices import Precision, device_of, in_precision
 from fieldwise.storage.arrays import arrow_bytes
-from fieldwise.storage.files import write_atomically
-from fieldwise.storage.folders import scratch_folder
+from fieldwise.storage.files import scratch_folder, write_atomically
 from fieldwise.storage.machine import keep_freed_arrays, return_freed_memory
 
 __all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "SpreadScores", "check_two_files", "score_file"]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fieldwise.explain.subject import Subject
     from fieldwise.runs.leaderboard import RankingBoard
     from fieldwise.runs.ranking import RankingSettings
-    from fieldwise.schema.label import Task
+    from fieldwise.schema import Task
 
 NONE = "none"
 REST = (

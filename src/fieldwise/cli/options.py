@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.prepared import Prepared
-    from fieldwise.data.read.delimited import TextFormat
+    from fieldwise.data.read.text_files import TextFormat
     from fieldwise.runs.records import RunContext
     from fieldwise.training.callbacks import Callback
 
@@ -118,7 +118,7 @@ class Reading:
     @property
     def text(self) -> "TextFormat":
         """The options as the format of a text file."""
-        from fieldwise.data.read.delimited import TextFormat
+        from fieldwise.data.read.text_files import TextFormat
 
         return TextFormat(**self.arguments)
 

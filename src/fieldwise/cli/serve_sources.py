@@ -28,7 +28,7 @@ from fieldwise.serving.index import build_index, open_index
 from fieldwise.serving.service import Service, UserLog, tables_of_log
 from fieldwise.serving.stores import FeatureStore, Lookup, OnFailure, Stores, TableStore, open_store
 from fieldwise.storage.arrays import SharedArrays
-from fieldwise.storage.folders import one_writer, scratch_folder
+from fieldwise.storage.files import one_writer, scratch_folder
 
 LEAST = 1 << 16  # bytes of a weight; smaller ones are not worth a file
 

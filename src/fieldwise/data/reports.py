@@ -14,7 +14,7 @@ EVERY = 5.0  # seconds between two lines
 
 
 class Reports:
-    """What is told the phases of some work and their rows; this one shows nothing."""
+    """Receives the phases of some work and their rows; this base class shows nothing."""
 
     def begin(self, phase: str, rows: int | None = None, **facts: Any) -> None:
         """Begin a phase, which ends the one before; `rows` is the number of its rows, if known."""
@@ -45,7 +45,7 @@ class ShownReports(Reports):
         self._facts: dict[str, Any] = {}
         self._lock, self._ended = threading.RLock(), threading.Event()
         self._total: int | None = None
-        self._thread = threading.Thread(target=self._tell, name="fieldwise-reports", daemon=True)
+        self._thread = threading.Thread(target=self._show_regularly, name="fieldwise-reports", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -77,7 +77,7 @@ class ShownReports(Reports):
                 self._show({"phase": self._phase, **facts})
 
     def state(self) -> dict[str, Any]:
-        """The phase with its rows, and what was told with them; a function among those is called for its value.
+        """The phase with its rows and facts; a fact that is a function is called for its value.
 
         `rows` is None in a phase whose rows are not counted.
         """
@@ -96,7 +96,7 @@ class ShownReports(Reports):
             "memory_mib": None if memory is None else round(memory),
         }
 
-    def _tell(self) -> None:
+    def _show_regularly(self) -> None:
         while not self._ended.wait(self._every):
             with self._lock:
                 if self._phase:

@@ -223,13 +223,12 @@ class EncodedTable:
         return table
 
 
+Chunks = Iterable[tuple[slice, EncodedTable]]
+"""Consecutive chunks of a table: which rows, and these encoded."""
+
+
 def save_chunks(
-    folder: Path,
-    layout: Layout,
-    rows: int,
-    chunks: Iterable[tuple[slice, EncodedTable]],
-    y: np.ndarray | None,
-    weight: np.ndarray | None = None,
+    folder: Path, layout: Layout, rows: int, chunks: Chunks, y: np.ndarray | None, weight: np.ndarray | None = None
 ) -> EncodedTable:
     """The table of consecutive chunks, N rows in all with targets [N, T], saved to a folder and mapped.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fieldwise.schema.label import Label
+from fieldwise.schema import Label
 
 WIDE = 0.05  # half-width of an AUC's 95 % interval above which a remark is made
 

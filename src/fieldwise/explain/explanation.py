@@ -20,8 +20,8 @@ from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.slices import ABSENT
 from fieldwise.explain.attribution import has_gradients, integrated_gradients, occlusion, pair_interactions
 from fieldwise.explain.subject import METHODS, UNSEEN, Method, Subject
+from fieldwise.schema import Task
 from fieldwise.schema.ids import named_id
-from fieldwise.schema.label import Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 UNIFORM = 0.1  # greatest difference of a uniform weight from the equal weights, as a share of them

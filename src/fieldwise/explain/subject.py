@@ -24,8 +24,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import Calibration
 from fieldwise.evaluation.slices import ABSENT
 from fieldwise.explain.attribution import Mixer, device_batches, has_gradients
-from fieldwise.schema import Schema
-from fieldwise.schema.label import Label
+from fieldwise.schema import Label, Schema
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches, scoring_mode
 
 

@@ -66,9 +66,8 @@ from fieldwise.runs.pipeline import PART_WORDS, best_possible, recipe_of, rows_o
 from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import RunRecord, read_record, with_words
-from fieldwise.schema import Schema
+from fieldwise.schema import Label, Schema, Task
 from fieldwise.schema.ids import id_columns
-from fieldwise.schema.label import Label, Task
 from fieldwise.storage.cache import Cache
 from fieldwise.training.objective import Objective, monitored
 

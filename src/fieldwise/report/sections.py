@@ -50,8 +50,7 @@ from fieldwise.evaluation.slices import (
 )
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
 from fieldwise.runs.leaderboard import replicates_for
-from fieldwise.schema import Schema
-from fieldwise.schema.label import Label
+from fieldwise.schema import Label, Schema
 from fieldwise.training.history import STOPPED, learning_curves
 from fieldwise.version import __version__
 

@@ -36,18 +36,17 @@ from fieldwise.data.read.arrow_files import (
     table_bytes,
 )
 from fieldwise.data.read.chunked_table import TableFiles, naming_lines, open_files, open_table
-from fieldwise.data.read.delimited import TextTypes
 from fieldwise.data.read.file_listing import file_state, find_files, is_many, kind_of, suffix_of
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import TableLike, as_table
+from fieldwise.data.read.text_files import TextTypes
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
 from fieldwise.runs.recipe import DataSettings, Recipe
 from fieldwise.storage.cache import Cache
-from fieldwise.storage.files import file_digest
-from fieldwise.storage.folders import scratch_folder
+from fieldwise.storage.files import file_digest, scratch_folder
 from fieldwise.storage.machine import arrays_returned
 from fieldwise.storage.scratch import MemoryBudget
 from fieldwise.version import __version__

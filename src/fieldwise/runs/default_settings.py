@@ -22,8 +22,7 @@ from fieldwise.layout import Layout
 from fieldwise.models import ModelSettings
 from fieldwise.models.build import build_network, model_name
 from fieldwise.models.settings import DataDefaults
-from fieldwise.schema import Schema
-from fieldwise.schema.label import Label, Task
+from fieldwise.schema import Label, Schema, Task
 from fieldwise.training.history import History
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 

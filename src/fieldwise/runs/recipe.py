@@ -30,7 +30,7 @@ from fieldwise.training.settings import LBFGS, TrainingSettings
 if TYPE_CHECKING:
     from optuna.trial import BaseTrial
 
-    from fieldwise.data.read.delimited import TextFormat
+    from fieldwise.data.read.text_files import TextFormat
     from fieldwise.models import ModelSettings
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -94,7 +94,7 @@ class DataSettings:
     @property
     def text(self) -> "TextFormat":
         """How delimited text of `path` is written."""
-        from fieldwise.data.read.delimited import TextFormat  # which imports Polars
+        from fieldwise.data.read.text_files import TextFormat  # which imports Polars
 
         return TextFormat(separator=self.separator, encoding=self.encoding, columns=self.columns)
 
@@ -218,7 +218,7 @@ class Recipe:
         defaults: source of omitted `[model]` and `[training]` settings: `data`, rules on the training rows
             (`fieldwise.runs.default_settings`), or `fixed`, the classes' defaults, as in recipes of papers and
             benchmarks.
-        warm_start: folder of a bundle for a warm start (`fieldwise.bundle.warm_start`), such as a trained FM for an
+        warm_start: folder of a bundle for a warm start (`bundle.bundle.warm_start`), such as a trained FM for an
             AFM. A relative path in a recipe file is relative to that file's folder.
         search: search space of `fieldwise tune`, by dotted path, merged over the built-in space of the model.
         benchmark: name of the task: rows, fields and label. Metrics are comparable only within one benchmark and

@@ -34,8 +34,7 @@ from fieldwise.runs.recipe import Recipe
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.storage.artifact import Artifact, Kind, writing
 from fieldwise.storage.cache import Cache
-from fieldwise.storage.files import check_folder, keep_elsewhere
-from fieldwise.storage.folders import try_lock
+from fieldwise.storage.files import check_folder, keep_elsewhere, try_lock
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CheckpointFolder
 

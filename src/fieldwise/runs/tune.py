@@ -40,8 +40,7 @@ from fieldwise.runs.recipe import (
     with_values,
 )
 from fieldwise.runs.records import RunContext, RunRecord, Store, recorded_runs, run_key
-from fieldwise.storage.files import write_atomically
-from fieldwise.storage.folders import one_writer
+from fieldwise.storage.files import one_writer, write_atomically
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CheckpointFolder
 from fieldwise.training.history import Evaluation

@@ -4,19 +4,152 @@ Each kind of field states what its cells hold (`cell`), how many values of a lis
 it uses (`shares`). Other modules ask for these, not for the kind, so that a new kind needs no change there.
 """
 
+import math
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin
 
 from fieldwise.config import nearest, parse, to_plain, toml_tables
 from fieldwise.display import Table
 from fieldwise.errors import SchemaError
-from fieldwise.schema.label import Label, NumberFormat, check_choices
 
 __all__ = ["Bag", "Categorical", "Field", "Label", "ListField", "Numeric", "Pooling", "Role", "Schema", "Sequence"]
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Task = Literal["binary", "regression"]
+NumberFormat = Literal["1,234.5", "1.234,5", "1 234,5", "1'234.5"]
+Scalar = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label to predict.
+
+    Args:
+        column: the table's column.
+        name: its name in metrics and predictions if there are several labels; the column if omitted.
+        task: `binary` (a probability, cross-entropy) or `regression` (a number, squared error).
+        positive_above: binary: numbers above this are positive, all others negative.
+        positive_values: binary: these values are positive, all others negative.
+            Without a rule the column must only hold 0 and 1 (or false and true).
+        drop_values: rows with these values are dropped, and counted.
+        range: regression: minimum and maximum of the targets; predictions are clipped to it.
+        scale: regression: a model learns the targets divided by this; predictions are multiplied by it. If omitted, it
+            is chosen from the training rows' standard deviation (docs/defaults.md), or is 1 with fixed defaults.
+        weight: weight of this label's loss in the sum over labels.
+        number_format: format of numbers in text, as for a Numeric field.
+
+    Errors:
+        SchemaError: contradictory settings, a number that is not finite.
+
+    >>> Label("rating", positive_above=3, drop_values=(3,)).task
+    'binary'
+    """
+
+    column: str
+    _: KW_ONLY
+    name: str = ""
+    task: Task = "binary"
+    positive_above: float | None = None
+    positive_values: tuple[Scalar, ...] | None = None
+    drop_values: tuple[Scalar, ...] = ()
+    range: tuple[float, float] | None = None
+    scale: float | None = None
+    weight: float = 1.0
+    number_format: NumberFormat | None = None
+
+    def __post_init__(self) -> None:
+        if not self.column:
+            raise SchemaError("a label needs a column, found an empty name")
+        if not self.name:
+            object.__setattr__(self, "name", self.column)
+        check_choices(self, "label")
+        for name in ("drop_values", "positive_values", "range"):
+            if (values := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(values))
+        if self.positive_values == ():
+            raise SchemaError("a label's positive_values must have at least one value, found none")
+        for value in (*self.drop_values, *(self.positive_values or ())):
+            if isinstance(value, float) and not math.isfinite(value):
+                raise SchemaError(f"a label's positive_values and drop_values must be finite, found {value}")
+        if self.positive_above is not None and not math.isfinite(self.positive_above):
+            raise SchemaError(f"a label's positive_above must be finite, found {self.positive_above}")
+        if not isinstance(self.weight, (int, float)) or not 0 < self.weight < math.inf:
+            raise SchemaError(f"a label's weight must be above 0 and finite, found {self.weight!r}")
+        if self.positive_above is not None and self.positive_values is not None:
+            raise SchemaError("a label takes positive_above or positive_values, not both")
+        has_rule = self.positive_above is not None or self.positive_values is not None
+        if self.task == "regression" and has_rule:
+            raise SchemaError("a regression label takes no positive rule: remove positive_above and positive_values")
+        for name in ("range", "scale") if self.task == "binary" else ():
+            if getattr(self, name) is not None:
+                raise SchemaError(f"a binary label takes no {name}: it is for task = 'regression'")
+        if self.scale is not None and (not isinstance(self.scale, (int, float)) or not 0 < self.scale < math.inf):
+            raise SchemaError(f"a label's scale must be above 0 and finite, found {self.scale!r}")
+        if self.range is not None:
+            finite = len(self.range) == 2 and all(math.isfinite(bound) for bound in self.range)
+            if not finite or not self.range[0] < self.range[1]:
+                raise SchemaError(f"a label's range must be two increasing finite numbers, found {list(self.range)}")
+
+    def predicted(self, score: "np.ndarray") -> "np.ndarray":
+        """Scores of a regression as numbers in the label's unit, within its range; logits of a binary label unchanged.
+
+        >>> import numpy as np
+        >>> Label("price", task="regression", range=(0, 500), scale=100).predicted(np.array([-0.5, 1.25])).tolist()
+        [0.0, 125.0]
+        """
+        if self.task == "binary":
+            return score
+        number = score if self.scale is None else score * self.scale
+        return number if self.range is None else number.clip(*self.range)
+
+    @property
+    def rule(self) -> str | None:
+        """A description of the rule for positive rows; None for a regression.
+
+        >>> Label("rating", positive_above=3).rule
+        'a rating above 3'
+        >>> Label("event", positive_values=("buy", "cart")).rule
+        '“event” is buy or cart'
+        """
+        if self.task == "regression":
+            return None
+        if self.positive_above is not None:
+            article = "an" if self.column[0].lower() in "aeio" else "a"
+            return f"{article} {self.column.replace('_', ' ')} above {self.positive_above:g}"
+        values = [str(value) for value in self.positive_values or (1,)]
+        return f"“{self.column}” is {', '.join(values[:-1])}{' or ' if values[1:] else ''}{values[-1]}"
+
+    @property
+    def meaning(self) -> str:
+        """A description of the prediction.
+
+        >>> Label("rating", positive_above=3).meaning
+        'probability of a rating above 3'
+        >>> Label("click").meaning
+        'probability that “click” is 1'
+        >>> Label("rating", task="regression", range=(1, 5)).meaning
+        'predicted “rating”, a number from 1 to 5'
+        """
+        if self.rule is not None:
+            return f"probability {'that' if self.rule.startswith('“') else 'of'} {self.rule}"
+        bounds = "" if self.range is None else f", a number from {self.range[0]:g} to {self.range[1]:g}"
+        return f"predicted “{self.column}”{bounds}"
+
+
+def check_choices(settings: Any, what: str) -> None:
+    """Check that every Literal setting has one of its values (guaranteed from TOML, but not from Python)."""
+    for attribute in fields(settings):
+        result, kinds = getattr(settings, attribute.name), (attribute.type, *get_args(attribute.type))
+        known = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), None)
+        if known is not None and result not in known and (result is not None or type(None) not in kinds):
+            options = ", ".join(repr(option) for option in known)
+            raise SchemaError(f"{what}: {attribute.name} must be one of {options}, found {result!r}")
 
 
 Role = Literal["user", "item", "context"]
@@ -24,7 +157,38 @@ Pooling = Literal["mean", "sum", "max"]
 
 
 @dataclass(frozen=True)
-class Categorical:
+class _Column:
+    """What every kind of field has: a name, a role and a column."""
+
+    name: str
+    _: KW_ONLY
+    role: Role = "context"
+    column: str = ""
+
+    def __post_init__(self: Any) -> None:
+        """Set what follows from a field's name, and check what its kind has: a vocabulary, a separator, a length."""
+        if not isinstance(self.name, str) or not self.name:
+            raise SchemaError(f"a field needs a name that is text, found {self.name!r}")
+        if not self.column:
+            object.__setattr__(self, "column", self.name)
+        what = f"field {self.name!r}"
+        check_choices(self, what)
+        if self.cell != "number":
+            _check_count(f"{what}: min_count", self.min_count)
+            if self.hash_buckets is not None:
+                _check_count(f"{what}: hash_buckets", self.hash_buckets)
+            if self.shares is not None and (self.min_count, self.hash_buckets) != (1, None):
+                raise SchemaError(
+                    f"{what} shares the rows of {self.shares!r}, with its min_count and hash_buckets: remove its own"
+                )
+        if self.cell == "list" and not self.separator:
+            raise SchemaError(f"{what}: separator must not be empty")
+        if self.max_length is not None:
+            _check_count(f"{what}: max_length", self.max_length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Categorical(_Column):
     """A field with one category per cell: an id, a code, a word.
 
     Args:
@@ -38,10 +202,6 @@ class Categorical:
     'gender'
     """
 
-    name: str
-    _: KW_ONLY
-    role: Role = "context"
-    column: str = ""
     min_count: int = 1
     hash_buckets: int | None = None
     kind: Literal["categorical"] = "categorical"
@@ -49,12 +209,9 @@ class Categorical:
     max_length: ClassVar[None] = None
     shares: ClassVar[None] = None
 
-    def __post_init__(self) -> None:
-        _finish_field(self)
 
-
-@dataclass(frozen=True)
-class Numeric:
+@dataclass(frozen=True, kw_only=True)
+class Numeric(_Column):
     """A field with one number per cell.
 
     Args:
@@ -71,10 +228,6 @@ class Numeric:
             `1'234.5` with thousands separators, which are optional in each.
     """
 
-    name: str
-    _: KW_ONLY
-    role: Role = "context"
-    column: str = ""
     encoding: Literal["value", "uniform", "quantile"] = "value"
     transform: Literal["none", "minmax", "standard", "log"] = "standard"
     bins: int = 10
@@ -87,7 +240,7 @@ class Numeric:
     shares: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        _finish_field(self)
+        super().__post_init__()
         if self.bins < 2:
             raise SchemaError(f"field {self.name!r}: bins must be at least 2, found {self.bins}")
         if self.point_masses and self.encoding != "quantile":
@@ -96,8 +249,8 @@ class Numeric:
             )
 
 
-@dataclass(frozen=True)
-class Bag:
+@dataclass(frozen=True, kw_only=True)
+class Bag(_Column):
     """A field with several unordered values per cell: genres, tags. A cell is a list, or text split at `separator`.
 
     Args:
@@ -106,10 +259,6 @@ class Bag:
         shares: name of a Categorical field whose vocabulary and embedding rows this field shares.
     """
 
-    name: str
-    _: KW_ONLY
-    role: Role = "context"
-    column: str = ""
     separator: str = "|"
     pooling: Pooling = "mean"
     min_count: int = 1
@@ -119,12 +268,9 @@ class Bag:
     cell: ClassVar[Literal["list"]] = "list"
     max_length: ClassVar[None] = None
 
-    def __post_init__(self) -> None:
-        _finish_field(self)
 
-
-@dataclass(frozen=True)
-class Sequence:
+@dataclass(frozen=True, kw_only=True)
+class Sequence(_Column):
     """A field with an ordered history, oldest first; a cell is a list, or text split at `separator`.
 
     Args:
@@ -134,10 +280,7 @@ class Sequence:
             items the item's field, as DIN needs.
     """
 
-    name: str
-    _: KW_ONLY
     role: Role = "user"
-    column: str = ""
     separator: str = "|"
     max_length: int = 50
     pooling: Pooling = "mean"
@@ -147,34 +290,9 @@ class Sequence:
     kind: Literal["sequence"] = "sequence"
     cell: ClassVar[Literal["list"]] = "list"
 
-    def __post_init__(self) -> None:
-        _finish_field(self)
-
 
 Field = Categorical | Numeric | Bag | Sequence
 ListField = Bag | Sequence
-
-
-def _finish_field(f: Any) -> None:
-    """Set what follows from a field's name, and check what its kind has: a vocabulary, a separator, a length."""
-    if not isinstance(f.name, str) or not f.name:
-        raise SchemaError(f"a field needs a name that is text, found {f.name!r}")
-    if not f.column:
-        object.__setattr__(f, "column", f.name)
-    what = f"field {f.name!r}"
-    check_choices(f, what)
-    if f.cell != "number":
-        _check_count(f"{what}: min_count", f.min_count)
-        if f.hash_buckets is not None:
-            _check_count(f"{what}: hash_buckets", f.hash_buckets)
-        if f.shares is not None and (f.min_count, f.hash_buckets) != (1, None):
-            raise SchemaError(
-                f"{what} shares the rows of {f.shares!r}, with its min_count and hash_buckets: remove its own"
-            )
-    if f.cell == "list" and not f.separator:
-        raise SchemaError(f"{what}: separator must not be empty")
-    if f.max_length is not None:
-        _check_count(f"{what}: max_length", f.max_length)
 
 
 def _check_count(what: str, count: object) -> None:

@@ -1,12 +1,108 @@
-"""The columns of user and item ids: as set in the schema, or by one rule for schemas without them."""
+"""Columns by their names: what names tell of roles, labels, times and kinds, and the columns of user and item ids.
 
+Names are a prior that the rows may overturn. Columns of ids are those set in the schema, or found by one rule.
+"""
+
+import re
+import tomllib
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
-from typing import Literal
+from pathlib import Path
+from typing import Literal, get_args
 
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
-from fieldwise.schema import Field, Schema
-from fieldwise.schema.names import id_rank
+from fieldwise.schema import Field, Role, Schema
+
+_TEXTS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
+WORDS = {what: tuple(words.split()) for what, words in _TEXTS.items()}
+LABELS, LIKELY_LABELS, TIMES, HISTORIES = (WORDS[what] for what in ("labels", "likely_labels", "times", "histories"))
+MOMENTARY = frozenset(WORDS["momentary"])
+ENTITIES = frozenset(WORDS["users"] + WORDS["items"])
+_SIDES: dict[Role, frozenset[str]] = {
+    "user": frozenset(WORDS["users"] + WORDS["of_users"]),
+    "item": frozenset(WORDS["items"] + WORDS["of_items"]),
+}
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a column's name, in lower case, without accents.
+
+    >>> words_of("userAge_group2"), words_of("Müşteri-Nr.")
+    (['user', 'age', 'group2'], ['musteri', 'nr'])
+    """
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    plain = "".join(c for c in unicodedata.normalize("NFKD", parted) if not unicodedata.combining(c)) or parted
+    return [w for w in re.split(r"[\W_]+", plain.lower().replace("ı", "i")) if w]
+
+
+def name_matches(name: str, known: tuple[str, ...]) -> bool:
+    """Whether the name, split into words, is one of the known ones."""
+    return "_".join(words_of(name)) in known
+
+
+def is_label_name(name: str, known: tuple[str, ...] = LABELS) -> bool:
+    """Whether the name is one of the known ones, with or without an `is` or `has` before it.
+
+    >>> is_label_name("isClicked"), is_label_name("clicks_before")
+    (True, False)
+    """
+    words = words_of(name)
+    return "_".join(words[1:] if words[:1] in (["is"], ["has"], ["was"], ["did"]) else words) in known
+
+
+def role_of(name: str) -> tuple[Role, str]:
+    """The role of a column and the reason, from the first known word of its name.
+
+    >>> role_of("movie_id"), role_of("weekday")[0]
+    (('item', "its whole name is 'movie'"), 'context')
+    """
+    words = words_of(name)
+    for word in words:
+        stem = word.rstrip("0123456789").removesuffix("id") or word
+        for role, known in _SIDES.items():
+            hit = next((w for w in (word, stem) if w in known), None)
+            if hit is not None:
+                whole = all(w in (word, *WORDS["ids"]) for w in words)
+                return role, f"its {'whole name is' if whole else 'name has'} {hit!r}"
+    return "context", "its name indicates neither user nor item"
+
+
+def kind_of_name(name: str) -> Literal["code", "quantity", ""]:
+    """Whether a name tells a code or a quantity; "" if neither.
+
+    >>> [kind_of_name(name) for name in ("visitorid", "n_orders", "user_age", "banana")]
+    ['code', 'quantity', 'quantity', '']
+    """
+    words = words_of(name)
+    if not words:
+        return ""
+    last = words[-1]
+    if last in WORDS["codes"] or last in MOMENTARY or id_rank(name) >= 2:
+        return "code"
+    quantity = not set(WORDS["quantities"]).isdisjoint(words) or words[0] in ("n", "nb", "num")
+    return "quantity" if quantity else ""
+
+
+def id_rank(name: str) -> int:
+    """How likely a column's name is an id of users or items, from 3 to 0.
+
+    3: an entity's id (`movie_id`), 2: the entity itself (`movie`), 1: an id of something unknown (`cust_id`), 0:
+    anything else (`genre_id`, `age`).
+
+    >>> [id_rank(name) for name in ("movie_id", "movie", "shelf_id", "genre_id", "age")]
+    [3, 2, 1, 0, 0]
+    """
+    words = words_of(name)
+    role, reason = role_of(name)
+    if role == "context":
+        return int(bool(words) and words[-1] in WORDS["ids_of_unknown"])
+    if not any(w in ENTITIES or w.removesuffix("id") in ENTITIES for w in words):
+        return 0
+    if name.lower().endswith("id") or words[-1] in ("key", "no", "nr", "number", "code"):
+        return 3
+    return 2 if reason.startswith("its whole name") else 0
+
 
 Who = Literal["user", "item"]
 
@@ -60,10 +156,7 @@ def id_columns(columns: Collection[str], schema: Schema) -> dict[str, str | None
     Errors:
         ConfigError: the table lacks the schema's column.
     """
-    return {
-        "user": _resolve("user", [schema], columns, None, ""),
-        "item": _resolve("item", [schema], columns, None, ""),
-    }
+    return {role: _resolve(role, [schema], columns, None, "") for role in get_args(Who)}
 
 
 def id_field(role: Who, schema: Schema) -> str | None:

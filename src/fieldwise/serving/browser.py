@@ -15,8 +15,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.words import binary_words, regression_words
 from fieldwise.models.build import model_to_dict
 from fieldwise.schema import Field
-from fieldwise.schema.ids import named_id
-from fieldwise.schema.names import words_of
+from fieldwise.schema.ids import named_id, words_of
 from fieldwise.scoring.items import ItemTable
 from fieldwise.scoring.ranker import Ranker
 from fieldwise.serving.rows import NO_ITEMS, RequestError

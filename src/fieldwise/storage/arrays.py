@@ -5,10 +5,10 @@ import json
 import math
 import mmap
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -17,8 +17,7 @@ from numpy.typing import DTypeLike
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fieldwise.storage.files import Written, new_file
-from fieldwise.storage.folders import LOCK, one_writer
+from fieldwise.storage.files import LOCK, Written, new_file, one_writer
 
 
 def write_array(file: Written, array: np.ndarray) -> None:
@@ -103,7 +102,13 @@ ALIGNED = 8
 
 
 def write_tensors(file: Written, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors on the CPU to an open file, with the bytes of `safetensors.torch.save`."""
+    """Write tensors to an open file, with the bytes of `safetensors.torch.save`; none on the CPU is copied whole."""
+    for chunk in tensor_chunks(tensors):
+        file.write(chunk)
+
+
+def tensor_chunks(tensors: Mapping[str, Tensor]) -> Iterator[Any]:
+    """The bytes of `write_tensors`, in chunks."""
     header, start, places = {}, 0, list(KINDS)
     in_order = sorted(tensors.items(), key=lambda one: (places.index(one[1].dtype), one[0]))
     for name, tensor in in_order:
@@ -112,11 +117,10 @@ def write_tensors(file: Written, tensors: Mapping[str, Tensor]) -> None:
         start = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % ALIGNED)
-    file.write(len(text).to_bytes(8, "little") + text)
+    yield len(text).to_bytes(8, "little") + text
     for _, tensor in in_order:
-        octets = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data
-        for begin in range(0, len(octets), PIECE):
-            file.write(octets[begin : begin + PIECE])
+        octets = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        yield from (octets[begin : begin + PIECE] for begin in range(0, len(octets), PIECE))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -141,7 +145,7 @@ class SharedArrays:
     A name is `WHAT-OF`: what it is, and what it belongs to.
 
     Attributes:
-        used: what was asked for since `used.clear()` belongs to these.
+        used: the owners of what was requested since `used.clear()`.
     """
 
     folder: Path
@@ -150,15 +154,14 @@ class SharedArrays:
     def array(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
         """The mapped array of a name, which the first process makes while the others wait.
 
-        `make` asks for nothing that is shared.
+        `make` must not request a shared array.
         """
         return self._kept(self.place(f"{name}.npy"), lambda file: write_array(file, make()), map_array)
 
     def frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         """The mapped table of a name; otherwise as `array`."""
-        return self._kept(
-            self.place(f"{name}.arrow"), lambda file: file.write(arrow_bytes(make().rechunk())), map_frame
-        )
+        path = self.place(f"{name}.arrow")
+        return self._kept(path, lambda file: file.write(arrow_bytes(make().rechunk())), map_frame)
 
     def place(self, name: str) -> Path:
         """The path of a file or folder here, which counts as used."""

@@ -25,18 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fieldwise.errors import BundleError, FieldwiseError, first_line
-from fieldwise.storage.files import (
-    PARTIAL,
-    FlushedFile,
-    WordSums,
-    Written,
-    cannot_write,
-    file_digest,
-    sync_folder,
-    word_sums,
-    write_atomically,
-)
-from fieldwise.storage.folders import one_writer
+from fieldwise.storage import files
 from fieldwise.version import __version__
 
 
@@ -75,7 +64,7 @@ class Kind:
         origin: what to give instead of a folder without an artifact.
         most: the largest size in bytes of some parts.
         fast: use `word_sums` rather than SHA-256, for large files that can be made again.
-        trained: it is what a training ends with, whose checkpoints lie beside it until then.
+        trained: a training writes it at its end; until then its checkpoints lie beside it.
         nan: allow NaN in the manifest, which standard JSON does not have.
     """
 
@@ -164,7 +153,7 @@ class Kind:
 
     def checksum(self, path: Path) -> str:
         """The checksum of a file, by this kind's rule."""
-        return word_sums(path) if self.fast else file_digest(path)
+        return files.word_sums(path) if self.fast else files.file_digest(path)
 
     def entry(self, path: Path, checksum: str | None = None) -> dict[str, Any]:
         """A file's entry in the manifest: its size and checksum, for which it is read if the checksum is not given."""
@@ -302,11 +291,11 @@ class Writer:
             file.write(content)
 
     @contextlib.contextmanager
-    def open(self, part: str) -> Iterator[Written]:
+    def open(self, part: str) -> Iterator[files.Written]:
         """Open a file to write it chunk by chunk, from its start to its end."""
         partial = self.folder / f".{secrets.token_hex(6)}.part"
-        sums = WordSums() if self.kind.fast else None
-        with open(partial, "xb") as file, FlushedFile(file, sums) as flushed:
+        sums = files.WordSums() if self.kind.fast else None
+        with open(partial, "xb") as file, files.FlushedFile(file, sums) as flushed:
             yield flushed
         entry = self.kind.entry(partial, None if sums is None else sums.hexdigest())
         name = f"{part}.{entry[self.kind.rule][:12]}.{self.kind.parts[part]}"
@@ -319,8 +308,8 @@ class Writer:
         `facts` are further JSON-compatible entries of its manifest.
         """
         artifact = Artifact.of(self.kind, self.folder, facts, self.files)
-        sync_folder(self.folder)
-        write_atomically(self.folder / self.kind.manifest, artifact.text())
+        files.sync_folder(self.folder)
+        files.write_atomically(self.folder / self.kind.manifest, artifact.text())
         return artifact
 
 
@@ -351,7 +340,7 @@ def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterato
     kind.check_folder(folder)
     was_there = folder.exists()
     try:
-        with one_writer(folder):
+        with files.one_writer(folder):
             if replaces is not None and kind.current(folder).get("sha256") != replaces:
                 raise kind.damage(
                     f"the {kind.name} {folder} was replaced by another process since it was read, and is not "
@@ -361,14 +350,14 @@ def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterato
             try:
                 yield writer
             except OSError as e:
-                raise cannot_write(folder, e) from e
+                raise files.cannot_write(folder, e) from e
             finally:
                 # What is not in the manifest goes: old files, and those that a failed or killed writer left.
                 with contextlib.suppress(OSError):
-                    files = kind.current(folder).get("files", {})
-                    named = {str(entry.get("name")) for entry in files.values() if isinstance(entry, dict)}
+                    entries = kind.current(folder).get("files", {}).values()
+                    named = {str(entry.get("name")) for entry in entries if isinstance(entry, dict)}
                     for path in folder.iterdir():
-                        if PARTIAL.fullmatch(path.name) or (kind.owns(path.name) and path.name not in named):
+                        if files.PARTIAL.fullmatch(path.name) or (kind.owns(path.name) and path.name not in named):
                             with contextlib.suppress(OSError):  # a folder, or another user's file: harmless
                                 path.unlink(missing_ok=True)
     finally:

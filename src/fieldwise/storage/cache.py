@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.storage.artifact import UNREADABLE, Kind, seal
-from fieldwise.storage.folders import abandoned, one_writer, remove_scratch, scratch_folder, whole_folder
+from fieldwise.storage.files import abandoned, one_writer, remove_scratch, scratch_folder, whole_folder
 
 T = TypeVar("T")
 ABOUT = "entry.json"

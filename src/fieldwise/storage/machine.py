@@ -1,4 +1,4 @@
-"""What this process may use of the machine: its memory, also as text, and its cores, which share work on columns."""
+"""The memory and cores that this process may use, amounts of memory as text, and work on columns in threads."""
 
 import contextlib
 import ctypes
@@ -16,7 +16,7 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?)(I?)B?", re.IGNORECASE)
 _MEMINFO, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
 _RETURNED, _KEPT = 1 << 22, 1 << 27
-_UNTOLD = 1 << 32  # where a system tells nothing
+_ASSUMED_FREE = 1 << 32  # bytes, where the system reports none
 _UNLIMITED = 1 << 60  # version 1 of cgroups writes a huge number for no limit
 
 
@@ -44,10 +44,10 @@ def available_memory() -> int:
     if (kilobytes := number_in(_MEMINFO, r"^MemAvailable: *(\d+) kB")) is not None:
         free = kilobytes * 1024
     else:
-        try:  # other systems do not tell what is free
+        try:  # other systems do not report what is free
             free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         except (AttributeError, ValueError, OSError):
-            free = _UNTOLD
+            free = _ASSUMED_FREE
     for folder, limit, used, cached in (
         ("", "memory.max", "memory.current", "inactive_file"),
         ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),

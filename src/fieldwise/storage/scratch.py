@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldwise.storage.files import cannot_write
-from fieldwise.storage.folders import scratch_folder
+from fieldwise.storage.files import cannot_write, scratch_folder
 
 ZEROS = bytes(1 << 20)
 
@@ -117,7 +116,7 @@ def take(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def where(rows: int, chosen: Callable[[slice], np.ndarray]) -> np.ndarray:
-    """The numbers of the chosen rows, of which a function tells for each chunk, ascending, int64."""
+    """The numbers of the rows that a function selects in each chunk, ascending, int64."""
     return concatenate((np.flatnonzero(chosen(part)) + part.start for part in chunk_slices(rows)), np.int64)
 
 

@@ -31,8 +31,7 @@ from fieldwise.errors import ConfigError, DataError, FieldwiseError, first_line
 from fieldwise.ops.devices import CPU, device_of, get_rng_state, set_rng_state
 from fieldwise.storage.arrays import read_tensors, write_tensors
 from fieldwise.storage.artifact import Artifact, Kind, writing
-from fieldwise.storage.files import cannot_write
-from fieldwise.storage.folders import try_lock
+from fieldwise.storage.files import cannot_write, try_lock
 from fieldwise.training.history import Evaluation
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fieldwise.data.read.delimited import ByteSource
 from fieldwise.data.read.public_sets import PUBLIC_SETS, load_book_crossing
+from fieldwise.data.read.text_files import ByteSource
 from fieldwise.errors import DataError
 
 RATINGS = "user\titem\trating\n"

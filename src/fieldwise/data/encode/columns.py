@@ -15,7 +15,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from fieldwise.errors import DataError
-from fieldwise.schema.label import NumberFormat
+from fieldwise.schema import NumberFormat
 
 _MARKS: dict[NumberFormat, tuple[str, str]] = {  # thousands separator, as a pattern, and decimal mark
     "1,234.5": (",", "."),

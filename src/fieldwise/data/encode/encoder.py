@@ -8,30 +8,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 import torch
 
 from fieldwise.config import to_plain
+from fieldwise.data.encode import fitted_fields
 from fieldwise.data.encode.columns import FLOAT32_MAX, as_number, cell_list, cell_text
-from fieldwise.data.encode.fitted_fields import (
-    MISSING,
-    UNKNOWN,
-    Bins,
-    Counted,
-    Entry,
-    Fitted,
-    Scaling,
-    Vocabulary,
-    count_column,
-    encode_column,
-    fit_counted,
-    new_values,
-    number_cells,
-    read_entry,
-)
+from fieldwise.data.encode.fitted_fields import MISSING, UNKNOWN, Bins, Counted, Entry, Fitted, Scaling, Vocabulary
 from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
@@ -44,6 +30,8 @@ from fieldwise.storage.machine import each
 BLOCK = 65_536  # rows
 PROBE_ROWS = 10_000
 MAX_ROWS = 2**31 - 1  # row ids are int32
+Growths = tuple[tuple[int, ...], ...]
+"""For each growth, how many values each field got."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +55,7 @@ class Encoder:
 
     fields: tuple[Field, ...]
     fitted: tuple[Fitted, ...]
-    growths: tuple[tuple[int, ...], ...] = ()
+    growths: Growths = ()
 
     @classmethod
     def fit(
@@ -93,7 +81,8 @@ class Encoder:
         def fit_one(f: Field) -> Fitted | None:
             fitted = None
             if not f.shares:
-                fitted = fit_counted(f, counted(f) if counted else count_column(f, column_of(train, f)))
+                chunks = counted(f) if counted else fitted_fields.count_column(f, column_of(train, f))
+                fitted = fitted_fields.fit_counted(f, chunks)
             if counted is None:
                 scratch.budget().on_rows(parts[f.name])
             return fitted
@@ -105,7 +94,7 @@ class Encoder:
             known, column = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1, column_of(train, f)
             # The first rows are nearly always sufficient, and a whole column of histories is long.
             some = chain([column.head(PROBE_ROWS)], (column[at] for at in scratch.chunk_slices(len(column))))
-            if not any((encode_column(f, fitted, rows).ids >= known).any() for rows in some):
+            if not any((fitted_fields.encode_column(f, fitted, rows).ids >= known).any() for rows in some):
                 raise DataError(
                     f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} "
                     f"(field {f.name!r}) holds a value of field {f.shares!r}; check the column and its separator "
@@ -115,11 +104,7 @@ class Encoder:
 
     @classmethod
     def _of(
-        cls,
-        fields: tuple[Field, ...],
-        own: Iterable[Fitted | None],
-        growths: tuple[tuple[int, ...], ...] = (),
-        where: str = "schema",
+        cls, fields: tuple[Field, ...], own: Iterable[Fitted | None], growths: Growths = (), where: str = "schema"
     ) -> "Encoder":
         """The encoder of each field's own fitted part, None for one that shares another's rows."""
         parts = {f.name: fitted for f, fitted in zip(fields, own, strict=True) if f.shares is None}
@@ -162,7 +147,8 @@ class Encoder:
             f, fitted = pair
             if f.shares or not isinstance(fitted, Vocabulary):
                 return None if f.shares else fitted
-            return replace(fitted, values=fitted.values + new_values(f, fitted, count_column(f, column_of(table, f))))
+            chunks = fitted_fields.count_column(f, column_of(table, f))
+            return replace(fitted, values=fitted.values + fitted_fields.new_values(f, fitted, chunks))
 
         own = each(grown, zip(self.fields, self.fitted, strict=True), rows=table.height)
         more = tuple(0 if new is None else new.rows - old.rows for old, new in zip(self.fitted, own, strict=True))
@@ -196,21 +182,12 @@ class Encoder:
         fields = []
         for f, fitted in pairs:
             (_, offset), *extents = runs[f.shares or f.name]
-            entry = FieldLayout(
-                name=f.name,
-                kind="id",
-                role=f.role,
-                offset=offset,
-                rows=fitted.rows,
-                unknown=isinstance(fitted, Vocabulary),
-                extents=tuple(extents),
-            )
-            if isinstance(fitted, Scaling):
-                entry = replace(entry, kind="value")
-            elif f.cell == "list":
-                ordered = f.max_length is not None
-                entry = replace(entry, kind="bag", pooling=f.pooling, ordered=ordered, shares=f.shares)
-            fields.append(entry)
+            known: dict[str, Any] = {"unknown": isinstance(fitted, Vocabulary), "extents": tuple(extents)}
+            if f.cell == "list":
+                known |= {"pooling": f.pooling, "ordered": f.max_length is not None, "shares": f.shares}
+            kind: Literal["id", "value", "bag"] = "bag" if f.cell == "list" else "id"
+            kind = "value" if isinstance(fitted, Scaling) else kind
+            fields.append(FieldLayout(name=f.name, kind=kind, role=f.role, offset=offset, rows=fitted.rows, **known))
         return Layout(tuple(fields))
 
     def transform(
@@ -232,7 +209,7 @@ class Encoder:
         chosen = [(f, fitted) for f, fitted in zip(self.fields, self.fitted, strict=True) if f.name in places]
         rows = frame.height
         with counting_from(first_row):
-            result = each(lambda pair: encode_column(*pair, column_of(frame, pair[0])), chosen, rows=rows)
+            result = each(lambda pair: fitted_fields.encode_column(*pair, column_of(frame, pair[0])), chosen, rows=rows)
         cells = [(places[f.name], one) for (f, _), one in zip(chosen, result, strict=True)]
         singles = [(at, c.ids) for at, c in cells if c.lengths is None]
         numbers = [c.numbers for _, c in cells if c.numbers is not None]
@@ -300,7 +277,7 @@ class Encoder:
         """
         try:
             data = json.loads(text)
-            entries = [read_entry(e, f"{where}.fields[{i}]") for i, e in enumerate(data["fields"])]
+            entries = [fitted_fields.read_entry(e, f"{where}.fields[{i}]") for i, e in enumerate(data["fields"])]
             growths = tuple(map(tuple, data.get("growths", ())))
             most = [len(e.fitted.values) if isinstance(e.fitted, Vocabulary) else 0 for e in entries]
             whole = all(type(n) is int and n >= 0 for counts in growths for n in counts)
@@ -336,7 +313,7 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
         if isinstance(fitted, (Scaling, Bins)):
             if value is not None and (type(value) not in (int, float) or not abs(value) <= FLOAT32_MAX):
                 return None
-            cells = number_cells(field, fitted, np.array([np.nan if value is None else float(value)]))
+            cells = fitted_fields.number_cells(field, fitted, np.array([np.nan if value is None else float(value)]))
             ids.append(at.row(int(cells.ids[0])))
             numbers += [] if cells.numbers is None else [float(cells.numbers[0])]
             continue

@@ -10,8 +10,7 @@ import polars as pl
 from fieldwise.data.encode.columns import number_formats
 from fieldwise.data.prepare.ordering import parse_timestamps
 from fieldwise.schema import Field, Role
-from fieldwise.schema.ids import Who
-from fieldwise.schema.names import MOMENTARY, id_rank, kind_of_name, role_of, words_of
+from fieldwise.schema.ids import MOMENTARY, Who, id_rank, kind_of_name, role_of, words_of
 
 ENOUGH = 20_000  # rows of a sample for one test
 _LEAST_PAIRS = 20
@@ -159,7 +158,7 @@ _MOST_KEYS = 24
 _ROWS_A_VALUE = 2.5  # an id occurs in this many rows on average, at least
 _ROWS_A_CODE = 1.4  # the same of codes such as 3f9a01c2, which nothing but an id is written as
 _SURE, _LIKELY = 1.2, 0.6  # the score from which a column is an id, and a second one beside it
-_VISITS = 0.15  # users by visits, at least
+_VISITS = 0.15  # minimum ratio of the number of users to that of visits
 _BRIEF = 0.3  # the time between two rows of one visit, relative to two of one user
 _LEFT = "only ids of one side were found: if column {!r} holds the other's, write it as user or item in the schema"
 _EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
@@ -190,7 +189,7 @@ class Entities:
     def role(self, column: str, f: Field) -> tuple[Role, str]:
         """The role of a field and the reason: that of the id that determines its column, else by its name.
 
-        Where the ids' rows repeat, a column that varies within both is of the context.
+        A column that varies within the rows of both ids belongs to the context.
         """
         for side, key in self.ids.items():
             if key == column:
@@ -214,7 +213,7 @@ class Entities:
 
 @dataclass(kw_only=True, eq=False)
 class _Key:
-    """A column that may be an id, and what speaks for it."""
+    """A column that may be an id, and the evidence for it."""
 
     column: str
     cells: pl.Series
@@ -231,7 +230,7 @@ class _Key:
 def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]) -> Entities:
     """The user and item ids of a table.
 
-    Columns to `skip` are no ids, and say nothing of any; `times` look like times, the likeliest first.
+    Columns to `skip` are no ids and are not used to find any; `times` look like times, the likeliest first.
 
     >>> rng = np.random.default_rng(0)
     >>> user, item = rng.integers(0, 90, 4000), rng.integers(0, 60, 4000)
@@ -303,7 +302,7 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
 
 
 def _best_of_alike(frame: pl.DataFrame, keys: Sequence[_Key], time: str | None) -> list[_Key]:
-    """The keys, of those that are one to one the better id alone, and without what a finer one determines."""
+    """The keys: of those that map one to one only the better id, and none that a finer key determines."""
 
     def quality(key: _Key) -> tuple[float, ...]:
         text = key.cells.dtype == pl.String  # an id without a name of one stands before its title, an amount after it
@@ -345,7 +344,7 @@ def _best_of_alike(frame: pl.DataFrame, keys: Sequence[_Key], time: str | None) 
 
 
 def _once(one: _Key, other: _Key) -> bool:
-    """Whether a pair of values comes back far less often than by chance, as who rates what does so once."""
+    """Whether pairs of values repeat far less often than by chance, as a user rates an item only once."""
     pairs = pl.DataFrame([one.cells, other.cells])
     random = pairs.with_columns(pl.col(other.column).shuffle(seed=0))
     chance = pairs.height - random.n_unique()
@@ -353,7 +352,7 @@ def _once(one: _Key, other: _Key) -> bool:
 
 
 def _score(key: _Key) -> float:
-    """What speaks for an id: name, own functions, many values, unequal use, gaps in its numbers."""
+    """The evidence for an id: name, own functions, many values, unequal use, gaps in its numbers."""
     present = key.cells.drop_nulls()
     score = 1.5 if key.rank >= 2 else 0.5 * key.rank - 0.5 * (kind_of_name(key.column) == "quantity")
     own = key.functions.difference(key.aliases)

@@ -11,17 +11,13 @@ from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, 
 from fieldwise.data.prepare.ordering import parse_timestamps
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence
-from fieldwise.schema.names import HISTORIES, MOMENTARY, TIMES, id_rank, kind_of_name, name_matches, words_of
+from fieldwise.schema.ids import HISTORIES, MOMENTARY, TIMES, WORDS, id_rank, kind_of_name, name_matches, words_of
 
 _PROBE = 200
 _NEARLY_UNIQUE = 0.5
 _ENOUGH = 500  # rows whose order is no accident
 _TIME_WORDS = frozenset(("ts", "time", "timestamp", "datetime", "date", "day", "when", "at", "stamp", "epoch", "unix"))
-_PAST = """
-birth birthday birthdate dob born release released publish published publication expiry expires joined join signup since
-registered registration founded built issued opened launch launched due deadline updated modified
-"""
-_NOT_EVENTS = frozenset(_PAST.split())  # times of a person's or an item's life, not of the event
+_NOT_EVENTS = frozenset(WORDS["past"])  # times of a person's or an item's life, not of the event
 _STAMPS = ((9e8, 2.2e9, "seconds"), (9e11, 2.2e12, "milliseconds"), (9e14, 2.2e15, "microseconds"))  # 1998 to 2039
 
 
@@ -96,10 +92,8 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
         return None, ""
     empty = column.null_count() if times is None or times.other else times.values.null_count()
     if empty:
-        return (
-            None,
-            f"a time by its contents, but {empty:,} of {len(column):,} rows have none, so it cannot order the rows",
-        )
+        gaps = f"{empty:,} of {len(column):,} rows have none, so it cannot order the rows"
+        return None, f"a time by its contents, but {gaps}"
     if column.n_unique() < 3:
         return None, "a time by its contents, but with fewer than 3 different values"
     note = f"time: {why}{by_name}; not a field, since future times do not occur in training rows"
@@ -314,11 +308,8 @@ class FieldGuesser:
             vocabulary = as_list(words, separator).explode().n_unique()
             result = f"{share:.0%} of its cells hold {separator!r}, {vocabulary} values in total"
             if _is_history(name):
-                return (
-                    Sequence(name, role="user", separator=separator),
-                    f"{result}, and its name suggests a history",
-                    "",
-                )
+                field = Sequence(name, role="user", separator=separator)
+                return field, f"{result}, and its name suggests a history", ""
             if vocabulary <= _BAG_VOCABULARY and vocabulary < distinct:
                 return Bag(name, role=role, separator=separator), result, ""
         many = distinct > _LOW_CARDINALITY

@@ -15,7 +15,7 @@ from fieldwise.data.encode.columns import as_number, as_text, number_formats
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Label
-from fieldwise.schema.names import LABELS, LIKELY_LABELS, is_label_name
+from fieldwise.schema.ids import LABELS, LIKELY_LABELS, WORDS, is_label_name
 
 _SHOWN = 5
 _SCALES = (5, 10, 100)  # the tops of ratings; above three fifths of the top is positive
@@ -24,25 +24,10 @@ CLOSE = 1.5  # the score by which a candidate for the label may trail the best o
 _MOST_RATINGS = 11  # different values of a column that is read as a scale, unless its top is 100
 _TRUE_OR_FALSE = "label: binary, as it is true or false"
 LEAST_ROWS = 20  # a column of fewer rows is no label by its values alone
-_POSITIVE = """
-true t yes y 1 on ok click clicked like liked love loved positive pos good buy bought purchase purchased ordered order
-convert converted conversion success successful win won pass passed accept accepted approve approved relevant
-recommended install installed watch watched transaction checkout subscribed hired
-ja j oui o si sí s sim da tak ano igen kyllä kylla evet ναι да так 是 有 はい 예 네 نعم हाँ כן có ใช่ ya
-gekauft geklickt acheté cliqué comprado comprou acquistato kupione купил куплено 购买 点击 購入 クリック
-👍 + ✓ ✔ ✅
-"""
-_NEGATIVE = """
-false f no n 0 off dislike disliked hate hated negative neg bad fail failed failure lose lost loss reject rejected
-decline declined deny denied irrelevant skip skipped ignore ignored none never view viewed impression shown
-nein non não nao nie ne nem ei hayır hayir όχι нет ні 否 无 いいえ 아니오 아니요 لا नहीं לא không ไม่ tidak nej nee nei
-👎 - − ✗ ✘ ❌
-"""
-_YES, _NO = frozenset(_POSITIVE.split()), frozenset(_NEGATIVE.split())
+_YES, _NO = frozenset(WORDS["positive"]), frozenset(WORDS["negative"])
 _DENIED = re.compile(r"(?:non|not|no|un|did not|didn't|never|nicht|kein|pas|не|nie|não|未|不) ?")
-_STARS = re.compile(
-    r"([0-5](?:[.,]5|[.,]0)?)(?: ?★| ?/ ?5| out of 5| ?[^\W\d_]{4,})", re.IGNORECASE
-)  # 4 stars, 4 Sterne
+# Such as 4 stars, 4 Sterne.
+_STARS = re.compile(r"([0-5](?:[.,]5|[.,]0)?)(?: ?★| ?/ ?5| out of 5| ?[^\W\d_]{4,})", re.IGNORECASE)
 _ROW_OF_STARS = r"^\s*(?:[★⭐*]+☆*|☆+)\s*$"
 
 
@@ -265,7 +250,7 @@ def _of_numbers(column: pl.Series) -> LabelCandidate:
 
 
 def _middle_note(above: pl.Series, middle: pl.Series, shown: str) -> str:
-    """What the rule that leaves out the middle of a scale would do."""
+    """The effect of a rule that drops the middle of the scale."""
     rate = float(above.sum()) / max(1, len(above) - int(middle.sum()))
     return (
         f"rows with {shown} are negative, since they are {_share(middle):.0%} of the rows, which are met when scoring "
@@ -316,9 +301,8 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
         note = "label: binary, the rarer of its two values assumed positive"
         return LabelCandidate(label=Label(text.name, positive_values=(rare,)), reason=note, doubt=doubt)
     raise SchemaError(
-        f"a text label needs two values to be binary: column {text.name!r} holds {len(values)}, "
-        f"{_listed(values)}; give the positive ones as positive; all others are "
-        "negative"
+        f"a text label needs two values to be binary: column {text.name!r} holds {len(values)}, {_listed(values)}; "
+        "give the positive ones as positive; all others are negative"
     )
 
 

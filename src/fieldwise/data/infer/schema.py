@@ -18,8 +18,7 @@ from fieldwise.data.read.chunked_table import Sample, is_position, renumbering_r
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Field, Label, Numeric, Schema
-from fieldwise.schema.ids import Who
-from fieldwise.schema.names import LABELS, LIKELY_LABELS, TIMES, is_label_name, name_matches, role_of, words_of
+from fieldwise.schema.ids import LABELS, LIKELY_LABELS, TIMES, Who, is_label_name, name_matches, role_of, words_of
 
 _EACH_CLASS = 10  # minimum rows of the rarer class, so that a stratified split leaves some in each part
 
@@ -69,7 +68,7 @@ def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings, only_positi
     return ""
 
 
-_MOST_ROWS = 200_000  # of a table in memory; more tell no more of a column
+_MOST_ROWS = 200_000  # of a table in memory; more rows add no evidence
 _RIVAL = "column {!r} may be the label instead of {!r}: give the right one as label"
 _LEAK = "it tells the label, so it is known only after it"
 _NO_IDS = (
@@ -129,10 +128,8 @@ class Inference:
 
         taken = {f.column for f in self.schema.fields} | {self.schema.label.column}
         others = [f"#   {_plain(name)}: {one_line(note)}" for name, note in self.notes.items() if name not in taken]
-        lines = [
-            f"# Inferred from {self.seen or 'the table'}: check and correct it."
-            + (" Columns that are not fields:" if others else "")
-        ]
+        listed = " Columns that are not fields:" if others else ""
+        lines = [f"# Inferred from {self.seen or 'the table'}: check and correct it.{listed}"]
         lines += others + [f"# CHECK: {one_line(doubt)}" for name, doubt in self.doubts.items() if name not in taken]
         plain = self.schema.to_dict()
         fields, label = plain.pop("fields"), plain.pop("label")
@@ -222,8 +219,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     fields, reasons = _fields(FieldGuesser(frame, result, y, frame.height / max(1, sample.rows)), notes, doubts)
     ids = {side: column for side, column in result.ids.items() if column in fields}
     _leave_out_displays(frame, fields, notes, reasons, result)
-    for side, column in ids.items():
-        notes[column] += f"; the {side} id"
+    notes |= {column: f"{notes[column]}; the {side} id" for side, column in ids.items()}
     schema = Schema(
         fields=tuple(fields.values()),
         label=target.label,
@@ -303,9 +299,8 @@ def _known_after(frame: pl.DataFrame, label: str, y: pl.Series | None, notes: Ma
                 results[column.name] = f"{_LEAK}: it is empty except where the label is {which}"
         if column.name in results or not 2 <= column.n_unique() <= _FEW_VALUES:
             continue
-        by_value = (
-            pl.DataFrame({"cell": column, "y": y}).drop_nulls().group_by("cell").agg(pl.col("y").mean(), pl.len())
-        )
+        both = pl.DataFrame({"cell": column, "y": y}).drop_nulls()
+        by_value = both.group_by("cell").agg(pl.col("y").mean(), pl.len())
         sure = by_value.filter(pl.col("y").is_in([0.0, 1.0]) & (pl.col("len") >= _ENOUGH_OF_A_CLASS))
         if by_value.height >= 2 and sure.height == by_value.height and sure["y"].n_unique() == 2:
             results[column.name] = f"{_LEAK}: each of its values has one value of the label"
@@ -343,9 +338,8 @@ def _never(frame: pl.DataFrame) -> dict[str, str]:
         results["values"] = "every libFM value is 1, so only the ids matter"
     for column in frame.select(pl.col(pl.String)).iter_columns():
         if column.name not in results and column.head(_PROBE).n_unique() <= len(_PARTS):
-            words = {
-                str(word).strip().lower() for word in column.drop_nulls().unique(maintain_order=True).head(len(_PARTS))
-            }
+            some = column.drop_nulls().unique(maintain_order=True).head(len(_PARTS))
+            words = {str(word).strip().lower() for word in some}
             if len(words) > 1 and words <= _PARTS and words & {"train", "training"}:
                 results[column.name] = _NEVER["split"]
     return results

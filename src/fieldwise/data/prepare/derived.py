@@ -17,8 +17,13 @@ from fieldwise.data.prepare.settings import PARTS, HistorySettings, NegativeSamp
 from fieldwise.data.prepare.splits import distinct_rows, group_rows, rank_texts
 from fieldwise.data.read.arrow_files import join_rows, take_rows
 from fieldwise.errors import ConfigError, DataError, SchemaError
-from fieldwise.schema import Schema
+from fieldwise.schema import Scalar, Schema
 from fieldwise.storage import scratch
+
+Frames = Mapping[str, pl.DataFrame]
+"""The tables of all parts, by name."""
+Targets = Mapping[str, np.ndarray]
+"""The targets of all parts, by name."""
 
 
 def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> None:
@@ -47,12 +52,7 @@ def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings
 
 
 def add_histories(
-    frames: Mapping[str, pl.DataFrame],
-    targets: Mapping[str, np.ndarray],
-    settings: HistorySettings,
-    *,
-    order: str,
-    order_format: str | None = None,
+    frames: Frames, targets: Targets, settings: HistorySettings, *, order: str, order_format: str | None = None
 ) -> dict[str, pl.DataFrame]:
     """The tables of all parts with a column of histories; `targets` are those of the main label.
 
@@ -141,7 +141,7 @@ def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetE
 
 
 def add_target_encoding(
-    frames: Mapping[str, pl.DataFrame], targets: Mapping[str, np.ndarray], settings: TargetEncoding, *, seed: int
+    frames: Frames, targets: Targets, settings: TargetEncoding, *, seed: int
 ) -> dict[str, pl.DataFrame]:
     """The tables of all parts with the target-encoded columns, float64, null for categories without rows."""
     made = dict(frames)
@@ -159,10 +159,8 @@ def add_target_encoding(
             source = name if settings.source == "own-part" else "train"
             own_folds = folds if name == "train" and settings.source == "train" else None
             means = _mean_labels(codes[source], targets[source], len(counts), own_folds, settings)
-            chunks = (
-                means(codes[name][at], None if own_folds is None else own_folds[at])
-                for at in scratch.chunk_slices(frames[name].height)
-            )
+            slices = scratch.chunk_slices(frames[name].height)
+            chunks = (means(codes[name][at], None if own_folds is None else own_folds[at]) for at in slices)
             joined = join_rows(pl.DataFrame({new: one}).fill_nan(None) for one in chunks)
             made[name] = made[name].with_columns(joined.to_series())
     return made
@@ -175,7 +173,7 @@ def _mean_labels(
 
     Sums of the labels are added in the order of the rows, so that chunks do not matter.
     """
-    number = settings.folds if folds is not None else 0
+    number = settings.folds if folds is not None else 1  # a fold without rows, which leaves out nothing
     count, total = np.zeros(size, np.int64), np.zeros(size)  # by category
     cells, cell_total = np.zeros(size * number, np.int64), np.zeros(size * number)  # by category and fold
     in_fold, fold_total = np.zeros(number, np.int64), np.zeros(number)
@@ -191,27 +189,19 @@ def _mean_labels(
     rows, whole = np.float64(len(y)), np.float64(y.sum())
 
     def means(values: np.ndarray, fold: np.ndarray | None) -> np.ndarray:
-        own_count, own_total, overall = count[values], total[values], np.full(len(values), whole / rows)
+        left_out = np.zeros(len(values), np.int64) if fold is None else fold
+        cell = values.astype(np.int64) * number + left_out
         with np.errstate(invalid="ignore", divide="ignore"):  # a single training row leaves none in the other folds
-            if fold is not None:
-                cell = values.astype(np.int64) * number + fold
-                own_count, own_total = own_count - cells[cell], own_total - cell_total[cell]
-                overall = ((whole - fold_total) / (rows - in_fold))[fold]
-            weight = own_count + settings.prior_rows
-            result = (own_total + settings.prior_rows * overall) / weight
-        known: np.ndarray = np.where((weight > 0) & (values > 0), result, np.nan)
-        return known
+            overall = ((whole - fold_total) / (rows - in_fold))[left_out]
+            weight = count[values] - cells[cell] + settings.prior_rows
+            result = (total[values] - cell_total[cell] + settings.prior_rows * overall) / weight
+        return np.asarray(np.where((weight > 0) & (values > 0), result, np.nan))
 
     return means
 
 
 def sample_negatives(
-    positives: pl.DataFrame,
-    *,
-    log: pl.DataFrame,
-    settings: NegativeSampling,
-    seed: int,
-    label: tuple[str, bool | int | float | str],
+    positives: pl.DataFrame, *, log: pl.DataFrame, settings: NegativeSampling, seed: int, label: tuple[str, Scalar]
 ) -> pl.DataFrame:
     """Sample negatives: for each positive row, n copies with items that its user never used anywhere in the log.
 
@@ -236,17 +226,17 @@ def sample_negatives(
     pairs.sort()
     new = scratch.where(len(pairs), lambda at: np.diff(pairs[at], prepend=pairs[at.start - 1] if at.start else -1) != 0)
     used = scratch.take(pairs, new)
-    asking = scratch.fill(positives.height, np.int64, lambda at: _codes(positives[user_column][at], users))
-    used_by = _used_by(used, asking, users, len(items), n)
+    positive_users = scratch.fill(positives.height, np.int64, lambda at: _codes(positives[user_column][at], users))
+    used_by = _used_by(used, positive_users, users, len(items), n)
     unused = len(items) - used_by
-    drawn = _distinct(unused, asking, n, np.random.default_rng(seed))
+    drawn = _distinct(unused, positive_users, n, np.random.default_rng(seed))
     start, searched = np.cumsum(used_by) - used_by, _unused_before(used, used_by, len(items))
     about = _descriptions(log, positives, settings)
     columns = list(dict.fromkeys([*positives.columns, label[0]]))
 
     def sampled() -> Iterator[pl.DataFrame]:
-        for at in scratch.chunk_slices(len(asking)):
-            user, rank = asking[at].repeat(n), drawn[at].reshape(-1)
+        for at in scratch.chunk_slices(len(positive_users)):
+            user, rank = positive_users[at].repeat(n), drawn[at].reshape(-1)
             result = np.searchsorted(searched, user * (len(items) + 1) + rank, side="right")
             item = items.gather(rank + result - start[user]).cast(positives.schema[item_column]).alias(item_column)
             copies = positives[at].select(pl.all().repeat_by(n).explode(empty_as_null=False)).with_columns(item)
@@ -258,12 +248,12 @@ def sample_negatives(
     return join_rows(sampled())
 
 
-def _distinct(unused: np.ndarray, asking: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """For each asking user n different numbers below its `unused`, uniformly (Floyd's algorithm): [N, n] int64."""
-    chosen = scratch.empty((len(asking), n), np.int64)
+def _distinct(unused: np.ndarray, positive_users: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """For each row's user n different numbers below its `unused`, uniformly (Floyd's algorithm): [N, n] int64."""
+    chosen = scratch.empty((len(positive_users), n), np.int64)
     for k in range(n):
-        for at in scratch.chunk_slices(len(asking)):
-            last = unused[asking[at]] - n + k
+        for at in scratch.chunk_slices(len(positive_users)):
+            last = unused[positive_users[at]] - n + k
             number = rng.integers(0, last + 1, dtype=np.int64)
             taken = (chosen[at, :k] == number[:, None]).any(axis=1)
             chosen[at, k] = np.where(taken, last, number)
@@ -280,8 +270,7 @@ def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int) -> np.ndar
 
     def before(at: slice) -> np.ndarray:
         owner = used[at] // items
-        result: np.ndarray = owner * (items + 1) + used[at] % items - (np.arange(at.start, at.stop) - start[owner])
-        return result
+        return np.asarray(owner * (items + 1) + used[at] % items - (np.arange(at.start, at.stop) - start[owner]))
 
     return scratch.fill(len(used), np.int64, before)
 
@@ -301,7 +290,7 @@ def _descriptions(log: pl.DataFrame, positives: pl.DataFrame, settings: Negative
     return about.with_columns(pl.col(c).cast(positives.schema[c]) for c in about.columns)
 
 
-def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: bool | int | float | str) -> pl.DataFrame:
+def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: Scalar) -> pl.DataFrame:
     """The rows with `negative_value` in the label's column, in its type; a new last column if it is missing."""
     kind = frame.schema.get(label_column)
     label = pl.lit(negative_value) if kind is None else pl.lit(negative_value).cast(kind)
@@ -339,15 +328,15 @@ def _codes(column: pl.Series, known: pl.Series) -> np.ndarray:
     return cells.replace_strict(known, codes, default=len(known), return_dtype=pl.Int64).to_numpy()
 
 
-def _used_by(used: np.ndarray, asking: np.ndarray, users: pl.Series, items: int, n: int) -> np.ndarray:
-    """The number of items that each user used; a DataError if one of those who ask has fewer than n others."""
+def _used_by(used: np.ndarray, positive_users: np.ndarray, users: pl.Series, items: int, n: int) -> np.ndarray:
+    """The number of items that each user used; a DataError if a user of a positive has fewer than n unused ones."""
     used_by = np.zeros(len(users), dtype=np.int64)
     for at in scratch.chunk_slices(len(used)):
         used_by += np.bincount(used[at] // items, minlength=len(users))
-    for at in scratch.chunk_slices(len(asking)):
-        most = used_by[asking[at]]
+    for at in scratch.chunk_slices(len(positive_users)):
+        most = used_by[positive_users[at]]
         if len(most) and most.max() > items - n:
-            user = int(asking[at.start + int(np.argmax(most))])
+            user = int(positive_users[at.start + int(np.argmax(most))])
             raise DataError(
                 f"each user needs at least {n} unused items for {n} negatives per positive: user {users[user]!r} used "
                 f"{used_by[user]} of {items}; lower per_positive"
@@ -356,11 +345,7 @@ def _used_by(used: np.ndarray, asking: np.ndarray, users: pl.Series, items: int,
 
 
 def with_negatives(
-    frames: Mapping[str, pl.DataFrame],
-    targets: Mapping[str, np.ndarray],
-    schema: Schema,
-    settings: NegativeSampling,
-    seed: int,
+    frames: Frames, targets: Targets, schema: Schema, settings: NegativeSampling, seed: int
 ) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
     """Add sampled negatives to the parts in the settings; positives are the rows with a target above 0.
 
@@ -393,13 +378,8 @@ def with_negatives(
         wanted = name in frames and name in settings.parts and not positives[name].is_empty()
         if not wanted or (settings.only_where_missing and (main[name] <= 0).any()):
             continue
-        added = sample_negatives(
-            positives[name],
-            log=log,
-            settings=settings,
-            seed=seed * len(PARTS) + number,
-            label=(schema.label.column, values[schema.label.column]),
-        )
+        negative, own_seed = (schema.label.column, values[schema.label.column]), seed * len(PARTS) + number
+        added = sample_negatives(positives[name], log=log, settings=settings, seed=own_seed, label=negative)
         for label in schema.more_labels:
             if label.column != schema.label.column:
                 added = mark_negative(added, label.column, values[label.column])

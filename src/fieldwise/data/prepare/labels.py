@@ -36,8 +36,7 @@ class LabelledRows:
     @property
     def main(self) -> np.ndarray:
         """Targets of the main label [N]."""
-        column: np.ndarray = self.y[:, 0]
-        return column
+        return np.asarray(self.y[:, 0])
 
     def take(self, rows: np.ndarray) -> "LabelledRows":
         """Some of the rows, by ascending number, with `dropped` 0."""

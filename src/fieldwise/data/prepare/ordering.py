@@ -18,9 +18,8 @@ from fieldwise.storage import scratch
 
 READ_FORMATS = (
     "2026-01-31, 2026/01/31, 2026.01.31, 31 Jan 2026, 31-Jan-2026, Jan 31, 2026 (months also written out, with or "
-    "without a weekday), 31/01/2026 or 01/31/2026 (also with . or -, and with years of two digits), each alone or "
-    "with 17:05, "
-    "17:05:09, 17:05:09.25, 5:05 PM, and after it Z or +01:00; T may stand between date and time"
+    "without a weekday), 31/01/2026 or 01/31/2026 (also with . or -, and with years of two digits), each alone or with "
+    "17:05, 17:05:09, 17:05:09.25, 5:05 PM, and after it Z or +01:00; T may stand between date and time"
 )
 _PLAIN = ("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d %B %Y", "%d-%B-%Y", "%d %B, %Y", "%B %d, %Y", "%B %d %Y")
 _NAMED = ("%a, %d %B %Y", "%a %d %B %Y", "%a %B %d %Y", "%A, %d %B %Y", "%A, %B %d, %Y", "%d-%B-%y", "%Y%m%d")
@@ -40,9 +39,7 @@ _DIRECTIVE = re.compile(r"%\.f|%\w|.")
 _PATTERNS = {
     **dict.fromkeys(("%d", "%m", "%H", "%I"), r"\d{1,2}"),
     "%Y": r"\d{4}",
-    "%y": r"\d\d",
-    "%M": r"\d\d",
-    "%S": r"\d\d",
+    **dict.fromkeys(("%y", "%M", "%S"), r"\d\d"),
     "%.f": r"(?:\.\d+)?",
     "%p": "[ap]m",
     "%a": "[a-z]{3}",
@@ -231,7 +228,7 @@ def latest_rows(log: pl.DataFrame, column: str, time: str | None, form: str | No
 
 
 def _decided_by_all(column: pl.Series) -> np.ndarray | None:
-    """Numbers or times of text whose cells decide together, a chunk at a time; None where `_from_text` has an error."""
+    """Numbers or times of text whose format all cells decide, chunk by chunk; None where `_from_text` has an error."""
     numbers, are_numbers, are_clear = scratch.empty(len(column), np.float64), True, True
     times = {family: scratch.empty(len(column), np.int64) for family in _ORDERS}
     with_offset = set[bool]()

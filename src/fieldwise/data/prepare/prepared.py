@@ -8,7 +8,7 @@ the folder. Results are put together in the order of the rows, so that they are 
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,13 +22,7 @@ import polars as pl
 from fieldwise.config import nearest
 from fieldwise.data.encode.encoder import Encoder, check_table, column_of
 from fieldwise.data.encode.fitted_fields import Counted, count_column
-from fieldwise.data.prepare.derived import (
-    add_histories,
-    add_target_encoding,
-    check_history,
-    check_target_encoding,
-    with_negatives,
-)
+from fieldwise.data.prepare import derived
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
 from fieldwise.data.prepare.row_fingerprints import count_repeats
 from fieldwise.data.prepare.settings import PARTS, HistorySettings, NegativeSampling, SplitSettings, TargetEncoding
@@ -36,14 +30,13 @@ from fieldwise.data.prepare.splits import rank_texts, split_table
 from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes, take_rows
 from fieldwise.data.read.chunked_table import counting_from, renumbering_rows
 from fieldwise.data.reports import NO_REPORTS, Reports
-from fieldwise.data.table import EncodedTable, save_chunks
+from fieldwise.data.table import Chunks, EncodedTable, save_chunks
 from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Field, Schema
 from fieldwise.storage import scratch
 from fieldwise.storage.arrays import arrow_bytes, map_array, write_array
-from fieldwise.storage.files import cannot_write, disk_is_full, file_digest, new_file, write_atomically
-from fieldwise.storage.folders import LOCK, sync_tree
+from fieldwise.storage.files import LOCK, cannot_write, disk_is_full, file_digest, new_file, sync_tree, write_atomically
 from fieldwise.storage.machine import ahead
 from fieldwise.storage.scratch import MemoryBudget
 
@@ -92,8 +85,7 @@ class SplitPart:
     @property
     def main(self) -> np.ndarray:
         """Targets of the main label [N]."""
-        column: np.ndarray = self.y[:, 0]
-        return column
+        return np.asarray(self.y[:, 0])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -161,9 +153,8 @@ class Preparation:
                 flushed = thread.submit(self._finish, "rows", flush=True, **facts)  # while the rows are used
             counts = facts["counts"]
             targets = {name: map_array(self._path(TARGETS.format(name))) for name in PARTS}
-            encoder, encoded, unseen = self.encode(
-                {name: LabelledRows(self._mapped(name).frame, y) for name, y in targets.items()}
-            )
+            rows = {name: LabelledRows(self._mapped(name).frame, y) for name, y in targets.items()}
+            encoder, encoded, unseen = self.encode(rows)
             self.reports.begin("finishing the preparation")
             if flushed is not None:
                 flushed.result()
@@ -175,7 +166,7 @@ class Preparation:
     ) -> tuple[Encoder, dict[str, SplitPart], dict[str, dict[str, float]]]:
         """An encoder fitted on `train`, the encoded parts, and `Prepared.unseen`."""
         train = rows["train"].frame
-        if self.folder is None or self._facts("encoder") is None:
+        if self._facts("encoder") is None:
             with self._bounded("vocabularies and scales", train):
                 counted = self.engine and counted_files(self._mapped("train"), self.schema, self.engine)
                 encoder = Encoder.fit(train, self.schema, counted=counted)
@@ -186,7 +177,7 @@ class Preparation:
             encoder = _read_encoder(self._path(ENCODER))
         parts, unseen = {}, {}
         for name, part in rows.items():
-            facts = None if self.folder is None else self._facts(name)
+            facts = self._facts(name)
             if facts is None:
                 with self._bounded(f"encoding {name} rows", part.frame):
                     chunks = None
@@ -200,8 +191,7 @@ class Preparation:
                     if self.folder is not None and groups is not None:
                         with new_file(self._path(GROUP.format(name))) as file:
                             write_array(file, groups)
-                if self.folder is not None:
-                    self._finish(name, **facts)
+                self._finish(name, **facts)
             parts[name] = SplitPart(part.frame, table, groups) if self.folder is None else _read_part(self.folder, name)
             if name != "train":
                 unseen[name] = facts["unseen"]
@@ -236,14 +226,14 @@ class Preparation:
         check_columns(frame.columns, schema)
         made: list[str] = []
         if self.history is not None:
-            check_history(frame, schema, self.history)
+            derived.check_history(frame, schema, self.history)
             made.append(self.history.column)
         if self.target_encoding is not None:
             if self.negatives is not None:
                 raise ConfigError(
                     "target_encoding needs the label of every row, found [negatives] too: remove one of them"
                 )
-            check_target_encoding(frame, schema, self.target_encoding)
+            derived.check_target_encoding(frame, schema, self.target_encoding)
             made += self.target_encoding.made
         check_table(frame, schema, made_later=made)
         frame = with_event_label(frame, schema, self.negatives is not None)
@@ -271,19 +261,19 @@ class Preparation:
         weights = {name: part.weight for name, part in rows.items() if part.weight is not None}
         counts = count_repeats(frames, schema)  # of the raw rows, without sampled negatives
         if self.target_encoding is not None:
-            frames = add_target_encoding(frames, mains, self.target_encoding, seed=self.seed)
+            frames = derived.add_target_encoding(frames, mains, self.target_encoding, seed=self.seed)
         if self.history is not None:
             order = self.history.order or schema.time
             assert order is not None, "checked before the split"
             # Before sampling negatives: an item that a user never used is not an event of that user.
             settings, form = self.history.of_schema(schema), schema.format_of(order)
-            frames = add_histories(frames, mains, settings, order=order, order_format=form)
+            frames = derived.add_histories(frames, mains, settings, order=order, order_format=form)
         if weights and self.negatives is not None:
             raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
         if self.negatives is not None:
             before = sum(map(len, targets.values()))
             negatives = self.negatives.of_schema(schema)
-            frames, targets = with_negatives(frames, targets, schema, negatives, self.seed)
+            frames, targets = derived.with_negatives(frames, targets, schema, negatives, self.seed)
             counts["negatives_drawn"] = sum(map(len, targets.values())) - before
         for name, weight in weights.items():
             if not weight.any():
@@ -313,7 +303,9 @@ class Preparation:
         return MappedRows.of_folder(self._path(ROWS.format(name)))
 
     def _facts(self, stage: str) -> dict[str, Any] | None:
-        """What a finished stage has stated; None if it is not finished."""
+        """What a finished stage has stated; None if it is not finished, or there is no folder."""
+        if self.folder is None:
+            return None
         try:
             facts: dict[str, Any] = json.loads(self._path(DONE.format(stage)).read_text("utf-8"))
         except (OSError, ValueError):
@@ -321,7 +313,9 @@ class Preparation:
         return facts
 
     def _finish(self, stage: str, *, flush: bool = False, **facts: Any) -> None:
-        """Note that a stage is finished; `flush`: with the rows of all parts on disk."""
+        """Note in the folder, if any, that a stage is finished; `flush`: with the rows of all parts on disk."""
+        if self.folder is None:
+            return
         try:
             for name in PARTS if flush else ():
                 sync_tree(self._path(ROWS.format(name)))
@@ -361,8 +355,8 @@ class Preparation:
 
 def check_columns(columns: Collection[str], schema: Schema) -> None:
     """Check that a table has the schema's time, group, id and key columns."""
-    said = [(what, getattr(schema, what)) for what in ("time", "user", "item", "group")]
-    for what, column in [*said, *(("keys", key) for key in schema.keys)]:
+    named = [(what, getattr(schema, what)) for what in ("time", "user", "item", "group")]
+    for what, column in [*named, *(("keys", key) for key in schema.keys)]:
         if column is not None and column not in columns:
             raise SchemaError(
                 f"the schema's {what} must be in the table: {column!r} is not; {nearest(column, columns)}"
@@ -423,20 +417,19 @@ def encode_table(
     y: np.ndarray | None,
     weight: np.ndarray | None = None,
     folder: Path | None = None,
-    chunks: Iterable[tuple[slice, EncodedTable]] | None = None,
+    chunks: Chunks | None = None,
 ) -> EncodedTable:
     """The encoded rows of a table, from `chunks` if they are given: in `folder`, else in scratch files or memory."""
     folder = folder or scratch.new_path()
     if folder is None:
         return replace(encoder.transform(frame, y=y), weight=weight)
     if chunks is None:  # each is encoded while the one before is written
-        chunks = ahead(
-            (at, encoder.transform(frame[at], first_row=at.start)) for at in scratch.chunk_slices(frame.height)
-        )
+        slices = scratch.chunk_slices(frame.height)
+        chunks = ahead((at, encoder.transform(frame[at], first_row=at.start)) for at in slices)
     return save_chunks(folder, encoder.layout, frame.height, _reporting(chunks), y, weight)
 
 
-def _reporting(chunks: Iterable[tuple[slice, EncodedTable]]) -> Iterator[tuple[slice, EncodedTable]]:
+def _reporting(chunks: Chunks) -> Iterator[tuple[slice, EncodedTable]]:
     for at, table in chunks:
         yield at, table
         scratch.budget().on_rows(len(table))
@@ -522,7 +515,7 @@ def _read_part(folder: Path, name: str) -> SplitPart:
 
 
 def counted_files(rows: MappedRows, schema: Schema, engine: Engine) -> Callable[[Field], Iterator[Counted]]:
-    """`counted` for `Encoder.fit`, by an engine, a file at a time; the memory budget is told the rows of each."""
+    """`counted` for `Encoder.fit`, by an engine, a file at a time; the memory budget gets the rows of each."""
     tasks, answers = _file_tasks(rows, schema=schema.to_dict()), list[dict[str, Any]]()
     for answer in engine(count_file, tasks):
         answers.append(answer)
@@ -576,6 +569,5 @@ def _file_tasks(rows: MappedRows, **about: Any) -> list[Task]:
     """A task for each file of rows, with the folder that its results go to."""
     folder = scratch.budget().folder
     assert folder is not None, "other processes find their work in files"
-    return [
-        {"rows": str(file.path), "first": file.first, "to": str(scratch.new_path()), **about} for file in rows.files
-    ]
+    own = ({"rows": str(file.path), "first": file.first, "to": str(scratch.new_path())} for file in rows.files)
+    return [{**task, **about} for task in own]

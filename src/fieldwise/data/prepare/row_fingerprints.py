@@ -42,7 +42,7 @@ class RowFingerprints:
 
     @classmethod
     def of(cls, frame: pl.DataFrame, columns: Sequence[str]) -> "RowFingerprints":
-        """The sketch of a table.
+        """The fingerprints of a table.
 
         >>> sketch = RowFingerprints.of(pl.DataFrame({"user": ["a", "b"], "age": [30, None]}), ["user", "age"])
         >>> sketch.overlap(pl.DataFrame({"user": ["b", "a", "a"], "age": [None, 30.0, 31.0]}))
@@ -58,7 +58,7 @@ class RowFingerprints:
 
     def overlap(self, frame: pl.DataFrame) -> TrainTestOverlap:
         """The number of rows of another table with these columns that equal rows of this one."""
-        whole = len(self.hashes) < MOST_HASHES  # every row of the table is in the sketch, so any row can be checked
+        whole = len(self.hashes) < MOST_HASHES  # all rows of the table are kept, so any row can be checked
         checked = result = 0
         for part in frame.select(self.columns).iter_slices(SKETCH_ROWS):
             hashes = _row_hashes(part)
@@ -123,8 +123,7 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     z = values ^ (values >> np.uint64(30))
     z = z * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = z ^ (z >> np.uint64(31))
-    return mixed
+    return np.asarray(z ^ (z >> np.uint64(31)))
 
 
 REPEATS = "{}_rows_in_train"

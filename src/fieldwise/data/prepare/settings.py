@@ -152,7 +152,22 @@ class NegativeSampling(_IdColumns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomSplit:
+class _Shares:
+    """The shares of validation and test rows."""
+
+    valid: float = 0.1
+    test: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, share in (("valid", self.valid), ("test", self.test)):
+            if not 0 < share < 1:
+                raise ConfigError(f"{name} must be a share between 0 and 1, both excluded, found {share}")
+        if (total := self.valid + self.test) >= 1:
+            raise ConfigError(f"valid and test must leave rows to train on: their sum must be below 1, found {total:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSplit(_Shares):
     """A random split; the sizes are shares of the rows, rounded half up.
 
     Args:
@@ -161,17 +176,12 @@ class RandomSplit:
         stratify: keep the share of every label value in each part, within a row or two.
     """
 
-    valid: float = 0.1
-    test: float = 0.1
     stratify: bool = False
     kind: Literal["random"] = "random"
 
-    def __post_init__(self) -> None:
-        _check_shares(self.valid, self.test)
-
 
 @dataclass(frozen=True, kw_only=True)
-class TimeSplit:
+class TimeSplit(_Shares):
     """A split by time: the oldest rows are training rows, then validation rows, the latest are test rows.
 
     Rows of equal time are never separated. Each cut lies between two neighbouring times, and the pair of cuts is the
@@ -184,13 +194,8 @@ class TimeSplit:
         column: numbers, dates, or text with either; the schema's `time` if omitted.
     """
 
-    valid: float = 0.1
-    test: float = 0.1
     column: str | None = None
     kind: Literal["time"] = "time"
-
-    def __post_init__(self) -> None:
-        _check_shares(self.valid, self.test)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,13 +261,3 @@ class ColumnSplit:
 
 
 SplitSettings = RandomSplit | TimeSplit | LeaveLastOutSplit | ColumnSplit
-
-
-def _check_shares(valid: float, test: float) -> None:
-    for name, share in (("valid", valid), ("test", test)):
-        if not 0 < share < 1:
-            raise ConfigError(f"{name} must be a share between 0 and 1, both excluded, found {share}")
-    if valid + test >= 1:
-        raise ConfigError(
-            f"valid and test must leave rows to train on: their sum must be below 1, found {valid + test:g}"
-        )

@@ -45,7 +45,7 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
 def group_rows(
     ranks: np.ndarray, counts: np.ndarray, values: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """All rows with a rank above 0, by consecutive ranks, about a chunk at a time; one rank's rows are never parted.
+    """All rows with a rank above 0, by consecutive ranks, about a chunk at a time; the rows of a rank stay together.
 
     `ranks` and `counts` are those of `rank_texts`. Rows of one rank come in the order of `values` [N]; equal ones in
     that of the table. Yields the rows' numbers, the rank of each, less the first one's, and the rows of each rank.

@@ -11,9 +11,8 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from fieldwise.data.read.delimited import CHUNK
 from fieldwise.data.read.file_listing import kind_of
-from fieldwise.data.read.libfm import libfm_chunks
+from fieldwise.data.read.text_files import CHUNK, libfm_chunks
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage import scratch
 from fieldwise.storage.files import new_file

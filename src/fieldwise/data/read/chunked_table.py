@@ -19,36 +19,13 @@ import numpy as np
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-from fieldwise.data.read.arrow_files import (
-    GATHERED,
-    ChunkLimits,
-    MappedRows,
-    RowsWriter,
-    arrow_library,
-    binary_chunks,
-    binary_schema,
-    check_columns,
-    common_schema,
-    count_rows,
-    estimated_bytes,
-    map_rows,
-)
-from fieldwise.data.read.delimited import ByteSource, TextFormat, TextTypes
-from fieldwise.data.read.file_listing import (
-    KINDS,
-    TEXT,
-    check_unchanged,
-    file_state,
-    find_files,
-    is_many,
-    kind_of,
-    suffix_of,
-)
-from fieldwise.data.read.libfm import LibfmFields, libfm_chunks
+from fieldwise.data.read import arrow_files, file_listing
+from fieldwise.data.read.arrow_files import ChunkLimits, MappedRows, RowsWriter
+from fieldwise.data.read.file_listing import KINDS, find_files, kind_of
+from fieldwise.data.read.text_files import ByteSource, LibfmFields, TextFormat, TextTypes, libfm_chunks
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import DataError, MissingExtraError, SchemaError
-from fieldwise.storage.files import write_atomically
-from fieldwise.storage.folders import scratch_folder
+from fieldwise.storage.files import scratch_folder, write_atomically
 from fieldwise.storage.machine import available_memory
 
 MOST_POSITIONS = 64
@@ -145,11 +122,11 @@ class TableFiles:
     def __init__(self, files: Sequence[Path], text: TextFormat) -> None:
         self._files, self.text = files, text
         for path in files:
-            if text.columns is not None and suffix_of(path)[0] not in TEXT:
+            if text.columns is not None and file_listing.suffix_of(path)[0] not in file_listing.TEXT:
                 raise DataError(
                     f"columns are for delimited text without a header, but {path} has its own column names: omit them"
                 )
-        self.states = {path: file_state(path) for path in files if path.is_file()}
+        self.states = {path: file_listing.file_state(path) for path in files if path.is_file()}
         self.types = TextTypes() if kind_of(files[0]) == "delimited text" else None
 
     def chunks(self, bounds: ChunkLimits, columns: Sequence[str] | None = None) -> Iterator[tuple[Path, pl.DataFrame]]:
@@ -167,7 +144,7 @@ class TableFiles:
                     for k, chunk in enumerate(text.chunks(path, bounds.chunk_bytes)):
                         wanted = wanted or chunk.columns
                         if not k and path != files[0]:
-                            check_columns(path, chunk.columns, files[0], wanted)
+                            arrow_files.check_columns(path, chunk.columns, files[0], wanted)
                         yield path, chunk.select(wanted)
             elif kind == "libFM":
 
@@ -180,15 +157,15 @@ class TableFiles:
                 yield from ((path, fields.table(chunk)) for path, chunk in held or rows())
             else:
                 _check_kind(files[0])
-                schema = common_schema({path: binary_schema(path) for path in files})
+                schema = arrow_files.common_schema({path: arrow_files.binary_schema(path) for path in files})
                 schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
                 for path in files:
-                    for chunk in binary_chunks(path, bounds, schema.names()):
+                    for chunk in arrow_files.binary_chunks(path, bounds, schema.names()):
                         yield path, chunk if chunk.schema == schema else chunk.cast(schema)
         except pl.exceptions.PolarsError:
-            check_unchanged(self.states)  # the likely cause
+            file_listing.check_unchanged(self.states)  # the likely cause
             raise
-        check_unchanged(self.states)
+        file_listing.check_unchanged(self.states)
 
     def whole_chunks(self, bounds: ChunkLimits) -> Iterator[tuple[Path, pl.DataFrame]]:
         """The same for the first reading: every chunk is to be added to `types`, which warn of a header at the end."""
@@ -217,7 +194,7 @@ def open_table(
     """
     files, text = find_files(Path(data)), text or TextFormat()
     bounds = ChunkLimits()
-    if memory is not None and sum(map(estimated_bytes, files)) > memory:
+    if memory is not None and sum(map(arrow_files.estimated_bytes, files)) > memory:
         bounds = ChunkLimits.within(memory)
     return open_files(files, text, bounds, folder).frame
 
@@ -225,17 +202,17 @@ def open_table(
 def open_files(
     files: Sequence[Path], text: TextFormat, bounds: ChunkLimits, folder: Path | None, reports: Reports = NO_REPORTS
 ) -> MappedRows:
-    """The table of these files of one kind, within bounds; see `open_table`. `reports` is told the rows.
+    """The table of these files of one kind, within bounds; see `open_table`. `reports` receives the rows.
 
     The rows of text that a killed process has written to the folder are not read again.
     """
     source, place = TableFiles(files, text), None
     reports.begin("reading rows")
     if bounds.bounded:
-        arrow_library()
+        arrow_files.arrow_library()
         assert folder is not None, "what is written needs a place"
         place = folder / "rows"
-    gather = max(bounds.chunk_bytes, int(min(GATHERED, bounds.memory / _FILES)))
+    gather = max(bounds.chunk_bytes, int(min(arrow_files.GATHERED, bounds.memory / _FILES)))
     rows, types = RowsWriter(place, gather=gather), source.types
     if types is None:
         lengths = VectorLengths()
@@ -250,7 +227,7 @@ def open_files(
             return MappedRows(frame=result.frame.with_columns(made), files=result.files)
         writer = RowsWriter(folder / "positions", gather=0)  # a chunk for every chunk of the table
         for file in result.files:
-            writer.add(map_rows([file.path]).select(made))
+            writer.add(arrow_files.map_rows([file.path]).select(made))
         return MappedRows(frame=result.frame.hstack(writer.table().frame))
     facts = repr((_BOOT.read_text("ascii"), source.states, text, bounds)) if place and _BOOT.is_file() else ""
     done = _resume(place, facts, rows, source) if place is not None else Counter()
@@ -282,7 +259,7 @@ def open_files(
 
 
 def _resume(place: Path, facts: str, rows: RowsWriter, source: TableFiles) -> Counter[Path]:
-    """Go on where a killed reading of the same text stopped; not if the system did, too: nothing is flushed.
+    """Continue where a killed reading of the same text stopped, unless the system has restarted: nothing is flushed.
 
     Returns how many chunks of each file of text are done, whose rows stand in written files.
     """
@@ -291,7 +268,7 @@ def _resume(place: Path, facts: str, rows: RowsWriter, source: TableFiles) -> Co
         result = json.loads((place / PROGRESS).read_text("utf-8"))
         paths = [Path(path) for path in result["paths"]]
         if facts and result["facts"] == facts and all(map(Path.is_file, paths)):
-            written = map_rows(paths)
+            written = arrow_files.map_rows(paths)
             rows.paths, rows.rows, rows.empty = paths, written.height, written.clear()
             source.types.restore(result["types"])
             source.text = replace(source.text, done={Path(path): count for path, count in result["done"]})
@@ -311,9 +288,9 @@ def whole_table(data: str | Path, text: TextFormat | None = None, *, memory: int
     It may take `memory` bytes, or a sixth of what is available.
     """
     memory = available_memory() // SHARE if memory is None else memory
-    if sum(map(estimated_bytes, find_files(Path(data)))) > memory:
+    if sum(map(arrow_files.estimated_bytes, find_files(Path(data)))) > memory:
         with suppress(MissingExtraError), scratch_folder() as folder:
-            arrow_library()
+            arrow_files.arrow_library()
             return open_table(data, text, memory=memory, folder=folder)
     return open_table(data, text)
 
@@ -355,13 +332,13 @@ def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
     of text are those that all values decide, not only the sample's.
     """
     files, text = find_files(Path(data)), text or TextFormat()
-    if sum(map(estimated_bytes, files)) <= WHOLE:
+    if sum(map(arrow_files.estimated_bytes, files)) <= WHOLE:
         frame = open_table(data, text)
         return Sample(frame=frame, rows=frame.height)
     source, bounds, rows = TableFiles(files, text), ChunkLimits(memory=sys.maxsize), 0
     if source.types is None:
         _check_kind(files[0])
-        rows = sum(map(count_rows, files))
+        rows = sum(map(arrow_files.count_rows, files))
     else:
         for path, chunk in source.whole_chunks(bounds):
             source.types.add(chunk, path)
@@ -402,13 +379,14 @@ class SlicedTable:
         self._lengths: dict[str, int] = {}
         kind = kind_of(self.files[0])
         binary = kind in ("Parquet", "Arrow IPC")
-        if not binary and sum(estimated_bytes(file) for file in self.files) <= _WHOLE:
+        if not binary and sum(arrow_files.estimated_bytes(file) for file in self.files) <= _WHOLE:
             self._rows = open_table(path, text)
             self.empty = self._rows.clear()
             return
         self._source = TableFiles(self.files, text)
         if binary:
-            schema, lengths = common_schema({file: binary_schema(file) for file in self.files}), VectorLengths()
+            schema = arrow_files.common_schema({file: arrow_files.binary_schema(file) for file in self.files})
+            lengths = VectorLengths()
             if any(kind.is_nested() for kind in schema.values()):
                 for _, chunk in self._source.chunks(_bounds(_PROBE)):
                     lengths.add(chunk.head(_PROBE))
@@ -428,7 +406,7 @@ class SlicedTable:
         """Number of rows, from the files' metadata where they have them."""
         if self._rows is not None:
             return self._rows.height
-        return sum(map(count_rows, self.files)) if self._counted is None else self._counted
+        return sum(map(arrow_files.count_rows, self.files)) if self._counted is None else self._counted
 
     def slices(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
         """All rows with these columns, in slices of at most `rows` rows.
@@ -468,17 +446,15 @@ def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Abs
     """A context in which errors about a row of a text file's table name the line where the row begins.
 
     Rows of a single Parquet or other binary file stay rows, rows of several are named with their file. None: a table
-    that is no user's file.
+    that was not read from a file.
     """
     text, path = text or TextFormat(), None if data is None else Path(data)
 
     def line(row: int) -> str | None:
         for file in [] if path is None else find_files(path):
             if kind_of(file) == "delimited text":
-                lines = (
-                    line.decode("utf-8-sig", "replace")
-                    for line in ByteSource(path=file, encoding=text.encoding).lines()
-                )
+                source = ByteSource(path=file, encoding=text.encoding)
+                lines = (line.decode("utf-8-sig", "replace") for line in source.lines())
                 records = csv.reader(lines, delimiter=text.separator_of(file))
                 start, width, left = 1, 0, row + (text.columns is None)  # with the header
                 for record in records:
@@ -489,8 +465,8 @@ def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Abs
                         left -= 1
                     start = records.line_num + 1  # quoted line ends are counted, so that an editor finds the place
                 row = left
-            elif path is not None and is_many(path):
-                rows = count_rows(file)
+            elif path is not None and file_listing.is_many(path):
+                rows = arrow_files.count_rows(file)
                 if row < rows:
                     return f"row {row} (counting from 0) of {file}"
                 row -= rows

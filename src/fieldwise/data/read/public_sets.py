@@ -7,18 +7,18 @@ import gzip
 import hashlib
 import http.client
 import io
+import tomllib
 import urllib.error
 import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
-from fieldwise.data.read.delimited import ByteSource, read_delimited, read_lines
-from fieldwise.data.read.libfm import read_libfm
+from fieldwise.data.read.text_files import ByteSource, read_delimited, read_libfm, read_lines
 from fieldwise.errors import DataError
 from fieldwise.storage.files import write_atomically
 
@@ -54,7 +54,7 @@ class PublicSet:
     rows: int
     licence: str
     load: Callable[..., pl.DataFrame]
-    needs: tuple[tuple[str, ...], ...]
+    needs: Sequence[Sequence[str]]
     checksums: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
     by_hand: str = ""
@@ -338,9 +338,8 @@ def load_book_crossing(ratings: Path, books: Path, users: Path) -> pl.DataFrame:
     whole = numbers.select(pl.all_horizontal((pl.all() % 1 == 0).fill_null(False))).to_series()
     right = whole & numbers.get_column("rating").is_between(1, 10).fill_null(False)
     rule = "user, item and rating are whole numbers, the rating from 1 to 10"
-    _check(
-        ~right, frame.select(pl.concat_str(pl.all(), separator=", ", ignore_nulls=True)).to_series(), rule, ratings, 2
-    )
+    shown = frame.select(pl.concat_str(pl.all(), separator=", ", ignore_nulls=True)).to_series()
+    _check(~right, shown, rule, ratings, 2)
     rated = numbers.select(pl.all().cast(pl.Int64)).rename({"user": "user_id", "item": "book_id"})
 
     lines = _lines_below(books, _BOOK)
@@ -393,123 +392,17 @@ def _lines_below(path: Path, columns: tuple[str, ...]) -> pl.Series:
     return lines.slice(1)
 
 
-_CRITEO_SITE = "https://ailab.criteo.com/ressources/"
-_AVAZU_SITE = "https://www.kaggle.com/c/avazu-ctr-prediction"
-_CASE_RECOMMENDER = "https://github.com/caserec/Datasets-for-Recommender-Systems"
+_LOADERS = (load_adult, load_avazu, load_avazu_sample, load_book_crossing, load_criteo, load_frappe, load_movielens)
 
-_CRITEO_SET = PublicSet(
-    name="criteo",
-    folder="criteo",
-    title="Criteo Display Advertising Challenge",
-    rows=45_840_617,
-    licence="Criteo's terms for the challenge's data: research, no commercial use",
-    load=load_criteo,
-    needs=(("train.txt",),),
-    by_hand=f"accept Criteo's terms at {_CRITEO_SITE} and put train.txt (or train.txt.gz) into the folder criteo",
-)
-_AVAZU_SET = PublicSet(
-    name="avazu",
-    folder="avazu",
-    title="Avazu Click-Through Rate Prediction",
-    rows=40_428_967,
-    licence="Kaggle's competition rules: competition and non-commercial research use, no redistribution",
-    load=load_avazu,
-    needs=(("train.csv", "train"),),
-    by_hand=f"accept the competition's rules at {_AVAZU_SITE} and put train.gz (or train.csv) into the folder avazu",
-)
-_SETS = (
-    PublicSet(
-        name="movielens-1m",
-        folder="ml-1m",
-        title="MovieLens-1M ratings",
-        rows=1_000_209,
-        licence="research use; no redistribution and no commercial use without permission (GroupLens)",
-        load=load_movielens,
-        needs=(("ratings.dat", "ratings.csv"), ("users.dat",), ("movies.dat",)),
-        checksums={
-            "ratings.dat": "77a7c4b150f588c23bb9e1f068aa996c0b413695",
-            "ratings.csv": "09e1094f5119a3e1a9786bd9f04c6b4920b60699ca47bcffd83f69ac51417579",
-            "users.dat": "1dc3a95300cb19f7c10e027daf29b8cdf1d908dab65b5edfb45950aa389a10a3",
-            "movies.dat": "0140fc2356357c1a851d0f52e893a1e4d3696df632c4141cea8d5bc3d621f0b9",
-        },
-        origin="https://files.grouplens.org/datasets/movielens/ml-1m.zip",
-    ),
-    PublicSet(
-        name="frappe",
-        folder="frappe",
-        title="Frappe app usage with context, libFM form",
-        rows=288_609,
-        licence="research use; no redistribution without permission, no commercial use (L. Baltrunas)",
-        load=load_frappe,
-        needs=tuple(
-            (*names, *(f"libfm/{name}" for name in names))
-            for names in (
-                ("frappe.train.libfm", "frappe.train_positives.libfm"),
-                ("frappe.validation.libfm",),
-                ("frappe.test.libfm",),
-            )
-        ),
-        checksums={
-            "frappe.train.libfm": "176b2aaf1f63dd13d3e66a5c17c8ec8186e91893",
-            "frappe.validation.libfm": "fdf4be563a7dd9b15f7a6e8b32671e90e6e7a2a2bd3af4e10bf13c5ad7e76e9e",
-            "frappe.test.libfm": "a2ebaef3a9af8e55f8bb0d08bc4923965e42e43760ebd7635ac2f8c5db99e097",
-        },
-        origin="https://raw.githubusercontent.com/hexiangnan/neural_factorization_machine/master/data/frappe",
-    ),
-    PublicSet(
-        name="adult",
-        folder="adult",
-        title="UCI Adult (Census Income)",
-        rows=48_842,
-        licence="CC BY 4.0 (UCI Machine Learning Repository)",
-        load=load_adult,
-        needs=(("adult.data",), ("adult.test",)),
-        checksums={
-            "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-            "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-        },
-        origin="https://archive.ics.uci.edu/ml/machine-learning-databases/adult",
-    ),
-    _CRITEO_SET,
-    replace(
-        _CRITEO_SET,
-        name="criteo-sample",
-        title="Criteo Display Advertising Challenge, the first 10,000 rows",
-        rows=10_000,
-        needs=(("train_examples.txt",),),
-        by_hand=f"accept Criteo's terms at {_CRITEO_SITE} and put the first 10,000 lines of train.txt into the folder "
-        "criteo as train_examples.txt",
-    ),
-    _AVAZU_SET,
-    replace(
-        _AVAZU_SET,
-        name="avazu-sample",
-        title="Avazu Click-Through Rate Prediction, 15,000 random rows",
-        rows=15_000,
-        load=load_avazu_sample,
-        needs=(("random_15k/X_test_xsmall.csv",), ("random_15k/y_test_xsmall.csv",)),
-        by_hand=f"accept the competition's rules at {_AVAZU_SITE} and put X_test_xsmall.csv and y_test_xsmall.csv "
-        "into the folder avazu/random_15k",
-    ),
-    PublicSet(
-        name="book-crossing",
-        folder="book-crossing",
-        title="Book-Crossing, reduced: explicit ratings of books",
-        rows=62_656,
-        licence="free for research when acknowledged (Ziegler et al., WWW 2005)",
-        load=load_book_crossing,
-        needs=(("book_ratings.dat",), ("items_info.dat",), ("users_info.dat",)),
-        checksums={
-            "book_ratings.dat": "703c6efadfee9bd790354b230fe948c61f246ba5e3642c67ace96501de6667b3",
-            "items_info.dat": "e8785b6744d6758b41ed497a5849a66ab2e17279b71e67d0a43b1e0687a39df1",
-            "users_info.dat": "95f6ba8786e13c99bf879ffbdebe6615016931f1ccba1a2ff9b7555dcd0492d3",
-        },
-        by_hand=f"download Processed Datasets/BookCrossing/book_crossing.zip from {_CASE_RECOMMENDER} and unpack its "
-        "files into the folder book-crossing",
-    ),
-)
-PUBLIC_SETS: dict[str, PublicSet] = {public_set.name: public_set for public_set in _SETS}
 
+def _described() -> dict[str, PublicSet]:
+    """The sets by name, as `public_sets.toml` describes them, where `load` names one of the functions above."""
+    loaders: dict[str, Callable[..., pl.DataFrame]] = {load.__name__: load for load in _LOADERS}
+    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+    return {name: PublicSet(name=name, **{**table, "load": loaders[table["load"]]}) for name, table in tables.items()}
+
+
+PUBLIC_SETS = _described()
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of bytes so far and, if known, the total."""

@@ -8,8 +8,10 @@ size 8 to 16 can represent all of them at once. For a film with several genres, 
 which mean pooling of a bag can represent exactly.
 """
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -109,31 +111,14 @@ def centred(rng: np.random.Generator, shape: tuple[int, ...], std: float, rank: 
     return table * (std / spread) if spread > 0 and min(shape) > 1 else np.zeros(shape)
 
 
-_ADJECTIVES = """
-Silent Crooked Amber Hollow Distant Velvet Restless Broken Gentle Frozen Burning Secret Forgotten
-Wild Golden Lonely Crimson Patient Borrowed Northern Electric Paper Midnight Stubborn Invisible
-Quiet Salted Wandering Second Bitter Honest Reluctant Tender Faded Sudden Endless Copper Drowsy
-Careless Upright Narrow Blue Seventh Glass Hidden Thirsty Winter Loyal Hungry Shallow
-"""
-_NOUNS = """
-Harbour Lantern Orchard Station River Piano Letter Garden Compass Mountain Mirror Spring Kitchen
-Bridge Summer Tailor Island Engine Promise Violin Market Painter Fox Railway Lighthouse Museum Baker
-Storm Ladder Notebook Captain Sparrow Valley Staircase Meadow Window Clock Stranger Ferry Detective
-Balloon Teacher Forest Neighbour Carousel Umbrella Signal Wedding Horizon Library
-"""
-_PLACES = """
-Lisbon Arvale Ostend Merrin Cork Tallinn Bergen Halden Porto Verity Dunmore Sorrel Ghent Kestrel
-Riga Willow Marsh Trieste Elmfield Nantes
-"""
-
-
 def film_titles(count: int, rng: np.random.Generator) -> list[str]:
     """`count` different titles; beyond a stock of about 5,000 with "Part 2" and so on.
 
     >>> len(set(film_titles(20_000, np.random.default_rng(0))))
     20000
     """
-    adjectives, nouns, places = _ADJECTIVES.split(), _NOUNS.split(), _PLACES.split()
+    words = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+    adjectives, nouns, places = (words[kind].split() for kind in ("adjectives", "nouns", "places"))
     stock = [f"The {a} {n}" for a in adjectives for n in nouns]
     stock += [f"The {n} of {p}" for n in nouns for p in places]
     stock += [f"{a} {p}" for a in adjectives for p in places]
@@ -191,26 +176,23 @@ def simulate(
     logit += _own(strengths.user, users, seed, 2)[user] + _own(strengths.item, items, seed, 3)[item]
     probability = 1 / (1 + np.exp(-logit))
     liked = (rng.random(rows) < probability).astype(np.int8)
-    about_user = pl.DataFrame(
-        {
-            "user_id": _ids("u", users),
-            "age_group": np.array(AGE_GROUPS)[viewer_U3[:, 0]],
-            "gender": np.array(GENDERS)[viewer_U3[:, 1]],
-            "city": np.array(CITIES)[viewer_U3[:, 2]],
-        }
-    )
-    context = pl.DataFrame(
-        {
-            "hour": hour,
-            "weekday": np.array(_WEEKDAYS)[weekday],
-            "device": np.array(DEVICES)[device],
-            "history": _history(user, film["item_id"].gather(item), liked),
-            "timestamp": timestamp,
-            "liked": liked,
-            "true_probability": probability,
-        }
-    )
-    return pl.concat([about_user[user], film.drop("membership")[item], context], how="horizontal")
+    about_user = {
+        "user_id": _ids("u", users),
+        "age_group": np.array(AGE_GROUPS)[viewer_U3[:, 0]],
+        "gender": np.array(GENDERS)[viewer_U3[:, 1]],
+        "city": np.array(CITIES)[viewer_U3[:, 2]],
+    }
+    context = {
+        "hour": hour,
+        "weekday": np.array(_WEEKDAYS)[weekday],
+        "device": np.array(DEVICES)[device],
+        "history": _history(user, film["item_id"].gather(item), liked),
+        "timestamp": timestamp,
+        "liked": liked,
+        "true_probability": probability,
+    }
+    parts = [pl.DataFrame(about_user)[user], film.drop("membership")[item], pl.DataFrame(context)]
+    return pl.concat(parts, how="horizontal")
 
 
 def _users(users: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -227,23 +209,20 @@ def _films(items: int, rng: np.random.Generator) -> tuple[pl.DataFrame, np.ndarr
     number = rng.choice([1, 2, 3], size=items, p=[0.4, 0.4, 0.2])
     place = rng.random((items, len(GENRES))).argsort(axis=1).argsort(axis=1)
     membership = (place < number[:, None]) / number[:, None]
-    chosen = [
-        pl.Series([g if has else None for has in column]) for g, column in zip(GENRES, membership.T > 0, strict=True)
-    ]
+    pairs = zip(GENRES, membership.T > 0, strict=True)
+    chosen = [pl.Series([genre if has else None for has in column]) for genre, column in pairs]
     length = np.clip(rng.normal(_MEAN_LENGTH, _LENGTH_STD, size=items).round(), 60, 200)
     decade = rng.choice(len(DECADES), size=items, p=[0.1, 0.13, 0.17, 0.2, 0.22, 0.18])
-    film = pl.DataFrame(
-        {
-            "item_id": _ids("m", items),
-            "title": film_titles(items, rng),
-            "genres": pl.select(pl.concat_str(chosen, separator="|", ignore_nulls=True)).to_series(),
-            "release_decade": np.array(DECADES)[decade],
-            "length": length.astype(np.int64),
-            "membership": membership,
-        }
-    )
+    film = {
+        "item_id": _ids("m", items),
+        "title": film_titles(items, rng),
+        "genres": pl.select(pl.concat_str(chosen, separator="|", ignore_nulls=True)).to_series(),
+        "release_decade": np.array(DECADES)[decade],
+        "length": length.astype(np.int64),
+        "membership": membership,
+    }
     popularity = rng.permutation(np.arange(1, items + 1) ** -_ZIPF)
-    return film, popularity / popularity.sum()
+    return pl.DataFrame(film), popularity / popularity.sum()
 
 
 def _times(rows: int, rng: np.random.Generator) -> np.ndarray:
@@ -259,18 +238,13 @@ def _logit(codes: Mapping[str, np.ndarray], film: pl.DataFrame, strengths: Stren
     """The part of each row's logit that depends on the codes [N] of its fields' values, and on its film."""
     tables, item = planted_tables(seed, strengths), codes["item"]
     membership_GI = film["membership"].to_numpy().T
-    decade = (
-        film["release_decade"].replace_strict(dict(zip(DECADES, range(len(DECADES)), strict=True))).to_numpy()[item]
-    )
+    codes_of_decades = dict(zip(DECADES, range(len(DECADES)), strict=True))
+    decade = film["release_decade"].replace_strict(codes_of_decades).to_numpy()[item]
     length = ((film["length"].to_numpy() - _MEAN_LENGTH) / _LENGTH_STD)[item]
     rng = np.random.default_rng([seed, 4])
-    first = {
-        name: centred(rng, (len(values),), getattr(strengths, name))
-        for name, values in (
-            ("age_group", AGE_GROUPS), ("gender", GENDERS), ("city", CITIES), ("genres", GENRES),
-            ("release_decade", DECADES), ("device", DEVICES), ("daypart", DAYPARTS),
-        )
-    }  # fmt: skip
+    values = {"age_group": AGE_GROUPS, "gender": GENDERS, "city": CITIES, "genres": GENRES}
+    values |= {"release_decade": DECADES, "device": DEVICES, "daypart": DAYPARTS}
+    first = {name: centred(rng, (len(values[name]),), getattr(strengths, name)) for name in values}
     logit: np.ndarray = strengths.bias - strengths.length * length
     logit = logit + first["age_group"][codes["age_group"]] + first["gender"][codes["gender"]]
     logit += first["city"][codes["city"]]

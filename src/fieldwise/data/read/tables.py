@@ -11,11 +11,10 @@ from typing import IO, Annotated, Any, cast
 import polars as pl
 
 from fieldwise.data.read.chunked_table import open_table, with_positions
-from fieldwise.data.read.delimited import TextFormat
 from fieldwise.data.read.file_listing import ARROW, PARQUET, TEXT, suffix_of
+from fieldwise.data.read.text_files import TextFormat
 from fieldwise.errors import DataError, MissingExtraError
-from fieldwise.storage.files import cannot_write, new_file
-from fieldwise.storage.folders import scratch_folder
+from fieldwise.storage.files import cannot_write, new_file, scratch_folder
 
 FORMULA = r"^[=+@\t\r\-]"
 NEGATIVE = r"^-[0-9.]+([eE][-+]?[0-9]+)?$"
