@@ -1,9 +1,9 @@
 """Makes runs of `auto` short: few models, few epochs, few trials. Tests of its command share it."""
 
+from fieldwise import Recipe
 from fieldwise.automatic import trials
 from fieldwise.automatic.task import AutoTask
 from fieldwise.automatic.trials import TITLES
-from fieldwise.runs.recipe import Recipe
 
 
 def shorten(patch, most=2):

@@ -1,25 +1,28 @@
 """A small log with all kinds of fields, and preparations of it; for tests of preparation in chunks."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.prepare.prepared import Preparation, Prepared, SplitPart
-from fieldwise.data.prepare.settings import (
-    PARTS,
+from fieldwise import (
+    Bag,
+    Categorical,
     ColumnSplit,
-    HistorySettings,
+    Label,
     LeaveLastOutSplit,
     NegativeSampling,
+    Numeric,
     RandomSplit,
-    SplitSettings,
-    TargetEncoding,
+    Schema,
+    Sequence,
     TimeSplit,
 )
+from fieldwise.data.prepare.prepared import Preparation, Prepared, SplitPart
+from fieldwise.data.prepare.settings import PARTS, HistorySettings, SplitSettings, TargetEncoding
 from fieldwise.data.read.arrow_files import MappedRows
-from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
 
 ROWS = 900
 
@@ -105,6 +108,7 @@ def rows_of(case: str) -> pl.DataFrame:
     return rows
 
 
+@functools.cache
 def prepared(case: str) -> Prepared:
     """A case, prepared at once in memory."""
     schema, split, added = CASES[case]

@@ -1,6 +1,6 @@
 """Callbacks for tests that end a training at a step."""
 
-from fieldwise.training.callbacks import Callback
+from fieldwise import Callback
 
 
 class Steps(Callback):

@@ -1,10 +1,15 @@
 """Runs the code blocks of a page in order, in one folder, on small data.
 
 Commands are as the page has them, with SMALLER behind them, and scripts and commands train for one epoch in large
-batches, so that a page takes seconds. Commands on public data
-sets, and LONG ones run in slow tests, as does a server that no later block of the page asks anything.
-`fieldwise serve` listens at a free port, which later blocks are given for 8000. A program that is not known here is an
-error.
+batches, so that a page takes seconds. Commands on public data sets, and LONG ones run in slow tests, as does a server
+that no later block of the page calls. `fieldwise serve` listens at a free port, which replaces 8000 in later blocks. A
+program that is not known here is an error. A block whose first line is `# NAME.SUFFIX`, alone or before a colon or
+semicolon, is written to that file. In the comment above a block:
+
+    <!-- output -->          what the block before it prints, compared loosely
+    <!-- not run: KIND -->   no test can run it; KIND is one of NOT_RUN
+    <!-- change FILE -->     fields of the schema FILE, by name
+    <!-- part of FILE -->    lines that FILE has
 """
 
 import contextlib
@@ -18,25 +23,40 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
 import typer.main
-from doc_blocks import NOT_RUN, Block
 from forked import Command
 
+from fieldwise import Recipe, Schema, load_recipe, recipe_names
 from fieldwise.cli import run
 from fieldwise.cli.app import app
-from fieldwise.runs.recipe import SECTIONS, Recipe, load_recipe, recipe_names
-from fieldwise.schema import Schema
+from fieldwise.runs.recipe import SECTIONS
 from fieldwise.training.fit import Training
 from fieldwise.training.history import History
 
+NOT_RUN = {
+    "system": "is for the machine's own services: a proxy, systemd, Prometheus, Redis",
+    "downloads": "needs a network",
+    "develops": "works on the clone itself: compilers, make",
+    "pattern": "names a recipe, model or file that the reader is to choose",
+}
+LANGUAGES = {"", "sh", "python", "toml", "json", "text", "ini", "nginx", "yaml"}
+FENCE = re.compile(
+    r"^(?: *<!-- (?P<mark>[^\n]+?) -->\n)?"
+    r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)```$",
+    re.M | re.S,
+)
+FILE = re.compile(r"^# ([\w-]+\.\w+)(?:[:;]|$)")
 LOG = {"rows": 4000, "users": 320, "items": 320}
 SMALL_LOG = [word for name, count in LOG.items() for word in ("--set", f"data.{name}={count}")]
 SMALLER = {
@@ -52,6 +72,44 @@ LONG = {"export", "report"}
 RECIPES_TAKEN = {"train", "compare", "tune", "describe"}
 ADDRESS = "127.0.0.1:8000"
 ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    page: str
+    line: int
+    language: str
+    mark: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}, line {self.line}"
+
+    @property
+    def file(self) -> str | None:
+        """The file that the block is written to, by its first line."""
+        result = FILE.match(self.text.partition("\n")[0])
+        return result[1] if result else None
+
+
+def blocks(page: Path) -> list[Block]:
+    """The code blocks of a page, in order."""
+    text = page.read_text("utf-8")
+    return [
+        Block(
+            page=page.name,
+            line=text.count("\n", 0, match.start("language")) + 1,
+            language=match["language"],
+            mark=match["mark"] or "",
+            text=textwrap.dedent(match["text"]),
+        )
+        for match in FENCE.finditer(text)
+    ]
+
+
+def prose(page: Path) -> str:
+    """A page without its code blocks."""
+    return re.sub(r"^( *)```.*?^\1```$", "", page.read_text("utf-8"), flags=re.M | re.S)
 
 
 @contextlib.contextmanager
@@ -70,9 +128,15 @@ def one_epoch() -> Iterator[None]:
         yield
 
 
+@cache
+def program() -> Any:
+    """The command `fieldwise`; its tree of commands is made once."""
+    return typer.main.get_command(app)
+
+
 def resolve(words: list[str]) -> tuple[str, Any, list[str]]:
     """The name of the command that `fieldwise` takes the words for, the command, and the words behind it."""
-    command, names = typer.main.get_command(app), []
+    command, names = program(), []
     while words[:1] == ["--import"]:
         words = words[2:]
     while hasattr(command, "commands") and words:
@@ -306,7 +370,8 @@ def check_commands(block: Block) -> None:
         return
     for program, *rest in command_lines(block):
         if program == "fieldwise":
-            parse(rest)
+            parse(rest[: rest.index(">")] if ">" in rest else rest)
+
         elif program == "make":
             check_make(rest, str(block))
 

@@ -1,7 +1,4 @@
-"""`fieldwise` as a process of its own, forked from one that has loaded all that commands need: it starts at once.
-
-`tests/serving/test_http.py` starts the real command, with an interpreter of its own.
-"""
+"""`fieldwise` as a process of its own, forked from one that has loaded all that commands need: it starts at once."""
 
 import atexit
 import json

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.pipeline import train_recipe
-from fieldwise.runs.recipe import load_recipe
+from fieldwise import load_recipe, prepare_recipe, train_recipe
 
 pytestmark = pytest.mark.slow
 

@@ -8,16 +8,28 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from random_bundle import random_bundle
 from safetensors.torch import load_file, save
 
 import fieldwise
-from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise import (
+    AFM,
+    DCN,
+    AutoInt,
+    Bag,
+    Bundle,
+    BundleError,
+    Categorical,
+    DataError,
+    DCNv2,
+    Label,
+    Numeric,
+    Schema,
+    Sequence,
+)
 from fieldwise.bundle import bundle as module
-from fieldwise.bundle.bundle import BUNDLE, Bundle, bundle_digest, sample_rows
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.errors import BundleError, DataError, FieldwiseError
-from fieldwise.models import AFM, DCN, MODELS, AutoInt, DCNv2, ModelSettings
-from fieldwise.models.build import build_network
+from fieldwise.bundle.bundle import BUNDLE, bundle_digest, sample_rows
+from fieldwise.models import MODELS, ModelSettings
 from fieldwise.scoring.batches import SCORING_BATCH
 
 SCHEMA = Schema(
@@ -50,14 +62,8 @@ def log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
 
 def make(settings: ModelSettings | None = None, seed: int = 0, schema: Schema = SCHEMA) -> Bundle:
     settings = settings or AFM(embedding_dim=4, attention_dim=3)
-    encoder = Encoder.fit(log(), schema)
-    network = build_network(settings, encoder.layout, seed, labels=len(schema.labels)).eval()
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed + 100)
-        for p in network.parameters():
-            p.normal_(std=0.5)
     about = {"recipe": {"name": "x"}, "n": 3, "shares": (0.5, 0.25)}
-    return Bundle(schema, encoder, settings, network, log().head(5), about)
+    return random_bundle(settings, schema, log(), seed=seed + 100, std=0.5, samples=log().head(5), about=about)
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -81,7 +87,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_a_bundle_comes_back_equal_to_the_bit(subtests, tmp_path):
-    for name in MODELS:
+    for name in ("afm", "autoint+", "ffm", "inttower", "dat", "finalmlp"):  # the settings of all: test_recipe.py
         with subtests.test(name=name):
             bundle = make(MODELS[name]())
             bundle.save(str(tmp_path / "deep" / "b"))
@@ -113,25 +119,6 @@ def test_the_folder_holds_what_the_module_says(saved):
     np.testing.assert_allclose(manifest["sample_scores"], make().score(log().head(5)))
 
 
-def test_values_never_seen_are_scored(saved):
-    loaded = Bundle.load(saved)
-    strange = pl.DataFrame(
-        {
-            "user": ["nobody", None, "", "ü1"],
-            "history": ["zzz|i1", None, "", "|"],
-            "item": [10**12, None, -1, 0],
-            "genres": pl.Series([["new"], None, [], [None]], dtype=pl.List(pl.String)),
-            "price": [1e9, None, float("nan"), 0.0],
-            "hour": [1e6, None, -1e6, 2],
-        }
-    )
-    scores = loaded.score(strange)
-    assert scores.shape == (4,)
-    assert np.isfinite(scores).all()
-    p = loaded.predict(strange)
-    assert ((p >= 0) & (p <= 1)).all()
-
-
 def test_predictions_are_probabilities_or_numbers_within_the_range():
     bundle, frame = make(), log()
     np.testing.assert_allclose(bundle.predict(frame), 1 / (1 + np.exp(-bundle.score(frame))), rtol=1e-12)
@@ -149,20 +136,17 @@ def test_long_tables_are_scored_in_slices_with_the_same_bits(monkeypatch):
     whole = bundle.score(rows)
     monkeypatch.setattr("fieldwise.bundle.bundle.SLICE_ROWS", 2 * SCORING_BATCH)
     assert bundle.score(rows).tolist() == whole.tolist()
+    assert bundle.score(rows.clear()).shape == (0,)
     price = [*["1"] * 5000, "x", *["1"] * 999]
     text = rows.with_columns(price=pl.Series(price))
     with pytest.raises(DataError, match="row 5000"):
         bundle.score(text)
 
 
-def test_no_rows_have_no_scores():
-    assert make().score(log().clear()).shape == (0,)
-
-
 # Damage
 
 
-def test_every_damage_to_every_file_is_one_sentence(subtests, saved):
+def test_damaged_files_are_one_sentence(subtests, saved):
     for damage in ["flip", "truncate", "empty", "remove", "folder"]:
         for part in ["bundle", "schema", "encoder", "weights", "samples"]:
             with subtests.test(damage=damage, part=part):
@@ -186,46 +170,20 @@ def test_every_damage_to_every_file_is_one_sentence(subtests, saved):
                 assert str(folder) in str(caught.value)
 
 
-def test_one_flipped_bit_anywhere_in_the_manifest_is_seen(saved):
-    path = saved / "bundle.json"
-    content = path.read_bytes()
-    meaningless = 0
-    for place in range(0, len(content), 7):
-        changed = bytearray(content)
-        changed[place] ^= 0x01
-        path.write_bytes(bytes(changed))
-        try:
-            same = json.loads(changed) == json.loads(content)
-        except ValueError:
-            same = False
-        if same:  # white space
-            meaningless += 1
-            continue
-        with pytest.raises(BundleError):
-            Bundle.load(saved)
-    assert meaningless < len(content) / 14
-
-
 def test_a_manifest_edited_with_its_checksum_is_one_sentence(subtests, saved):
     changes = [
-        lambda m: m.pop("files"),
+        *(lambda m, key=key: m.pop(key) for key in ("files", "model", "sample_scores", "about")),
+        *(lambda m, wrong=wrong: m["model"].update(wrong) for wrong in ({"name": "gpt"}, {"colour": 5})),
+        *(lambda m, name=name: m["files"]["weights"].update(name=name) for name in ("../w.0.safetensors", "/etc/x")),
         lambda m: m["files"].pop("weights"),
         lambda m: m.update(files=[1]),
-        lambda m: m["files"]["weights"].update(name="../weights.000000000000.safetensors"),
-        lambda m: m["files"]["weights"].update(name="/etc/passwd"),
         lambda m: m["files"]["weights"].pop("sha256"),
         lambda m: m["files"].update(weights=m["files"]["samples"]),
-        lambda m: m.pop("model"),
-        lambda m: m["model"].update(name="gpt"),
         lambda m: m["model"].update(attention_dim=5),
-        lambda m: m["model"].update(colour=5),
         lambda m: m.update(model=3),
-        lambda m: m.pop("sample_scores"),
         lambda m: m.update(sample_scores=["x"]),
         lambda m: m["sample_scores"].pop(),
-        lambda m: m.pop("about"),
         lambda m: m.update(format="1"),
-        lambda m: m.update(format=None),
     ]
     refused_in_one_sentence(subtests, saved, rewrite, changes)
 
@@ -282,45 +240,36 @@ def replace_weights(folder: Path, change) -> None:
     replace_part("weights", old, save(change(load_file(old))))
 
 
-def test_other_weights_with_all_checksums_right_are_refused_by_their_scores(saved):
-    replace_weights(saved, lambda t: {**t, "p": t["p"] * 1.01})
-    with pytest.raises(BundleError, match=r"must score as when it was saved: .* for sample row \d"):
-        Bundle.load(saved)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_weights_that_are_no_numbers_are_refused(saved, value):
-    """One that no sample row reads: the row of missing values."""
-
-    def change(tensors):
-        name = max((name for name in tensors if tensors[name].ndim == 2), key=lambda name: len(tensors[name]))
-        tensors[name][0, 0] = value
-        return tensors
-
-    replace_weights(saved, change)
-    with pytest.raises(BundleError, match=r"is damaged: weights must be finite numbers, found 1 in "):
-        Bundle.load(saved)
-
-
 def test_weights_that_do_not_fit_are_refused(subtests, saved):
     changes = [
-        lambda t: {**t, "p": t["p"] * float("nan")},
         lambda t: {k: v for k, v in t.items() if k != "p"},
         lambda t: {**t, "stranger": torch.zeros(1)},
         lambda t: {**t, "p": torch.zeros(99)},
     ]
     refused_in_one_sentence(subtests, saved, replace_weights, changes)
 
+    def change(tensors, value):
+        """A weight that no sample row reads: in the row of missing values."""
+        name = max((name for name in tensors if tensors[name].ndim == 2), key=lambda name: len(tensors[name]))
+        tensors[name][0, 0] = value
+        return tensors
 
-def test_scores_within_another_machines_rounding_are_accepted(saved):
-    def nudge(manifest):
-        manifest["sample_scores"] = [s + 1e-5 for s in manifest["sample_scores"]]
+    for value in (float("nan"), -float("inf")):
+        replace_weights(saved, lambda tensors, value=value: change(tensors, value))
+        with pytest.raises(BundleError, match=r"is damaged: weights must be finite numbers, found 1 in "):
+            Bundle.load(saved)
 
-    rewrite(saved, nudge)
+
+def test_scores_may_differ_by_another_machines_rounding_alone(saved):
+    """Though all checksums are right."""
+    rewrite(saved, lambda m: m.update(sample_scores=[s + 1e-5 for s in m["sample_scores"]]))
     np.testing.assert_array_equal(Bundle.load(saved).score(log()), make().score(log()))
+    replace_weights(saved, lambda t: {**t, "p": t["p"] * 1.01})
+    with pytest.raises(BundleError, match=r"must score as when it was saved: .* for sample row \d"):
+        Bundle.load(saved)
 
 
-def test_what_is_no_bundle_says_so(tmp_path):
+def test_a_folder_without_a_bundle_is_an_error(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
     for name in ("nothing", "empty", "file"):
@@ -359,18 +308,6 @@ def test_a_damaged_or_newer_bundle_may_be_written_over(saved):
     assert (saved / "notes.txt").read_text() == "mine"
 
 
-def test_about_that_is_no_json_is_never_written(tmp_path):
-    bundle = dataclasses.replace(make(), about={"auc": float("nan")})
-    with pytest.raises(ValueError, match="JSON compliant"):
-        bundle.save(tmp_path / "b")
-
-
-def test_a_bundle_may_be_moved_and_copied(saved, tmp_path):
-    shutil.copytree(saved, tmp_path / "copy with a space")
-    shutil.rmtree(saved)
-    np.testing.assert_array_equal(Bundle.load(tmp_path / "copy with a space").score(log()), make().score(log()))
-
-
 def test_a_bundle_made_from_one_that_another_process_replaced_is_refused(saved):
     read = bundle_digest(saved)
     make(seed=1).save(saved, replaces=read)
@@ -380,15 +317,11 @@ def test_a_bundle_made_from_one_that_another_process_replaced_is_refused(saved):
     assert len(files_of(saved)) == 5
 
 
-def test_samples_are_cut_to_their_number(tmp_path, monkeypatch):
+def test_samples_are_cut_to_their_number_or_none(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SAMPLE_ROWS", 3)
-    make().save(tmp_path / "b")
-    assert Bundle.load(tmp_path / "b").samples.height == 3
-
-
-def test_missing_columns_are_named():
-    with pytest.raises(FieldwiseError, match=r"'price' \(field 'price'\) is missing"):
-        make().score(log().drop("price"))
+    for bundle, rows in ((make(), 3), (dataclasses.replace(make(schema=TWO), samples=log().clear()), 0)):
+        bundle.save(tmp_path / "b")
+        assert Bundle.load(tmp_path / "b").samples.height == rows
 
 
 # Multi-task
@@ -417,19 +350,16 @@ def test_a_bundle_of_two_labels_comes_back(tmp_path):
     np.testing.assert_allclose(manifest["sample_scores"], bundle.score(log().head(5)))
 
 
-def test_two_labels_sample_scores_that_do_not_fit_are_refused(subtests, tmp_path):
+def test_two_labels_sample_scores_that_do_not_fit_are_refused(tmp_path):
     for change, sentence in [
         (lambda m: m["sample_scores"][3].__setitem__(1, 99.0), r"for sample row 3, saved was 99"),
-        (lambda m: m["sample_scores"].pop(), r"5 sample rows need 10 scores, saved were 8"),
         (lambda m: m.update(sample_scores=[row[0] for row in m["sample_scores"]]), r"need 10 scores, saved were 5"),
         (lambda m: m["sample_scores"][0].pop(), "cannot be read"),
     ]:
-        with subtests.test(change=change, sentence=sentence):
-            make(schema=TWO).save(tmp_path / "b")
-            rewrite(tmp_path / "b", change)
-            with pytest.raises(BundleError, match=sentence) as caught:
-                Bundle.load(tmp_path / "b")
-            assert "\n" not in str(caught.value)
+        make(schema=TWO).save(tmp_path / "b")
+        rewrite(tmp_path / "b", change)
+        with pytest.raises(BundleError, match=sentence):
+            Bundle.load(tmp_path / "b")
 
 
 def test_sample_rows_are_spread_over_the_table(subtests):
@@ -447,12 +377,6 @@ def test_sample_rows_are_spread_over_the_table(subtests):
             if rows:
                 assert (numbers[0], numbers[-1]) == (0, rows - 1)
                 assert max(np.diff(numbers), default=0) <= max(1, -(-rows // 31))
-
-
-@pytest.mark.parametrize("schema", [SCHEMA, TWO], ids=["one label", "two labels"])
-def test_a_bundle_without_sample_rows_comes_back(tmp_path, schema):
-    dataclasses.replace(make(schema=schema), samples=log().clear()).save(tmp_path / "b")
-    assert Bundle.load(tmp_path / "b").schema == schema
 
 
 def test_a_bundle_from_before_there_were_several_labels_is_read(saved):

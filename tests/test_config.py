@@ -7,10 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fieldwise import ConfigError, SchemaError, TrainingSettings
 from fieldwise.config import given as given_settings
-from fieldwise.config import nearest, parse, to_plain, toml_tables
-from fieldwise.errors import ConfigError, SchemaError
-from fieldwise.training.settings import TrainingSettings
+from fieldwise.config import parse, to_plain, toml_tables
 
 
 @dataclass(frozen=True)
@@ -75,27 +74,17 @@ def test_plain_values_are_those_of_toml_and_json():
     }  # fmt: skip
 
 
-def test_none_entries_are_left_out_and_read_back_as_defaults():
+def test_values_of_a_table_get_the_types_of_the_settings():
+    """None is the default, whole numbers become floats where a float is meant, and a built value is taken as it is."""
     assert "limit" not in plain(Outer("b"))
-    assert parse(Outer, {"name": "b", "limit": None}, "top").limit is None
-
-
-def test_types_survive_in_unions_of_scalars():
-    values = parse(Outer, {"name": "a", "values": [True, 1, 1.0, "1", False]}, "top").values
-    assert [type(v) for v in values] == [bool, int, float, str, bool]
-    assert type(parse(Outer, {"name": "a", "count": 3}, "top").count) is int
-
-
-def test_integers_become_floats_where_a_float_is_meant():
-    settings = parse(Outer, {"name": "a", "rate": 1, "betas": [0, 1], "weights": {"x": 2}}, "top")
+    data = {"name": "a", "limit": None, "rate": 1, "betas": [0, 1], "weights": {"x": 2}, "count": 3}
+    settings = parse(Outer, {**data, "inner": Inner(steps=2), "shape": Circle(1.0)}, "top")
+    assert (settings.limit, settings.inner.steps) == (None, 2)
     assert [type(v) for v in (settings.rate, *settings.betas, settings.weights["x"])] == [float] * 4
+    assert type(settings.count) is int
 
 
-def test_a_built_value_passes_through():
-    assert parse(Outer, {"name": "a", "inner": Inner(steps=2), "shape": Circle(1.0)}, "top").inner.steps == 2
-
-
-def test_what_does_not_fit_is_one_sentence_with_its_path(subtests):
+def test_invalid_settings_are_one_sentence_with_their_path(subtests):
     for data, sentence in [
         ({"nam": "a"}, r"top has no setting 'nam': did you mean 'name'\? known: .*name.*"),
         ({"name": "a", "inner": {"stepz": 1}}, r"top\.inner has no setting 'stepz': did you mean 'steps'\?"),
@@ -106,32 +95,22 @@ def test_what_does_not_fit_is_one_sentence_with_its_path(subtests):
         ({"name": 3}, "top.name must be of type str, found 3"),
         ({"name": "a", "inner": {"steps": "3"}}, r"top\.inner\.steps must be of type int, found '3'"),
         ({"name": "a", "inner": {"steps": 1.0}}, r"top\.inner\.steps must be of type int, found 1\.0"),
-        ({"name": "a", "inner": {"steps": True}}, r"top\.inner\.steps must be of type int, found True"),
         ({"name": "a", "inner": {"verbose": 1}}, r"top\.inner\.verbose must be of type bool, found 1"),
         ({"name": "a", "rate": True}, r"top\.rate must be of type float, found True"),
-        ({"name": "a", "rate": "1"}, r"top\.rate must be of type float, found '1'"),
         ({"name": "a", "rate": 10**400}, r"top\.rate must be a number below 1e308, found 10000000…"),
         ({"name": "a", "limit": "1"}, r"^top\.limit must be of type int, found '1'$"),
         ({"name": "a", "limit": False}, r"top\.limit must be of type int, found False"),
         ({"name": "a", "inner": 3}, r"top\.inner must be a table of settings, found 3"),
         ({"name": "a", "mode": "medium"}, r"top\.mode must be one of 'fast', 'slow', found 'medium'"),
         ({"name": "a", "mode": True}, r"top\.mode must be one of 'fast', 'slow', found True"),
-        (
-            {"name": "a", "shape": 3},
-            r"^top\.shape must be a table of settings with a kind \(circle, square\), found 3$",
-        ),
+        ({"name": "a", "shape": 3}, r"^top\.shape must be a table of settings with a kind \(circle, square\), found"),
         ({"name": "a", "shape": {"radius": 1.0}}, r"top\.shape needs kind = one of circle, square, found none"),
+        ({"name": "a", "inner": {"steps": True}}, r"top\.inner\.steps must be of type int, found True"),
         ({"name": "a", "shape": {"kind": ["circle"]}}, r"top\.shape needs kind = one of circle, square, found \['c"),
         ({"name": "a", "shape": {"kind": "oval"}}, r"top\.shape needs kind = one of circle, square, found 'oval'"),
         ({"name": "a", "shape": {"kind": "square", "radius": 1.0}}, r"top\.shape has no setting 'radius'"),
-        (
-            {"name": "a", "shapes": [{"kind": "circle", "radius": "x"}]},
-            r"top\.shapes\[0\]\.radius must be of type float",
-        ),
-        (
-            {"name": "a", "shapes": [{"kind": "square", "side": -1.0}]},
-            r"top\.shapes\[0\]: side must be above 0, found -1",
-        ),
+        ({"name": "a", "shapes": [{"kind": "circle", "radius": "x"}]}, r"top\.shapes\[0\]\.radius must be of type flo"),
+        ({"name": "a", "shapes": [{"kind": "square", "side": -1.0}]}, r"top\.shapes\[0\]: side must be above 0, found"),
         ({"name": "a", "betas": [0.9]}, r"top\.betas must hold 2 values, found 1"),
         ({"name": "a", "betas": [0.9, "x"]}, r"top\.betas\[1\] must be of type float, found 'x'"),
         ({"name": "a", "betas": 0.9}, r"top\.betas must be a list, found 0\.9"),
@@ -152,10 +131,6 @@ def test_errors_are_of_the_class_asked_for():
         parse(Outer, {"nam": "a"}, "top", SchemaError)
     with pytest.raises(SchemaError, match=r"top\.shape: side must be above 0"):
         parse(Outer, {"name": "a", "shape": {"kind": "square", "side": 0}}, "top", SchemaError)
-
-
-def test_nearest_names_only_the_list_if_nothing_is_close():
-    assert nearest("zzz", ["heads", "embedding_dim"]) == "known: embedding_dim, heads"
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -185,7 +160,7 @@ def test_round_trip_of_any_settings(settings):
     assert [type(v) for v in back.values] == [type(v) for v in settings.values]
 
 
-def test_what_was_given_is_kept_in_one_order():
+def test_given_settings_have_one_order():
     """A copied frozen set may have another order, and another hash, by which scikit-learn compares parameters."""
     forward = TrainingSettings(learning_rate=0.1, epochs=2, patience=1)
     backward = TrainingSettings(patience=1, epochs=2, learning_rate=0.1)
@@ -194,31 +169,26 @@ def test_what_was_given_is_kept_in_one_order():
 
 
 N = 100_000
-DEEP_TOML = {
-    "arrays": "a = " + "[" * N,
-    "whole arrays": "a = " + "[" * 60 + "]" * 60,
-    "inline tables": "a = " + "{a = " * N,
-    "whole inline tables": "a = " + "{a = " * 60 + "1" + "}" * 60,
-    "a dotted key": "a." * N + "a = 1",
-    "a spaced key": "a . " * N + "a = 1",
-    "a quoted key": "'a'.\"b\"." * N + "a = 1",
-    "a table": "[" + "a." * N + "a]",
-    "an array of tables": "[[" + "a." * N + "a]]",
-    "tables within tables": "a.b.c = " + "{a.b.c.d.e.f.g = " * 8 + "1" + "}" * 8,
-}
+DEEP_TOML = [
+    "a = " + "[" * N,
+    "a = " + "[" * 60 + "]" * 60,
+    "a = " + "{a = " * 60 + "1" + "}" * 60,
+    "a." * N + "a = 1",
+    "'a' . \"b\" . " * N + "a = 1",
+    "[[" + "a." * N + "a]]",
+    "a.b.c = " + "{a.b.c.d.e.f.g = " * 8 + "1" + "}" * 8,
+]
 
 
 def test_deep_toml_is_refused_soon(subtests):
     """`tomllib` takes minutes for a key of 100,000 parts, and ends in RecursionError for brackets."""
-    for text in DEEP_TOML.values():
+    for text in DEEP_TOML:
         with subtests.test(text=text), pytest.raises(tomllib.TOMLDecodeError, match="at most 50 levels"):
             toml_tables(text)
 
 
 def test_toml_that_is_long_and_not_deep_is_read():
-    lines = [f"a{n} = [{n}.5, '{'a.b ' * 60}']" for n in range(200)] + [
-        "a." * 48 + "a = 1",
-        "b = " + "[" * 49 + "]" * 49,
-    ]
-    text = "\n".join(lines) + f"\nword = '{'a' * 100_000}'\n"
+    lines = [f"a{n} = [{n}.5, '{'a.b ' * 60}']" for n in range(200)]
+    lines += ["a." * 48 + "a = 1", "b = " + "[" * 49 + "]" * 49, f"word = '{'a' * 100_000}'"]
+    text = "\n".join(lines)
     assert toml_tables(text) == tomllib.loads(text)

@@ -8,16 +8,24 @@ from pathlib import Path
 import doc_runner
 import polars as pl
 import pytest
-import typer.main
-from doc_blocks import LANGUAGES, blocks, prose
-from doc_runner import LOG, LONG, PageRunner, check_commands, check_make, command_lines, prepare, resolve
+from doc_runner import (
+    LANGUAGES,
+    LOG,
+    LONG,
+    PageRunner,
+    blocks,
+    check_commands,
+    check_make,
+    command_lines,
+    prepare,
+    program,
+    prose,
+    resolve,
+)
 
-from fieldwise.bundle.bundle import Bundle
+from fieldwise import Bundle, load_recipe, recipe_names, simulate
 from fieldwise.cli import run
-from fieldwise.cli.app import app
-from fieldwise.data.read.simulation import simulate
 from fieldwise.models import MODELS
-from fieldwise.runs.recipe import load_recipe, recipe_names
 
 DOCS = Path(__file__).parents[1] / "docs"
 README = DOCS.parent / "README.md"
@@ -26,13 +34,15 @@ NEEDS_DATA = "<!-- needs data: "  # in a page's first line: all of its blocks do
 GIVEN = re.compile(r"runs/my-|\b(?:log|rows|items|users)\.parquet|\bclicks\.csv")
 TO_RUN = [page for page in PAGES if any(block.language not in ("", "text") for block in blocks(page))]
 SECTIONS = ["Equation", "Options", "Published settings", "Example", "Parameters", "Recipes"]
+# Pages of more than half a second; `make test` runs the README, the first tutorial and the cheap pages.
+DEAR = {"auto", "log-to-page", "notebooks", "own-table", "explaining", "report", "cascade", "warm-starts", "devices",
+        "choosing", "large-tables", "tasks", "recommend-to-everyone", "own-model"}  # fmt: skip
 
 
 def commands(page):
     """The words of the page's commands, but for those that no test runs."""
-    return [
-        words for block in blocks(page) if block.language == "sh" and not block.mark for words in command_lines(block)
-    ]
+    shell = [block for block in blocks(page) if block.language == "sh" and not block.mark]
+    return [words for block in shell for words in command_lines(block)]
 
 
 def needs_data(page):
@@ -71,12 +81,15 @@ def given(tmp_path_factory):
     return folder
 
 
-def run_page(page, folder, monkeypatch, *, slow):
+def run_page(page, folder, monkeypatch, request, *, slow):
+    text = page.read_text("utf-8")
+    if GIVEN.search(text):
+        shutil.copytree(request.getfixturevalue("given"), folder, dirs_exist_ok=True)
     monkeypatch.chdir(folder)
     runner = PageRunner(slow=slow)
     try:
         for block in blocks(page):
-            if slow or NEEDS_DATA not in page.read_text("utf-8"):
+            if slow or NEEDS_DATA not in text:
                 runner.run(block)
             else:
                 check_commands(block)
@@ -84,14 +97,13 @@ def run_page(page, folder, monkeypatch, *, slow):
         runner.close()
 
 
-@pytest.mark.parametrize("page", TO_RUN, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow if p.stem in DEAR else ()) for p in TO_RUN],
+                         ids=[p.name for p in TO_RUN])  # fmt: skip
 def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeypatch, request):
     """In their order, in one folder; what needs real data is parsed alone."""
     monkeypatch.delenv("FIELDWISE_DATA", raising=False)
     monkeypatch.delenv("FIELDWISE_TOKEN", raising=False)
-    if GIVEN.search(page.read_text("utf-8")):
-        shutil.copytree(request.getfixturevalue("given"), tmp_path, dirs_exist_ok=True)
-    run_page(page, tmp_path, monkeypatch, slow=False)
+    run_page(page, tmp_path, monkeypatch, request, slow=False)
     if page == README:
         assert Bundle.load(tmp_path / "bundle").about["recipe"]["settings"]["split"]["kind"] == "time"
         scores = pl.read_csv(tmp_path / "scores.csv")
@@ -105,9 +117,7 @@ def test_the_long_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
     """All of them, on real data where they need it."""
     if needs_data(page):
         monkeypatch.setenv("FIELDWISE_DATA", str(request.getfixturevalue("real_data")))
-    if GIVEN.search(page.read_text("utf-8")):
-        shutil.copytree(request.getfixturevalue("given"), tmp_path, dirs_exist_ok=True)
-    run_page(page, tmp_path, monkeypatch, slow=True)
+    run_page(page, tmp_path, monkeypatch, request, slow=True)
 
 
 def test_commands_within_sentences_exist():
@@ -117,7 +127,7 @@ def test_commands_within_sentences_exist():
     for page, code in results:
         words = shlex.split(code)[1:]
         alone = all(word.startswith("--") for word in words)  # options of the program itself, which would act
-        command, rest = (typer.main.get_command(app), words) if alone else resolve(words)[1:]
+        command, rest = (program(), words) if alone else resolve(words)[1:]
         known = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
         assert {word for word in rest if word.startswith("--")} <= {*known, "--help"}, (page, code)
     for page in PAGES:
@@ -125,31 +135,28 @@ def test_commands_within_sentences_exist():
             check_make(words.split(), page.name)
 
 
-def test_every_language_of_a_block_is_known():
-    assert {block.language for page in PAGES for block in blocks(page)} <= LANGUAGES
+def test_commands_and_languages_of_blocks_are_known():
+    for block in [block for page in PAGES for block in blocks(page)]:
+        assert block.language in LANGUAGES
+        check_commands(block)
 
 
-def test_every_model_has_a_page_of_one_form(subtests):
+def test_every_model_has_a_page_of_one_form_that_names_its_options_and_recipes(subtests):
+    recipes = {recipe: type(load_recipe(recipe).model) for recipe in recipe_names()}
     for name in MODELS:
         with subtests.test(name=name):
-            text = model_page(name).read_text("utf-8")
+            page = model_page(name)
+            text = page.read_text("utf-8")
             assert re.findall(r"^## (.+)$", text, re.M) == SECTIONS
             assert re.match(r"# .+\n\n\*.+\.\*\n\n", text), "its title, and what it adds in italics"
             assert "parameter_count(" in text, "the example checks the formula of the parameters"
-            formula = text.split("## Parameters")[1].split("## Recipes")[0]
+            formula, _, section = text.partition("## Parameters")[2].partition("## Recipes")
             assert len(formula.split()) > 3
-            settings = MODELS[name].__dataclass_fields__
-            missing = [option for option in settings if f"`{option}`" not in text]
+            missing = [option for option in MODELS[name].__dataclass_fields__ if f"`{option}`" not in text]
             assert not missing, f"options without a word: {missing}"
-
-
-def test_the_recipes_of_a_page_are_those_of_the_model():
-    recipes = {recipe: type(load_recipe(recipe).model) for recipe in recipe_names()}
-    for page in {model_page(name) for name in MODELS}:
-        section = page.read_text("utf-8").split("## Recipes")[1]
-        named = set(re.findall(r"`([a-z0-9-]+/[a-z0-9-]+)`", section))
-        models = {MODELS[name] for name in MODELS if model_page(name) == page}
-        assert named == {recipe for recipe, model in recipes.items() if model in models}, page.name
+            named = set(re.findall(r"`([a-z0-9-]+/[a-z0-9-]+)`", section))
+            models = {MODELS[one] for one in MODELS if model_page(one) == page}
+            assert named == {recipe for recipe, model in recipes.items() if model in models}
 
 
 def test_links_lead_somewhere(subtests):
@@ -161,7 +168,5 @@ def test_links_lead_somewhere(subtests):
                     result = (page.parent / file) if file else page
                     assert result.exists(), f"{page.name} links to {target}"
                     if anchor:
-                        heads = re.findall(r"^#+ (.+)$", result.read_text("utf-8"), re.M)
-                        assert anchor in [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads], (
-                            target
-                        )
+                        heads = re.findall(r"^#+ (.+)$", result.read_text("utf-8").lower(), re.M)
+                        assert anchor in [re.sub(r"[^\w\- ]", "", head).replace(" ", "-") for head in heads], target

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import runpy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ import pytest
 from sklearn import metrics
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, cross_val_predict, cross_val_score
-from sklearn.pipeline import Pipeline
 
 from fieldwise import (
     AFM,
@@ -23,6 +20,7 @@ from fieldwise import (
     AutoInt,
     Bag,
     BundleError,
+    Callback,
     Catalogue,
     Categorical,
     ConfigError,
@@ -42,7 +40,7 @@ from fieldwise import (
 )
 from fieldwise.config import given
 from fieldwise.estimator import recommender as estimator
-from fieldwise.training.callbacks import Callback, TrainingStep
+from fieldwise.training.callbacks import TrainingStep
 
 FIELDS = (
     Categorical("user_id", role="user"),
@@ -67,18 +65,8 @@ def fitted() -> Recommender:
 
 @pytest.fixture(scope="module")
 def regressor() -> Recommender:
-    training = TrainingSettings(epochs=6, batch_size=128, learning_rate=0.01)
-    return Recommender(REGRESSION, MODEL, training=training).fit(PAST)
-
-
-def test_constructor_stores_what_it_is_given_and_clone_keeps_it() -> None:
-    negatives = NegativeSampling(user="user_id", item="item_id")
-    given = {"schema": SCHEMA, "model": MODEL, "training": QUICK, "valid_by": "time", "negatives": negatives, "seed": 4}
-    recommender = Recommender(**given)
-    assert all(recommender.get_params(deep=False)[name] is value for name, value in given.items())
-    assert clone(recommender).get_params() == recommender.get_params()
-    assert Recommender(**recommender.get_params(deep=False)).get_params() == recommender.get_params()
-    assert "embedding_dim=4" in repr(recommender)
+    training = TrainingSettings(epochs=4, batch_size=128, learning_rate=0.02)
+    return Recommender(REGRESSION, MODEL, training=training, valid_share=0.2, seed=3).fit(PAST)
 
 
 def test_nested_settings_are_shown_and_set() -> None:
@@ -117,10 +105,8 @@ def test_a_wrong_parameter_is_named_and_changes_nothing(subtests):
 def test_fit_checks_parameters(subtests):
     for params, message in [
         ({"valid_share": 1.0}, "valid_share must lie between"),
-        ({"seed": -1}, "seed must lie between 0 and 4294967295, found -1"),
-        ({"seed": 2**32}, "seed must lie between"),
+        ({"seed": 2**32}, "seed must lie between 0 and 4294967295, found"),
         ({"seed": 1.5}, "seed must be a whole number, found 1.5"),
-        ({"seed": None}, "seed must be a whole number"),
         ({"valid_by": "luck"}, "valid_by must be"),
         ({"model": "amf"}, "model.name must be a known model, found 'amf': did you mean 'afm'"),
         ({"model": 3}, "not a built-in model"),
@@ -132,25 +118,19 @@ def test_fit_checks_parameters(subtests):
             Recommender(**{"schema": SCHEMA, **params}).fit(PAST)
 
 
-def test_fitted_attributes(fitted: Recommender) -> None:
-    assert fitted.feature_names_in_.tolist() == ["user_id", "age_group", "item_id", "genres", "length", "device"]
-    assert fitted.n_features_in_ == 6
-    assert fitted.classes_.tolist() == [0, 1]
-    assert fitted.history_.epochs == 2
-    assert fitted.bundle_.about["counts"] == {"dropped_by_label": 0, "train_rows": 2160, "valid_rows": 240}
-
-
 def test_predictions_are_one_score_in_three_forms(fitted: Recommender) -> None:
     logit, probability = fitted.decision_function(FUTURE), fitted.predict_proba(FUTURE)
     np.testing.assert_allclose(probability[:, 1], 1 / (1 + np.exp(-logit)), rtol=1e-12)
     np.testing.assert_allclose(probability.sum(axis=1), 1, rtol=1e-12)
     assert fitted.predict(FUTURE).tolist() == (logit >= 0).astype(int).tolist()
+    assert fitted.classes_.tolist() == [0, 1]
+    assert fitted.bundle_.about["counts"] == {"dropped_by_label": 0, "train_rows": 2160, "valid_rows": 240}
 
 
 def test_labels_beside_the_table_are_as_labels_in_it(fitted: Recommender) -> None:
     y, expected = PAST["liked"], fitted.decision_function(FUTURE)
     without = PAST.drop("liked")
-    for labels in (y, y.to_numpy(), y.to_list(), y.to_pandas(), y.cast(pl.Boolean), y.cast(pl.Float32).to_numpy()):
+    for labels in (y, y.to_pandas(), y.cast(pl.Boolean).to_list(), y.cast(pl.Float32).to_numpy()):
         np.testing.assert_array_equal(clone(fitted).fit(without, labels).decision_function(FUTURE), expected)
     assert fitted.score(FUTURE.drop("liked"), FUTURE["liked"]) == fitted.score(FUTURE)
 
@@ -174,7 +154,6 @@ def test_text_labels_and_dropped_rows() -> None:
 def test_a_wrong_table_or_label_is_a_sentence(subtests):
     for X, y, message in [
         (PAST, [0, 1], "one label for each of the table's 2400 rows, found shape"),
-        (PAST, np.zeros((2400, 1)), "found shape"),
         (PAST, np.array([{}] * 2400), "cell must hold one value|labels of one kind|0 or 1"),
         (PAST.drop("liked"), None, "label's column 'liked' must be in the table"),
         (PAST.drop("genres"), None, "'genres' .* is missing"),
@@ -198,7 +177,7 @@ def test_evaluate_equals_scikit_learn(fitted: Recommender) -> None:
     assert result["rows"] == 600
 
 
-def test_rows_that_are_in_both_parts_are_said(capsys) -> None:
+def test_rows_in_both_parts_are_reported(capsys) -> None:
     twice = pl.concat([PAST, PAST])
     with pytest.warns(UserWarning, match=r"\d+ of 480 validation rows \([\d.]+ %\) equal a training row in all fields"):
         Recommender(SCHEMA, LR(), training=QUICK).fit(twice)
@@ -209,7 +188,7 @@ def test_rows_that_are_in_both_parts_are_said(capsys) -> None:
     assert model.bundle_.about["counts"]["valid_rows_in_train"] > 300
 
 
-def test_the_model_is_the_one_that_init_writes() -> None:
+def test_the_default_model_is_that_of_init() -> None:
     from fieldwise.cli.init import _MODEL
     from fieldwise.models.build import model_name
 
@@ -217,14 +196,16 @@ def test_the_model_is_the_one_that_init_writes() -> None:
 
 
 def test_regression(regressor: Recommender) -> None:
-    assert is_regressor(regressor)
-    assert not is_classifier(regressor)
+    wild = Recommender(REGRESSION, MODEL, training=TrainingSettings(epochs=2, optimizer="sgd", learning_rate=1e30))
+    with pytest.raises((TrainingError, DataError)):
+        wild.fit(PAST)
+    assert not hasattr(wild, "bundle_")
+    assert (is_regressor(regressor), is_classifier(regressor)) == (True, False)
     y, predicted = FUTURE["true_probability"].to_numpy(), regressor.predict(FUTURE)
     assert regressor.score(FUTURE) == pytest.approx(metrics.r2_score(y, predicted), abs=1e-6)
     assert regressor.evaluate(FUTURE)["rmse"] == pytest.approx(metrics.root_mean_squared_error(y, predicted), abs=1e-6)
     assert regressor.score(FUTURE) > 0.05
-    assert predicted.min() >= 0
-    assert predicted.max() <= 1
+    assert ((predicted >= 0) & (predicted <= 1)).all()
     assert not any(hasattr(regressor, name) for name in ("predict_proba", "decision_function", "classes_"))
 
 
@@ -249,8 +230,8 @@ def test_implicit_logs_get_negatives() -> None:
     assert counts["train_rows"] + counts["valid_rows"] == 3 * positives.height
 
 
-def test_before_fit_every_verb_is_not_fitted(subtests):
-    for verb in ["predict", "predict_proba", "decision_function", "evaluate", "score"]:
+def test_methods_before_fit_raise_not_fitted(subtests):
+    for verb in ["predict", "predict_proba", "decision_function", "evaluate", "score", "save"]:
         with subtests.test(verb=verb), pytest.raises(NotFittedError, match="not fitted yet"):
             getattr(Recommender(SCHEMA), verb)(FUTURE)
 
@@ -261,8 +242,8 @@ def _as_given(recommender: Recommender) -> dict[str, Any]:
     return {name: value for name, value in params.items() if name not in ("model", "training", "schema")}
 
 
-def test_save_and_load(fitted: Recommender, regressor: Recommender, tmp_path: Path) -> None:
-    for name, recommender in (("binary", fitted), ("regression", regressor)):
+def test_save_and_load(fitted: Recommender, regressor: Recommender, mixed: Recommender, tmp_path: Path) -> None:
+    for name, recommender in (("binary", fitted), ("regression", regressor), ("mixed", mixed)):
         recommender.save(tmp_path / name)
         again = Recommender.load(str(tmp_path / name))
         np.testing.assert_array_equal(again.predict(FUTURE), recommender.predict(FUTURE))
@@ -279,38 +260,11 @@ def test_save_and_load(fitted: Recommender, regressor: Recommender, tmp_path: Pa
     np.testing.assert_array_equal(loaded.predict_proba(FUTURE), fitted.predict_proba(FUTURE))
     with pytest.raises(BundleError, match="no bundle"):
         Recommender.load(tmp_path)
-    with pytest.raises(NotFittedError):
-        Recommender(SCHEMA).save(tmp_path / "unfitted")
-
-
-def test_a_recipes_bundle_loads_as_an_estimator(tmp_path: Path) -> None:
-    recipe = load_recipe("simulated/lr", ["data.rows=2000", "training.epochs=1", "seed=3"])
-    run = train_recipe(recipe, prepare_recipe(recipe, tmp_path))
-    run.bundle.save(tmp_path / "run")
+    recipe = load_recipe("simulated/lr", ["data.rows=1000", "training.epochs=1", "seed=3"])
+    train_recipe(recipe, prepare_recipe(recipe, tmp_path)).bundle.save(tmp_path / "run")
     loaded = Recommender.load(tmp_path / "run")
     expected = (recipe.schema, recipe.model, recipe.training, 3)
     assert (loaded.schema, loaded.model, loaded.training, loaded.seed) == expected
-    np.testing.assert_array_equal(loaded.decision_function(FUTURE), run.bundle.score(FUTURE))
-
-
-def test_other_searches_and_cross_validation() -> None:
-    recommender = Recommender(SCHEMA, LR(), training=QUICK)
-    assert cross_val_score(recommender, PAST, cv=2).shape == (2,)
-    p = cross_val_predict(recommender, PAST.to_pandas(), PAST["liked"].to_numpy(), cv=2, method="predict_proba")
-    assert p.shape == (2400, 2)
-    sizes = {"training__batch_size": np.array([128, 256])}
-    search = RandomizedSearchCV(recommender, sizes, n_iter=1, cv=2, random_state=0)
-    assert search.fit(PAST).best_estimator_.training.batch_size in (128, 256)
-    regression = cross_val_score(Recommender(REGRESSION, LR(), training=QUICK), PAST, cv=2, error_score="raise")
-    assert np.isfinite(regression).all()
-
-
-def test_last_step_of_a_pipeline(fitted: Recommender, tmp_path: Path) -> None:
-    pipeline = Pipeline([("before", "passthrough"), ("recommender", clone(fitted))])
-    pipeline.set_params(recommender__model__embedding_dim=4).fit(PAST)
-    np.testing.assert_array_equal(pipeline.predict_proba(FUTURE), fitted.predict_proba(FUTURE))
-    assert is_classifier(pipeline)
-    assert "Recommender" in pipeline._repr_html_()
 
 
 def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -327,14 +281,6 @@ def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.Monk
     again = Recommender.load(tmp_path / "best")
     assert again.history_.stopped == "interrupted"
     np.testing.assert_array_equal(again.predict_proba(FUTURE), recommender.predict_proba(FUTURE))
-
-
-def test_a_loss_that_is_not_finite_leaves_it_unfitted() -> None:
-    wild = TrainingSettings(epochs=2, optimizer="sgd", learning_rate=1e30)
-    recommender = Recommender(REGRESSION, MODEL, training=wild)
-    with pytest.raises((TrainingError, DataError)):
-        recommender.fit(PAST)
-    assert not hasattr(recommender, "bundle_")
 
 
 def test_the_quickstart_runs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -403,39 +349,20 @@ def test_a_regression_may_be_the_main_one_of_several() -> None:
     assert {"rmse", "liked.auc", "liked.gauc"} <= recommender.evaluate(FUTURE).keys()
 
 
-def test_two_labels_are_saved_and_cloned(mixed: Recommender, tmp_path: Path) -> None:
-    mixed.save(tmp_path / "b")
-    again = Recommender.load(tmp_path / "b")
-    assert (_as_given(again), again.history_) == (_as_given(mixed), mixed.history_)
-    np.testing.assert_array_equal(again.predict(FUTURE), mixed.predict(FUTURE))
-    assert clone(mixed).schema == MIXED
-
-
-@pytest.mark.parametrize("as_frame", [pl.DataFrame, pl.DataFrame.to_pandas, pl.DataFrame.to_arrow, pl.DataFrame.lazy])
-def test_several_labels_beside_the_table(two_yes: Recommender, as_frame: Callable[[pl.DataFrame], Any]) -> None:
-    y, without = as_frame(PAST.select("length", "liked")), PAST.drop("length", "liked")
+def test_several_labels_beside_the_table(two_yes: Recommender) -> None:
+    y, without = PAST.select("length", "liked").to_pandas(), PAST.drop("length", "liked")
     again = clone(two_yes).fit(without, y)
     np.testing.assert_array_equal(again.decision_function(FUTURE), two_yes.decision_function(FUTURE))
 
 
 def test_labels_beside_the_table_that_do_not_fit(subtests):
     for y, message in [
-        (PAST["liked"], "with several labels y must be a table with their columns liked, length, or be omitted if"),
         (np.zeros((2400, 2)), "with several labels y must be a table with their columns liked, length, or be omitted"),
         (PAST.select("liked"), "with several labels y must be .*, found no 'length' among liked"),
         (FUTURE, "one row for each of the table's 2400 rows, found 600 rows"),
     ]:
         with subtests.test(y=y, message=message), pytest.raises(DataError, match=message):
             Recommender(TWO_YES, LR(), training=QUICK).fit(PAST, y)
-
-
-def test_search_over_two_labels() -> None:
-    frame = PAST.to_pandas()
-    recommender = Recommender(TWO_YES, LR(), training=QUICK)
-    search = GridSearchCV(recommender, {"training__epochs": [1]}, cv=2, error_score="raise")
-    search.fit(frame.drop(columns=["liked", "length"]), frame[["liked", "length"]])
-    assert search.best_score_ > 0.5
-    assert search.predict(FUTURE).shape == (600, 2)
 
 
 def test_recommendations_go_by_the_main_label(two_yes: Recommender) -> None:
@@ -450,16 +377,12 @@ def test_recommendations_go_by_the_main_label(two_yes: Recommender) -> None:
     np.testing.assert_allclose(top["score"], best["score"])
 
 
-def test_a_model_by_its_name_is_that_with_default_settings() -> None:
-    settings = {"seed": 1, "training": TrainingSettings(epochs=1)}
-    named, given = (Recommender(SCHEMA, model, **settings).fit(PAST) for model in ("fm", FM()))
-    np.testing.assert_array_equal(named.predict_proba(PAST), given.predict_proba(PAST))
+def test_a_model_by_its_name_has_default_settings_and_a_repr_those_that_were_used() -> None:
     assert Recommender(SCHEMA, "fm").set_params(model__embedding_dim=3).model == FM(embedding_dim=3)
     assert clone(Recommender(SCHEMA, "fm")).model == "fm"
-
-
-def test_a_repr_tells_the_settings_that_were_used() -> None:
-    fitted = Recommender(SCHEMA, "fm", training=TrainingSettings(epochs=2)).fit(PAST)
+    settings = {"seed": 1, "training": TrainingSettings(epochs=2)}
+    fitted, given = (Recommender(SCHEMA, model, **settings).fit(PAST) for model in ("fm", FM()))
+    np.testing.assert_array_equal(fitted.predict_proba(PAST), given.predict_proba(PAST))
     for thing in (fitted, fitted.bundle_):
         text = repr(thing)
         assert repr(fitted.bundle_.settings) in text, "also the ones chosen from the data"

@@ -1,5 +1,7 @@
 """The notebooks of examples/ run from the first cell to the last, in a kernel and a folder of their own."""
 
+import ast
+import importlib
 import json
 import os
 import subprocess
@@ -44,13 +46,20 @@ def text_of(cells: list[dict[str, Any]]) -> str:
     return json.dumps([cell["outputs"] for cell in cells])
 
 
-def test_there_are_three_without_outputs() -> None:
+def test_there_are_three_without_outputs_that_import_what_exists() -> None:
     assert [n.stem for n in NOTEBOOKS] == ["comparing_and_explaining", "own_table", "two_stages_and_serving"]
     for notebook in NOTEBOOKS:
         for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
-            assert cell["cell_type"] == "markdown" or (cell["outputs"], cell["execution_count"]) == ([], None)
+            if cell["cell_type"] == "markdown":
+                continue
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+            for node in ast.walk(ast.parse("".join(cell["source"]))):
+                if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fieldwise"):
+                    module = importlib.import_module(str(node.module))
+                    assert all(hasattr(module, alias.name) for alias in node.names), notebook.name
 
 
+@pytest.mark.slow
 def test_own_table(tmp_path: Path) -> None:
     cells = executed(EXAMPLES / "own_table.ipynb", tmp_path)
     shown = [kinds(cell) for cell in cells]

@@ -1,6 +1,5 @@
 """Layouts and batches; bags of ids against lists of lists."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise.layout import Bags, Batch, FieldLayout, Layout
+from fieldwise import Batch, Layout
+from fieldwise.layout import Bags, FieldLayout
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8))
@@ -24,12 +24,8 @@ def test_sizes_fill_the_shared_table_without_gap_or_overlap(sizes):
 def test_positions_by_kind_and_role():
     assert Layout.of_sizes([2, 3, 4], ["user", "item", "user"]).positions(role="user") == [0, 2]
     described = [("id", "user"), ("value", "user"), ("bag", "item"), ("id", "item"), ("value", "context")]
-    layout = Layout(
-        tuple(
-            FieldLayout(name=f"f{i}", kind=kind, role=role, offset=i, rows=1)
-            for i, (kind, role) in enumerate(described)
-        )
-    )
+    fields = [FieldLayout(name=str(i), kind=k, role=r, offset=i, rows=1) for i, (k, r) in enumerate(described)]
+    layout = Layout(tuple(fields))
     assert layout.positions() == [0, 1, 2, 3, 4]
     assert layout.positions(kind="id") == [0, 3]
     assert layout.positions(role="user") == [0, 1]
@@ -37,23 +33,15 @@ def test_positions_by_kind_and_role():
     assert layout.positions(kind="bag", role="context") == []
 
 
-def test_layouts_are_values():
-    assert Layout.of_sizes([2, 3]) == Layout.of_sizes([2, 3])
-    assert hash(Layout.of_sizes([2, 3])) == hash(Layout.of_sizes([2, 3]))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Layout.of_sizes([2]).fields = ()
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Layout.of_sizes([2]).fields[0].offset = 3
-
-
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_a_batch_of_categories_alone_has_no_values_and_no_bags(dtype):
-    ids = torch.tensor([[0, 3], [2, 6], [1, 4]], dtype=dtype)
+def test_a_batch_of_categories_alone_has_no_values_and_no_bags():
+    ids = torch.tensor([[0, 3], [2, 6], [1, 4]])
     batch = Batch.of_ids(ids)
     assert batch.ids is ids
     assert [tuple(t.shape) for t in batch[1:]] == [(3, 0), (0,), (0,), (0,)]
     assert [t.dtype for t in batch[1:]] == [torch.float32, torch.int64, torch.int64, torch.float32]
     assert all(torch.equal(a, b) for a, b in zip(Batch(ids, torch.empty(3, 0)), batch, strict=True))
+    for rows, single in ((0, 3), (7, 0)):  # also without single-valued fields
+        assert Batch(torch.zeros(rows, single, dtype=torch.int64), torch.zeros(rows, 0)).size == rows
 
 
 def test_a_batch_goes_to_a_device_whole():
@@ -64,17 +52,13 @@ def test_a_batch_goes_to_a_device_whole():
     assert all(a is b for a, b in zip(batch.to("cpu"), batch, strict=True))
 
 
-def test_a_batch_shows_its_sizes():
+def test_a_batch_shows_its_sizes_and_takes_no_bags_without_weights():
+    with pytest.raises(AssertionError, match="weighted"):
+        Batch.of_bags(torch.zeros(1, 1), torch.zeros(1, 0), bags_of([[1]]))
     ids, bag = torch.tensor([[0, 3], [2, 6]]), torch.tensor([7, 8, 9])
     batch = Batch(ids, torch.ones(2, 1), bag, torch.tensor([0, 0, 1]), torch.ones(3))
     assert repr(batch) == "Batch(rows=2, ids=[2, 2] int64, values=[2, 1] float32, bag values=3, device=cpu)"
     assert repr(Batch(*"abcde")) == "Batch('a', 'b', 'c', 'd', 'e')"  # torch.export holds specifications in one
-
-
-@pytest.mark.parametrize("rows", [0, 1, 7])
-@pytest.mark.parametrize("single", [0, 3])
-def test_batch_size_is_its_rows_also_without_single_valued_fields(rows, single):
-    assert Batch(torch.zeros(rows, single, dtype=torch.int64), torch.zeros(rows, 0)).size == rows
 
 
 LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=8)
@@ -100,16 +84,6 @@ def lists_of(bags, values=None):
     return results
 
 
-@given(LISTS, st.lists(st.integers(0, 7), max_size=12))
-def test_bags_are_taken_by_number(lists, numbers):
-    numbers = [n for n in numbers if n < len(lists)]
-    bags = bags_of(lists, weighted=True)
-    result = bags.take(torch.tensor(numbers, dtype=torch.int64))
-    assert lists_of(result) == [lists[n] for n in numbers]
-    assert lists_of(result, result.weights) == [lists_of(bags, bags.weights)[n] for n in numbers]
-    assert result.ids.dtype == torch.int32
-
-
 @given(TABLES, st.lists(st.integers(0, 5), max_size=8), st.integers(-7, 7), st.integers(-7, 7))
 def test_rows_by_number_and_by_slice(table, numbers, start, end):
     groups = len(table[0]) if table else 1
@@ -124,6 +98,7 @@ def test_rows_by_number_and_by_slice(table, numbers, start, end):
         weights = lists_of(bags, bags.weights)
         by_row = [weights[n * groups : (n + 1) * groups] for n in range(len(table))]
         chosen = [by_row[n] for n in numbers] if isinstance(wanted, torch.Tensor) else by_row[start:end]
+        assert result.ids.dtype == torch.int32
         assert lists_of(result, result.weights) == [one for row in chosen for one in row]
 
 
@@ -159,11 +134,6 @@ def test_a_batch_gives_back_its_bags_and_rows(table):
     later = batch.rows(slice(1, None), groups)
     assert lists_of(later.bags(groups)) == [one for row in table[1:] for one in row]
     assert later.values.flatten().tolist() == [row / 2 for row in range(1, len(table))]
-
-
-def test_a_batch_takes_no_bags_without_weights():
-    with pytest.raises(AssertionError, match="weighted"):
-        Batch.of_bags(torch.zeros(1, 1), torch.zeros(1, 0), bags_of([[1]]))
 
 
 def test_bags_are_gathered_in_one_place():

@@ -1,6 +1,5 @@
 """What notebooks show: HTML without scripts and with every value escaped, frames for pandas, pictures."""
 
-import dataclasses
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -23,17 +22,17 @@ from fieldwise import (
     DataError,
     Label,
     MissingExtraError,
+    Recipe,
     Recommender,
     Schema,
     TrainingSettings,
+    prepare_recipe,
     simulate,
+    train_recipe,
 )
 from fieldwise.evaluation.bootstrap import Estimate
 from fieldwise.evaluation.calibration import reliability
-from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.leaderboard import Board, Difference, Line
-from fieldwise.runs.pipeline import train_recipe
-from fieldwise.runs.recipe import Recipe
 
 EVIL = "<script>alert('x')</script>&"
 FIELDS = (Categorical("user_id", role="user"), Bag("genres", role="item", min_count=2), Categorical("device"))
@@ -101,9 +100,7 @@ def test_a_training() -> None:
     result = FITTED.history_
     texts = shown(result)
     assert texts.count("yes") == 1
-    assert any(f"{result.monitor} {result.best.metrics[result.monitor]:.4g}" in text for text in texts), (
-        "the mean with LR"
-    )
+    assert any(f"{result.monitor} {result.best.metrics[result.monitor]:.4g}" in text for text in texts)
     frame = result.to_pandas()
     assert isinstance(frame, pd.DataFrame)
     assert frame["epoch"].tolist() == [one.epoch for one in result.evaluations]
@@ -111,13 +108,10 @@ def test_a_training() -> None:
     assert frame.loc[frame["kept"], "epoch"].tolist() == [result.best.epoch]
 
 
-def test_a_bundle() -> None:
+def test_a_bundle_and_that_of_a_recipe_with_both_parts_metrics(tmp_path: Path) -> None:
     texts = shown(FITTED.bundle_)
     assert {"fm", "user_id, genres, device", "liked", "none", FITTED.bundle_.digest[:12]} <= set(texts)
     assert any(f"auc {FITTED.history_.best.metrics['auc']:.4f}" in text for text in texts)
-
-
-def test_a_bundle_of_a_recipe_shows_both_parts_metrics(tmp_path: Path) -> None:
     LOG.write_csv(tmp_path / "log.csv")
     plain = {"data": {"path": str(tmp_path / "log.csv")}, "schema": SCHEMA.to_dict(), "split": {"kind": "random"}}
     recipe = Recipe.from_dict({**plain, "model": {"name": "lr"}, "training": {"epochs": 1}}, "lr")
@@ -150,6 +144,9 @@ def test_a_leaderboard() -> None:
     assert frame["auc"].tolist() == [0.8, 0.75]
     assert frame["auc_p"].tolist()[0] == 0.01
     assert np.isnan(frame["auc_gain"][1])
+    chart = board().plot()
+    assert [word for word in words(chart) if word in ("lr", EVIL[:21] + "…")] == [EVIL[:21] + "…", "lr"]
+    assert [e.get("class") for e in ElementTree.fromstring(chart).iter("circle")] == ["dot c0", "dot c1"]
 
 
 # Pictures
@@ -166,13 +163,10 @@ def places(chart: str, tag: str, style: str, x: str, y: str) -> np.ndarray:
     return np.array([[float(e.get(x, "")), float(e.get(y, ""))] for e in results])
 
 
-@pytest.mark.parametrize("monitor", ["auc", "logloss"])
-def test_learning_curves(monitor: str) -> None:
-    training = dataclasses.replace(QUICK, monitor=monitor)
-    fitted = Recommender(SCHEMA, FM(embedding_dim=2), training=training).fit(LOG)
-    chart = fitted.plot()
+def test_learning_curves() -> None:
+    chart = FITTED.plot()
     assert {"training loss", "validation logloss", "validation AUC"} <= set(words(chart))
-    history = fitted.history_.evaluations
+    history = FITTED.history_.evaluations
     rows = len(history)
     for at, name in (
         (places(chart, "circle", "dot c1", "cx", "cy")[:rows], "logloss"),
@@ -182,15 +176,6 @@ def test_learning_curves(monitor: str) -> None:
         result = np.corrcoef(at.T, own.T)
         assert result[0, 2] == pytest.approx(1)
         assert result[1, 3] == pytest.approx(-1, abs=1e-3), "up is more"
-
-
-def test_uniform_attention_is_no_contrast() -> None:
-    fitted = Recommender(SCHEMA, AutoInt(embedding_dim=4, attention_dim=4, heads=2), training=QUICK).fit(LOG)
-    for parameter in fitted.bundle_.network.parameters():
-        parameter.data.mul_(0.02)
-    chart = fitted.explain(LOG.head(4)).plot_attention()
-    assert chart.about.startswith("attention is uniform: all weights are within 10 % of the equal ones, 0.3333")
-    assert chart.count('fill-opacity="0.37"') == 9, "a third of three times the equal weight of three fields"
 
 
 def test_calibration_and_roc() -> None:
@@ -226,30 +211,25 @@ def test_explanations_and_attention() -> None:
     with pytest.raises(DataError, match="rows are numbered from 0 to 3"):
         result.plot(9)
     for model in (AFM(embedding_dim=4, attention_dim=2), AutoInt(embedding_dim=4, attention_dim=4, heads=2, layers=2)):
-        attending = Recommender(SCHEMA, model, training=QUICK).fit(LOG).explain(LOG.head(4))
+        fitted = Recommender(SCHEMA, model, training=QUICK).fit(LOG)
+        attending = fitted.explain(LOG.head(4))
         for row in (None, 1):
             tiles = [word for word in words(attending.plot_attention(row)) if ": " in word]
             total = 2.0 if isinstance(model, AFM) else 3.0  # each pair stands twice; each field's row sums to 1
             assert len(tiles) == (6 if isinstance(model, AFM) else 9)
             assert sum(float(tile.rpartition(": ")[2]) for tile in tiles) == pytest.approx(total, abs=5e-3)
+    for parameter in fitted.bundle_.network.parameters():  # AutoInt's, until its attention is uniform
+        parameter.data.mul_(0.02)
+    chart = fitted.explain(LOG.head(4)).plot_attention()
+    assert chart.about.startswith("attention is uniform: all weights are within 10 % of the equal ones, 0.3333")
+    assert chart.count('fill-opacity="0.37"') == 9, "a third of three times the equal weight of three fields"
 
 
-def test_leaderboards() -> None:
-    chart = board().plot()
-    assert [word for word in words(chart) if word in ("lr", EVIL[:21] + "…")] == [EVIL[:21] + "…", "lr"]
-    assert [e.get("class") for e in ElementTree.fromstring(chart).iter("circle")] == ["dot c0", "dot c1"]
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        (("lift",), "kind must be one of 'training', 'roc', 'calibration', found 'lift'"),
-        (("roc",), "labelled rows of a binary label, found none"),
-    ],
-)
-def test_a_wrong_picture_is_a_sentence(asked: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        FITTED.plot(*asked)
+def test_a_wrong_picture_is_a_sentence() -> None:
+    with pytest.raises(ConfigError, match="kind must be one of 'training', 'roc', 'calibration', found 'lift'"):
+        FITTED.plot("lift")
+    with pytest.raises(ConfigError, match="labelled rows of a binary label, found none"):
+        FITTED.plot("roc")
     regression = Schema(fields=FIELDS, label=Label("true_probability", task="regression"))
     fitted = Recommender(regression, LR(), training=QUICK).fit(LOG)
     assert "validation RMSE" in words(fitted.plot())

@@ -15,16 +15,28 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from fieldwise import Bundle, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
+from fieldwise import (
+    FM,
+    Bundle,
+    BundleError,
+    Categorical,
+    ConfigError,
+    Label,
+    Layout,
+    Recommender,
+    Schema,
+    TrainingSettings,
+    load_recipe,
+    register_model,
+    settings_of,
+    simulate,
+)
 from fieldwise.cli import run
 from fieldwise.config import given
-from fieldwise.errors import BundleError, ConfigError
 from fieldwise.layers import FieldEmbedding
-from fieldwise.layout import Layout
-from fieldwise.models import FM, own
+from fieldwise.models import own
 from fieldwise.models.build import model_from_dict, model_name, model_to_dict
-from fieldwise.models.own import as_settings, import_model, register_model, settings_of
-from fieldwise.runs.recipe import load_recipe
+from fieldwise.models.own import as_settings, import_model
 from fieldwise.runs.records import Inputs, run_key
 
 SCHEMA = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
@@ -126,9 +138,6 @@ def test_a_registered_model_has_its_name_in_recipes(tmp_path):
     fitted(settings).save(tmp_path / "b")
     assert Bundle.load(tmp_path / "b").settings == settings
 
-
-def test_names_are_not_taken_twice():
-    register_model("pooled")(Pooled)
     register_model("pooled")(Pooled)  # as a notebook's cell that is run again
     with pytest.raises(ConfigError, match=r"two models cannot have one name: 'pooled' is .*:Pooled already"):
         register_model("pooled")(Column)
@@ -157,7 +166,7 @@ def test_a_bundle_imports_nothing_that_it_names(module, tmp_path):
         Bundle.load(tmp_path / "fm", model=mean)
 
 
-def test_the_command_line_imports_what_it_is_told(module, capsys):
+def test_the_command_line_imports_what_it_names(module, tmp_path, capsys):
     recipe = ["describe", "simulated/fm", "--set", f"model.name={module}:Mean", "--set", "model.width=2"]
     assert run(recipe) == 2
     assert f"fieldwise --import {module}:Mean" in capsys.readouterr().err
@@ -165,9 +174,6 @@ def test_the_command_line_imports_what_it_is_told(module, capsys):
     result = capsys.readouterr()
     assert result.out.startswith("simulated/fm")
     assert f"--import {module}:Mean train simulated/fm" in result.err  # the next command needs it too
-
-
-def test_a_module_that_cannot_be_imported_is_one_sentence(module, tmp_path, capsys):
     (tmp_path / "broken_for_tests.py").write_text("1 / 0")
     for target, sentence in (
         ("no_such_module", "there is no 'no_such_module'"),
@@ -196,11 +202,6 @@ class Named(Pooled):
         super().__init__(layout)
 
 
-class Needy(Pooled):
-    def __init__(self, layout, *, width: int):
-        super().__init__(layout)
-
-
 @dataclass(frozen=True)
 class Callback:
     call: object = print
@@ -209,12 +210,13 @@ class Callback:
         return Pooled(layout)
 
 
-def test_what_is_no_model(subtests):
+def test_invalid_models_are_refused(subtests):
+    with pytest.raises(ConfigError, match=r"Column.forward\(batch\) must return one logit per row, shape \[\d+\], f"):
+        fitted(Column)
     for model, sentence in [
         (NoForward, r"NoForward must have forward\(batch\)"),
         (Loose, "Loose must take the layout first, then named settings"),
         (Named, "Named has a setting 'name'"),
-        (Needy, "Needy needs the setting 'width'"),
         (Pooled(Layout.of_sizes([3])), r"found a network that is already built: give Pooled, or fieldwise.settings_of"),
         (Callback(), "Callback must hold only plain values"),
         (3, "int is not a built-in model"),
@@ -225,13 +227,6 @@ def test_what_is_no_model(subtests):
                 as_settings(model)
             with pytest.raises(ConfigError, match=sentence):
                 Recommender(SCHEMA, model).fit(LOG)
-
-
-def test_logits_of_another_shape_are_refused():
-    with pytest.raises(
-        ConfigError, match=r"Column.forward\(batch\) must return one logit per row, shape \[\d+\], found"
-    ):
-        fitted(Column)
 
 
 FOUND_EVERYWHERE = """
@@ -257,6 +252,7 @@ assert model_defaults(MODELS["mean"]) == ["-"] * 5
 """
 
 
+@pytest.mark.slow
 def test_a_file_in_the_package_and_two_lines_are_a_model(tmp_path):
     """Nothing else names a built-in model: a copy of the package with these has it everywhere."""
     root, copied = Path(__file__).parents[1], tmp_path / "fieldwise"
@@ -273,14 +269,8 @@ def test_a_file_in_the_package_and_two_lines_are_a_model(tmp_path):
         assert text.count(before) == 1
         (copied / file).write_text(text.replace(before, line + before), "utf-8")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}", "FIELDWISE_NATIVE": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", FOUND_EVERYWHERE],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", FOUND_EVERYWHERE]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
 
 
@@ -293,13 +283,10 @@ def test_runs_of_a_model_that_was_changed_are_other_runs(module, tmp_path):
     assert key() == first
     (tmp_path / f"{module}.py").write_text(SOURCE.replace("mean(1)", "sum(1)"))
     assert key() != first
-    assert run_key(load_recipe("simulated/fm"), Inputs({}, {})) == run_key(load_recipe("simulated/fm"), Inputs({}, {}))
 
 
 def test_several_labels_share_no_weights_by_mistake():
-    schema = Schema(
-        fields=SCHEMA.fields, label=Label("liked"), more_labels=(Label("true_probability", task="regression"),)
-    )
+    schema = dataclasses.replace(SCHEMA, more_labels=(Label("true_probability", task="regression"),))
     recommender = Recommender(schema, Pooled, training=TrainingSettings(epochs=1)).fit(LOG)
     assert recommender.bundle_.score(LOG).shape == (400, 2)
     one, two = recommender.bundle_.network.heads

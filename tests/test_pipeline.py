@@ -7,13 +7,12 @@ import polars as pl
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.read.simulation import simulate
-from fieldwise.errors import ConfigError, DataError
+from fieldwise import Bundle, ConfigError, DataError, load_recipe, prepare_recipe, recipe_names, simulate, train_recipe
 from fieldwise.evaluation import binary_metrics, sigmoid
-from fieldwise.runs.data import data_inputs, data_key, data_settings, load_frame, prepare_recipe
-from fieldwise.runs.pipeline import rows_digest, train_recipe
-from fieldwise.runs.recipe import DataSettings, load_recipe, recipe_names
+from fieldwise.models.build import model_to_dict
+from fieldwise.runs.data import data_inputs, data_key, data_settings, load_frame
+from fieldwise.runs.pipeline import rows_digest
+from fieldwise.runs.recipe import DataSettings
 from fieldwise.storage.cache import Cache
 
 SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=1"]
@@ -40,12 +39,21 @@ def assert_whole(prepared, run, tmp_path: Path) -> None:
             else:
                 assert metrics[f"{prefix}rmse"] == pytest.approx(float(np.sqrt(np.mean((p - y) ** 2))), rel=1e-5)
     assert run.parameters == sum(p.numel() for p in loaded.network.parameters())
-    json.dumps(run.record(), allow_nan=False)
+    record = run.record()
+    json.dumps(record, allow_nan=False)
+    assert {"seed", "parameters", "seconds", "valid", "test", "training"} <= record.keys()
+    assert ("best_possible" in record) == (run.best_possible is not None)
+    assert (record["recipe"], record["epochs"], record["stopped"]) == (run.recipe.name, 1, "epochs")
+    assert record["model"] == model_to_dict(run.recipe.model)
     assert loaded.about["run"]["test"] == pytest.approx(dict(run.test))
     assert loaded.about["recipe"]["name"] == run.recipe.name
 
 
-@pytest.mark.parametrize("name", [n for n in recipe_names() if n.startswith("simulated/")])
+FEW = {"simulated/lr", "simulated/afm", "simulated/din", "simulated/inttower", "simulated/widedeep"}
+SIMULATED = [n for n in recipe_names() if n.startswith("simulated/")]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FEW else pytest.mark.slow) for n in SIMULATED])
 def test_simulated_recipes_train_evaluate_and_save(name, tmp_path):
     prepared, run = train(name, SMALL)
     assert_whole(prepared, run, tmp_path)
@@ -57,32 +65,19 @@ def test_simulated_recipes_train_evaluate_and_save(name, tmp_path):
     assert "true_probability" not in run.bundle.samples.columns
 
 
-SMOKE = ["adult/afm", "criteo-sample/autoint", "avazu-sample/autoint"]
-
-
-@pytest.mark.parametrize("name", SMOKE)
-def test_real_recipes_in_one_epoch(name, tmp_path, real_data):
-    prepared, run = train(
-        name, ["training.epochs=1", "training.batch_size=256", "training.learning_rate=0.01"], real_data
-    )
+def test_a_real_recipe_in_one_epoch(tmp_path, real_data):
+    settings = ["training.epochs=1", "training.batch_size=256", "training.learning_rate=0.01"]
+    prepared, run = train("adult/afm", settings, real_data)
     assert_whole(prepared, run, tmp_path)
-    assert run.test["auc"] > (0.8 if name == "adult/afm" else 0.5)
+    assert run.test["auc"] > 0.8
     assert run.best_possible is None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in recipe_names() if not n.startswith("simulated/") and n not in SMOKE])
+@pytest.mark.parametrize("name", [n for n in recipe_names() if not n.startswith("simulated/")])
 def test_every_recipe_in_one_epoch(name, tmp_path, real_data):
     prepared, run = train(name, ["training.epochs=1", "training.batch_size=8192"], real_data)
     assert_whole(prepared, run, tmp_path)
-
-
-def test_the_record_has_what_a_script_needs():
-    record = train("simulated/lr", SMALL)[1].record()
-    assert {"recipe", "seed", "parameters", "epochs", "seconds", "valid", "test", "best_possible"} <= record.keys()
-    assert (record["recipe"], record["epochs"], record["stopped"]) == ("simulated/lr", 1, "epochs")
-    assert record["model"] == {"name": "lr"}
-    assert record["training"]["epochs"] == 1
 
 
 def test_a_column_of_that_name_that_holds_no_probabilities_is_no_best_possible(tmp_path):
@@ -91,18 +86,6 @@ def test_a_column_of_that_name_that_holds_no_probabilities_is_no_best_possible(t
         recipe = load_recipe("simulated/lr", SMALL)
         prepared = prepare_recipe(recipe, Path(), frame.with_columns(true_probability=column))
         assert train_recipe(recipe, prepared).best_possible is None
-
-
-def test_regression_clips_predictions_to_the_labels_range():
-    frame = simulate(600, users=20, items=15).with_columns(liked=pl.col("liked") * 2 - 1)
-    settings = ['schema.label={column="liked", task="regression", range=[-1, 1]}', "training.optimizer='sgd'"]
-    recipe = load_recipe("simulated/lr", [*SMALL, *settings])
-    prepared = prepare_recipe(recipe, Path(), frame)
-    run = train_recipe(recipe, prepared)
-    assert run.best_possible is None
-    p = run.bundle.predict(prepared.test.frame)
-    assert run.test["rmse"] == pytest.approx(float(np.sqrt(np.mean((p - prepared.test.main) ** 2))), rel=1e-5)
-    assert (np.abs(p) <= 1).all()
 
 
 # Where rows come from
@@ -141,7 +124,7 @@ def test_a_folder_or_a_pattern_of_files_and_their_key(tmp_path):
 
 
 def test_metrics_of_the_validation_rows_are_those_of_the_best_epoch():
-    prepared, run = train("simulated/fm", [*SMALL[:-1], "training.epochs=3", "training.learning_rate=0.02"])
+    prepared, run = train("simulated/fm", [*SMALL[:-1], "training.epochs=2", "training.learning_rate=0.02"])
     logit = run.bundle.score(prepared.valid.frame)
     expected = binary_metrics(prepared.valid.main.astype(np.float64), logit, group=prepared.valid.group)
     assert dict(run.valid) == pytest.approx(expected, abs=1e-6)

@@ -26,14 +26,8 @@ NAMES = set(PUBLIC.split())
 def test_the_public_names_are_pinned() -> None:
     assert sorted(fieldwise.__all__) == sorted(NAMES)
     assert set(dir(fieldwise)) >= NAMES
-
-
-def test_every_name_is_there_and_called_so() -> None:
     for name in NAMES - {"__version__"}:
         assert getattr(fieldwise, name).__name__ == name
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Recomender'"):
         _ = fieldwise.Recomender  # type: ignore[attr-defined]
 

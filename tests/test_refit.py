@@ -8,23 +8,31 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from counted_steps import Ends
 
-from fieldwise import FM, Bundle, Recommender, load_recipe, simulate
+from fieldwise import (
+    FM,
+    Bundle,
+    DataError,
+    Encoder,
+    Recipe,
+    Recommender,
+    TrainingSettings,
+    load_recipe,
+    prepare_recipe,
+    simulate,
+    train_recipe,
+)
 from fieldwise.bundle.bundle import rows_trained, sample_rows
-from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import encoded_together
 from fieldwise.data.table import batch_starts
-from fieldwise.errors import DataError
 from fieldwise.models.build import build_network
-from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.pipeline import evaluate_on_test, fit_again, fit_recipe, rows_of_run, train_recipe
-from fieldwise.runs.recipe import Recipe
-from fieldwise.training.callbacks import Callback, OutOfTime
+from fieldwise.runs.pipeline import evaluate_on_test, fit_again, fit_recipe, rows_of_run
+from fieldwise.training.callbacks import OutOfTime
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.settings import TrainingSettings
 
-FRAME = simulate(1500, users=40, items=30, seed=5)
+FRAME = simulate(400, users=40, items=30, seed=5)
 
 
 def recipe() -> Recipe:
@@ -40,6 +48,12 @@ def recipe() -> Recipe:
 @pytest.fixture(scope="module")
 def prepared():
     return prepare_recipe(recipe(), Path())
+
+
+@pytest.fixture(scope="module")
+def first(prepared):
+    """The first training alone."""
+    return fit_recipe(recipe(), prepared.encoder, prepared.train, prepared.valid)
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +86,9 @@ def by_hand(first, prepared) -> torch.nn.Module:
     raise AssertionError
 
 
-def test_the_second_training_repeats_epochs_and_learning_rates_on_both_parts(prepared):
-    first = fit_recipe(recipe(), prepared.encoder, prepared.train, prepared.valid)
-    rates = [
-        one.learning_rate
-        for one in first.history.evaluations[: first.history.evaluations.index(first.history.best) + 1]
-    ]
-    assert len(set(rates)) > 1, "the case has a drop before its best evaluation"
+def test_the_second_training_repeats_epochs_and_learning_rates_on_both_parts(prepared, first):
+    until_best = first.history.evaluations[: first.history.evaluations.index(first.history.best) + 1]
+    assert len({one.learning_rate for one in until_best}) > 1, "the case has a drop before its best evaluation"
     again = fit_again(first, prepared.train, prepared.valid)
     assert again.refit is not None
     assert again.refit.rows == len(prepared.train.table) + len(prepared.valid.table)
@@ -88,7 +98,7 @@ def test_the_second_training_repeats_epochs_and_learning_rates_on_both_parts(pre
         torch.testing.assert_close(again.bundle.network.state_dict()[name], weights, rtol=1e-4, atol=1e-5)
 
 
-def test_a_training_reads_no_raw_validation_rows_before_its_evaluation(prepared):
+def test_raw_validation_rows_are_not_read_before_evaluation(prepared):
     def read():
         raise AssertionError("read")
 
@@ -110,34 +120,26 @@ def test_values_of_validation_rows_are_known_afterwards(prepared):
     assert ids[-1] != unknown
 
 
-def test_rows_without_weights_get_the_mean_of_the_others(prepared):
+def test_rows_without_weights_get_the_mean_of_the_others_and_columns_have_one_type(prepared):
     weights = np.linspace(1, 3, len(prepared.train.table), dtype=np.float32)
     train = dataclasses.replace(prepared.train, table=dataclasses.replace(prepared.train.table, weight=weights))
     _, table = encoded_together(train, prepared.valid, recipe().schema)
     np.testing.assert_allclose(table.weight, [*weights, *[2.0] * len(prepared.valid.table)], rtol=1e-6)
-
-
-def test_a_column_of_other_types_is_one_sentence(prepared):
-    other = dataclasses.replace(
-        prepared.valid,
-        rows=prepared.valid.frame.with_columns(pl.col(recipe().schema.columns[0]).cast(pl.Utf8).str.split("")),
-    )
+    lists = prepared.valid.frame.with_columns(pl.col(recipe().schema.columns[0]).cast(pl.Utf8).str.split(""))
+    other = dataclasses.replace(prepared.valid, rows=lists)
     with pytest.raises(DataError, match="same types of values in both tables"):
         encoded_together(prepared.train, other, recipe().schema)
 
 
-def test_a_run_keeps_the_first_metrics_of_validation_rows_and_measures_its_bundle(prepared, run, tmp_path):
-    first = train_recipe(
-        dataclasses.replace(recipe(), training=dataclasses.replace(recipe().training, refit=False)), prepared
-    )
-    assert run.valid == first.valid
-    assert run.test != first.test
+def test_a_run_keeps_the_first_metrics_of_validation_rows_and_measures_its_bundle(prepared, first, run, tmp_path):
+    assert run.valid == first.history.best.metrics
+    assert run.test != evaluate_on_test(first, prepared, spent=0.0).test
     y, z = prepared.test.main.astype(np.float64), run.bundle.score(prepared.test.frame)
     assert run.test["logloss"] == pytest.approx(np.mean(np.logaddexp(0, np.where(y > 0.5, -z, z))), rel=1e-6)
     assert run.record()["refit"]["rows"] == len(prepared.train.table) + len(prepared.valid.table)
     run.bundle.save(tmp_path / "b")
     np.testing.assert_array_equal(Bundle.load(tmp_path / "b").score(prepared.test.frame), z)
-    assert "refit" not in first.record()
+    assert "refit" not in evaluate_on_test(first, prepared, spent=0.0).record()
 
 
 def test_validation_rows_count_as_trained_on(prepared, run):
@@ -158,22 +160,9 @@ def test_a_warm_start_from_it_has_not_held_out_the_validation_rows(prepared, run
     assert not next_run.warm_start.same_valid_rows
 
 
-class _Stops(Callback):
-    """Ends the second training at its third step."""
-
-    def __init__(self, how: type[BaseException]) -> None:
-        self.how, self.steps = how, 0
-
-    def on_step(self, step) -> None:
-        self.steps += 1
-        if self.steps == 3:
-            raise self.how
-
-
 @pytest.mark.parametrize(("how", "stopped"), [(KeyboardInterrupt, "interrupted"), (OutOfTime, "time")])
-def test_a_broken_off_second_training_leaves_the_first_network(prepared, how, stopped):
-    first = fit_recipe(recipe(), prepared.encoder, prepared.train, prepared.valid)
-    kept = fit_again(first, prepared.train, prepared.valid, [_Stops(how)])
+def test_an_interrupted_second_training_keeps_the_first_network(prepared, first, how, stopped):
+    kept = fit_again(first, prepared.train, prepared.valid, [Ends(step=3, how=how)])
     assert kept.bundle is first.bundle
     assert kept.refit is None
     assert kept.history.stopped == stopped
@@ -194,14 +183,13 @@ def test_an_average_of_weights_is_kept_by_the_second_training_too(prepared):
 
 
 def test_a_recommender_trains_again_and_says_so():
-    plain = Recommender(model=FM(), training=TrainingSettings(epochs=3, batch_size=64), seed=1)
-    both = Recommender(model=FM(), training=TrainingSettings(epochs=3, batch_size=64, refit=True), seed=1)
     X, y = FRAME.drop("liked"), FRAME["liked"]
-    plain.fit(X, y)
-    both.fit(X, y)
+    plain, both = (
+        Recommender(model=FM(), training=TrainingSettings(epochs=2, batch_size=64, refit=refit), seed=1).fit(X, y)
+        for refit in (False, True)
+    )
     assert both.bundle_.about["refit"]["rows"] == len(FRAME)
     assert "refit" not in plain.bundle_.about
     assert both.history_.best.metrics == plain.history_.best.metrics
     assert not np.array_equal(both.decision_function(X), plain.decision_function(X))
-    assert len(both.bundle_.encoder.layout.fields) == len(plain.bundle_.encoder.layout.fields)
     assert both.bundle_.encoder.layout.num_rows >= plain.bundle_.encoder.layout.num_rows

@@ -28,17 +28,27 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements within a node, at any depth; no import stands within an expression."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            yield child
+            yield from statements(child)
+
+
 @cache
-def tree_of(path: Path) -> ast.Module:
-    """The syntax tree of a module, parsed once for all tests."""
-    return ast.parse(path.read_text())
+def import_nodes(path: Path) -> tuple[list[ast.AST], list[ast.AST]]:
+    """The imports of a module that are loaded with it, and all of its imports."""
+    tree = ast.parse(path.read_text())
+    found = [
+        [n for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom))] for nodes in (tree.body, statements(tree))
+    ]
+    return found[0], found[1]
 
 
 def imports(path: Path, *, top: bool = False) -> Iterator[str]:
     """Modules of the package that a module imports; with `top` those that are loaded with it."""
-    tree = tree_of(path)
-    nodes = tree.body if top else ast.walk(tree)
-    for node in nodes:
+    for node in import_nodes(path)[0 if top else 1]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "fieldwise")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fieldwise":
@@ -47,22 +57,16 @@ def imports(path: Path, *, top: bool = False) -> Iterator[str]:
                 yield inner if inner in MODULES else str(node.module)
 
 
-def room(module: str) -> str:
-    return module.split(".")[1]
-
-
-def refused(module: str) -> Iterator[str]:
-    """Sentences on the imports of a module that its room forbids."""
-    own = ROOMS.index(room(module))
-    for target in set(imports(MODULES[module])) - {module}:
-        if target == "fieldwise":
-            yield f"{module} imports the package itself: import the module that has the name"
-        elif ROOMS.index(room(target)) > own:
-            yield f"{module} imports {target}, whose room stands below its own"
+def position(module: str) -> int:
+    return ROOMS.index(module.split(".")[1])
 
 
 def test_modules_import_rooms_above_their_own_alone():
-    assert [sentence for module in MODULES if module != "fieldwise" for sentence in refused(module)] == []
+    for module in MODULES.keys() - {"fieldwise"}:
+        targets = set(imports(MODULES[module])) - {module}
+        assert "fieldwise" not in targets, f"{module} imports the package itself: import the module that has the name"
+        below = [target for target in targets if position(target) > position(module)]
+        assert not below, f"{module} imports {below}, whose rooms stand below its own"
 
 
 def test_concrete_models_are_imported_in_their_room_alone():
@@ -72,7 +76,7 @@ def test_concrete_models_are_imported_in_their_room_alone():
         if module.split(".")[1:2] != ["models"]:
             named = {target for target in imports(path) if target.startswith("fieldwise.models.")}
             assert named <= tools, f"{module} names a model: let it answer by an attribute or a method"
-            names = {alias.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ImportFrom)
+            names = {alias.name for node in import_nodes(path)[1] if isinstance(node, ast.ImportFrom)
                      and node.module == "fieldwise.models" for alias in node.names}  # fmt: skip
             assert names <= {"*", "MODELS", "EmbeddingSettings", "ModelSettings", "parameter_count"}, module
 

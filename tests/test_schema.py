@@ -4,28 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise.errors import SchemaError
-from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise import Bag, Categorical, Label, Numeric, Schema, SchemaError, Sequence
 
-USER, CLICK = Categorical("user"), Label("click")
+USER, PRICE, CLICK = Categorical("user"), Numeric("n"), Label("click")
 
 
 def schema_of(**changes):
     return Schema(**({"fields": (USER,), "label": CLICK} | changes))
 
 
-def test_column_is_the_name_where_left_out():
-    schema = schema_of(fields=(USER, Categorical("city", column="home"), Numeric("age"), Bag("tags", column="home")))
-    assert [f.column for f in schema.fields] == ["user", "home", "age", "home"]
-    assert schema.columns == ("user", "home", "age")
-
-
-def test_fields_by_role_keep_their_order():
-    fields = (Categorical("a", role="item"), USER, Sequence("seen"), Bag("tags", role="item"))
+def test_columns_are_names_where_left_out_and_roles_keep_their_order():
+    fields = (Categorical("a", role="item"), USER, Sequence("seen", column="a"), Bag("tags", role="item"))
     schema = schema_of(fields=fields)
-    assert [f.name for f in schema.with_role("item")] == ["a", "tags"]
-    assert [f.name for f in schema.with_role("user")] == ["seen"]
-    assert [f.name for f in schema.with_role("context")] == ["user"]
+    assert [f.column for f in schema.fields] == ["a", "user", "a", "tags"]
+    assert schema.columns == ("a", "user", "tags")
+    names = {role: [f.name for f in schema.with_role(role)] for role in ("item", "user", "context")}
+    assert names == {"item": ["a", "tags"], "user": ["seen"], "context": ["user"]}
 
 
 def test_toml_as_a_person_writes_it(tmp_path):
@@ -39,6 +33,13 @@ def test_toml_as_a_person_writes_it(tmp_path):
     positive_above = 3
     drop_values = [3]
 
+    [[more_labels]]
+    column = "rating"
+    name = "stars"
+    task = "regression"
+    range = [1, 5]
+    weight = 0.1
+
     [[fields]]
     kind = "categorical"
     name = "user"
@@ -50,16 +51,16 @@ def test_toml_as_a_person_writes_it(tmp_path):
     encoding = "quantile"
     bins = 5
     """
+    liked = Label("rating", positive_above=3.0, drop_values=(3,))
+    stars = Label("rating", name="stars", task="regression", range=(1.0, 5.0), weight=0.1)
     expected = Schema(
         fields=(Categorical("user", role="user"), Numeric("age", encoding="quantile", bins=5)),
-        label=Label("rating", positive_above=3.0, drop_values=(3,)),
-        time="timestamp",
-        group="user",
-        keys=("user", "film"),
-    )
+        label=liked, more_labels=[stars], time="timestamp", group="user", keys=("user", "film"),
+    )  # fmt: skip
     assert Schema.from_toml(text) == expected
+    assert expected.labels == (liked, stars)
     file = tmp_path / "schema.toml"
-    file.write_text(text, "utf-8")
+    file.write_bytes(b"\xef\xbb\xbf" + text.encode())  # a byte order mark is no fault
     assert Schema.from_toml(file) == expected
 
 
@@ -100,8 +101,8 @@ def labels(draw):
     if rule == "values":
         return Label(column, positive_values=tuple(draw(st.lists(scalars, min_size=1, max_size=3))), **common)
     if rule == "range":
-        low = draw(st.floats(-1e6, 1e6))
-        return Label(column, task="regression", range=(low, low + draw(st.floats(1e-3, 1e6))), **common)
+        low, scale = draw(st.floats(-1e6, 1e6)), draw(st.none() | st.floats(1e-3, 1e6))
+        return Label(column, task="regression", range=(low, low + draw(st.floats(1e-3, 1e6))), scale=scale, **common)
     return Label(column, task="regression" if rule == "number" else "binary", **common)
 
 
@@ -147,43 +148,28 @@ def test_every_contradiction_is_one_sentence(subtests):
         (lambda: Categorical("u", min_count=0), "field 'u': min_count must be a whole number of at least 1, found 0"),
         (lambda: Bag("b", min_count=-1), "field 'b': min_count must be a whole number of at least 1, found -1"),
         (lambda: Sequence("s", hash_buckets=0), "'s': hash_buckets must be a whole number of at least 1, found 0"),
-        (
-            lambda: Sequence("s", shares="user", min_count=2),
-            "'s' shares the rows of 'user', with its min_count and hash_",
-        ),
-        (
-            lambda: Bag("b", shares="user", hash_buckets=9),
-            "field 'b' shares the rows of 'user', with its min_count and",
-        ),
-        (
-            lambda: schema_of(fields=(USER, Sequence("s", shares="usr"))),
-            "'s': shares must name a Categorical field of the schema, found 'usr', no field of that name: did you mean",
-        ),
-        (
-            lambda: schema_of(fields=(USER, Numeric("n"), Bag("b", shares="n"))),
-            "'b': shares must name a Categorical field of the schema, found 'n', one of kind 'numeric': known: user",
-        ),
-        (
-            lambda: schema_of(fields=(Sequence("s", shares="s"),)),
-            "'s': shares must name a Categorical field of the schema, found 's', one of kind 'sequence': add one",
-        ),
+        (lambda: Sequence("s", shares="user", min_count=2), "'s' shares the rows of 'user', with its min_count and"),
+        (lambda: Bag("b", shares="user", hash_buckets=9), "'b' shares the rows of 'user', with its min_count and"),
+        (lambda: schema_of(fields=(USER, Bag("s", shares="usr"))), "found 'usr', no field of that name: did you mean"),
+        (lambda: schema_of(fields=(USER, PRICE, Bag("b", shares="n"))), "one of kind 'numeric': known: user"),
+        (lambda: schema_of(fields=(Sequence("s", shares="s"),)), "found 's', one of kind 'sequence': add one"),
         (lambda: Label("y", positive_above=3, positive_values=(4,)), "positive_above or positive_values, not both"),
         (lambda: Label("y", task="regression", positive_above=3), "a regression label takes no positive rule"),
         (lambda: Label("y", task="regression", positive_values=(1,)), "a regression label takes no positive rule"),
         (lambda: Label("y", range=(0.0, 1.0)), "a binary label takes no range"),
-        (
-            lambda: Label("y", task="regression", range=(5, 1)),
-            r"range must be two increasing finite numbers, found \[5, 1\]",
-        ),
+        (lambda: Label("y", task="regression", range=(5, 1)), r"two increasing finite numbers, found \[5, 1\]"),
         (lambda: Label("y", task="regression", range=(math.nan, 1)), "range must be two increasing finite numbers"),
-        (lambda: Label("y", weight=0), "a label's weight must be above 0 and finite, found 0"),
-        (lambda: Label("y", weight=-1.0), "a label's weight must be above 0 and finite, found -1.0"),
-        (lambda: Label("y", weight=math.nan), "a label's weight must be above 0 and finite, found nan"),
-        (lambda: Label("y", weight=math.inf), "a label's weight must be above 0 and finite, found inf"),
+        *(
+            (lambda weight=weight: Label("y", weight=weight), f"weight must be above 0 and finite, found {weight}")
+            for weight in (0, -1.0, math.nan, math.inf)
+        ),
         (lambda: schema_of(more_labels=(Label("click"),)), "labels' names must be unique, found 'click' more than"),
         (lambda: schema_of(more_labels=Label("buy")), "more_labels must be a list of labels, found the label 'buy'"),
         (lambda: schema_of(more_labels=("buy",)), r"labels must each be a Label, found 'buy': write Label"),
         (lambda: Label("buy", weight="2"), "a label's weight must be above 0 and finite, found '2'"),
+        (lambda: Label("y", task="regression", scale=0), "scale"),
+        (lambda: Label("y", task="regression", scale=math.inf), "scale"),
+        (lambda: Label("y", scale=2.0), "scale"),
         (lambda: schema_of(more_labels=(Label("user", name="u"),)), "field 'user' reads the label's column 'user'"),
         (lambda: schema_of(more_labels=(Label("buy"),), time="buy"), "time must not be the label's column 'buy'"),
         (lambda: schema_of(more_labels=(Label("buy"),), group="buy"), "group must not be the label's column 'buy'"),
@@ -205,25 +191,18 @@ def test_every_contradiction_is_one_sentence(subtests):
             assert "\n" not in str(caught.value)
 
 
+FIRST = "[label]\ncolumn='y'\n[[fields]]\n"
+
+
 def test_faults_in_a_file_name_the_file_and_the_setting(subtests, tmp_path):
     for text, sentence in [
-        (
-            "[label]\ncolumn='y'\n[[fields]]\nkind='categorical'\nname='u'\nmin_cuont=2",
-            r"fields\[0\] has no setting 'min_cu",
-        ),
-        (
-            "[label]\ncolumn='y'\n[[fields]]\nname='u'",
-            r"fields\[0\] needs kind = one of bag, categorical, numeric, sequence",
-        ),
-        ("[label]\ncolumn='y'\n[[fields]]\nkind='bag'", r"fields\[0\] needs the setting 'name'"),
-        (
-            "[label]\ncolumn='y'\n[[fields]]\nkind='bag'\nname='b'\nmin_count=0",
-            r"fields\[0\]: field 'b': min_count must",
-        ),
+        (FIRST + "kind='categorical'\nname='u'\nmin_cuont=2", r"fields\[0\] has no setting 'min_cuont'"),
+        (FIRST + "name='u'", r"fields\[0\] needs kind = one of bag, categorical, numeric, sequence"),
+        (FIRST + "kind='bag'", r"fields\[0\] needs the setting 'name'"),
+        (FIRST + "kind='bag'\nname='b'\nmin_count=0", r"fields\[0\]: field 'b': min_count must"),
         ("[label]\ncolumn='y'\ntask='rank'\n[[fields]]\nkind='bag'\nname='b'", r"label\.task must be one of 'binary'"),
         ("[[fields]]\nkind='bag'\nname='b'", "needs the setting 'label'"),
         ("[label\n", "is not valid TOML: .*line 1"),
-        ("label = " + "[" * 100_000, "is not valid TOML: .*at most 50 levels"),
         ("a." * 100_000 + "a = 1", "is not valid TOML: .*at most 50 levels"),
     ]:
         with subtests.test(text=text, sentence=sentence):
@@ -233,58 +212,25 @@ def test_faults_in_a_file_name_the_file_and_the_setting(subtests, tmp_path):
                 Schema.from_toml(file)
 
 
-@pytest.mark.parametrize("content", [None, "name = 'é'".encode("latin-1")], ids=["absent", "encoding"])
-def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, content):
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path):
     file = tmp_path / "films.toml"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(SchemaError, match=r"films\.toml"):
-        Schema.from_toml(file)
+    for _ in range(2):  # absent, then in another encoding
+        with pytest.raises(SchemaError, match=r"films\.toml"):
+            Schema.from_toml(file)
+        file.write_bytes("name = 'é'".encode("latin-1"))
 
 
-def test_a_byte_order_mark_is_no_fault(tmp_path):
-    file = tmp_path / "films.toml"
-    file.write_bytes(b"\xef\xbb\xbf" + schema_of().to_toml().encode())
-    assert Schema.from_toml(file) == schema_of()
-
-
-def test_more_labels_as_a_person_writes_them():
-    text = """
-    [label]
-    column = "rating"
-    positive_above = 3
-    drop_values = [3]
-
-    [[more_labels]]
-    column = "rating"
-    name = "stars"
-    task = "regression"
-    range = [1, 5]
-    weight = 0.1
-
-    [[fields]]
-    kind = "categorical"
-    name = "user"
-    """
-    liked = Label("rating", positive_above=3.0, drop_values=(3,))
-    stars = Label("rating", name="stars", task="regression", range=(1.0, 5.0), weight=0.1)
-    schema = Schema.from_toml(text)
-    assert schema == Schema(fields=(USER,), label=liked, more_labels=[stars])
-    assert schema.labels == (liked, stars)
-    assert [label.name for label in schema.labels] == ["rating", "stars"]
+def test_labels_have_defaults_and_take_lists():
     assert schema_of().labels == (CLICK,)
     listed = schema_of(label=Label("y", positive_values=[1, 2], drop_values=[3]))  # lists become tuples
     assert Schema.from_toml(listed.to_toml()) == listed
     assert (CLICK.name, CLICK.weight) == ("click", 1.0)
 
 
-def test_a_field_that_shares_survives_toml_wherever_it_stands():
+def test_written_schemas_keep_shared_fields_and_take_a_second_label_by_hand():
     for fields in ((Sequence("seen", shares="user"), USER), (USER, Bag("liked", shares="user", pooling="sum"))):
         schema = schema_of(fields=fields)
         assert Schema.from_toml(schema.to_toml()) == schema
         assert 'shares = "user"' in schema.to_toml()
-
-
-def test_a_second_label_may_be_added_to_a_written_schema_by_hand():
     text = schema_of().to_toml() + '\n[[more_labels]]\ncolumn = "buy"\n'
     assert Schema.from_toml(text) == schema_of(more_labels=(Label("buy"),))

@@ -4,7 +4,6 @@ import dataclasses
 import warnings
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -12,12 +11,12 @@ import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification
-from sklearn.inspection import PartialDependenceDisplay, partial_dependence, permutation_importance
+from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
 from fieldwise import (
     FM,
@@ -54,21 +53,46 @@ EXPECTED_FAILED_CHECKS = {
 }
 
 
+CHECKED = Recommender(
+    model=FM(embedding_dim=4),
+    training=TrainingSettings(learning_rate=0.1, batch_size=64, epochs=8, patience=8),
+    valid_share=0.4,
+)
+QUICK_CHECKS = {
+    "check_all_zero_sample_weights_error", "check_classifiers_regression_target", "check_complex_data",
+    "check_dict_unchanged", "check_estimator_cloneable", "check_estimator_sparse_array",
+    "check_estimators_empty_data_messages", "check_estimators_overwrite_params", "check_estimators_unfitted",
+    "check_fit1d", "check_fit2d_predict1d", "check_get_params_invariance", "check_n_features_in_after_fitting",
+    "check_no_attributes_set_in_init", "check_set_params", "check_supervised_y_no_nan", "check_valid_tag_types",
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quick_checks_of_scikit_learn() -> None:
+    names = set()
+    for recommender, check in estimator_checks_generator(CHECKED, legacy=True):
+        name = getattr(check, "func", check).__name__
+        if name in QUICK_CHECKS:
+            check(recommender)
+            names.add(name)
+
+    assert names == QUICK_CHECKS
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learns_own_checks() -> None:
-    training = TrainingSettings(learning_rate=0.1, batch_size=64, epochs=8, patience=8)
-    recommender = Recommender(model=FM(embedding_dim=4), training=training, valid_share=0.4)
-    result = check_estimator(recommender, on_fail=None, on_skip=None)
+    result = check_estimator(CHECKED, on_fail=None, on_skip=None)
     failed = {one["check_name"]: str(one["exception"]) for one in result if one["status"] == "failed"}
     assert failed.keys() == EXPECTED_FAILED_CHECKS.keys(), failed
     assert sum(one["status"] == "passed" for one in result) > 45
 
 
 @pytest.mark.filterwarnings("ignore:the schema was inferred, and the whole numbers of column .length.")
-@pytest.mark.parametrize("given", [SCHEMA, None], ids=["with a schema", "without"])
-def test_the_tools_for_choosing(given: Schema | None) -> None:
+def test_the_tools_for_choosing() -> None:
+    """Without a schema; with one in tests/test_estimator.py."""
     frame, y = LOG[["user_id", "device", "length"]], LOG["liked"]
-    recommender = Recommender(given, LR(), training=QUICK)
+    recommender = Recommender(model=LR(), training=QUICK)
     assert is_classifier(recommender)
     own = cross_val_score(recommender, frame, y, cv=2, error_score="raise")
     theirs = cross_val_score(clone(recommender), frame, y, cv=2, scoring="roc_auc", error_score="raise")
@@ -91,19 +115,16 @@ def test_probabilities_are_calibrated(method: str, kind: str) -> None:
 
 def test_partial_dependence() -> None:
     fitted = Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(LOG)
-    rows = LOG[["user_id", "device", "length"]].head(50)
+    rows = LOG[["user_id", "device", "length"]].head(8)
     result = partial_dependence(fitted, rows, ["device"], categorical_features=["device"], kind="average")
     devices = result["grid_values"][0]
     by_hand = [fitted.predict_proba(rows.assign(device=device))[:, 1].mean() for device in devices]
     np.testing.assert_allclose(result["average"][0], by_hand, rtol=1e-6)
     numbers = Recommender(model=FM(embedding_dim=4), training=QUICK).fit(X, Y)
-    average = partial_dependence(numbers, X[:50], [1], grid_resolution=5)
-    moved = X[:50].copy()
+    average = partial_dependence(numbers, X[:8], [1], grid_resolution=3)
+    moved = X[:8].copy()
     moved[:, 1] = average["grid_values"][0][2]
     assert average["average"][0][2] == pytest.approx(numbers.predict_proba(moved)[:, 1].mean(), rel=1e-6)
-    with mpl.rc_context({"backend": "agg"}):
-        shown = PartialDependenceDisplay.from_estimator(numbers, X[:50], [0, (0, 1)], grid_resolution=4)
-    assert len(shown.axes_.ravel()) == 2
 
 
 def test_pipelines_and_importances() -> None:
@@ -121,13 +142,15 @@ def test_pipelines_and_importances() -> None:
 
 def test_a_schema_is_inferred_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     frame = LOG.drop(columns="true_probability")
-    fitted = Recommender(model=LR(), training=QUICK, verbose=True).fit(frame)
+    with pytest.raises(ValueError, match="needs the schema's time column"):
+        Recommender(model=LR(), training=QUICK, valid_by="time").fit(X, Y)
+    fitted = Recommender(model=LR(), training=QUICK, verbose=True, valid_by="time").fit(frame)
     assert fitted.schema is None
     assert fitted.schema_.label == Label("liked")
     assert {"user_id", "item_id", "device"} <= {f.name for f in fitted.schema_.fields}
     assert (fitted.schema_.time, fitted.schema_.user) == ("timestamp", "user_id")
     assert fitted.inference_.notes["user_id"] in capsys.readouterr().err
-    beside = Recommender(model=LR(), training=QUICK).fit(frame.drop(columns="liked"), frame["liked"])
+    beside = Recommender(model=LR(), training=QUICK, valid_by="time").fit(frame.drop(columns="liked"), frame["liked"])
     np.testing.assert_array_equal(beside.decision_function(frame), fitted.decision_function(frame))
     fitted.save(tmp_path / "b")
     again = Recommender.load(tmp_path / "b")
@@ -159,7 +182,7 @@ def test_columns_of_arrays_have_numbers_for_names(tmp_path: Any) -> None:
     assert [f.kind for f in of_words.schema_.fields] == ["categorical", "categorical"]
 
 
-def test_what_cannot_be_inferred_is_a_sentence(subtests):
+def test_rows_without_an_inferable_label_are_errors(subtests):
     for rows, y, kind, message in [
         (X, None, DataError, "an array has no label: Recommender requires y to be passed"),
         (X, X[:, 0], DataError, "Only binary classification is supported without a schema, found continuous labels"),
@@ -177,21 +200,11 @@ def test_what_cannot_be_inferred_is_a_sentence(subtests):
 def test_arrays_of_another_width_are_refused() -> None:
     fitted = Recommender(model=LR(), training=QUICK).fit(X, Y)
     for wrong in (X[:, :2], np.c_[X, X]):
-        with pytest.raises(
-            DataError, match=f"X has {wrong.shape[1]} features, but Recommender is expecting 6 features"
-        ):
+        with pytest.raises(DataError, match=f"X has {wrong.shape[1]} features, but Recommender is expecting 6"):
             fitted.predict(wrong)
     named = Recommender(SCHEMA, LR(), training=QUICK).fit(LOG)
     with pytest.raises(DataError, match="expecting 3 features as input: user_id, device, length"):
         named.predict(LOG[["user_id", "device", "length"]].to_numpy())
-
-
-def test_a_time_column_may_be_inferred_for_the_choice_of_validation_rows() -> None:
-    frame = LOG.drop(columns="true_probability")
-    by_time = Recommender(model=LR(), training=QUICK, valid_by="time").fit(frame)
-    assert by_time.schema_.time == "timestamp"
-    with pytest.raises(ValueError, match="needs the schema's time column"):
-        Recommender(model=LR(), training=QUICK, valid_by="time").fit(X, Y)
 
 
 def test_a_later_schema_counts() -> None:

@@ -12,18 +12,27 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from random_bundle import random_bundle
 
+from fieldwise import (
+    FM,
+    AutoIntPlus,
+    Bag,
+    Bundle,
+    Categorical,
+    ConfigError,
+    DataError,
+    Label,
+    Numeric,
+    Schema,
+    as_table,
+    simulate,
+)
 from fieldwise.bundle import score_file as module
-from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.score_file import score_file
-from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.read import chunked_table
-from fieldwise.data.read.simulation import simulate
-from fieldwise.data.read.tables import as_table, write_table
+from fieldwise.data.read.tables import write_table
 from fieldwise.data.reports import ShownReports
-from fieldwise.errors import ConfigError, DataError
-from fieldwise.models.build import build_network, model_from_dict
-from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema
 
 SCHEMA = Schema(
     fields=(Categorical("user_id"), Categorical("hour"), Numeric("length"), Bag("genres")),
@@ -34,18 +43,7 @@ SCHEMA = Schema(
 
 @pytest.fixture(scope="module")
 def bundle() -> Bundle:
-    log = simulate(300, users=20, items=15)
-    encoder = Encoder.fit(log, SCHEMA)
-    settings = model_from_dict({"name": "fm", "embedding_dim": 4}, "model")
-    network = build_network(settings, encoder.layout, seed=0, labels=1).eval()
-    return Bundle(SCHEMA, encoder, settings, network, sample_rows(SCHEMA, log))
-
-
-@pytest.fixture(scope="module")
-def bundle_of_autoint(bundle) -> Bundle:
-    settings = model_from_dict({"name": "autoint+", "embedding_dim": 4, "hidden": [16]}, "model")
-    network = build_network(settings, bundle.encoder.layout, seed=0, labels=1).eval()
-    return Bundle(SCHEMA, bundle.encoder, settings, network, bundle.samples)
+    return random_bundle(FM(embedding_dim=4), SCHEMA, simulate(300, users=20, items=15))
 
 
 @pytest.fixture
@@ -53,11 +51,11 @@ def rows() -> pl.DataFrame:
     return simulate(101, users=40, items=15, seed=5).drop("liked", "true_probability")
 
 
-def test_slices_give_what_the_whole_gives(subtests, bundle, rows, tmp_path, monkeypatch):
+def test_a_file_scored_in_parts_gives_the_predictions_of_the_whole(subtests, bundle, rows, tmp_path, monkeypatch):
     for slice_rows, given, out in [
-        *((7, given, out) for given in ("parquet", "arrow", "csv") for out in ("parquet", "arrow", "csv", "tsv.gz")),
-        *((rows, kind, kind) for rows in (101, 5000) for kind in ("parquet", "csv")),
-    ]:
+        (7, "parquet", "csv"), (7, "arrow", "tsv.gz"), (7, "csv", "arrow"), (101, "parquet", "parquet"),
+        (5000, "csv", "parquet"),
+    ]:  # fmt: skip
         with subtests.test(slice_rows=slice_rows, given=given, out=out):
             folder = tmp_path / f"{slice_rows} {given} {out}"
             folder.mkdir()
@@ -78,15 +76,14 @@ def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SLICE_ROWS", 10)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "arrow", "csv"])
 @pytest.mark.usefixtures("_short_slices")
-def test_reports_are_told_all_rows(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path, kind: str) -> None:
-    write_table(rows, tmp_path / f"rows.{kind}")
+def test_reports_count_all_rows(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
+    write_table(rows, tmp_path / "rows.csv")
     out = io.StringIO()
     with ShownReports(as_json=True, out=out) as reports:
-        score_file(bundle, tmp_path / f"rows.{kind}", tmp_path / "out.parquet", reports=reports)
-    told = json.loads(out.getvalue())
-    assert (told["phase"], told["rows"], told["rows_total"]) == ("prediction", 101, 101)
+        score_file(bundle, tmp_path / "rows.csv", tmp_path / "out.parquet", reports=reports)
+    report = json.loads(out.getvalue())
+    assert (report["phase"], report["rows"], report["rows_total"]) == ("prediction", 101, 101)
 
 
 @pytest.mark.usefixtures("_short_slices")
@@ -116,8 +113,8 @@ def test_rows_without_keys_are_numbered_through_all_slices(bundle: Bundle, rows:
 
 
 def test_a_table_without_rows_gives_its_columns(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
+    rows.clear().write_parquet(tmp_path / "rows.parquet")
     for suffix in ("parquet", "csv"):
-        rows.clear().write_parquet(tmp_path / "rows.parquet")
         assert score_file(bundle, tmp_path / "rows.parquet", tmp_path / f"out.{suffix}").rows == 0
         result = as_table(tmp_path / f"out.{suffix}")
         assert (result.columns, result.height) == (["user_id", "item_id", "prediction"], 0)
@@ -136,51 +133,45 @@ def test_a_bad_cell_is_named_by_its_row_in_the_file_and_nothing_is_written(
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_folder_in_the_place_of_the_scores_is_told_before_any_row_is_scored(
-    bundle: Bundle, rows: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows.write_parquet(tmp_path / "rows.parquet")
-    (tmp_path / "out.parquet").mkdir()
+def test_wrong_files_are_errors_before_any_row_is_scored(bundle, rows, tmp_path, monkeypatch):
     monkeypatch.setattr(Bundle, "score_table", lambda *_: pytest.fail("work was begun"))
-    with pytest.raises(DataError, match=r"out\.parquet: it is a folder; choose another name"):
-        score_file(bundle, tmp_path / "rows.parquet", tmp_path / "out.parquet")
-
-
-def test_a_missing_column_and_a_broken_file_are_told(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
-    rows.drop("hour").write_parquet(tmp_path / "rows.parquet")
+    table, out = tmp_path / "rows.parquet", tmp_path / "out.parquet"
+    rows.drop("hour").write_parquet(table)
     with pytest.raises(DataError, match=r"'hour' \(field 'hour'\) is missing among user_id, "):
-        score_file(bundle, tmp_path / "rows.parquet", tmp_path / "out.parquet")
-    rows.write_parquet(tmp_path / "rows.parquet")
-    content = (tmp_path / "rows.parquet").read_bytes()
-    (tmp_path / "rows.parquet").write_bytes(content[: len(content) // 2])
+        score_file(bundle, table, out)
+    rows.write_parquet(table)
+    content = table.read_bytes()
+    table.write_bytes(content[: len(content) // 2])
     with pytest.raises(DataError, match="not a whole Parquet file"):
-        score_file(bundle, tmp_path / "rows.parquet", tmp_path / "out.parquet")
+        score_file(bundle, table, out)
     assert [p.name for p in tmp_path.iterdir()] == ["rows.parquet"]
+    table.write_bytes(content)
+    out.mkdir()
+    with pytest.raises(DataError, match=r"out\.parquet: it is a folder; choose another name"):
+        score_file(bundle, table, out)
 
 
 def test_a_label_that_is_a_number_has_no_logit(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
-    number = Label("length", task="regression")
     rows.write_parquet(tmp_path / "rows.parquet")
-    plain = dataclasses.replace(SCHEMA, fields=SCHEMA.fields[:2], label=number)
-    encoder = Encoder.fit(rows, plain)
-    network = build_network(bundle.settings, encoder.layout, seed=0, labels=1).eval()
-    of_number = Bundle(plain, encoder, bundle.settings, network, sample_rows(plain, rows))
+    plain = dataclasses.replace(SCHEMA, fields=SCHEMA.fields[:2], label=Label("length", task="regression"))
+    of_number = random_bundle(bundle.settings, plain, rows)
     with pytest.raises(ConfigError, match="the label 'length' is a number: omit it"):
         score_file(of_number, tmp_path / "rows.parquet", tmp_path / "out.parquet", logit=True)
     assert score_file(of_number, tmp_path / "rows.parquet", tmp_path / "out.parquet").columns[-1] == "prediction"
 
 
-def test_bfloat16_multiplies_in_16_bits_and_float32_stays_as_it_was(bundle_of_autoint, rows, tmp_path):
+def test_bfloat16_multiplies_in_16_bits_and_float32_stays_as_it_was(bundle, rows, tmp_path):
+    autoint = random_bundle(AutoIntPlus(embedding_dim=4, hidden=(16,)), SCHEMA, simulate(300, users=20, items=15))
     write_table(rows, tmp_path / "rows.parquet")
     results = {}
     for precision in ("float32", "bfloat16"):
         path = tmp_path / f"{precision}.parquet"
-        score_file(bundle_of_autoint, tmp_path / "rows.parquet", path, logit=True, precision=precision)
+        score_file(autoint, tmp_path / "rows.parquet", path, logit=True, precision=precision)
         results[precision] = as_table(path)["logit"].to_numpy()
-    exact = bundle_of_autoint.score(rows)
+    exact = autoint.score(rows)
     np.testing.assert_array_equal(results["float32"], exact)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        np.testing.assert_array_equal(results["bfloat16"], bundle_of_autoint.score(rows))
+        np.testing.assert_array_equal(results["bfloat16"], autoint.score(rows))
     assert 0 < np.abs(results["bfloat16"] - exact).max() < 0.05 * np.abs(exact).max()
 
 
@@ -196,10 +187,9 @@ with TableWriter(Path(sys.argv[1])) as writer:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs locks")
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_what_a_killed_prediction_left_goes_with_the_next(bundle, rows, tmp_path, suffix):
+def test_leftovers_of_a_killed_prediction_are_removed(bundle, rows, tmp_path):
     rows.write_csv(tmp_path / "rows.csv")
-    out = tmp_path / "out" / f"scores.{suffix}"
+    out = tmp_path / "out" / "scores.parquet"
     killed = subprocess.run([sys.executable, "-c", KILLED, str(out)], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert len(list(out.parent.iterdir())) == 1

@@ -4,21 +4,10 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from fieldwise.errors import ConfigError
+from fieldwise import ConfigError, load_recipe, prepare_recipe, recipe_names
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
-from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.recipe import (
-    Choices,
-    Range,
-    check_space,
-    default_space,
-    load_recipe,
-    parse_space,
-    recipe_names,
-    search_space,
-    with_values,
-)
+from fieldwise.runs.recipe import Choices, Range, check_space, default_space, parse_space, search_space, with_values
 
 
 def test_paths_are_quoted_or_nested():
@@ -28,7 +17,7 @@ def test_paths_are_quoted_or_nested():
     assert parse_space(quoted, "search")["model.heads"] == Choices(choices=(1, 2))
 
 
-def test_what_is_no_range_is_refused(subtests):
+def test_invalid_ranges_are_refused(subtests):
     for table, sentence in [
         ({"a": 3}, "search.a must be a table with low and high, or with choices, or false, found 3"),
         ({"a": {"low": 2, "high": 1}}, "low must not exceed high, found 2 and 1"),
@@ -55,12 +44,16 @@ def test_values_reach_their_places():
     assert with_values(recipe, {}).to_dict() == recipe.to_dict()
 
 
-def test_a_path_that_is_none_is_named():
-    recipe = load_recipe("frappe/afm")
-    with pytest.raises(ConfigError, match="did you mean 'attention_dim'"):
-        check_space(recipe, {"model.attention_dmi": Range(low=1, high=2)})
-    with pytest.raises(ConfigError, match="dropout must be"):
-        check_space(recipe, {"model.dropout": Range(low=0.5, high=1.5)})
+def test_paths_that_cannot_be_searched_are_errors(subtests):
+    """What a search is judged by stays as it is."""
+    judges = ["seed", "data_seed", "split.valid", "training.monitor", "target_encoding.folds"]
+    for path, sentence in [
+        ("model.attention_dmi", "did you mean 'attention_dim'"),
+        ("model.dropout", "dropout must be"),
+        *((path, r"may only change model\.\* and training\.\*") for path in judges),
+    ]:
+        with subtests.test(path=path), pytest.raises(ConfigError, match=sentence):
+            check_space(load_recipe("frappe/afm"), {path: Range(low=1, high=2)})
 
 
 def test_a_recipes_own_space_lies_over_the_models(tmp_path):
@@ -73,19 +66,15 @@ def test_a_recipes_own_space_lies_over_the_models(tmp_path):
     assert "model.dropout" not in space
 
 
-def test_what_a_search_is_judged_by_stays_as_it_is(subtests):
-    for path in ["seed", "data_seed", "split.valid", "training.monitor", "target_encoding.folds"]:
-        with subtests.test(path=path), pytest.raises(ConfigError, match=r"may only change model\.\* and training\.\*"):
-            check_space(load_recipe("simulated/afm"), {path: Range(low=1, high=2)})
+SIMULATED = [name for name in recipe_names() if name.startswith("simulated/")]
 
 
-def test_every_packaged_recipe_has_a_space_that_it_takes(subtests):
-    for data in sorted({name.partition("/")[0] for name in recipe_names()}):
-        with subtests.test(data=data):
-            for name in recipe_names():
-                if name.startswith(f"{data}/"):
-                    recipe = load_recipe(name)
-                    check_space(recipe, search_space(recipe))
+@pytest.mark.parametrize("names", [SIMULATED, pytest.param(recipe_names(), marks=pytest.mark.slow)])
+def test_packaged_recipes_have_a_space_that_they_take(names):
+    """Those of the simulated log, one of each model; slow: all."""
+    for name in names:
+        recipe = load_recipe(name)
+        check_space(recipe, search_space(recipe))
 
 
 def test_every_l2_of_a_space_names_parameters_of_its_model(tmp_path):

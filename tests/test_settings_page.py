@@ -5,20 +5,12 @@ import re
 import runpy
 from pathlib import Path
 
-import pytest
-
-from fieldwise.errors import FieldwiseError
-from fieldwise.models import MODELS, AutoInt, AutoIntPlus, EmbeddingSettings
-from fieldwise.runs.recipe import Recipe, load_recipe
+from fieldwise import AutoInt, AutoIntPlus
+from fieldwise.models import MODELS, EmbeddingSettings
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "settings.md").read_text("utf-8")
 MADE = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
-
-
-def rows(title):
-    part = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in part.splitlines() if line[:3] == "| `"]
 
 
 def test_the_page_is_current():
@@ -39,24 +31,6 @@ def test_every_setting_has_a_meaning_and_no_row_is_broken():
             cells = re.split(r"(?<!\\)\|", line)[1:-1]
             assert len(cells) in (4, 6), line
             assert all(cell.strip() for cell in cells), line
-
-
-def test_settings_named_there_are_read_from_a_recipe(subtests):
-    """A name that the page tells and the code does not know would be an error of the page."""
-    for part in ["split", "negatives", "history", "target_encoding", "data"]:
-        with subtests.test(part=part):
-            for title in re.findall(rf"^## (`\[{part}\]`.*)$", PAGE, re.M):
-                kind = re.search(r'kind = "([\w-]+)"', title)
-                recipe = load_recipe("simulated/fm").to_dict()
-                given = {"kind": kind[1]} if kind else {}
-                names = {row[0].strip("`") for row in rows(title)}
-                known = {**recipe, part: given}
-                known.pop(part)
-                assert names
-                for name in names:
-                    with pytest.raises(FieldwiseError) as told:  # a value of no type: the name itself is known
-                        Recipe.from_dict({**known, part: {**given, name: {"no": "value"}}}, "x")
-                    assert f"has no setting '{name}'" not in str(told.value)
 
 
 def test_every_setting_of_a_model_has_a_meaning_where_the_reference_shows_it():

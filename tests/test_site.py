@@ -5,7 +5,7 @@ import re
 import runpy
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 import typer.main
@@ -18,11 +18,10 @@ CHROMIUM = Path("/usr/bin/chromium")
 
 
 class Page(HTMLParser):
-    """The links, ids, outside addresses and text of a page."""
+    """The ids, the loaded addresses and the text of a page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.links: list[str] = []
         self.loaded: list[str] = []
         self.ids: set[str] = set()
         self.text = ""
@@ -31,9 +30,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attributes):
         given = dict(attributes)
         self.ids |= {given["id"]} if given.get("id") else set()
-        if tag == "a" and given.get("href"):
-            self.links.append(given["href"])
-        elif tag in ("script", "img", "iframe") and given.get("src"):
+        if tag in ("script", "img", "iframe") and given.get("src"):
             self.loaded.append(given["src"])
         elif tag == "link" and given.get("href"):
             self.loaded.append(given["href"])
@@ -62,13 +59,20 @@ def pages(site):
     return {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
 
 
-def test_every_page_of_docs_is_in_the_navigation(site, pages):
-    start = {unquote(urlsplit(link).path) for link in pages[site / "index.html"].links}
-    for page in (ROOT / "docs").rglob("*.md"):
-        name = page.relative_to(ROOT / "docs").with_suffix(".html").as_posix().replace("README.html", "index.html")
-        assert name in start, f"{page.name} is in no part of the navigation"
+def test_the_navigation_names_every_page_of_docs():
+    """But those of models, which `scripts/site_pages.py` adds; those of the reference are made with the site."""
+    text = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    named = set(re.findall(r"[\w/-]+\.md\b", text))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    made = runpy.run_path(str(ROOT / "scripts" / "site_pages.py"))["model_pages"]()
+    assert pages - named == {path.relative_to(ROOT / "docs").as_posix() for path in made}
+    assert {name for name in named - pages if not name.startswith("reference/")} == {
+        "development/changelog.md",
+        "development/contributing.md",
+    }
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_a_network(site, pages):
     for path, page in pages.items():
         assert [address for address in page.loaded if urlsplit(address).netloc] == [], path.name
@@ -76,6 +80,7 @@ def test_nothing_is_loaded_from_a_network(site, pages):
         assert not re.search(r"url\(['\"]?(https?:)?//", path.read_text("utf-8")), path.name
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_command_and_option(site):
     text = Page((site / "reference" / "command-line.html").read_text("utf-8")).text
     commands = {"fieldwise": typer.main.get_command(app)}
@@ -90,22 +95,23 @@ def test_the_reference_has_every_command_and_option(site):
             assert all(word in section for word in words), f"{name}: {words}"
 
 
-def test_examples_of_docstrings_become_code(pages, site):
+def test_examples_of_docstrings_become_code():
     """No example is left to Markdown, which would take `>>>` for a quotation."""
     module = runpy.run_path(str(ROOT / "scripts" / "site_docstrings.py"))
     assert module["fenced"]("Of a half.\n\n    >>> half(4)\n    2\n\nMore.\n") == (
         "Of a half.\n\n    ```pycon\n    >>> half(4)\n    2\n    ```\n\nMore.\n"
     )
+
+
+@pytest.mark.slow
+def test_the_reference_has_every_public_name_and_its_examples_as_code(pages, site):
+    ids = pages[site / "reference" / "python.html"].ids
+    missing = [n for n in fieldwise.__all__ if n != "__version__" and not any(i.endswith(f".{n}") for i in ids)]
+    assert not missing
     for name in ("python", "explain", "serving", "operations"):
         html = (site / "reference" / f"{name}.html").read_text("utf-8")
         assert "<blockquote" not in html
         assert "language-pycon" in html or "gp" in html
-
-
-def test_the_reference_has_every_public_name(pages, site):
-    ids = pages[site / "reference" / "python.html"].ids
-    missing = [n for n in fieldwise.__all__ if n != "__version__" and not any(i.endswith(f".{n}") for i in ids)]
-    assert not missing
 
 
 @pytest.mark.slow

@@ -8,12 +8,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.prepare.labels import read_labels
-from fieldwise.data.read.simulation import simulate
-from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.pipeline import train_recipe
-from fieldwise.runs.recipe import load_recipe
+from fieldwise import Bundle, load_recipe, prepare_recipe, simulate, train_recipe
 from fieldwise.training.objective import Objective, evaluate
 
 SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=2", "training.batch_size=256"]
@@ -66,7 +61,7 @@ def two_labels(seed: int = 0) -> pl.DataFrame:
 
 
 def test_several_labels_from_recipe_to_bundle(tmp_path):
-    recipe = load_recipe("simulated/afm", [*SMALL, BOUGHT, "training.learning_rate=0.02"])
+    recipe = load_recipe("simulated/afm", [*SMALL, BOUGHT, "training.learning_rate=0.02", "training.monitor=loss"])
     prepared = prepare_recipe(recipe, Path(), two_labels())
     run = train_recipe(recipe, prepared)
     run.bundle.save(tmp_path / "b")
@@ -78,33 +73,13 @@ def test_several_labels_from_recipe_to_bundle(tmp_path):
     assert run.test["bought.auc"] == pytest.approx(roc_auc_score(y[:, 1], score[:, 1]), abs=1e-6)
     assert run.test["minutes.rmse"] == pytest.approx(float(np.sqrt(np.mean((p[:, 2] - y[:, 2]) ** 2))), rel=1e-5)
     assert run.test["bought.auc"] > 0.9
+    loss = run.test["logloss"] + 0.5 * run.test["bought.logloss"] + float(np.mean((score[:, 2] - y[:, 2]) ** 2))
+    assert run.test["loss"] == pytest.approx(loss, rel=1e-5)
+    assert run.history.monitor == "loss"
+    assert "loss" in run.valid
     assert run.best_possible is not None
     reference = frame.get_column("true_probability").to_numpy()
     assert run.best_possible["auc"] == pytest.approx(roc_auc_score(y[:, 0], reference))
     record = run.record()
     assert {"auc", "bought.auc", "minutes.rmse"} <= record["test"].keys() & record["valid"].keys()
     assert loaded.about["run"]["test"] == pytest.approx(dict(run.test))
-    names = [label["name"] for label in loaded.about["recipe"]["settings"]["schema"]["more_labels"]]
-    assert names == ["bought", "minutes"]
-
-
-def test_the_monitor_of_all_labels_is_among_the_test_metrics():
-    settings = [*SMALL, BOUGHT, "training.monitor=loss"]
-    recipe = load_recipe("simulated/lr", settings)
-    prepared = prepare_recipe(recipe, Path(), two_labels())
-    run = train_recipe(recipe, prepared)
-    squared = float(np.mean((run.bundle.score(prepared.test.frame)[:, 2] - prepared.test.y[:, 2]) ** 2))
-    assert run.history.monitor == "loss"
-    expected = run.test["logloss"] + 0.5 * run.test["bought.logloss"] + squared
-    assert run.test["loss"] == pytest.approx(expected, rel=1e-5)
-    assert "loss" in run.valid
-
-
-def test_two_labels_of_one_column_of_movielens():
-    schema = load_recipe("movielens-1m/autoint-two-labels").schema
-    assert [(label.name, label.column, label.task) for label in schema.labels] == [
-        ("rating", "rating", "binary"),
-        ("stars", "rating", "regression"),
-    ]
-    rows = read_labels(pl.DataFrame({"rating": [1, 5, 3, 4]}), schema.labels)
-    assert (rows.y.tolist(), rows.dropped) == ([[0, 1], [1, 5], [1, 4]], 1)

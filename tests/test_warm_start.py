@@ -5,12 +5,23 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from random_bundle import random_bundle
 from torch import nn
 
 from fieldwise import (
+    AFM,
+    DSSM,
+    FFM,
+    FM,
+    LR,
+    AutoInt,
     Bag,
     Batch,
+    BundleError,
     Categorical,
+    ConfigError,
+    DeepFM,
+    Encoder,
     Label,
     Layout,
     Numeric,
@@ -18,17 +29,15 @@ from fieldwise import (
     Schema,
     Sequence,
     TrainingSettings,
+    WideDeep,
+    load_recipe,
+    prepare_recipe,
     settings_of,
+    train_recipe,
 )
-from fieldwise.bundle.bundle import Bundle, warm_start
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.errors import BundleError, ConfigError
+from fieldwise.bundle.bundle import warm_start
 from fieldwise.layers import FirstOrder
-from fieldwise.models import AFM, DSSM, FFM, FM, LR, AutoInt, DeepFM, WideDeep
 from fieldwise.models.build import build_network
-from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.pipeline import train_recipe
-from fieldwise.runs.recipe import load_recipe
 
 LABEL = Label("y")
 OLD = pl.DataFrame(
@@ -39,13 +48,7 @@ A, N, T = Categorical("a"), Numeric("n"), Bag("t")
 
 
 def bundle_of(settings, fields, frame=OLD):
-    schema = Schema(fields=fields, label=LABEL)
-    encoder = Encoder.fit(frame, schema)
-    network = build_network(settings, encoder.layout, seed=1).eval()
-    with torch.no_grad():
-        for p in network.parameters():
-            p.normal_()
-    return Bundle(schema, encoder, settings, network, frame)
+    return random_bundle(settings, Schema(fields=fields, label=LABEL), frame, std=1.0)
 
 
 def started(settings, fields, bundle, frame=NEW):
@@ -62,7 +65,7 @@ def row(encoder, field, value):
     return place.row(special[value] if value in special else fitted.values.index(value) + 2)
 
 
-def test_an_afm_takes_the_vectors_of_an_fm_value_by_value():
+def test_an_afm_copies_the_vectors_of_an_fm_by_value():
     """Vocabularies differ, and so do the places of a value's row: `r` is the first value here and the last there."""
     bundle = bundle_of(FM(embedding_dim=3), (A, N, T))
     network, encoder, fresh, report = started(AFM(embedding_dim=3, attention_dim=2), (A, N, T), bundle)
@@ -93,7 +96,7 @@ def test_the_same_model_and_rows_take_all():
     assert not report.fresh
 
 
-def test_weights_by_value_are_taken_where_vocabularies_are_equal():
+def test_weights_by_value_are_copied_between_equal_vocabularies():
     """Three values here and there, but not the same ones: the weight of a cross would mean other categories."""
     settings = WideDeep(embedding_dim=3, hidden=(4,), crosses=(("a", "c"),))
     fields = (A, Categorical("c", column="t"))
@@ -144,15 +147,13 @@ def test_a_table_of_ones_own_is_not_taken_from_a_grown_bundle():
     for field, value in [("a", "r"), ("a", "s"), ("c", "x"), ("c", "unknown")]:
         assert torch.equal(new[row(encoder, field, value)], old[row(grown.encoder, field, value)])
 
-
-def test_the_former_mark_of_a_table_of_ones_own_is_refused():
-    model = settings_of(ByRow, mark="by_value")
+    model = settings_of(ByRow, mark="by_value")  # the former mark of such a table
     with pytest.raises(ConfigError, match=r"found by_value in table \(Embedding\): set row_blocks instead") as caught:
         started(model, (A,), bundle_of(model, (A,)))
     assert "\n" not in str(caught.value)
 
 
-def test_weights_of_places_are_not_taken_by_other_fields():
+def test_weights_by_position_are_not_copied_to_other_fields():
     settings = AutoInt(embedding_dim=3, attention_dim=4, layers=1)
     bundle = bundle_of(settings, (A, N))
     network, encoder, fresh, report = started(settings, (N, A), bundle)
@@ -163,39 +164,33 @@ def test_weights_of_places_are_not_taken_by_other_fields():
     )
 
 
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [(FFM(embedding_dim=3), "the fields differ"), (FM(embedding_dim=3), "a field-aware table and a")],
-)
-def test_columns_of_a_field_aware_table_are_not_taken_by_other_fields(model, reason):
+def test_columns_of_a_field_aware_table_are_not_copied_to_other_fields():
     """FFM's columns are vectors toward the other fields, in their order; with two fields they are as wide as FM's."""
-    bundle = bundle_of(replace(FFM(embedding_dim=3), first_order=True), (A, N))
-    _, _, _, report = started(replace(model, first_order=True) if isinstance(model, FFM) else model, (N, A), bundle)
-    assert report.fresh["embedding.weight"].startswith(reason)
+    aware = replace(FFM(embedding_dim=3), first_order=True)
+    bundle = bundle_of(aware, (A, N))
+    for model, reason in ((aware, "the fields differ"), (FM(embedding_dim=3), "a field-aware table and a")):
+        _, _, _, report = started(model, (N, A), bundle)
+        assert report.fresh["embedding.weight"].startswith(reason)
     same, _, _, report = started(FFM(embedding_dim=3), (A, N), bundle, OLD)
     assert report.taken["embedding.weight"] == "7 of 7 rows"
     assert torch.equal(same.embedding.weight, bundle.network.embedding.weight)
 
 
-def test_a_field_of_another_kind_gives_its_missing_row_alone():
-    bundle = bundle_of(FM(embedding_dim=3), (A, Numeric("n", encoding="uniform", bins=3)))
-    _, _, _, report = started(FM(embedding_dim=3), (A, N), bundle)
-    assert report.taken["embedding.weight"] == "4 of 6 rows"  # missing, unknown and r of a; missing of n
-
-
 def test_rows_of_other_encodings(subtests):
-    for old, new, field, rows in [
-        (Categorical("a", hash_buckets=5), Categorical("a", hash_buckets=5), "a", "6 of 6 rows"),
-        (Categorical("a", hash_buckets=5), Categorical("a", hash_buckets=6), "a", "1 of 7 rows"),
-        (Categorical("a", hash_buckets=5), A, "a", "1 of 4 rows"),
-        (Numeric("n", encoding="uniform", bins=3), Numeric("n", encoding="quantile", bins=3), "n", "4 of 4 rows"),
+    hashed, uniform = Categorical("a", hash_buckets=5), Numeric("n", encoding="uniform", bins=3)
+    for old, new, rows in [
+        ((hashed,), (hashed,), "6 of 6 rows"),
+        ((hashed,), (Categorical("a", hash_buckets=6),), "1 of 7 rows"),
+        ((hashed,), (A,), "1 of 4 rows"),
+        ((uniform,), (Numeric("n", encoding="quantile", bins=3),), "4 of 4 rows"),
+        ((A, uniform), (A, N), "4 of 6 rows"),  # missing, unknown and r of a; missing of n
     ]:
-        with subtests.test(old=old, new=new, field=field, rows=rows):
-            _, _, _, report = started(FM(embedding_dim=3), (new,), bundle_of(FM(embedding_dim=3), (old,)))
+        with subtests.test(old=old, new=new):
+            _, _, _, report = started(FM(embedding_dim=3), new, bundle_of(FM(embedding_dim=3), old))
             assert report.taken["embedding.weight"] == rows
 
 
-def test_a_history_that_shares_rows_leaves_them_to_the_field_that_it_names():
+def test_a_sequence_that_shares_rows_does_not_overwrite_them():
     """The old history had rows of its own: they must not come over those of the field whose rows it shares here."""
     log = OLD.with_columns(h=pl.Series([["p"], ["q", "r"], ["r"], []]))
     bundle = bundle_of(FM(embedding_dim=3), (A, Sequence("h")), log)
@@ -232,15 +227,10 @@ def test_a_head_starts_from_the_head_of_its_label(subtests):
         with subtests.test(old=old, new=new, heads=heads):
             settings = DeepFM(embedding_dim=3, hidden=(4,))
             encoder = Encoder.fit(OLD, Schema(fields=(A, T), label=YES))
-            networks = [
-                build_network(settings, encoder.layout, seed, labels=len(of)) for seed, of in ((1, old), (2, new))
-            ]
-            with torch.no_grad():
-                for p in networks[0].parameters():
-                    p.normal_()
-            schema = Schema(fields=(A, T), label=old[0], more_labels=old[1:])
-            report = warm_start(networks[1], encoder, Bundle(schema, encoder, settings, networks[0], OLD), labels=new)
-            former, state = networks[0].state_dict(), networks[1].state_dict()
+            bundle = random_bundle(settings, Schema(fields=(A, T), label=old[0], more_labels=old[1:]), OLD)
+            network = build_network(settings, encoder.layout, 2, labels=len(new))
+            report = warm_start(network, encoder, bundle, labels=new)
+            former, state = bundle.network.state_dict(), network.state_dict()
             assert torch.equal(state.pop("embedding.weight"), former["embedding.weight"])
             for name, tensor in state.items():
                 head = next(h for h in heads if name.startswith(h))
@@ -250,13 +240,10 @@ def test_a_head_starts_from_the_head_of_its_label(subtests):
                     assert torch.equal(tensor, former[heads[head] + name.removeprefix(head)]), name
 
 
-def test_another_width_is_left_fresh_and_said():
+def test_another_width_is_not_copied_and_nothing_in_common_is_an_error():
     _, _, _, report = started(AFM(embedding_dim=5), (A, N), bundle_of(FM(embedding_dim=3), (A, N)))
     assert report.fresh["embedding.weight"] == "width 3 in the bundle, 5 here"
     assert "first_order.embedding.weight" in report.taken
-
-
-def test_nothing_in_common_is_refused():
     with pytest.raises(ConfigError, match="needs matching parameters, but a bundle of lr has none") as caught:
         started(AutoInt(embedding_dim=3), (A, N), bundle_of(LR(), (A, N)))
     assert "\n" not in str(caught.value)
@@ -269,7 +256,7 @@ def test_nothing_in_common_is_refused():
 def trained(tmp_path_factory):
     """A trained FM's folder, its recipe's settings and the rows."""
     folder = tmp_path_factory.mktemp("warm") / "fm"
-    settings = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=3", "model.embedding_dim=8"]
+    settings = ["data.rows=1500", "data.users=60", "data.items=40", "training.epochs=2", "model.embedding_dim=8"]
     recipe = load_recipe("simulated/fm", settings)
     run = train_recipe(recipe, prepare_recipe(recipe, folder))
     run.bundle.save(folder)
@@ -284,26 +271,14 @@ def warm(trained, *more):
 
 def test_a_recipe_starts_from_a_bundle_and_records_it(trained):
     recipe, run = warm(trained, "training.epochs=1", "training.learning_rate=1e-9", "training.l2={}")
-    record = run.record()["warm_start"]
-    assert record["bundle"] == str(trained[0])
-    assert record["same_test_rows"] is True
-    assert record["same_valid_rows"] is True
+    assert run.record()["warm_start"]["bundle"] == str(trained[0])
     np.testing.assert_allclose(
         run.bundle.network.embedding.weight.detach(), trained[2].bundle.network.embedding.weight.detach(), atol=1e-6
     )
     assert recipe.to_dict()["warm_start"] == str(trained[0])
 
 
-@pytest.mark.parametrize(
-    ("setting", "same_test", "same_valid"), [("seed=5", False, False), ("split.valid=0.2", True, False)]
-)
-def test_a_bundle_of_other_test_or_validation_rows_is_told_apart(trained, setting, same_test, same_valid):
-    _, run = warm(trained, "training.epochs=1", setting)
-    record = run.record()["warm_start"]
-    assert (record["same_test_rows"], record["same_valid_rows"]) == (same_test, same_valid)
-
-
-def test_what_a_bundle_itself_started_from_counts(trained, tmp_path):
+def test_rows_of_an_earlier_warm_start_count_as_trained(trained, tmp_path):
     """Rows of test part 5 trained the first bundle, whose vectors the second hands on, though it kept them aside."""
     _, second = warm(trained, "training.epochs=1", "seed=5")
     second.bundle.save(tmp_path / "second")
@@ -312,28 +287,30 @@ def test_what_a_bundle_itself_started_from_counts(trained, tmp_path):
     assert (third.warm_start.same_test_rows, third.warm_start.same_valid_rows) == (False, False)
 
 
-def test_the_command_line_says_what_was_taken_and_warns(trained, tmp_path, capsys):
+def test_train_reports_copied_weights_and_warns(trained, tmp_path, capsys):
     from fieldwise.cli import run
 
     folder, settings, _ = trained
     sets = [word for s in [*settings, f"warm_start={folder}"] for word in ("--set", s)]
-    for more, unkept in (("seed=0", None), ("seed=5", "test and validation"), ("split.valid=0.2", "validation")):
-        out_of = ["--out", str(tmp_path / "b"), "--overwrite"]
-        assert run(["train", "simulated/afm", "-q", "--json", *out_of, *sets, "--set", more]) == 0
+    for more, unkept, same in (
+        ("seed=0", None, (True, True)),
+        ("seed=5", "test and validation", (False, False)),
+        ("split.valid=0.2", "validation", (True, False)),
+    ):
+        out_of = ["--out", str(tmp_path / "b"), "--overwrite", "--set", "training.epochs=1"]
+        assert run(["train", "simulated/afm", "-q", "--json", *sets, *out_of, "--set", more]) == 0
         out, err = capsys.readouterr()
         assert "warm start from fm: copied embedding.weight" in err
         assert ("warning" in err) == (unkept is not None)
         assert unkept is None or f"warm start did not hold out this run's {unkept} rows" in err
-        assert json.loads(out)["warm_start"]["source"] == "fm"
+        record = json.loads(out)["warm_start"]
+        assert (record["source"], record["same_test_rows"], record["same_valid_rows"]) == ("fm", *same)
 
 
-def test_a_relative_path_counts_from_the_recipe_file(tmp_path):
+def test_a_relative_path_counts_from_the_recipe_file_and_needs_a_bundle(tmp_path):
     (tmp_path / "r.toml").write_text('extends = "simulated/afm"\ndescription = "d"\nwarm_start = "fm"\n')
     assert load_recipe(tmp_path / "r.toml").warm_start == str(tmp_path / "fm")
-
-
-def test_no_bundle_there_is_one_sentence(tmp_path):
-    recipe = load_recipe("simulated/afm", ["data.rows=2000", f"warm_start={tmp_path / 'none'}"])
+    recipe = load_recipe("simulated/afm", ["data.rows=500", f"warm_start={tmp_path / 'none'}"])
     with pytest.raises(BundleError, match=r"none is not a bundle"):
         train_recipe(recipe, prepare_recipe(recipe, tmp_path))
 

@@ -23,7 +23,7 @@ def kinds(*arguments, **more):
     return [(one.column, one.kind, one.left_out) for one in found(*arguments, **more)]
 
 
-def test_what_is_left_out(subtests):
+def test_columns_that_are_left_out(subtests):
     for column, field, kind in [
         (["fi"] * ROWS, Categorical("x"), "constant"),
         ([None] * ROWS, Categorical("x"), "constant"),
@@ -43,7 +43,7 @@ def test_what_is_left_out(subtests):
             assert kinds(column, field) == [("x", kind, True)]
 
 
-def test_what_stays(subtests):
+def test_columns_that_stay(subtests):
     for column, field in [
         (RNG.integers(0, 3, ROWS), Categorical("x")),
         (RNG.random(ROWS), Numeric("x")),
@@ -58,10 +58,10 @@ def test_what_stays(subtests):
 
 def test_a_column_is_judged_by_auc_out_of_fold():
     wrong = RNG.random(ROWS) < 0.03
-    told = np.where(wrong, 1 - Y, Y)
-    (one,) = found(told.astype(int), Categorical("x"))
+    close = np.where(wrong, 1 - Y, Y)
+    (one,) = found(close.astype(int), Categorical("x"))
     assert (one.kind, one.left_out) == ("suspicious", False)
-    assert one.value == pytest.approx(roc_auc_score(Y, told), abs=0.01)
+    assert one.value == pytest.approx(roc_auc_score(Y, close), abs=0.01)
     assert "AUC 0.9" in one.sentence
     # In sample a category for each pair of rows would tell half of the labels.
     pairs = [f"r{k // 2}" for k in range(ROWS)]
@@ -91,7 +91,7 @@ def test_few_rows_of_a_class_tell_nothing():
     assert kinds(y.astype(int), Categorical("x"), y) == []
 
 
-def test_what_is_kept_is_said_all_the_same():
+def test_a_kept_column_is_reported_all_the_same():
     (one,) = found(Y.astype(int), Categorical("x"), keep=["x"])
     assert (one.kind, one.left_out) == ("label-like", False)
     assert "it is kept, as requested" in one.sentence
@@ -108,7 +108,7 @@ def test_without_takes_fields_out_and_what_shared_them_has_its_own_rows():
     assert left.fields[0].shares is None
 
 
-def test_nothing_left_is_one_sentence():
+def test_no_column_left_is_one_sentence():
     schema = Schema(fields=(Categorical("x"),), label=Label("y"))
     with pytest.raises(SchemaError, match=r"no column is left to learn from: column 'x' is constant"):
         without(schema, audit(pl.DataFrame({"x": ["a"] * ROWS}), Y, schema))

@@ -32,7 +32,7 @@ def test_a_clock_counts_from_its_beginning():
     assert (earlier.spent, earlier.left) == (24.0, 36.0)
 
 
-def test_until_ends_a_training_at_its_time_and_not_before(now):
+def test_a_deadline_ends_a_training_at_its_time_and_not_before(now):
     until = Deadline(10)
     now[0] = 109.9
     until.on_step(STEP)
@@ -67,16 +67,14 @@ def test_a_probe_of_a_table_of_few_batches_ends_at_its_first_evaluation(now):
     assert probe.seconds_per_epoch == pytest.approx(1.5 * 1.0 + 0.5)
 
 
-def test_the_most_costly_go_until_the_rest_have_three_epochs():
+def test_the_most_costly_models_are_dropped_until_the_rest_have_three_epochs():
     costs = {"inttower": 20.0, "fm": 1.0, "afm": 4.0}
-    assert admitted(costs, 75.0) == ["fm", "afm", "inttower"]
-    assert admitted(costs, 74.9) == ["fm", "afm"]
-    assert admitted(costs, 14.9) == ["fm"]
-    assert admitted(costs, 2.9) == []
+    names = {75.0: ["fm", "afm", "inttower"], 74.9: ["fm", "afm"], 14.9: ["fm"], 2.9: []}
+    assert {seconds: admitted(costs, seconds) for seconds in names} == names
     assert admitted({}, 10.0) == []
 
 
-def test_a_model_gets_its_share_or_what_it_usually_needs_where_the_others_keep_the_least():
+def test_a_model_gets_its_share_or_a_hundred_epochs_if_the_others_keep_three():
     assert allotted([5.0], 60.0) == 60.0
     assert allotted([1.0, 1.0], 100.0) == 50.0  # its share is more than it needs
     assert allotted([0.1, 10.0], 100.0) == 10.0  # a hundred epochs, and 90 for three of the other's and more

@@ -57,12 +57,3 @@ def test_values_stay_within_the_space_and_without_gain_it_ends_in_pairs():
     assert climb.best is recipe
     assert len(proposals) < 100, "a space of two settings is soon tried"
     assert any(len(values) == 2 for values in proposals)
-
-
-def test_every_model_can_be_searched(subtests):
-    for model in ["lr", "fm", "afm", "autoint-plus", "finalmlp", "dssm", "inttower"]:
-        with subtests.test(model=model):
-            recipe = load_recipe(f"simulated/{model}")
-            climb = Climb(recipe, seed=0)
-            for _ in range(4):
-                assert with_values(climb.best, climb.propose()) != recipe

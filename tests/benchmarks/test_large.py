@@ -12,8 +12,8 @@ from benchmarks.large import MODELS, Watched, anonymous, main, watched, write_re
 from benchmarks.log import CATEGORIES
 from sklearn.metrics import roc_auc_score
 
+from fieldwise import load_recipe
 from fieldwise.config import given
-from fieldwise.runs.recipe import load_recipe
 
 ROWS = 30_000
 MB = 2**20
@@ -24,13 +24,10 @@ def rows():
     return pl.concat(blocks(ROWS, 3))
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
+def test_a_shorter_log_is_the_beginning_of_a_longer_one_in_any_number_of_files(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.criteo.BLOCK", 1000)
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_a_shorter_log_is_the_beginning_of_a_longer_one_in_any_number_of_files(tmp_path):
+    first, second = (block.drop(TIME) for block in blocks(2000))
+    assert [name for name in first.columns if first[name].equals(second[name])] == []
     sizes, result = {"long": (1300, 2), "short": (1100, 3), "one": (1100, 1)}, {}
     for name, (rows, files) in sizes.items():
         main(["make", "--rows", str(rows), "--files", str(files), "--seed", "3", "--out", str(tmp_path / name)])
@@ -40,12 +37,6 @@ def test_a_shorter_log_is_the_beginning_of_a_longer_one_in_any_number_of_files(t
     assert result["long"].height == 1300
     assert result["long"].head(1100).equals(result["short"])
     assert result["one"].equals(result["short"])
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_blocks_differ():
-    first, second = (block.drop(TIME) for block in blocks(2000))
-    assert [name for name in first.columns if first[name].equals(second[name])] == []
 
 
 def test_values_of_a_category_are_distinct_and_fall_as_one_by_rank(rows):
@@ -88,7 +79,7 @@ def test_memory_counts_a_process_and_what_it_started():
     assert 80 * MB < result < 80 * MB + 2 * 15 * MB  # an interpreter takes about 6 MB
 
 
-def test_a_watched_command_is_told_line_by_line():
+def test_a_watched_command_has_lines_times_and_peaks_of_memory():
     code = "import sys; print('a', file=sys.stderr, flush=True); print('o'); sys.exit('b')"
     done = watched([sys.executable, "-c", code])
     assert (done.code, done.out) == (1, "o\n")
@@ -98,9 +89,6 @@ def test_a_watched_command_is_told_line_by_line():
     assert done.memory
     with pytest.raises(SystemExit, match="status 1"):
         done.checked()
-
-
-def test_the_peak_of_a_phase_is_that_of_its_samples():
     done = Watched(0, "", [], 3.0, 0.1, [(0.0, 5), (1.0, 9), (2.0, 7)])
     assert (done.peak(), done.peak(stop=1.0), done.peak(1.5), done.peak(5.0)) == (9, 5, 7, 0)
 

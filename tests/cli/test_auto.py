@@ -1,16 +1,12 @@
-"""`fieldwise auto` as it is typed."""
+"""`fieldwise auto` on the command line."""
 
 import re
 import shlex
-import time
 from pathlib import Path
 
 import pytest
 from automatic_runs import shorten
 from cli.test_bad_input import refused
-
-from fieldwise.automatic import trials
-from fieldwise.automatic.trials import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -55,19 +51,10 @@ def test_json_quiet_own_schema_and_another_separator(as_json, log):
     assert result["recipe"]["data"]["separator"] == ";"
 
 
-def test_a_file_without_a_header_and_a_clock_that_counts_from_the_start(done, log, monkeypatch):
+def test_a_file_without_a_header(done, log):
     log.write_csv("bare.csv", include_header=False)
     named = "--read", "columns=" + ",".join(log.columns)
-    made = []
-
-    def clock(*given, began):
-        made.append((began, time.perf_counter()))
-        return Clock(*given, began=began)
-
-    monkeypatch.setattr("fieldwise.automatic.run.Clock", clock)
-    before = time.perf_counter()
     err = done("auto", "bare.csv", *named, "--label", "click", "--minutes", 20, "--out", "o")[1]
-    assert before <= made[0][0] < made[0][1], "loading and parsing are of the minutes too"
     assert "s for training: LR may take" in err
     assert re.search(r"^LR: validation .* s of at most [\d.]+ s$", err, re.M)
     commands = [shlex.split(line.rpartition("fieldwise ")[2]) for line in err.splitlines() if line.startswith("next, ")]
@@ -77,19 +64,7 @@ def test_a_file_without_a_header_and_a_clock_that_counts_from_the_start(done, lo
     done(*commands[2])
 
 
-def test_ctrl_c_saves_and_exits_as_interrupted(fieldwise, log, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(trials, "seconds_of", interrupt)
-    log.write_csv("clicks.csv")
-    code, _, err = fieldwise("auto", "clicks.csv", "--minutes", 20, "--out", "o")
-    assert code == 130
-    assert err.endswith("fieldwise: interrupted\n")
-    assert Path("o/bundle/bundle.json").is_file()
-
-
-def test_what_is_typed_wrong_is_one_sentence(subtests, fieldwise, log):
+def test_wrong_arguments_are_one_sentence(subtests, fieldwise, log):
     for words, sentence in [
         (("absent.csv",), "absent.csv"),
         (("clicks.csv", "--label", "clik"), "clik"),

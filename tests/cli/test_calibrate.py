@@ -9,12 +9,10 @@ import pytest
 from cli.conftest import make_log
 from cli.test_bad_input import refused
 
-from fieldwise.bundle.bundle import Bundle
+from fieldwise import Bundle, Recipe, prepare_recipe
 from fieldwise.cli import run
 from fieldwise.evaluation import logloss_from_logits
 from fieldwise.evaluation.calibration import fit_isotonic, fit_platt
-from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.recipe import Recipe
 
 
 @pytest.fixture
@@ -88,15 +86,6 @@ def test_a_copy_and_the_way_back(done, own):
     assert back.calibration == {}
     assert "calibration" not in back.about
     np.testing.assert_array_equal(back.predict(make_log()), Bundle.load(own).predict(make_log()))
-
-
-def test_rows_of_ones_own(done, own, tmp_path):
-    rows = make_log(300)
-    rows.write_csv(tmp_path / "fresh.csv")
-    done("evaluate", own, "--calibrate", "platt", "--data", "fresh.csv")
-    bundle = Bundle.load(own)
-    assert bundle.calibration["click"] == fit_platt(rows["click"], bundle.score(rows))
-    assert bundle.about["calibration"]["fitted_on"] == "fresh.csv"
 
 
 def test_what_is_refused(fieldwise, own, tmp_path):

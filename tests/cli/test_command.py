@@ -11,11 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from fieldwise import ConfigError, __version__
 from fieldwise.cli import show
 from fieldwise.cli.app import as_command
 from fieldwise.cli.options import Reading
-from fieldwise.errors import ConfigError
-from fieldwise.version import __version__
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ def test_every_option_arrives_in_its_field():
     assert made("x")[0] == [Outer(name="x", inner=Inner())]
 
 
-def test_what_is_required_is_asked_for_and_help_is_of_run():
+def test_a_missing_argument_is_an_error_and_help_is_the_docstring():
     given, result = made()
     assert (given, result.exit_code) == ([], 2)
     shown = made("--help")[1].output

@@ -3,15 +3,21 @@
 import importlib
 import re
 import tomllib
-from importlib import metadata
 from pathlib import Path
 
+import pytest
 import torch
 
 from fieldwise.cli import doctor
 from fieldwise.cli.doctor import EXTRAS, examine
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+@pytest.fixture(autouse=True)
+def _two_extras(monkeypatch):
+    """To import the packages of all extras takes seconds."""
+    monkeypatch.setattr(doctor, "EXTRAS", {name: EXTRAS[name] for name in ("tune", "report")})
 
 
 def test_every_extra_is_named_with_its_packages():
@@ -22,12 +28,6 @@ def test_every_extra_is_named_with_its_packages():
     named["mlflow"] -= {"alembic", "sqlalchemy"}  # Optuna brings them too
     assert {name: set(packages.split()) for name, (_, packages) in EXTRAS.items()} == named
     assert all(purpose for purpose, *_ in EXTRAS.values())
-
-
-def test_an_extra_that_is_here_works_and_has_versions():
-    facts = examine()["extras"]["tune"]
-    assert facts["works"] is True
-    assert facts["packages"] == {"optuna": metadata.version("optuna")}
 
 
 def test_an_extra_that_is_not_here_is_no_fault_but_half_of_one_is(monkeypatch):
@@ -72,6 +72,6 @@ def test_compilers_and_devices(tmp_path, monkeypatch):
 def test_what_is_printed(capsys):
     doctor.run()
     shown = capsys.readouterr().out
-    for name, (purpose, *_) in EXTRAS.items():
-        assert re.search(rf"^ {name} +{re.escape(purpose)} +(yes|no)", shown, re.M), name
+    for name in ("tune", "report"):
+        assert re.search(rf"^ {name} +{re.escape(EXTRAS[name][0])} +(yes|no)", shown, re.M), name
     assert "C++ compiler: " in shown

@@ -1,4 +1,4 @@
-"""Every command that asks what names users and items gets one answer: the schema's, the rule's, or the one given."""
+"""All commands use the same id columns: those given, else the schema's, else those that the naming rule finds."""
 
 import json
 from pathlib import Path
@@ -9,24 +9,22 @@ import pytest
 from cli.test_bad_input import refused
 from recipe_text import recipe_text
 
-from fieldwise.bundle.bundle import Bundle
+from fieldwise import Bundle, Catalogue, ConfigError
 from fieldwise.cli import run
 from fieldwise.cli.options import Reading
 from fieldwise.cli.serve import ServeOptions
 from fieldwise.cli.serve_sources import Loader
-from fieldwise.errors import ConfigError
-from fieldwise.schema.ids import id_columns
-from fieldwise.scoring.recommend import Catalogue, recommend
+from fieldwise.scoring.recommend import recommend
 
 TOWER = {"name": "inttower", "embedding_dim": 4, "hidden": [4], "user_heads": 1, "item_heads": 1, "head_dim": 2}
-NAMED = "member_no", "film_no"  # the rule finds them behind gender, genre and user_id, which stand before them
-UNNAMED = "who", "shelf"  # no name tells it: the schema must
+NAMED = "member_no", "film_no"  # the rule finds them, though gender, genre and user_id precede them
+UNNAMED = "who", "shelf"  # the rule does not know these names: the schema must give them
 OTHERS = "user_id", "title"  # columns that no field reads
 
 
 @pytest.fixture(scope="module", params=["said", "by rule"])
 def trained(request, tmp_path_factory) -> tuple[Path, Path, str, str]:
-    """A bundle, its log and the columns that name users and items: by the schema's word, or by the rule."""
+    """A bundle, its log and the columns that name users and items: given by the schema, or found by the rule."""
     user, item = UNNAMED if request.param == "said" else NAMED
     folder = tmp_path_factory.mktemp("ids")
     rng = np.random.default_rng(0)
@@ -49,7 +47,7 @@ def trained(request, tmp_path_factory) -> tuple[Path, Path, str, str]:
     return folder / "b", folder / "log.csv", user, item
 
 
-def served(bundle: Path, log: Path, **options):
+def serving_columns(bundle: Path, log: Path, **options):
     """The columns of users and of items that a server takes of a log."""
     asked = ServeOptions(bundle=bundle, log=log, reading=Reading(), **options)
     load = Loader(asked)
@@ -57,7 +55,7 @@ def served(bundle: Path, log: Path, **options):
     return load.users.column, load.item_id
 
 
-def test_evaluation_and_report_give_one_answer(fieldwise, done, trained):
+def test_evaluation_and_report_use_the_same_id_columns(fieldwise, done, trained):
     bundle, _, user, item = trained
     code, out, err = fieldwise("evaluate", bundle, "--ranking", "--keep-seen")
     assert (code, f"ranking by {user} and {item}: " in out) == (0, True), err
@@ -68,35 +66,19 @@ def test_evaluation_and_report_give_one_answer(fieldwise, done, trained):
     assert f"Items ({item}) by their training rows" in page
 
 
-@pytest.mark.parametrize("given", [False, True], ids=["", "given"])
-def test_what_serves_gives_one_answer(done, trained, given):
+def test_serving_indexing_and_recommending_use_the_same_id_columns(done, trained):
     bundle, log, user, item = trained
-    other_user, other_item = OTHERS
-    expected = OTHERS if given else (user, item)
-    options = {"user_id": other_user, "item_id": other_item} if given else {}
-    assert served(bundle, log, **options) == expected
-
     table = pl.read_csv(log)
     table.unique(item).write_csv("items.csv")
-    asked = ("--id", other_item) if given else ()
-    done("index", bundle, "--items", "items.csv", "--out", "ix", "--json", *asked)
-    assert json.loads(Path("ix/index.json").read_text())["id_column"] == expected[1]
-
-    catalogue = Catalogue(user=other_user, item=other_item) if given else None
-    result = recommend(
-        Bundle.load(bundle), table, catalogue, users=table[expected[0]].unique(), n=1, exclude_seen=False
-    )
-    assert result.columns == [expected[0], expected[1], "rank", "score", "source"]
-
-
-def test_infer_proposes_what_the_rule_finds(fieldwise, trained):
-    bundle, log, user, item = trained
-    table = pl.read_csv(log).drop("user_id")
-    table.write_csv("log.csv")
-    out = fieldwise("init", "log.csv", "--out", "-")[1]
-    assert f'user = "{user}"\nitem = "{item}"\n' in out, "also where no name tells it: by the rows"
-    if (user, item) == NAMED:
-        assert id_columns(table.columns, Bundle.load(bundle).schema) == {"user": user, "item": item}
+    given = OTHERS, {"user_id": OTHERS[0], "item_id": OTHERS[1]}, Catalogue(user=OTHERS[0], item=OTHERS[1])
+    for (users, items), options, catalogue in (((user, item), {}, None), given):
+        assert serving_columns(bundle, log, **options) == (users, items)
+        words = ("--id", items) if options else ()
+        done("index", bundle, "--items", "items.csv", "--out", f"ix-{items}", "--json", *words)
+        assert json.loads(Path(f"ix-{items}/index.json").read_text())["id_column"] == items
+        who = table[users].unique()
+        result = recommend(Bundle.load(bundle), table, catalogue, users=who, n=1, exclude_seen=False)
+        assert result.columns == [users, items, "rank", "score", "source"]
 
 
 def test_only_the_rule_takes_another_column(fieldwise, trained):

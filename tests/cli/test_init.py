@@ -5,13 +5,9 @@ import polars as pl
 import pytest
 from cli.test_bad_input import refused
 
-from fieldwise.bundle.bundle import Bundle
+from fieldwise import AutoIntPlus, Bundle, Categorical, Label, RandomSplit, Schema, TimeSplit, load_recipe
 from fieldwise.cli.show import command
 from fieldwise.data.infer.schema import suggest_split
-from fieldwise.data.prepare.settings import RandomSplit, TimeSplit
-from fieldwise.models import AutoIntPlus
-from fieldwise.runs.recipe import load_recipe
-from fieldwise.schema import Categorical, Label, Schema
 
 QUICK = ("--set", "training.epochs=2", "--set", "model.hidden=[8]", "--set", "model.embedding_dim=4", "--quiet")
 
@@ -54,11 +50,11 @@ def test_afm_trains_on_a_libsvm_file_of_fields(done, tmp_path):
     done("predict", "b", "--data", "one.libsvm", "--out", "p.csv")
 
 
-def told(err: str, word: str) -> list[str]:
+def lines_of(err: str, word: str) -> list[str]:
     return [line.removeprefix(f"{word}: ") for line in err.splitlines() if line.startswith(f"{word}: ")]
 
 
-def test_five_lines_say_what_was_found_and_check_what_was_not(done, tmp_path):
+def test_five_lines_name_the_inferred_columns_and_doubts_are_marked(done, tmp_path):
     rng = np.random.default_rng(0)
     columns = {"user_id": rng.integers(0, 40, 400), "mood": rng.integers(0, 3, 400), "timestamp": np.arange(400)}
     answers = {"click": rng.integers(0, 4, 400) == 0, "bought": rng.integers(0, 9, 400) == 0}
@@ -66,32 +62,20 @@ def test_five_lines_say_what_was_found_and_check_what_was_not(done, tmp_path):
     err = done("init", "log.csv")[1]
     assert err.startswith("the fields of log.csv are separated by ';'\n")
     (label,), (user,), (item,), (time,), (split,) = (
-        told(err, word) for word in ("label", "user", "item", "time", "split")
+        lines_of(err, word) for word in ("label", "user", "item", "time", "split")
     )
     assert label.startswith("click, binary")
     assert label.endswith(f"({answers['click'].mean():.1%} of the rows)")
     assert (user, item, time) == ("user_id, 40 values", "none found", "timestamp")
     assert split.startswith("the latest rows by 'timestamp'")
-    checks = told(err, "CHECK")
+    checks = lines_of(err, "CHECK")
     assert any(line.startswith("no column was found that holds item ids") for line in checks)
     (other,) = [line for line in checks if line.startswith("the label may also be bought")]
     assert other.endswith("fieldwise init log.csv --label bought --overwrite")
     assert load_recipe(tmp_path / "log.toml").data.separator == ";"
 
 
-def test_a_log_of_positives_alone_is_ready_to_train(done, tmp_path):
-    rng = np.random.default_rng(0)
-    log = pl.DataFrame({"user_id": rng.integers(0, 60, 900), "item_id": rng.integers(0, 50, 900)}).unique()
-    brand = pl.col("item_id").cast(pl.String).str.slice(0, 1).alias("brand")
-    log.with_columns(brand, timestamp=pl.int_range(pl.len())).write_csv("buys.csv")
-    done("init", "buys.csv")
-    recipe = load_recipe(tmp_path / "buys.toml")
-    assert recipe.negatives is not None
-    assert recipe.negatives.item_columns == ("brand",)
-    done("train", "buys.toml", "--out", "b", *QUICK)
-
-
-def test_on_a_terminal_what_is_in_doubt_is_asked(done, tmp_path, monkeypatch):
+def test_doubtful_columns_are_prompted_for_on_a_terminal(done, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     columns = {"who": [f"w{k}" for k in rng.integers(0, 300, 400)], "mood": rng.integers(0, 3, 400)}
     pl.DataFrame(columns | {"a": rng.integers(0, 2, 400), "b": rng.integers(0, 2, 400)}).write_csv("log.csv")
@@ -142,8 +126,8 @@ def test_a_table_elsewhere_and_another_way_of_reading(fieldwise, done, log, tmp_
     content = log.write_csv(separator=";").replace("u1", "ü1")
     (tmp_path / "far" / "sch ema.csv").write_bytes(content.encode("cp1252"))
     table = str(tmp_path / "far" / "sch ema.csv")
-    told = ("--read", "separator=;", "--read", "encoding=cp1252")
-    code, out, err = fieldwise("init", table, "--out", "near", *told)
+    reading = ("--read", "separator=;", "--read", "encoding=cp1252")
+    code, out, err = fieldwise("init", table, "--out", "near", *reading)
     assert (code, out) == (0, "near/schema.toml\nnear/sch ema.toml\n")
     assert err.endswith("fieldwise train 'near/sch ema.toml'\n")
     data = load_recipe(tmp_path / "near" / "sch ema.toml").data
@@ -156,7 +140,7 @@ def test_a_table_named_schema_has_a_recipe_of_another_name(fieldwise, log, tmp_p
     assert fieldwise("init", "schema.csv")[1] == "schema.toml\nschema-recipe.toml\n"
 
 
-def test_doubts_are_said(fieldwise, log, tmp_path):
+def test_an_unknown_positive_value_is_marked(fieldwise, log, tmp_path):
     log.with_columns(click=pl.when(pl.col("click") == 1).then(pl.lit("up")).otherwise(pl.lit("down"))).write_csv(
         "c.csv"
     )

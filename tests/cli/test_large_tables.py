@@ -6,11 +6,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from cli.conftest import write_recipe
-from cli.test_serving import TOWER
 
-from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.recipe import load_recipe
+from fieldwise import load_recipe, prepare_recipe
 from fieldwise.storage.cache import default_cache
 
 pytest.importorskip("pyarrow")
@@ -22,10 +19,6 @@ NAMES = "recipe recipe_file base bundle bundles name folder memory out study tit
 
 @pytest.fixture
 def recipes(tmp_path: Path, recipe: Path, log: pl.DataFrame) -> dict[str, Path]:
-    return in_two_memories(tmp_path, recipe, log)
-
-
-def in_two_memories(tmp_path: Path, recipe: Path, log: pl.DataFrame) -> dict[str, Path]:
     """A recipe on many copies of the log, once with memory for all of them."""
     rows = pl.concat([log] * (ROWS // log.height)).with_columns(wide=pl.lit("x" * 400))
     (tmp_path / "log").mkdir()
@@ -39,7 +32,7 @@ def in_two_memories(tmp_path: Path, recipe: Path, log: pl.DataFrame) -> dict[str
     return results
 
 
-def told(out: str) -> Any:
+def without_times(out: str) -> Any:
     """A command's JSON without durations and names."""
 
     def rest(value: Any) -> Any:
@@ -69,7 +62,7 @@ def test_every_command_gives_what_it_gives_in_memory(subtests, done, recipes):
             for name, recipe in recipes.items():
                 given = [word.format(name=name, recipe=recipe) for word in words]
                 out = done(*given, "--json")[0]
-                results[name] = told(out)
+                results[name] = without_times(out)
             assert results["bounded"] == results["whole"]
     with subtests.test(case="report"):
         for name in recipes:
@@ -78,25 +71,3 @@ def test_every_command_gives_what_it_gives_in_memory(subtests, done, recipes):
         for name in recipes:
             done("predict", name, "--data", "log", "--out", f"{name}.csv")
         assert Path("bounded.csv").read_bytes() == Path("whole.csv").read_bytes()
-
-
-@pytest.mark.slow
-def test_an_index_of_a_tower_is_that_of_one_trained_in_memory(done, tmp_path, recipe, log):
-    write_recipe(recipe, **TOWER)
-    log.select("item", "tags", "price").unique("item", keep="first", maintain_order=True).write_csv("items.csv")
-    results = {}
-    for name, own in in_two_memories(tmp_path, recipe, log).items():
-        done("train", own, "--out", name, "--json")
-        prepared = prepare_recipe(load_recipe(own), Path(), cache=default_cache())  # from the cache
-        assert (prepared.train.bound is None) == (name == "whole")
-        for form in ("float32", "int8"):
-            out = f"{name}-{form}"
-            words = "index", name, "--items", "items.csv", "--out", out, "--storage", form, "--json"
-            said = done(*words)[0]
-            assert json.loads(said)["items"] == json.loads(said)["new"] == 7
-            arrays = {path.name: path.read_bytes() for path in Path(out).iterdir() if path.suffix == ".npy"}
-            assert arrays
-            results[name, form] = arrays, told(said)
-    assert results["bounded", "float32"] == results["whole", "float32"]
-    assert results["bounded", "int8"] == results["whole", "int8"]
-    assert results["bounded", "int8"] != results["bounded", "float32"]

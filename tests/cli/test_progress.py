@@ -6,14 +6,14 @@ import pytest
 from cli.test_bad_input import refused
 
 
-def told(err):
+def json_lines(err):
     return [json.loads(line) for line in err.splitlines() if line.startswith("{")]
 
 
-def test_train_tells_its_phases(done, recipe):
+def test_train_reports_its_phases(done, recipe):
     words = "--progress", "json", "--json", "--set", "training.linear_start=false"  # else it ends as a mean with LR
     out, err = done("train", recipe, "--out", "b", *words)
-    lines = told(err)
+    lines = json_lines(err)
     last = {(one["phase"], one.get("epoch")): one for one in lines if "rows" in one}  # a slow machine says more
     assert list(last) == [("preparation", None), ("training", 1), ("training", 2), ("evaluation", None)]
     epochs = [one for (phase, _), one in last.items() if phase == "training"]
@@ -25,9 +25,9 @@ def test_train_tells_its_phases(done, recipe):
     assert "train loss" not in err, "no lines for people"
 
 
-def test_predict_tells_its_rows(done, bundle, recipe):
+def test_predict_reports_its_rows(done, bundle, recipe):
     err = done("predict", bundle, "--data", "log.csv", "--out", "scores.csv", "--progress", "json")[1]
-    last = told(err)[-1]
+    last = json_lines(err)[-1]
     assert (last["phase"], last["rows"], last["rows_total"]) == ("prediction", 400, 400)
 
 

@@ -7,20 +7,14 @@ import pytest
 from cli.test_bad_input import refused
 from forked import Command
 
-from fieldwise.bundle.bundle import Bundle
+from fieldwise import Bundle
 from fieldwise.cli import quickstart
-from fieldwise.cli.show import command
 
 SMALL = ("data.rows=600", "data.users=20", "data.items=60", "training.epochs=1", "training.batch_size=256")
 BEFORE = f"""
 from fieldwise.cli import quickstart
 quickstart.DEMOS["small"] = quickstart.DEMOS["small"][0], {SMALL!r}
 """
-
-
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setitem(quickstart.DEMOS, "small", (quickstart.DEMOS["small"][0], SMALL))
 
 
 def test_one_command_serves_what_it_printed():
@@ -42,16 +36,6 @@ def test_one_command_serves_what_it_printed():
         running.end()
     assert [(item["id"], f"{item['prediction']:.3f}") for item in items] == printed
     assert Bundle.load(Path("q") / user[2]).about["recipe"]["name"] == f"simulated/{user[2]}"
-
-
-def test_without_serving_it_names_the_command_that_does(done, small):
-    out, err = done("quickstart", "--no-serve", "--out", "a folder", "--quiet")
-    best = re.search(r"by simulated/(\S+) \(best", out)
-    assert best
-    words = command("serve", Path("a folder") / best[1], "--log", Path("a folder") / "log.parquet")
-    assert (
-        err.splitlines()[-1] == f"next, start a web page with recommendations and explanations for each user: {words}"
-    )
 
 
 def test_without_the_extra_it_says_so_before_any_work(fieldwise, monkeypatch):

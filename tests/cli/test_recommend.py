@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from fieldwise.bundle.bundle import Bundle
+from fieldwise import Bundle
 
 
 def test_everybody_gets_items_in_a_file_as_in_python(done, bundle, log, tmp_path):

@@ -1,7 +1,6 @@
 """`fieldwise index` and `fieldwise evaluate --prerank`."""
 
 import json
-import shlex
 from pathlib import Path
 
 import polars as pl
@@ -9,9 +8,10 @@ import pytest
 from cli.conftest import make_log, write_recipe
 from cli.test_bad_input import refused
 
-from fieldwise.bundle.bundle import Bundle
+from fieldwise import Bundle
 from fieldwise.cli import run
 from fieldwise.cli.show import command
+from fieldwise.evaluation.calibration import fit_platt
 
 TOWER = {"name": "inttower", "hidden": [6], "user_heads": 2, "item_heads": 2, "head_dim": 4, "cir_weight": 0.0}
 
@@ -61,7 +61,7 @@ def test_a_server_without_a_bundle_says_what_it_needs(fieldwise, trained):
         refused(fieldwise("serve", *given), "a server needs a bundle that scores")
 
 
-def test_what_a_cascade_loses(fieldwise, trained, bundle, items, log):
+def test_the_recall_of_a_cascade(fieldwise, trained, bundle, items, log):
     log.write_csv("rows.csv")
     assert fieldwise("index", trained, "--items", "items.csv", "--out", "ix")[0] == 0
     cascade = "evaluate", bundle, "--prerank", trained, "--index", "ix", "--data", "rows.csv"
@@ -93,21 +93,16 @@ def test_tables_without_a_header(fieldwise, trained, bundle, items, log):
     results = [fieldwise(*measure, "--data", *data)[1] for data in (("bare.csv", *rows), ("rows.csv",))]
     plain = [{k: v for k, v in json.loads(text).items() if k != "milliseconds"} for text in results]
     assert plain[0] == plain[1]
-    explained = [
-        json.loads(fieldwise("explain", bundle, "--data", *data, "--row", 5, "--json")[1])
-        for data in (("bare.csv", "--background", "bare.csv", *rows), ("rows.csv", "--background", "rows.csv"))
-    ]
-    assert explained[0]["fields"] == explained[1]["fields"]
-    for name, data in (("a", ("bare.csv", *rows)), ("b", ("rows.csv",))):
-        assert fieldwise("evaluate", bundle, "--calibrate", "platt", "--out", name, "--data", *data)[0] == 0
-    assert Bundle.load(Path("a")).calibration == Bundle.load(Path("b")).calibration
-    _, _, err = fieldwise("predict", bundle, "--data", "bare.csv", "--out", "scores.csv", *rows)
-    after = shlex.split(err.splitlines()[-1].rpartition("fieldwise ")[2])
-    assert after[0] == "explain"
-    assert fieldwise(*after)[0] == 0
+    expected = fit_platt(log["click"], Bundle.load(bundle).score(log))
+    assert fieldwise("evaluate", bundle, "--calibrate", "platt", "--out", "a", "--data", "bare.csv", *rows)[0] == 0
+    assert Bundle.load(Path("a")).calibration == {"click": expected}
+    log.head(9).write_csv("usual.csv", include_header=False)
+    explain = "explain", bundle, "--data", "bare.csv", "--background", "usual.csv", "--method", "occlusion"
+    result = json.loads(fieldwise(*explain, "--row", 5, "--json", *rows)[1])
+    assert result["base"] == pytest.approx(Bundle.load(bundle).score(log.head(9)).mean(), rel=1e-5)
 
 
-def test_what_is_refused(fieldwise, trained, bundle, items, log):
+def test_refused_options_of_index_and_prerank(fieldwise, trained, bundle, items, log):
     build = "index", trained, "--items", "items.csv", "--out", "ix"
     refused(fieldwise(*build, "--storage", "int4"), "did you mean 'int8'")
     refused(fieldwise("index", bundle, "--items", "items.csv", "--out", "ix"), "found FM: train inttower")
@@ -180,9 +175,10 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
     refused(fieldwise("serve", bundle, "--prerank", bundle, "--index", "ix"), "--prerank must be an IntTower, found")
 
 
+@pytest.mark.slow  # test_export.py has the exporters
 def test_export(fieldwise, bundle):
+    refused(fieldwise("export", bundle, "--out", "exported", "--to", "tflite"), "found 'tflite'")
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'")
     code, out, err = fieldwise("export", bundle, "--out", "exported")
     assert (code, err) == (0, "")
     assert out.startswith("exported/model.onnx: logits of the sample rows agree within ")
-    refused(fieldwise("export", bundle, "--out", "exported", "--to", "tflite"), "found 'tflite'")

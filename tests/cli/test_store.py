@@ -38,7 +38,7 @@ def test_load_and_replace(fieldwise, users, server):
     assert QUOTED not in json.dumps(result)
 
 
-def test_what_is_not_loaded(fieldwise, users, server, monkeypatch):
+def test_errors_of_loading(fieldwise, users, server, monkeypatch):
     url = server.url("cli")
     for change, parts in (
         ({"--id": "nobody"}, ("must have the column 'nobody'", "known: age, user (--id names another)")),

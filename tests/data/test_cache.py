@@ -5,7 +5,6 @@ import json
 import os
 import time
 from contextlib import nullcontext
-from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,14 +13,11 @@ import polars as pl
 import pytest
 from chunks_lab import assert_equal
 
+from fieldwise import FieldwiseError, Recipe, as_table, load_recipe, prepare_recipe, simulate
 from fieldwise.data.prepare.row_fingerprints import digest_rows
 from fieldwise.data.read.arrow_files import table_bytes
-from fieldwise.data.read.simulation import simulate
-from fieldwise.data.read.tables import as_table
-from fieldwise.errors import FieldwiseError
-from fieldwise.runs.data import _data_files, prepare_recipe
+from fieldwise.runs.data import _data_files
 from fieldwise.runs.pipeline import rows_digest
-from fieldwise.runs.recipe import Recipe, load_recipe
 from fieldwise.storage.artifact import seal
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
 from fieldwise.storage.files import WordSums, one_writer, word_sums
@@ -43,9 +39,7 @@ def recipe(tmp_path: Path) -> Recipe:
     return load_recipe("simulated/afm", [f"data.path={tmp_path / 'log.csv'}"])
 
 
-def test_the_second_run_reads_what_the_first_kept(
-    cache: Cache, recipe: Recipe, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_second_run_reads_what_the_first_kept(cache, recipe, said, monkeypatch):
     first = prepare_recipe(recipe, Path(), cache=cache)
     assert said == []
     monkeypatch.setattr("fieldwise.runs.data.Preparation.run", lambda *_, **__: pytest.fail("made again"))
@@ -56,7 +50,7 @@ def test_the_second_run_reads_what_the_first_kept(
     assert rows_digest(second.test.frame, recipe.schema) == rows_digest(first.test.frame, recipe.schema)
 
 
-def test_whatever_changes_the_data_is_another_entry(cache: Cache, recipe: Recipe, tmp_path: Path) -> None:
+def test_whatever_changes_the_data_is_another_entry(cache, recipe, tmp_path, monkeypatch):
     prepare_recipe(recipe, Path(), cache=cache)
     changed = [
         dataclasses.replace(recipe, seed=1),
@@ -73,20 +67,17 @@ def test_whatever_changes_the_data_is_another_entry(cache: Cache, recipe: Recipe
     os.utime(path, ns=(moment, moment))
     assert_equal(prepare_recipe(recipe, Path(), cache=cache), prepare_recipe(recipe, Path()))
     assert len(cache.entries()) == 5
-
-
-def test_another_code_is_another_entry(cache: Cache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare_recipe(recipe, Path(), cache=cache)
     monkeypatch.setattr("fieldwise.runs.data._code_digest", lambda: "other code")
     prepare_recipe(recipe, Path(), cache=cache)
-    assert len(cache.entries()) == 2
+    assert len(cache.entries()) == 6
 
 
-def test_a_damaged_entry_is_told_and_made_again(
-    subtests: pytest.Subtests, cache: Cache, recipe: Recipe, said: list[str]
-) -> None:
+def test_a_damaged_entry_is_told_and_made_again(subtests, cache, recipe, said):
     first = prepare_recipe(recipe, Path(), cache=cache)
-    for name, how in product(["train/ids.*.npy", "encoder.json", "test.arrow", ABOUT], ["changed", "cut", "gone"]):
+    for name, how in [
+        ("train/ids.*.npy", "changed"), ("encoder.json", "cut"), ("test.arrow", "gone"), (ABOUT, "changed"),
+        (ABOUT, "gone"),
+    ]:  # fmt: skip
         with subtests.test(name=name, how=how):
             said.clear()
             (entry,) = cache.entries()
@@ -135,9 +126,7 @@ def test_all_files_of_a_public_set_count_those_in_a_linked_folder_too(tmp_path: 
     assert set(result) == {"map.csv", os.path.join("deep", "er", "f"), os.path.join("libfm", "frappe.train.libfm")}
 
 
-def test_a_file_that_changes_while_it_is_read_is_not_kept(
-    cache: Cache, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changes_while_it_is_read_is_not_kept(cache, recipe, tmp_path, monkeypatch):
     from fieldwise.runs import data as pipeline
 
     load = pipeline.load_frame
@@ -153,9 +142,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
 
 
 @pytest.mark.parametrize("fits", [False, True])
-def test_the_cache_takes_the_room_of_the_raw_and_the_encoded_rows(
-    fits: bool, cache: Cache, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_takes_the_room_of_the_raw_and_the_encoded_rows(fits, cache, recipe, monkeypatch):
     encoded = 4 * 600 * 14  # bytes: 14 cells, numbers and labels in each row
     free = table_bytes(as_table(Path(recipe.data.path or ""))) + encoded - (not fits)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
@@ -216,9 +203,7 @@ def test_two_processes_may_keep_the_same(cache: Cache) -> None:
     assert [p.name for p in cache.folder.iterdir()] == ["k"]
 
 
-def test_an_entry_whose_removal_breaks_off_is_no_entry(
-    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_whose_removal_breaks_off_is_no_entry(cache, tmp_path, monkeypatch):
     cache.put("k", "a thing", write(5))
     killed = tmp_path / "kept" / ".fieldwise-scratch.abcd1234"
     killed.mkdir()
@@ -283,11 +268,6 @@ def test_the_same_rows_have_one_digest_however_they_are_stored() -> None:
         assert digest_rows(same) == digest_rows(ROWS)
 
 
-def test_the_digest_of_rows_never_changes() -> None:
-    rows = pl.DataFrame({"a": [1, None], "t": ["é", ""]})
-    assert digest_rows(rows) == "rows2:8d879bd745bebf9e5354d5ffd8105d3c4966ee2068976eec29aa126e6c354b6b"
-
-
 def test_other_rows_have_another_digest(subtests):
     for other in [
         ROWS[::-1],
@@ -306,13 +286,6 @@ def test_other_rows_have_another_digest(subtests):
             assert digest_rows(other) != digest_rows(ROWS)
     one, other = (pl.DataFrame({"t": cells}) for cells in (["ab", "c"], ["a", "bc"]))
     assert digest_rows(one) != digest_rows(other), "text does not flow from cell to cell"
-
-
-def test_the_same_rows_are_those_of_a_digest() -> None:
-    recipe = load_recipe("simulated/afm")
-    frame = simulate(50, users=5, items=4)
-    assert rows_digest(frame, recipe.schema) == rows_digest(frame.clone(), recipe.schema)
-    assert rows_digest(frame, recipe.schema) != rows_digest(frame[::-1], recipe.schema)
 
 
 def test_word_sums_tell_damage(subtests, tmp_path):

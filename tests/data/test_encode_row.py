@@ -5,14 +5,12 @@ import math
 
 import numpy as np
 import polars as pl
-import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
-from fieldwise.data.encode.encoder import Encoder, encode_row
-from fieldwise.errors import DataError
+from fieldwise import Bag, Categorical, Encoder, Label, Numeric, Schema, Sequence
+from fieldwise.data.encode.encoder import encode_row
 
 SCHEMA = Schema(
     fields=(
@@ -122,8 +120,3 @@ def test_some_of_the_fields():
     np.testing.assert_array_equal(result.ids, expected.ids)
     np.testing.assert_array_equal(result.values, expected.values)
     np.testing.assert_array_equal(result.bag_ids, expected.bag_ids)
-
-
-def test_an_infinity_is_refused_by_the_table():
-    with pytest.raises(DataError, match="finite"):
-        by_table(PLAIN | {"price": math.inf})

@@ -14,8 +14,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from fieldwise import DataError
 from fieldwise.data.read.public_sets import PUBLIC_SETS, PublicSet, fetch
-from fieldwise.errors import DataError
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 
@@ -196,17 +196,6 @@ def test_sets_with_terms_say_where_to_get_them(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=rf"{name} cannot be fetched by a program: accept .* into the folder "):
             fetch(PUBLIC_SETS[name], tmp_path)
     assert names(tmp_path) == []
-
-
-def test_which_real_sets_are_at_hand(real_data: Path, tmp_path: Path) -> None:
-    at_hand = {name for name, public_set in PUBLIC_SETS.items() if public_set.present(real_data)}
-    assert {"movielens-1m", "frappe", "adult", "criteo-sample", "avazu-sample"} <= at_hand
-    assert not any(public_set.present(tmp_path) for public_set in PUBLIC_SETS.values())
-
-
-def test_what_is_there_of_the_real_sets_needs_no_network(real_data: Path) -> None:
-    paths = fetch(PUBLIC_SETS["adult"], real_data)
-    assert [path.name.removesuffix(".gz") for path in paths] == ["adult.data", "adult.test"]
 
 
 def test_every_set_can_be_had_and_every_file_is_verified() -> None:

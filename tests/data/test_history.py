@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,13 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from fieldwise import (
+    Categorical,
+    ConfigError,
+    DataError,
+    Label,
+    NegativeSampling,
+    RandomSplit,
+    Recipe,
+    Schema,
+    SchemaError,
+    Sequence,
+    load_recipe,
+)
 from fieldwise.cli import run
 from fieldwise.data.prepare.derived import add_histories, check_history
 from fieldwise.data.prepare.prepared import Prepared
-from fieldwise.data.prepare.settings import ColumnSplit, HistorySettings, NegativeSampling, RandomSplit
-from fieldwise.errors import ConfigError, DataError, SchemaError
-from fieldwise.runs.recipe import Recipe, load_recipe
-from fieldwise.schema import Categorical, Label, Schema, Sequence
+from fieldwise.data.prepare.settings import HistorySettings
 
 Rows = list[tuple[object, object, float, float]]  # user, item, moment, target
 PARTS = ("train", "valid", "test")
@@ -113,16 +122,6 @@ def test_a_planted_leak_stays_out() -> None:
         assert frame["history"].list.len().sum() > 0
 
 
-@pytest.mark.parametrize("name", ["valid", "test"])
-def test_labels_of_other_parts_change_no_history(name: str) -> None:
-    log = a_log().with_columns(part=pl.Series(np.random.default_rng(1).choice(PARTS, 600)))
-    other = log.with_columns(liked=pl.when(pl.col("part") == name).then(1 - pl.col("liked")).otherwise("liked"))
-    split = ColumnSplit(column="part")
-    before, after = (prepare(f, SCHEMA, split=split, seed=0, history=ASK) for f in (log, other))
-    for part in PARTS:
-        assert getattr(before, part).frame["history"].equals(getattr(after, part).frame["history"])
-
-
 def made(log: pl.DataFrame, ask: HistorySettings = ASK, schema: Schema = SCHEMA, **more: NegativeSampling) -> Prepared:
     return prepare(log, schema, split=RandomSplit(), seed=0, history=ask, **more)
 
@@ -139,39 +138,18 @@ def a_log(rows: int = 600, seed: int = 0) -> pl.DataFrame:
     )
 
 
-def test_the_encoded_history_has_the_films_own_rows() -> None:
-    prepared = made(a_log())
-    _, film, history = prepared.encoder.layout.fields
-    assert (history.offset, history.rows, history.shares) == (film.offset, film.rows, "film")
-    row_of = dict(zip(prepared.train.frame["film"], prepared.train.table.ids[:, 1].tolist(), strict=True))
-    table = prepared.test.table
-    for n, films in enumerate(prepared.test.frame["history"].to_list()):
-        ids = table.bag_ids[table.bag_offsets[n] : table.bag_offsets[n + 1]].tolist()
-        assert ids == ([row_of[f] for f in films] or [film.offset])  # an empty one has the row "missing"
-
-
-def test_a_sampled_negative_has_its_positives_history() -> None:
+@pytest.mark.parametrize("positives", [True, False])
+def test_a_sampled_negative_has_its_positives_history_and_is_no_event(positives: bool) -> None:
     log = a_log().filter(liked=1).unique(["user", "film"], maintain_order=True)
-    schema = dataclasses.replace(SCHEMA, label=Label("liked", positive_above=0))
+    used = set(log.select("user", "film").rows())
     draw = NegativeSampling(user="user", item="film", per_positive=1, parts=PARTS)
-    prepared = made(log, schema=schema, negatives=draw)
+    prepared = made(log, dataclasses.replace(ASK, positives_only=positives), negatives=draw)
     for name in PARTS:
         frame = getattr(prepared, name).frame
         positive, negative = frame.filter(liked=1), frame.filter(liked=0)
         assert positive.height == negative.height
         assert negative["history"].equals(positive["history"])
-        assert not positive.select(pl.col("history").list.contains(pl.col("film"))).to_series().any()
-
-
-def test_a_sampled_negative_is_no_event_whichever_rows_count() -> None:
-    log = a_log().filter(liked=1).unique(["user", "film"], maintain_order=True)
-    used = set(log.select("user", "film").rows())
-    draw = NegativeSampling(user="user", item="film", per_positive=2, parts=PARTS)
-    ask = dataclasses.replace(ASK, positives_only=False)
-    prepared = made(log, ask, negatives=draw)
-    for name in PARTS:
-        rows = getattr(prepared, name).frame.select("user", "history").rows()
-        assert {(user, film) for user, films in rows for film in films} <= used
+        assert {(user, film) for user, films in frame.select("user", "history").rows() for film in films} <= used
 
 
 def test_text_and_dates_order_rows_too() -> None:
@@ -263,9 +241,7 @@ epochs = 1
 """
 
 
-def test_a_recipes_bundle_is_evaluated_on_rows_with_their_histories(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recipes_bundle_is_evaluated_on_rows_with_their_histories(tmp_path, capsys):
     a_log().write_csv(tmp_path / "log.csv")
     (tmp_path / "mine.toml").write_text(RECIPE)
     recipe = load_recipe(tmp_path / "mine.toml", ["history.max_length=4"])

@@ -11,17 +11,16 @@ import polars as pl
 import pytest
 from chunks_lab import assert_equal
 
+from fieldwise import DataError, MissingExtraError, Recipe, as_table, load_recipe, prepare_recipe, simulate
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_files import ChunkLimits
 from fieldwise.data.read.chunked_table import open_files
-from fieldwise.data.read.simulation import simulate
-from fieldwise.data.read.tables import as_table, write_table
+from fieldwise.data.read.tables import write_table
 from fieldwise.data.read.text_files import TextFormat
 from fieldwise.data.reports import Reports
-from fieldwise.errors import ConfigError, DataError, MissingExtraError
-from fieldwise.runs.data import large_table, prepare_recipe
-from fieldwise.runs.recipe import DataSettings, Recipe, load_recipe
+from fieldwise.runs.data import large_table
+from fieldwise.runs.recipe import DataSettings
 from fieldwise.storage.cache import ENTRY, Cache
 
 pytest.importorskip("pyarrow")
@@ -75,14 +74,21 @@ def test_little_memory_changes_nothing(log: Path, whole: Prepared, cache: Cache,
 
 def test_no_cache_leaves_no_file(log: Path, whole: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    result = prepare_recipe(recipe(log, "64MB"), Path())
+    reports = Told()
+    assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), reports=reports), whole)
     assert list(tmp_path.iterdir()) == []
-    assert_equal(result, whole)
+    assert reports.phases == [
+        ("reading rows", None),
+        ("labels, split and rows of each part", 40_000),
+        ("vocabularies and scales", len(whole.train.table)),
+        *((f"encoding {name} rows", len(getattr(whole, name).table)) for name in PARTS),
+        ("finishing the preparation", None),
+    ]
+    assert reports.done["reading rows"] == 40_000
+    assert reports.done["encoding train rows"] == len(whole.train.table)
 
 
-def test_an_interrupted_preparation_goes_on(
-    log: Path, whole: Prepared, cache: Cache, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_preparation_goes_on(log, whole, cache, said, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(
             "fieldwise.data.prepare.prepared.group_codes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
@@ -90,6 +96,7 @@ def test_an_interrupted_preparation_goes_on(
         with pytest.raises(KeyboardInterrupt):
             prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
     assert cache.entries() == []
+    monkeypatch.setattr("fieldwise.data.prepare.prepared.split_table", lambda *_: pytest.fail("rows are split again"))
     assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
     assert any("was interrupted: it goes on" in line for line in said)
 
@@ -99,9 +106,7 @@ def full(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("last", ["fieldwise.data.prepare.prepared.write_facts", "fieldwise.storage.cache.seal"])
-def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
-    last: str, log: Path, whole: Prepared, cache: Cache, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(last, log, whole, cache, said, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(last, full)
         try:
@@ -125,9 +130,7 @@ def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
     assert not list((cache.folder / ".making").iterdir())
 
 
-def test_text_that_was_read_stays_after_a_kill_and_not_after_an_error(
-    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_that_was_read_stays_after_a_kill_and_not_after_an_error(tmp_path, cache, monkeypatch):
     log = tmp_path / "log.csv"
     simulate(30_000, users=300, items=100).with_columns(wide=pl.lit("x" * 400)).write_csv(log)
     for error, stays in ((DataError("as if a row were wrong"), False), (KeyboardInterrupt(), True)):
@@ -142,9 +145,7 @@ def test_text_that_was_read_stays_after_a_kill_and_not_after_an_error(
     assert_equal(result, prepare_recipe(recipe(log), Path()))
 
 
-def test_clearing_the_cache_removes_interrupted_preparations(
-    log: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clearing_the_cache_removes_interrupted_preparations(log, cache, monkeypatch):
     monkeypatch.setattr("fieldwise.data.prepare.prepared.Encoder.fit", lambda *_, **__: pytest.fail("as if killed"))
     with pytest.raises(pytest.fail.Exception):
         prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
@@ -170,17 +171,12 @@ def test_a_disk_without_room_is_told_before_work(log: Path, cache: Cache, monkey
         ),
     ],
 )
-def test_rows_too_wide_for_the_memory_name_the_least_that_works(
-    row_group: int, message: str, tmp_path: Path, cache: Cache
-) -> None:
+def test_rows_too_wide_for_the_memory_name_the_least_that_works(row_group, message, tmp_path, cache):
     simulate(2_000, users=30, items=20).with_columns(wide=pl.lit("x" * 10_000)).write_parquet(
         tmp_path / "wide.parquet", row_group_size=row_group
     )
     with pytest.raises(DataError, match=message):
         prepare_recipe(recipe(tmp_path / "wide.parquet", "64MB"), Path(), cache=cache)
-    with pytest.raises(ConfigError, match=r"data.memory must be at least 64MB"):
-        recipe(tmp_path / "wide.parquet", "1MB")
-    assert load_recipe("simulated/afm", ["data.memory=1e9"]).data.memory_bytes == 10**9
 
 
 def test_an_entry_whose_rows_are_too_wide_for_less_memory_stays(tmp_path: Path, cache: Cache, said: list[str]) -> None:
@@ -194,9 +190,7 @@ def test_an_entry_whose_rows_are_too_wide_for_less_memory_stays(tmp_path: Path, 
     assert not any("is damaged" in line for line in said)
 
 
-def test_without_pyarrow_only_a_stated_memory_is_an_error(
-    log: Path, whole: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyarrow_only_a_stated_memory_is_an_error(log, whole, monkeypatch):
     def missing() -> None:
         raise MissingExtraError("pip install 'fieldwise[large]'")
 
@@ -219,22 +213,6 @@ def test_the_memory_of_text_is_told_by_its_first_rows(tmp_path: Path, monkeypatc
         for memory, large in ((5 * size, True), (7 * size, False)):  # preparing takes some six times the rows
             result = large_table(DataSettings(path=str(tmp_path / name), memory=int(memory)))
             assert (result is not None) == large
-
-
-def test_the_phases_of_a_large_preparation_are_told(log: Path) -> None:
-    told = Told()
-    prepared = prepare_recipe(recipe(log, "64MB"), Path(), reports=told)
-    rows = {name: len(getattr(prepared, name).table) for name in PARTS}
-    assert [phase for phase, _ in told.phases] == [
-        "reading rows",
-        "labels, split and rows of each part",
-        "vocabularies and scales",
-        *(f"encoding {name} rows" for name in PARTS),
-        "finishing the preparation",
-    ]
-    assert told.done["reading rows"] == 40_000
-    assert dict(told.phases)["encoding train rows"] == told.done["encoding train rows"] == rows["train"]
-    assert dict(told.phases)["labels, split and rows of each part"] == 40_000
 
 
 def test_rows_that_are_read_again_for_their_types_are_told(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
+from fieldwise import ConfigError, simulate
 from fieldwise.data.read.simulation import (
     AGE_GROUPS,
     CITIES,
@@ -16,9 +17,7 @@ from fieldwise.data.read.simulation import (
     PLANTED,
     Strengths,
     planted_tables,
-    simulate,
 )
-from fieldwise.errors import ConfigError
 
 ONLY_CITY = dict.fromkeys(Strengths.__dataclass_fields__, 0.0) | {"city_release_decade": 1.2, "bias": -0.5}
 

@@ -9,15 +9,12 @@ import polars as pl
 import pytest
 from chunks_lab import prepare
 
+from fieldwise import Categorical, DataError, Label, Schema, SchemaError, TimeSplit, as_table
 from fieldwise.data.infer.fields import guess_time
 from fieldwise.data.infer.schema import suggest_split
 from fieldwise.data.prepare.ordering import latest_rows, order_values, parse_timestamps
-from fieldwise.data.prepare.settings import TimeSplit
 from fieldwise.data.read.chunked_table import naming_lines, renumbering_rows
-from fieldwise.data.read.tables import as_table
 from fieldwise.data.read.text_files import TextFormat
-from fieldwise.errors import DataError, SchemaError
-from fieldwise.schema import Categorical, Label, Schema
 
 
 def stamp(*parts: int) -> int:

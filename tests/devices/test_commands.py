@@ -37,50 +37,43 @@ def fieldwise(capsys, tmp_path, monkeypatch):
 
 
 def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fieldwise, name, device, tmp_path):
-    on, trained_on = ("--device", name), ("--set", f"training.device={name}")
-    code, out, err = fieldwise("train", "mine.toml", "--out", "b", "--quiet", "--json", *trained_on)
-    assert code == 0, err
+    on = ("--device", name)
+
+    def done(*arguments):
+        code, out, err = fieldwise(*arguments)
+        assert code == 0, err
+        return out
+
+    def both(*arguments):
+        """What a command prints in JSON on the CPU and on the device; `{}` in an argument is the run's number."""
+        given = ([a.format(k) if isinstance(a, str) else a for a in arguments] for k in range(2))
+        return [json.loads(done(*words, "--json", *option)) for words, option in zip(given, ((), on), strict=True)]
+
+    out = done("train", "mine.toml", "--out", "b", "--quiet", "--json", "--set", f"training.device={name}")
     assert name not in json.loads(out)["training"].values()
     manifest = json.loads((tmp_path / "b" / "bundle.json").read_text())
     assert manifest["about"]["environment"]["device"].startswith(device.type)
     assert "device" not in manifest["about"]["recipe"]["settings"]["training"]
-    scores = []
-    for file, device_option in (("here.csv", ()), ("there.csv", on)):
-        code, _, err = fieldwise("predict", "b", "--data", "log.csv", "--out", file, *device_option)
-        assert code == 0, err
-        scores.append(pl.read_csv(file)["prediction"].to_numpy())
+    for file, option in (("here", ()), ("there", on)):
+        done("predict", "b", "--data", "log.csv", "--out", f"{file}.csv", *option)
+        done("report", "b", "--out", f"{file}.html", *option)
+    scores = [pl.read_csv(f"{file}.csv")["prediction"].to_numpy() for file in ("here", "there")]
     assert scores[1] == pytest.approx(scores[0], abs=1e-5)
-    metrics = []
-    for option in ((), on):
-        code, out, err = fieldwise("evaluate", "b", "--json", *option)
-        assert code == 0, err
-        metrics.append(json.loads(out)["metrics"])
-    assert metrics[1]["logloss"] == pytest.approx(metrics[0]["logloss"], abs=1e-5)
-    code, out, err = fieldwise("explain", "b", "--data", "log.csv", "--row", 0, "--json", *on)
-    assert code == 0, err
-    code, out, err = fieldwise("index", "b", "--items", "items.csv", "--out", "index", "--json", *on)
-    assert code == 0, err
-    assert json.loads(out)["items"] == pl.read_csv("items.csv").height
-    losses = []
-    for k, option in enumerate(((), on)):
-        given = ("--calibrate", "platt", "--out", f"calibrated-{k}", "--json", *option)
-        code, out, err = fieldwise("evaluate", "b", *given)
-        assert code == 0, err
-        (figures,) = json.loads(out)["figures"]["test rows"].values()
-        losses.append(figures["after"]["logloss"])
-    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
-    pages = []
-    for k, option in enumerate(((), on)):
-        code, _, err = fieldwise("report", "b", "--out", f"{k}.html", *option)
-        assert code == 0, err
-        pages.append(len((tmp_path / f"{k}.html").read_text()))
+    pages = [len((tmp_path / f"{file}.html").read_text()) for file in ("here", "there")]
     assert pages[1] == pytest.approx(pages[0], rel=0.01)
-    shares = []
-    for option in ((), on):
-        given = ("--index", "index", "--data", "log.csv", "--k", 3, "--candidates", 5, "--rows", 9, "--json")
-        code, out, err = fieldwise("evaluate", "b", "--prerank", "b", *given, *option)
-        assert code == 0, err
-        shares.append({name: json.loads(out)[name] for name in ("recall", "ndcg", "hit_rate")})
+    metrics = [one["metrics"]["logloss"] for one in both("evaluate", "b")]
+    assert metrics[1] == pytest.approx(metrics[0], abs=1e-5)
+    done("explain", "b", "--data", "log.csv", "--row", 0, "--json", *on)
+    out = done("index", "b", "--items", "items.csv", "--out", "index", "--json", *on)
+    assert json.loads(out)["items"] == pl.read_csv("items.csv").height
+    calibrated = both("evaluate", "b", "--calibrate", "platt", "--out", "calibrated-{}")
+    losses = [figures["after"]["logloss"] for one in calibrated for figures in one["figures"]["test rows"].values()]
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+    given = ("--index", "index", "--data", "log.csv", "--k", 3, "--candidates", 5, "--rows", 9)
+    shares = [
+        {name: one[name] for name in ("recall", "ndcg", "hit_rate")}
+        for one in both("evaluate", "b", "--prerank", "b", *given)
+    ]
     assert shares[1] == pytest.approx(shares[0], abs=1e-5)
 
 
@@ -93,7 +86,7 @@ def test_auto_trains_on_the_device(fieldwise, name, device, tmp_path):
     assert "device =" not in (tmp_path / "found" / "recipe.toml").read_text()
 
 
-def test_compare_reuses_the_runs_of_another_device_and_says_so(fieldwise, name, tmp_path):
+def test_compare_reuses_the_runs_of_another_device_with_a_note(fieldwise, name, tmp_path):
     given = ("compare", "mine.toml", "--json", "--store", "runs")
     code, _, err = fieldwise(*given, "--seeds", 1, "--set", f"training.device={name}")
     assert code == 0, err
@@ -104,59 +97,42 @@ def test_compare_reuses_the_runs_of_another_device_and_says_so(fieldwise, name, 
     assert len([folder for folder in (tmp_path / "runs").iterdir() if folder.is_dir()]) == 2
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("train", "mine.toml", "--out", "b", "--set", "training.device=cuda:77"),
-        ("compare", "mine.toml", "--set", "training.device=cuda:77"),
-        ("tune", "mine.toml", "--set", "training.device=cuda:77"),
+def test_a_device_that_does_not_exist_is_an_error_before_any_work(fieldwise, tmp_path, subtests):
+    before, setting = sorted(tmp_path.iterdir()), ("--set", "training.device=cuda:77")
+    for arguments in (
+        ("train", "mine.toml", "--out", "b", *setting),
+        ("compare", "mine.toml", *setting),
+        ("tune", "mine.toml", *setting),
         ("auto", "log.csv"),
         ("report", "b"),
         ("predict", "b", "--data", "log.csv", "--out", "scores.csv"),
-    ],
-)
-def test_a_device_that_does_not_exist_is_told_before_any_work(fieldwise, arguments, tmp_path):
-    before = sorted(tmp_path.iterdir())
-    option = () if "--set" in arguments else ("--device", "cuda:77")
-    code, out, err = fieldwise(*arguments, *option)
-    assert (code, out) == (2, "")
-    assert len(err.strip().splitlines()) == 1
-    assert ("training.device" if option == () else "--device") + " = 'cuda:77'" in err
-    assert "choose one that this machine has: cpu" in err
-    assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize("arguments", [("evaluate", "b"), ("auto", "log.csv")])
-def test_a_word_that_names_no_device_is_refused(fieldwise, arguments):
-    code, _, err = fieldwise(*arguments, "--device", "the first GPU")
-    assert code == 2
-    assert err == "fieldwise: --device must be auto, cpu, cuda, cuda:N or mps, found 'the first GPU'\n"
+    ):
+        with subtests.test(arguments=arguments):
+            is_set = "--set" in arguments
+            code, out, err = fieldwise(*arguments, *(() if is_set else ("--device", "cuda:77")))
+            assert (code, out) == (2, "")
+            assert len(err.strip().splitlines()) == 1
+            assert ("training.device" if is_set else "--device") + " = 'cuda:77'" in err
+            assert "choose one that this machine has: cpu" in err
+            assert sorted(tmp_path.iterdir()) == before
+    for arguments in (("evaluate", "b"), ("auto", "log.csv")):
+        code, _, err = fieldwise(*arguments, "--device", "the first GPU")
+        assert code == 2
+        assert err == "fieldwise: --device must be auto, cpu, cuda, cuda:N or mps, found 'the first GPU'\n"
 
 
 @pytest.mark.slow
 def test_tune_searches_on_the_device(fieldwise, name, device, tmp_path):
     pytest.importorskip("optuna")
-    given = (
-        "tune",
-        "mine.toml",
-        "--trials",
-        1,
-        "--seeds",
-        1,
-        "--store",
-        "studies",
-        "--json",
-        "--set",
-        f"training.device={name}",
-    )
-    code, out, err = fieldwise(*given)
+    given = "--trials", 1, "--seeds", 1, "--store", "studies", "--json", "--set", f"training.device={name}"
+    code, out, err = fieldwise("tune", "mine.toml", *given)
     assert code == 0, err
     record = json.loads((tmp_path / json.loads(out)["runs"][0]["folder"] / "record.json").read_text())
     assert record["environment"]["device"].startswith(device.type)
     assert "device" not in (tmp_path / json.loads(out)["recipe_file"]).read_text()
 
 
-def test_auto_without_a_gpu_is_said_with_its_reason(fieldwise, monkeypatch):
+def test_auto_without_a_gpu_has_a_reason(fieldwise, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     code, _, err = fieldwise("train", "mine.toml", "--out", "b", "--quiet", "--set", "training.device=auto")

@@ -1,17 +1,15 @@
-"""A CPU without native operations is told where a run begins."""
+"""A warning where a CPU has no native operations."""
 
 import numpy as np
 import pytest
 import torch
 
+from fieldwise import FM, Layout, TrainingSettings
 from fieldwise.data.table import EncodedTable
-from fieldwise.layout import Layout
-from fieldwise.models import FM
 from fieldwise.ops import native
 from fieldwise.ops.native import Native, backends_here, missing_on
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.settings import TrainingSettings
 
 CUDA, MPS, CPU = (torch.device(name) for name in ("cuda", "mps", "cpu"))
 
@@ -22,15 +20,11 @@ def test_other_devices_have_plain_pytorch_and_no_warning():
         assert set(backends_here(device).values()) == {"plain PyTorch"}
 
 
-def test_a_cpu_without_the_native_library_is_told(monkeypatch):
+def test_a_cpu_without_the_native_library_warns_at_the_start_of_a_run(monkeypatch):
     monkeypatch.setattr(native, "NATIVE", Native(None, "none", False, "no native library: not built"))
     assert missing_on(CPU) == "operations run as plain PyTorch, many times slower: no native library: not built"
-
-
-def test_a_run_begins_with_what_is_missing(monkeypatch):
     layout, ids = Layout.of_sizes([3]), np.zeros((4, 1), np.int32)
     rows = EncodedTable(layout, ids, *(np.zeros(size, np.float32) for size in ((4, 0), 0, 1)), y=np.zeros(4))
-    monkeypatch.setattr(native, "NATIVE", Native(None, "none", False, "no native library: not built"))
     with pytest.warns(UserWarning, match="many times slower: no native library"):
         Training(
             network=FM(embedding_dim=2).build(layout), train=rows, valid=rows, settings=TrainingSettings(epochs=1),

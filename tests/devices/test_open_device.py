@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fieldwise.errors import ConfigError
-from fieldwise.ops.devices import CPU, device_of, kept_rng, open_device, wait_for
-from fieldwise.training.settings import TrainingSettings
+from fieldwise import ConfigError, TrainingSettings
+from fieldwise.ops.devices import CPU, device_of, get_rng_state, kept_rng, open_device, wait_for
 
 
 def test_auto_is_the_best_there_is(monkeypatch):
@@ -34,23 +33,21 @@ def test_a_device_that_does_not_exist_is_one_sentence(wrong):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", ["", "cuda:", "cuda:x", "cpu cuda", "CUDA"])
-def test_no_device_has_such_a_name(wrong):
-    with pytest.raises(ConfigError, match="device must be auto, cpu, cuda, cuda:N or mps, found"):
-        TrainingSettings(device=wrong)
+def test_names_that_no_device_has():
+    for wrong in ("", "cuda:", "cuda:x", "cpu cuda", "CUDA"):
+        with pytest.raises(ConfigError, match="device must be auto, cpu, cuda, cuda:N or mps, found"):
+            TrainingSettings(device=wrong)
 
 
-def test_the_device_of_a_network(device):
+def test_the_device_of_a_network_and_its_random_states(device):
     assert device_of(torch.nn.Linear(1, 1).to(device)) == device
     assert device_of(torch.nn.Flatten()) == CPU
-
-
-def test_random_states_are_as_before(device):
-    before = torch.get_rng_state()
+    before, there = torch.get_rng_state(), get_rng_state(device)
     with kept_rng(device):
         torch.manual_seed(3)
         torch.rand(2, device=device)
     assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(get_rng_state(device), there)
 
 
 def test_what_is_waited_for_is_the_device_named(monkeypatch):

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from fieldwise.layout import Batch
+from fieldwise import Batch
 from fieldwise.scoring.batches import prefetch
 from fieldwise.testing import random_batch, small_layout
 
@@ -49,15 +49,14 @@ def test_the_next_batch_is_read_while_the_present_one_computes(device):
     assert read.acquire(timeout=120), "the second was not read before it was asked for"
 
 
-def test_what_is_left_is_closed(device):
+def test_the_reader_is_closed_and_its_errors_are_raised(device):
     closed = []
-    batches = prefetch(items(9, closed), device)
+    given = items(9, closed)
+    batches = prefetch(given, device)
     next(batches)
     batches.close()
     assert closed == [True]
 
-
-def test_an_error_of_the_reader_is_told(device):
     def broken():
         yield next(items(1))
         raise OSError("a window cannot be read")

@@ -7,17 +7,13 @@ import pytest
 import torch
 from second_device import SecondTensor
 
-from fieldwise import Categorical, Label, Schema
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.models import FM, AutoInt, IntTower
+from fieldwise import FM, AutoInt, Callback, Categorical, Encoder, IntTower, Label, Schema, TrainingSettings
 from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
 from fieldwise.testing import small_log
-from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CheckpointFolder, Checkpoints
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.step import Step
 
 COMMON = {"batch_size": 16, "epochs": 1, "evaluations_per_epoch": 3, "patience": 9, "monitor": "logloss"}

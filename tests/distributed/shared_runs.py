@@ -1,40 +1,54 @@
-"""Trainings that tests/distributed run in one process and in several."""
+"""Trainings and exchanges that tests/distributed run in one process and in several, by `ranks.in_processes`."""
 
 import dataclasses
 import hashlib
 import os
-from itertools import pairwise
+import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
+import torch.distributed as dist
 from ids import ITEM, USER
 
-from fieldwise import Bag, Categorical, Label, Numeric, Schema
-from fieldwise.data.encode.encoder import Encoder
+from fieldwise import (
+    AFM,
+    DAT,
+    FM,
+    AutoIntPlus,
+    Bag,
+    Callback,
+    Categorical,
+    ConfigError,
+    DeepFM,
+    Encoder,
+    IntTower,
+    Label,
+    Numeric,
+    Schema,
+    TrainingSettings,
+)
 from fieldwise.data.table import EncodedTable
-from fieldwise.distributed.process_group import current_group
-from fieldwise.models import AFM, DAT, FM, AutoIntPlus, DeepFM, IntTower
+from fieldwise.distributed.process_group import ProcessGroup, current_group, explained_loss
+from fieldwise.errors import LostProcessError
+from fieldwise.layers.batch_norm import GlobalBatchNorm, normalize_over_processes
 from fieldwise.models.build import build_network
 from fieldwise.training import checkpoint
-from fieldwise.training.callbacks import Callback, TrainingStep
-from fieldwise.training.checkpoint import CheckpointFolder, Checkpoints
+from fieldwise.training.callbacks import TrainingStep
+from fieldwise.training.checkpoint import CheckpointFolder, Checkpoints, check_same_on_all_ranks
 from fieldwise.training.fit import Training
+from fieldwise.training.history import Evaluation
 from fieldwise.training.objective import Objective
-from fieldwise.training.settings import TrainingSettings
 
 ROWS, TRAINED = 422, 322  # in batches of 40: the last has two rows, and one of three processes none
-EVEN = 46  # seven batches of equal size: batch normalization over two rows would amplify the rounding of float32
 LAZY = {"optimizer": "rowwise_adagrad", "learning_rate": 0.1}
 ALL = {
-    "unknown_share": 1.0,
-    "l2": {"embedding.weight": 0.02, "*": 0.001},
-    "l2_rows": "touched",
-    "clip_norm": 0.3,
+    "unknown_share": 1.0, "l2": {"embedding.weight": 0.02, "*": 0.001}, "l2_rows": "touched", "clip_norm": 0.3,
     "average": 0.9,
-}
+}  # fmt: skip
 MODELS = {
     "fm": FM(embedding_dim=4, embedding_std=0.3),
     "afm": AFM(embedding_dim=4, attention_dim=3, embedding_std=0.3, dropout=0.0),
@@ -63,7 +77,7 @@ class Losses(Callback):
         self.stop = stop
 
     def on_step(self, step: TrainingStep) -> None:
-        assert step.rows in (40, 2, EVEN), "the batch's rows, not the process's"
+        assert step.rows in (40, 2), "the batch's rows, not the process's"
         self.found.append(step.loss.item())
         if len(self.found) == self.stop:
             raise Stopped
@@ -95,23 +109,14 @@ def as_kind(table: EncodedTable, kind: type) -> EncodedTable:
 
 
 def trained(
-    model: Any,
-    kind: type = np.float32,
-    kept: Checkpoints | None = None,
-    stop: int = -1,
-    *,
-    fixed: bool = False,
-    **settings: Any,
+    model: Any, kind: type = np.float32, kept: Checkpoints | None = None, stop: int = -1, **settings: Any
 ) -> dict[str, Any]:
     """The losses of every step, the best evaluation, the last weights' sums, and a digest of the best weights.
 
-    With `stop` the run is broken off after that step of this call, as by a kill; with `fixed`, biases before batch
-    normalization stay 0.
+    With `stop` the run is broken off after that step of this call, as by a kill.
     """
     train, valid = tables(kind)
     network = build_network(model, train.layout, 1)
-    if fixed:
-        fix_biases(network)
     if kind is np.float64:
         network.double()
     progress = Losses(stop)
@@ -130,31 +135,26 @@ def trained(
     }
 
 
-def fix_biases(network: torch.nn.Module) -> None:
-    """Train no bias whose effect batch normalization takes away: its gradient is rounding alone."""
-    for layers in (m for m in network.modules() if isinstance(m, torch.nn.Sequential)):
-        for layer, after in pairwise(layers):
-            if isinstance(layer, torch.nn.Linear) and isinstance(after, torch.nn.BatchNorm1d):
-                layer.bias.requires_grad_(False)
+EPOCH = {"epochs": 1}
 
 
 def single(_: int) -> dict[str, Any]:
-    """Trainings in float32: the models as they are, with lazy updates, and one with all settings."""
-    results = {name: trained(model, batch_size=EVEN) for name, model in MODELS.items()}
-    results |= {f"{name} lazy": trained(model, **LAZY, batch_size=EVEN) for name, model in MODELS.items()}
-    results["tower with fixed biases"] = trained(MODELS["inttower"], batch_size=EVEN, fixed=True)
-    return results | {"fm all": trained(MODELS["fm"], **ALL)}
+    """Trainings in float32, whose operations are native ones."""
+    results = {name: trained(MODELS[name], **EPOCH) for name in ("fm", "afm")}
+    results |= {f"{name} lazy": trained(MODELS[name], **LAZY, **EPOCH) for name in ("fm", "afm")}
+    return results | {"fm all": trained(MODELS["fm"], **ALL, **EPOCH)}
 
 
 def double(_: int) -> dict[str, Any]:
     """Trainings in float64, the other models too. Adam would show DAT's rounding errors, divided by its small eps."""
-    results = {name: trained(model, np.float64) for name, model in MODELS.items()}
-    results |= {f"{name} lazy": trained(MODELS[name], np.float64, **LAZY) for name in ("fm", "inttower")}
-    results |= {name: trained(model, np.float64, optimizer="sgd", learning_rate=0.3) for name, model in OTHERS.items()}
-    return results | {"fm all": trained(MODELS["fm"], np.float64, **ALL)}
+    results = {name: trained(model, np.float64, **EPOCH) for name, model in MODELS.items()}
+    results |= {f"{name} lazy": trained(MODELS[name], np.float64, **LAZY, **EPOCH) for name in ("fm", "inttower")}
+    sgd = {"optimizer": "sgd", "learning_rate": 0.3, **EPOCH}
+    results |= {name: trained(model, np.float64, **sgd) for name, model in OTHERS.items()}
+    return results | {"fm all": trained(MODELS["fm"], np.float64, **ALL, **EPOCH)}
 
 
-def resumed(stop: int, name: str = "resumed") -> dict[str, Any]:
+def resumed(stop: int, name: str, _: int) -> dict[str, Any]:
     """A training that begins, or goes on where an earlier one was, and is broken off."""
     checkpoint.MOST_WAITING, group = float("inf"), current_group()
     place = CheckpointFolder(folder=Path(os.environ["CHECKPOINTS"]) / name)
@@ -163,17 +163,98 @@ def resumed(stop: int, name: str = "resumed") -> dict[str, Any]:
     return trained(MODELS["fm"], np.float64, mine, stop, **LAZY, average=0.9, clip_norm=0.5)
 
 
-def unbroken(_: int) -> dict[str, Any]:
-    return resumed(-1, "unbroken")
+unbroken = partial(resumed, -1, "unbroken")
+begun, gone_on, ended = partial(resumed, 5, "resumed"), partial(resumed, 6, "resumed"), partial(resumed, -1, "resumed")
 
 
-def begun(_: int) -> dict[str, Any]:
-    return resumed(5)
+# what processes exchange, and how one's failure reaches the others
 
 
-def gone_on(_: int) -> dict[str, Any]:
-    return resumed(6)
+def _group() -> ProcessGroup:
+    group = current_group()
+    assert group is not None
+    return group
 
 
-def ended(_: int) -> dict[str, Any]:
-    return resumed(-1)
+def _found(call) -> str:
+    """The sentence that a process ends with."""
+    try:
+        with explained_loss(_group().size):
+            call()
+    except (LostProcessError, ConfigError) as e:
+        return str(e)
+    return ""
+
+
+def killed(rank: int) -> str:
+    """The last process is killed between two steps."""
+    group = _group()
+    dist.all_reduce(torch.ones(3))
+    if rank == group.size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _found(lambda: [dist.all_reduce(torch.ones(3)) for _ in range(3)])
+
+
+def different(rank: int) -> str:
+    """Process 1 has another learning rate and other rows."""
+    facts = {"training": {"learning_rate": 0.01 if rank == 1 else 0.001}, "training rows": f"rows2:{rank == 1}"}
+    return _found(lambda: check_same_on_all_ranks(_group(), facts))
+
+
+def unsuitable(_: int) -> str:
+    """A layer that normalizes over the rows that it is given."""
+    network = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm2d(3))
+    return _found(lambda: normalize_over_processes(network))
+
+
+def half(rank: int) -> list:
+    """Rows of 16 bits, whose statistics are not."""
+    layer = GlobalBatchNorm(1).train()
+    result = layer(torch.full((2, 1), float(rank), dtype=torch.bfloat16))
+    return [str(result.dtype), layer.running_mean.item()]
+
+
+class _Late(Callback):
+    """Counts steps, and gets Ctrl-C in an evaluation in one process."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.steps = rank, 0
+
+    def on_step(self, step: TrainingStep) -> None:
+        self.steps += 1
+
+    def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
+        if self.rank == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupted_late(rank: int) -> list:
+    """Two trainings one after another, as with `refit`; the first one's last evaluation is interrupted."""
+    train, valid = tables()
+    settings = TrainingSettings(epochs=1, batch_size=40)
+
+    def run(callback: Callback, valid: Any) -> Any:
+        network = FM(embedding_dim=2).build(train.layout)
+        given = {"network": network, "train": train, "valid": valid, "settings": settings, "seed": 0}
+        return Training(**given, objective=Objective(), callbacks=[callback]).run()
+
+    first, again, how = run(_Late(rank), valid), _Late(-1), "whole"
+    try:
+        run(again, first)  # as long as the first
+    except KeyboardInterrupt:
+        how = "interrupted"
+    return [first.stopped, how, again.steps]
+
+
+def exchanged(rank: int) -> list:
+    """Values, rows of different number, and a place where one process of the machine goes first."""
+    group = _group()
+    with group.first("order", on_machine=True):
+        seen = dist.distributed_c10d._get_default_store().add("order", 1)
+    rows = torch.full((rank, 2), float(rank))
+    lengths = group.all_gather(torch.tensor(rank)).tolist()
+    return [
+        group.all_gather_object([rank] * rank),
+        group.all_gather_v(rows, lengths).tolist(),
+        seen if rank == 0 else None,
+    ]

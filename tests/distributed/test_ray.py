@@ -9,51 +9,32 @@ import polars as pl
 import pytest
 from ray_cluster import cluster
 
+from fieldwise import simulate
 from fieldwise.cli import run
 from fieldwise.data.read.arrow_files import RowsWriter
-from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import TableWriter
 
 __all__ = ["cluster"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:::ray", "ignore::ResourceWarning", "ignore::FutureWarning")
-SCHEMA = """
+RECIPE = """
+[data]
+path = "log"
+[split]
+kind = "time"
+[schema]
 user = "user_id"
 item = "item_id"
 time = "timestamp"
-
-[label]
-column = "liked"
-
-[[fields]]
-kind = "categorical"
-name = "user_id"
-role = "user"
-
-[[fields]]
-kind = "categorical"
-name = "item_id"
-role = "item"
-min_count = 2
-
-[[fields]]
-kind = "numeric"
-name = "timestamp"
-transform = "standard"
-"""
-RECIPE = """
-schema = "schema.toml"
-
-[data]
-path = "log"
-
-[split]
-kind = "time"
-
+label = { column = "liked" }
+fields = [
+    { kind = "categorical", name = "user_id", role = "user" },
+    { kind = "categorical", name = "item_id", role = "item", min_count = 2 },
+    { kind = "numeric", name = "timestamp", transform = "standard" },
+]
 [model]
 name = "fm"
 embedding_dim = 4
-
 [training]
 epochs = 1
 """
@@ -71,7 +52,6 @@ def write_log(frame: pl.DataFrame | None = None) -> None:
     Path("log").mkdir()
     for k, chunk in enumerate(rows.iter_slices(3_000)):
         chunk.write_parquet(f"log/{k}.parquet")
-    Path("schema.toml").write_text(SCHEMA)
     Path("mine.toml").write_text(RECIPE)
 
 
@@ -80,10 +60,8 @@ def entry(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> dict[s
     monkeypatch.setenv("FIELDWISE_CACHE", str(Path(name).absolute()))
     assert run(["prepare", "mine.toml", "--quiet", *arguments]) == 0
     (folder,) = (path.parent for path in Path(name).glob("prepared/*/entry.json"))
-    wanted = [
-        folder / "encoder.json",
-        *(path for part in ("train", "valid", "test") for path in (folder / part).iterdir()),
-    ]
+    rows = (path for part in ("train", "valid", "test") for path in (folder / part).iterdir())
+    wanted = [folder / "encoder.json", *rows]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in wanted}
 
 

@@ -1,4 +1,4 @@
-"""The processes of a training: what they tell each other, and how one's failure reaches the others."""
+"""The process group of a training: its environment, its errors, and the order of its processes."""
 
 import socket
 import threading
@@ -6,58 +6,15 @@ import types
 
 import pytest
 import torch
-from ranks import in_processes
 
+from fieldwise import ConfigError, TrainingSettings
 from fieldwise.data.table import BatchShard
 from fieldwise.distributed.environment import DistributedEnvironment
 from fieldwise.distributed.process_group import ProcessGroup, process_group
-from fieldwise.errors import ConfigError, LostProcessError
-from fieldwise.training.settings import TrainingSettings
+from fieldwise.errors import LostProcessError
 from fieldwise.training.step import broadcast_parameters
 
 MET = {"LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-
-
-@pytest.fixture(scope="module")
-def found():
-    asked = ["exchanged", "killed", "different", "unsuitable", "interrupted_late", "half"]
-    return in_processes("distributed.failures", ",".join(asked), 3)
-
-
-def test_values_and_rows_go_from_process_to_process(found):
-    rows = [[1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
-    every = [[], [1], [2, 2]]
-    assert found["exchanged"][3] == [[every, rows, 1], [every, rows, None], [every, rows, None]]
-
-
-def test_a_killed_process_ends_the_others(found):
-    *others, last = found["killed"][3]
-    assert last is None
-    for sentence in others:
-        assert "another of the 3 processes has ended" in sentence
-        assert "the same command resumes from the last checkpoint" in sentence
-
-
-def test_processes_with_other_settings_or_rows_are_named(found):
-    for sentence in found["different"][3]:
-        assert sentence == (
-            "all 3 processes must train with the same settings, rows and versions, but process 1 has "
-            "training.learning_rate 0.01 where process 0 has 0.001, and 1 more differ: start all of them with the same "
-            "recipe, files and version"
-        )
-
-
-def test_a_layer_that_cannot_see_the_whole_batch_is_refused(found):
-    for sentence in found["unsuitable"][3]:
-        assert "Sequential cannot be trained as with one: 1 is a BatchNorm2d" in sentence
-
-
-def test_rows_of_16_bits_are_normalized_over_all_processes(found):
-    assert found["half"][3] == [["torch.float32", pytest.approx(0.1)]] * 3
-
-
-def test_an_interrupt_in_a_trainings_last_evaluation_ends_the_one_that_follows(found):
-    assert found["interrupted_late"][3] == [["epochs", "interrupted", 0]] * 3
 
 
 def test_an_error_of_leaving_does_not_replace_that_of_the_training(monkeypatch):
@@ -83,6 +40,8 @@ def test_two_processes_with_one_gpu_are_named(monkeypatch):
     sentence = "each of the 3 processes needs a GPU of its own, but processes 0 and 2 would share one, which NCCL does"
     with pytest.raises(ConfigError, match=sentence):
         broadcast_parameters(torch.nn.Linear(2, 1), group, TrainingSettings(device="cuda"))
+    with pytest.raises(ConfigError, match=r"takes a GPU of its own, found training.device = 'cuda:1'"):
+        broadcast_parameters(torch.nn.Linear(2, 1), group, TrainingSettings(device="cuda:1"))
 
 
 def test_the_first_process_of_each_machine_goes_before_the_others_there(monkeypatch):
@@ -120,15 +79,6 @@ def test_a_wrong_environment_is_one_sentence(environment, sentence):
     with pytest.raises(ConfigError, match=sentence) as e:
         DistributedEnvironment.read(environment)
     assert "\n" not in str(e.value)
-
-
-def test_one_gpu_for_all_processes_is_refused():
-    group, network = ProcessGroup(rank=0, size=2, local_rank=0), torch.nn.Linear(2, 1)
-    with pytest.raises(ConfigError, match=r"takes a GPU of its own, found training.device = 'cuda:1'"):
-        broadcast_parameters(network, group, TrainingSettings(device="cuda:1"))
-
-
-def test_a_process_without_others_is_alone():
     assert DistributedEnvironment.read({"WORLD_SIZE": "1", "RANK": "0", **MET}) is None
 
 
@@ -136,11 +86,9 @@ def test_a_port_in_use_is_one_sentence(monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-        monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))
-        monkeypatch.setenv("RANK", "0")
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        monkeypatch.setenv("LOCAL_RANK", "0")
+        port = str(taken.getsockname()[1])
+        for name, value in (MET | {"MASTER_PORT": port, "RANK": "0", "WORLD_SIZE": "2"}).items():
+            monkeypatch.setenv(name, value)
         with (
             pytest.raises(ConfigError, match=r"could not meet at 127.0.0.1:\d+ \(.*in use.*choose another port"),
             process_group(),

@@ -12,7 +12,7 @@ from sklearn.metrics import (
     root_mean_squared_error,
 )
 
-from fieldwise.errors import DataError
+from fieldwise import DataError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import calibration_error
@@ -71,13 +71,13 @@ def test_intervals_hold_the_true_value_as_often_as_they_say():
     assert 0.88 < held / 200 < 0.99
 
 
-def test_equal_models_are_told_apart_no_more_often_than_by_chance(subtests):
+def test_equal_models_differ_significantly_no_more_often_than_by_chance(subtests):
     """Differences of two equal models: one part by the rows, shared by all seeds, another by each seed."""
     for seeds, seed_deviation in [(1, 0.0), (2, 0.0), (3, 1.0), (3, 4.0), (5, 2.0)]:
         with subtests.test(seeds=seeds, seed_deviation=seed_deviation):
             rng = np.random.default_rng(11)
             p = []
-            for _ in range(2000):
+            for _ in range(1000):
                 by_seed = rng.normal() + seed_deviation * rng.normal(size=seeds)
                 p.append(estimate(by_seed, by_seed.mean() + np.array([-1.0, 1.0]) / np.sqrt(2)).p)  # of variance 1
             assert 0.02 < np.mean(np.array(p) < 0.05) < 0.09
@@ -98,7 +98,7 @@ def test_an_interval_ends_where_values_do():
     assert estimate([0.1], [0.0, 0.2], least=0.0).low == 0
 
 
-def test_what_never_varies_is_certain():
+def test_values_without_variance_are_certain():
     assert estimate([0.0, 0.0], [0.0, 0.0]).p == 1.0
     assert estimate([1.0, 1.0], [1.0, 1.0]).p == 0.0
 
@@ -107,13 +107,6 @@ def test_both_classes_are_in_every_draw_of_auc():
     y = np.zeros(12, dtype=int)
     y[0] = 1
     assert np.isfinite(resampled(y, np.arange(12.0)[None], "auc", replicates=50)).all()
-
-
-def test_the_same_seed_gives_the_same_and_another_does_not():
-    y, scores = log()
-    first, again, other = (resampled(y, scores, "auc", replicates=3, seed=s) for s in (1, 1, 2))
-    assert (first == again).all()
-    assert (first != other).any()
 
 
 def test_what_cannot_be_measured_is_refused(subtests):

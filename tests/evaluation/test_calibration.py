@@ -8,7 +8,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import log_loss
 
-from fieldwise.errors import DataError
+from fieldwise import DataError
 from fieldwise.evaluation import logloss_from_logits, sigmoid
 from fieldwise.evaluation.calibration import (
     METHODS,
@@ -43,7 +43,7 @@ def test_platt_is_where_the_likelihood_of_its_targets_is_highest(n, slope, inter
     assert (result.slope, result.intercept) == pytest.approx(tuple(free.x), rel=1e-3, abs=1e-4)
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_platt_does_not_depend_on_the_unit_of_scores(scale):
     y, z = rows(500)
     one, other = fit_platt(y, z), fit_platt(y, z * scale + 3 * scale)

@@ -7,8 +7,9 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from fieldwise.errors import DataError
-from fieldwise.evaluation.ranking import auc_parts, delong
+from fieldwise import DataError
+from fieldwise.evaluation import delong
+from fieldwise.evaluation.ranking import auc_parts
 
 
 def log(rows=400, seed=0, ties=True):

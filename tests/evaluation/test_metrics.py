@@ -3,8 +3,8 @@ import pytest
 from scipy.special import expit
 from sklearn import metrics as sk
 
+from fieldwise import DataError
 from fieldwise import evaluation as ours
-from fieldwise.errors import DataError
 from fieldwise.evaluation.calibration import calibration_error, reliability
 
 
@@ -116,51 +116,29 @@ def test_float32_logits_are_summed_in_float64():
     assert ours.binary_metrics(y, logit)["logloss"] == pytest.approx(exact, rel=1e-13)
 
 
-BINARY = [ours.auc, ours.logloss_from_logits, ours.normalized_entropy_from_logits, ours.binary_metrics]
-REGRESSION = [ours.rmse, ours.mae, ours.regression_metrics]
+BOTH_CLASSES = [ours.auc, ours.normalized_entropy_from_logits, ours.binary_metrics]
+BINARY = [*BOTH_CLASSES, ours.logloss_from_logits]
+PROBABILITIES = [calibration_error, reliability]
+ALL = [*BINARY, ours.rmse, ours.mae, ours.regression_metrics]
 
 
 def test_broken_columns_are_one_sentence(subtests):
-    for y, other, sentence in [
-        ([], [], "at least one row, but labels are empty"),
-        ([0, 1], [0.5], "as many as the labels, found 1 for 2 labels"),
-        ([0, 1, 0], [0.5, np.nan, np.nan], r"must be finite, found nan in row 1 \(counting from 0\), one of 2"),
-        ([0, 1, 0], [0.5, 0.5, np.inf], "must be finite, found inf in row 2"),
-        ([np.nan, 1], [0.5, 0.5], "labels must be finite, found nan in row 0"),
-        ([0, 1], [[0.5], [0.5]], r"must be one-dimensional, found shape \(2, 1\)"),
-        ([0, 1], ["a", "b"], "must be numbers, found an array of <U1"),
+    for metrics, y, other, sentence in [
+        (ALL, [], [], "at least one row, but labels are empty"),
+        (ALL, [0, 1], [0.5], "as many as the labels, found 1 for 2 labels"),
+        (ALL, [0, 1, 0], [0.5, np.nan, np.nan], r"must be finite, found nan in row 1 \(counting from 0\), one of 2"),
+        (ALL, [0, 1, 0], [0.5, 0.5, np.inf], "must be finite, found inf in row 2"),
+        (ALL, [np.nan, 1], [0.5, 0.5], "labels must be finite, found nan in row 0"),
+        (ALL, [0, 1], [[0.5], [0.5]], r"must be one-dimensional, found shape \(2, 1\)"),
+        (ALL, [0, 1], ["a", "b"], "must be numbers, found an array of <U1"),
+        (BINARY, [1, -1], [0.5, 0.5], r"must be 0 or 1, found -1 in row 1 \(counting from 0\)"),
+        (BOTH_CLASSES, [1, 1, 1], [0.5, 0.4, 0.3], "needs rows of both classes, but all 3 rows have label 1"),
+        (BOTH_CLASSES, [0], [0.5], "needs rows of both classes, but the only row has label 0"),
+        (PROBABILITIES, [0, 1], [0.5, 1.5], r"must lie in \[0, 1\], found 1.5 in row 1 .* apply the sigmoid"),
     ]:
-        with subtests.test(y=y, other=other, sentence=sentence):
-            for metric in BINARY + REGRESSION:
-                with pytest.raises(DataError, match=sentence):
-                    metric(y, other)
-
-
-def test_labels_outside_zero_and_one_are_refused(subtests):
-    for metric in BINARY:
-        with (
-            subtests.test(metric=metric),
-            pytest.raises(DataError, match=r"must be 0 or 1, found -1 in row 1 \(counting from 0\)"),
-        ):
-            metric([1, -1], [0.5, 0.5])
-
-
-def test_one_class_only_is_refused_with_class_and_count(subtests):
-    for metric in [ours.auc, ours.normalized_entropy_from_logits, ours.binary_metrics]:
-        with subtests.test(metric=metric):
-            with pytest.raises(DataError, match="needs rows of both classes, but all 3 rows have label 1"):
-                metric([1, 1, 1], [0.5, 0.4, 0.3])
-            with pytest.raises(DataError, match="needs rows of both classes, but the only row has label 0"):
-                metric([0], [0.5])
-
-
-def test_logits_given_for_probabilities_are_refused(subtests):
-    for metric in [calibration_error, reliability]:
-        with (
-            subtests.test(metric=metric),
-            pytest.raises(DataError, match=r"must lie in \[0, 1\], found 1.5 in row 1 .* apply the sigmoid"),
-        ):
-            metric([0, 1], [0.5, 1.5])
+        for metric in metrics:
+            with subtests.test(metric=metric, sentence=sentence), pytest.raises(DataError, match=sentence):
+                metric(y, other)
 
 
 def test_public_names_are_pinned():

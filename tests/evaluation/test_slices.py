@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import log_loss, roc_auc_score, root_mean_squared_error
 
-from fieldwise.errors import DataError
+from fieldwise import DataError
 from fieldwise.evaluation import delong, sigmoid
 from fieldwise.evaluation.slices import Slice, binary_slices, by_code, by_quantile, regression_slices
 
@@ -54,6 +54,7 @@ def test_small_slices_have_no_figures_that_they_are_too_small_for():
     ones, zeros = np.flatnonzero(y == 1), np.flatnonzero(y == 0)
     slices = [
         Slice("29", np.arange(29)),
+        Slice("30", zeros[:30]),
         Slice("9 of a class", np.r_[ones[:9], zeros[:200]]),
         Slice("10 of a class", np.r_[ones[:10], zeros[:10]]),
         Slice("none", np.zeros(0, np.int64)),
@@ -62,6 +63,7 @@ def test_small_slices_have_no_figures_that_they_are_too_small_for():
     assert results["29"] == (
         ["auc", "positive_rate"] if min(y[:29].sum(), 29 - y[:29].sum()) >= 10 else ["positive_rate"]
     )
+    assert results["30"] == ["logloss", "mean_prediction", "off", "positive_rate"]
     assert results["9 of a class"] == ["logloss", "mean_prediction", "off", "positive_rate"]
     assert results["10 of a class"] == ["auc", "positive_rate"]
     assert results["none"] == []
@@ -73,6 +75,9 @@ def test_an_auc_of_one_is_not_certain():
     assert (result.value, result.low, result.high) == (1.0, pytest.approx(0.85), 1.0)
     result = binary_slices(1 - y, z, [Slice("all", np.arange(40))])[0].metrics["auc"]
     assert (result.value, result.low, result.high) == (0.0, 0.0, pytest.approx(0.15))
+    for y in (np.repeat([0, 1], [30, 10]), np.repeat([0, 1], [10, 30])):  # the rule of three goes by the smaller class
+        result = binary_slices(y, y - 0.5, [Slice("all", np.arange(40))])[0].metrics["auc"]
+        assert (result.value, result.low, result.high) == (1.0, pytest.approx(0.7), 1.0)
 
 
 def test_figures_of_a_number():

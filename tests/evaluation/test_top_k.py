@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score
 
-from fieldwise.errors import DataError
+from fieldwise import DataError
 from fieldwise.evaluation.bootstrap import estimate, resampled_means
 from fieldwise.evaluation.ranking import places, top_k_metrics
 

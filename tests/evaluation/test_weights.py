@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from fieldwise.errors import DataError
+from fieldwise import DataError
 from fieldwise.evaluation import (
     auc,
     binary_metrics,
@@ -56,7 +56,7 @@ OURS: dict[str, Callable[..., float]] = {
 }
 
 
-def test_as_rows_that_stand_there_so_often(subtests):
+def test_a_weight_of_n_is_n_equal_rows(subtests):
     for name in OURS:
         with subtests.test(name=name):
             there = COUNT > 0

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise.runs.recipe import load_recipe
+from fieldwise import load_recipe
 
 RECIPE = """
 protocol = "clicks"

@@ -1,13 +1,12 @@
 """Tables of planted runs: what they say is known beforehand."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from fieldwise.errors import ConfigError, DataError
+from fieldwise import ConfigError, DataError
 from fieldwise.evaluation import delong, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.runs.leaderboard import leaderboards
@@ -70,7 +69,7 @@ def test_unequal_numbers_of_seeds_are_not_mixed(kept):
             leaderboards(some, replicates=10)
 
 
-def test_real_gains_are_told_from_none(kept):
+def test_real_gains_are_significant_and_none_is_not(kept):
     runs = planted(kept, {"base": 0.8, "better": 0.9, "same": 0.8})
     (board,) = leaderboards(runs, replicates=500)
     lines = {line.recipe: line for line in board.lines}
@@ -106,15 +105,6 @@ def test_regressions_go_by_their_error(kept):
     assert board.lines[0].against["rmse"].delong_p is None
 
 
-def test_another_metric_orders(kept):
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 2, 500)
-    calm = y + rng.normal(size=500)
-    runs = {"loud": [kept("loud", 0, y, 30 * (calm + 0.2 * y))], "calm": [kept("calm", 0, y, calm)]}
-    assert [line.recipe for line in leaderboards(runs)[0].lines] == ["loud", "calm"]
-    assert [line.recipe for line in leaderboards(runs, metric="logloss")[0].lines] == ["calm", "loud"]
-
-
 def test_the_calibration_error_has_an_interval_and_orders_lines(kept):
     rng = np.random.default_rng(0)
     logit = rng.normal(size=4000)
@@ -136,7 +126,7 @@ def test_seeds_of_other_rows_are_refused(kept):
         leaderboards(runs)
 
 
-def test_what_is_not_there_is_named(kept):
+def test_unknown_recipes_and_metrics_are_named(kept):
     runs = planted(kept, {"a": 0.5, "b": 0.8}, rows=50)
     with pytest.raises(ConfigError, match="baseline must be one of the recipes compared, found 'c'"):
         leaderboards(runs, base="c")
@@ -144,23 +134,10 @@ def test_what_is_not_there_is_named(kept):
         leaderboards(runs, metric="rmse")
 
 
-def test_one_positive_has_no_test_of_delong(kept):
-    y = np.array([1, 0, 0, 0])
-    runs = {name: [kept(name, 0, y, np.array(score))] for name, score in (("a", [3.0, 1, 2, 0]), ("b", [1.0, 3, 2, 0]))}
-    (board,) = leaderboards(runs, replicates=20)
-    assert board.lines[1].against["auc"].delong_p is None
-
-
 def test_binary_and_regression_may_be_asked_for_one_metric(kept):
     y = np.array([0.0, 1.0, 1.0, 0.0])
     runs = {"a": [kept("a", 0, y, y + [0.1, 0.3, 0.2, 0.0] * y)], "b": [kept("b", 0, y, y * 0.5, task="regression")]}
     assert [board.metric for board in leaderboards(runs, metric="logloss", replicates=20)] == ["logloss", "rmse"]
-
-
-def test_plain_values(kept):
-    boards = leaderboards(planted(kept, {"a": 0.5, "b": 0.8}, rows=200), replicates=50)
-    plain = json.loads(json.dumps(boards[0].to_plain()))
-    assert plain["lines"][0]["metrics"]["auc"]["value"] == boards[0].lines[0].metrics["auc"].value
 
 
 def test_a_record_that_lacks_a_fact_is_named(kept):

@@ -8,18 +8,13 @@ import polars as pl
 import pytest
 from chunks_lab import prepare
 from ids import ITEM, USER
+from random_bundle import random_bundle
 
-from fieldwise import Bag, Categorical, Label, Numeric, Schema
-from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.prepare.settings import ColumnSplit
-from fieldwise.errors import ConfigError, DataError
+from fieldwise import AFM, Bag, Categorical, ColumnSplit, ConfigError, DataError, Label, Numeric, Schema, load_recipe
 from fieldwise.evaluation.ranking import top_k_metrics
-from fieldwise.models import AFM
-from fieldwise.models.build import build_network
 from fieldwise.runs import records as module
 from fieldwise.runs.leaderboard import POPULARITY, ranking_boards
 from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, rank_items
-from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.records import RunContext, Store, recorded_runs
 
 SCHEMA = Schema(
@@ -59,15 +54,8 @@ def prepared(log):
 
 @pytest.fixture(scope="module")
 def bundle(log, prepared):
-    import torch
-
     settings = AFM(embedding_dim=4, attention_dim=3)
-    network = build_network(settings, prepared.encoder.layout, 0).eval()
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        for p in network.parameters():
-            p.normal_()
-    return Bundle(SCHEMA, prepared.encoder, settings, network, log.head(3))
+    return random_bundle(settings, SCHEMA, log.head(3), encoder=prepared.encoder, std=1.0, seed=0)
 
 
 def by_hand(log, score, *, keep_seen=False, k=3):
@@ -167,8 +155,8 @@ def test_every_user_has_a_draw_of_its_own():
     assert (task.users, len(drawn)) == (6, 6), "they differ in nothing but their number"
 
 
-def test_equal_scores_favour_nobody(prepared):
-    """Ties in the order of items would place the first always first."""
+def test_equal_scores_are_ranked_at_random(prepared):
+    """If ties kept the order of items, the first item would always rank first."""
     task = RankingTask(prepared, SCHEMA, RankingSettings())
     places = []
     for seed in range(60):
@@ -178,7 +166,7 @@ def test_equal_scores_favour_nobody(prepared):
     assert np.mean(places) == pytest.approx((np.mean(sizes) + 1) / 2, rel=0.1)
 
 
-def test_rows_without_an_id_are_nobodys(log):
+def test_rows_without_an_id_are_left_out(log):
     gone = log.with_columns(
         item=pl.when(pl.col("item") == "i3").then(None).otherwise("item"),
         user=pl.when(pl.col("user") == "u1").then(None).otherwise("user"),
@@ -211,7 +199,7 @@ def test_columns_that_are_not_named(log):
     assert RankingTask(prepared, said, RankingSettings()).items.height == 31
 
 
-def test_nothing_left_to_find(log):
+def test_no_user_with_a_new_positive_is_an_error(log):
     frame = log.with_columns(item=pl.lit("i0"), user=pl.lit("u0"), liked=pl.int_range(pl.len()) % 2)
     prepared = prepare(frame, SCHEMA, split=ColumnSplit(column="part"), seed=0)
     with pytest.raises(DataError, match="all 1 were liked before: keep_seen=True ranks them too"):
@@ -251,7 +239,7 @@ def test_rankings_are_kept_with_their_run_and_made_once(folder, monkeypatch):
     assert trained == ["fm.toml"] * 2
     assert again.ranked.place.tolist() == with_rankings.ranked.place.tolist()
     assert again.about["test"] == plain.about["test"]
-    recorded_runs([recipe], [0], **options)  # a run with rankings serves who asks for none
+    recorded_runs([recipe], [0], **options)  # a run with rankings is reused where none are requested
     assert trained == ["fm.toml"] * 2
     recorded_runs([recipe], [0], ranking=RankingSettings(keep_seen=True, candidates=2), **options)
     assert trained == ["fm.toml"] * 3

@@ -10,12 +10,10 @@ import pytest
 from counted_steps import Steps
 from sklearn.metrics import roc_auc_score
 
-from fieldwise.errors import ConfigError, DataError
+from fieldwise import ConfigError, DataError, load_recipe, prepare_recipe, train_recipe
 from fieldwise.runs import records as module
-from fieldwise.runs.data import data_inputs, prepare_recipe
+from fieldwise.runs.data import data_inputs
 from fieldwise.runs.leaderboard import leaderboards
-from fieldwise.runs.pipeline import train_recipe
-from fieldwise.runs.recipe import load_recipe
 from fieldwise.runs.records import RunContext, Store, recorded_runs, run_key, with_seed
 
 DATA = Path("none")
@@ -57,7 +55,7 @@ def test_seeds_share_their_rows_and_differ_in_weights(recipes):
     assert (first.test_rows[1] != second.test_rows[1]).any()
 
 
-def test_what_is_there_is_not_run_again(recipes, counted):
+def test_stored_runs_are_not_trained_again(recipes, counted):
     first = kept_runs(recipes, range(2))
     assert counted == [("lr.toml", 0), ("lr.toml", 1), ("fm.toml", 0), ("fm.toml", 1)]
     again = kept_runs(recipes, range(3))
@@ -67,7 +65,7 @@ def test_what_is_there_is_not_run_again(recipes, counted):
     assert counted[6:] == [("lr.toml", 0)]
 
 
-def test_an_interrupted_comparison_keeps_what_was_done(recipes, counted, monkeypatch):
+def test_an_interrupted_comparison_keeps_finished_runs(recipes, counted, monkeypatch):
     real = module.train_recipe
 
     def stops(recipe, prepared, *more):
@@ -110,7 +108,7 @@ def test_the_key_knows_settings_seeds_and_data_alone(folder, recipes, monkeypatc
     assert key(load_recipe("fm.toml")) != key(load_recipe("elsewhere/fm.toml"))
 
 
-def test_a_damaged_run_is_told(recipes):
+def test_a_damaged_run_is_an_error(recipes):
     store = Store(Path("store"))
     record = kept_runs(recipes[:1])["lr.toml"][0]
     rows = next(record.folder.glob("test.*.npz"))
@@ -142,12 +140,9 @@ def test_other_rows_of_equal_labels_are_another_table(folder):
     pl.concat([log.with_columns(click=pl.lit(k)) for k in (0, 1)]).with_row_index("place").write_csv("log.csv")
     text = (folder / "lr.toml").read_text().replace('keys = ["row"]', 'keys = ["place"]')
     split = text.replace('kind = "random"\nvalid = 0.2\ntest = 0.3', 'kind = "column"\ncolumn = "PART"')
-    parts = pl.read_csv("log.csv")
-    which = pl.col("row") % 3
-    names = {0: "train", 1: "valid", 2: "test"}
-    parts.with_columns(one=which.replace_strict(names), two=((which + 1) % 3).replace_strict(names)).write_csv(
-        "log.csv"
-    )
+    which, names = pl.col("row") % 3, {0: "train", 1: "valid", 2: "test"}
+    parts = {"one": which.replace_strict(names), "two": ((which + 1) % 3).replace_strict(names)}
+    pl.read_csv("log.csv").with_columns(**parts).write_csv("log.csv")
     for name in ("one", "two"):
         (folder / f"{name}.toml").write_text(split.replace("PART", name))
     result = kept_runs([load_recipe(f"{name}.toml") for name in ("one", "two")])
@@ -156,7 +151,7 @@ def test_other_rows_of_equal_labels_are_another_table(folder):
     assert len(leaderboards(result, replicates=10)) == 2
 
 
-def test_todays_words_are_those_of_a_table(recipes, folder):
+def test_a_table_uses_the_current_name_of_the_protocol(recipes, folder):
     kept_runs(recipes[:1])
     (folder / "lr.toml").write_text((folder / "lr.toml").read_text().replace("clicks", "visits"))
     result = kept_runs([load_recipe("lr.toml")], range(2))
@@ -181,7 +176,7 @@ def test_another_bundle_to_start_from_is_another_run(folder):
     assert not any("did not hold out" in note for note in notes)
 
 
-def test_a_store_that_cannot_be_one_is_told_first(recipes, counted):
+def test_a_file_in_place_of_the_store_is_refused_before_training(recipes, counted):
     Path("store").write_text("a file")
     with pytest.raises(DataError, match="runs need a writable folder"):
         kept_runs(recipes)

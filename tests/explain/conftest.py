@@ -2,11 +2,8 @@
 
 import polars as pl
 import pytest
-import torch
+from random_bundle import random_bundle
 
-from fieldwise import Bundle
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.models.build import build_network
 from fieldwise.testing import small_log, small_schema
 
 SCHEMA, log = small_schema(), small_log
@@ -16,14 +13,8 @@ SCHEMA, log = small_schema(), small_log
 def make():
     """A bundle of a model whose weights are random, not trained."""
 
-    def build(settings, *, schema=SCHEMA, std=0.5, seed=0):
-        encoder = Encoder.fit(log(), schema)
-        network = build_network(settings, encoder.layout, seed, labels=len(schema.labels)).eval()
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed + 100)
-            for p in network.parameters():
-                p.normal_(std=std)
-        return Bundle(schema, encoder, settings, network, log().head(7), {})
+    def build(settings, *, schema=SCHEMA, std=0.5):
+        return random_bundle(settings, schema, log(), samples=log().head(7), std=std, seed=100)
 
     return build
 

@@ -1,7 +1,6 @@
 """Integrated gradients against integrals done by hand; mixed rows and occlusion against tables mixed cell by cell."""
 
 import dataclasses
-import threading
 
 import numpy as np
 import polars as pl
@@ -10,12 +9,11 @@ import torch
 from explain.conftest import SCHEMA
 from torch import nn
 
-from fieldwise import Label
+from fieldwise import DAT, FM, LR, AutoInt, AutoIntPlus, DeepFM, FinalMLP, IntTower, Label, Layout
 from fieldwise.data.table import EncodedTable
 from fieldwise.explain.attribution import Mixer, has_gradients, integrated_gradients, occlusion, pair_interactions
 from fieldwise.layers import FieldEmbedding
-from fieldwise.layout import Layout
-from fieldwise.models import DAT, FM, LR, MODELS, AutoInt, AutoIntPlus, DeepFM, FinalMLP, IntTower
+from fieldwise.models import MODELS
 
 WITHOUT = {"fm", "din", "dat", "finalmlp"}
 
@@ -70,18 +68,6 @@ def test_a_product_is_divided_as_the_integral_says(power):
         assert v[i] * v[j] ** power - base - result[row].sum() == pytest.approx(0, abs=1e-5)
 
 
-def test_a_linear_model_gives_each_field_its_distance_from_the_average(make, rows):
-    bundle = make(LR())
-    table, background = bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples)
-
-    def own(t):
-        with torch.no_grad():
-            return bundle.network.first_order.embedding(t.batch(slice(None))[0])[:, :, 0].double().numpy()
-
-    result, _ = integrated_gradients(bundle.network, table, background)
-    np.testing.assert_allclose(result, own(table) - own(background).mean(0), rtol=1e-4, atol=1e-6)
-
-
 def test_contributions_add_up_for_every_model(make, rows, subtests):
     for name in sorted(set(MODELS) - WITHOUT):
         with subtests.test(name=name):
@@ -94,7 +80,7 @@ def contributions_add_up(make, rows, name):
     few = rows[:4]
     table, background = bundle.encoder.transform(few), bundle.encoder.transform(bundle.samples[:3])
     # A gap much smaller than the way shows that every path from values to score is followed.
-    result, base = integrated_gradients(bundle.network, table, background)
+    result, base = integrated_gradients(bundle.network, table, background, steps=32)
     score = bundle.score(few)
     assert np.abs(score - base - result.sum(1)).max() < 0.02 * max(1, np.abs(score - base).max())
 
@@ -118,43 +104,14 @@ def test_many_rows_are_those_of_few_and_weights_and_mode_stay(make, rows, monkey
     assert not any(m._forward_hooks for m in bundle.network.modules())
 
 
-def test_who_scores_meanwhile_is_not_disturbed(make, rows):
-    bundle = make(DeepFM(embedding_dim=3, hidden=(4,)))
-    table, background = bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples)
-    expected = bundle.score(rows)
-    stop, wrong = threading.Event(), []
-
-    def score():
-        while not stop.is_set():
-            if not np.array_equal(bundle.score(rows), expected):
-                wrong.append(1)
-
-    scoring = threading.Thread(target=score)
-    scoring.start()
-    try:
-        results = [integrated_gradients(bundle.network, table, background)[0] for _ in range(5)]
-    finally:
-        stop.set()
-        scoring.join()
-    assert not wrong
-    assert all(np.array_equal(one, results[0]) for one in results)
-
-
 def test_a_table_that_labels_share_is_followed(make, rows):
     schema = dataclasses.replace(SCHEMA, more_labels=(Label("stars", task="regression"),))
     bundle = make(AutoInt(embedding_dim=4, layers=1, attention_dim=4), schema=schema)
     table, background = bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples)
     for head, score in zip(bundle.network.heads, bundle.score(rows).T, strict=True):
         assert has_gradients(head)
-        result, base = integrated_gradients(head, table, background, steps=512)
+        result, base = integrated_gradients(head, table, background, steps=128)
         np.testing.assert_allclose(base + result.sum(1), score, atol=0.02 * np.abs(score).max())
-
-
-def test_no_rows(make, rows):
-    bundle = make(LR())
-    none, background = bundle.encoder.transform(rows.head(0)), bundle.encoder.transform(bundle.samples)
-    result, _ = integrated_gradients(bundle.network, none, background)
-    assert result.shape == (0, 6)
 
 
 def mixed_by_hand(rows, background, number, other, taken):

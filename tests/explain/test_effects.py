@@ -5,12 +5,10 @@ import polars as pl
 import pytest
 from explain.conftest import SCHEMA, log
 
-from fieldwise import Label, Schema
-from fieldwise.errors import DataError
+from fieldwise import DIN, FM, LR, DataError, Label, Schema
 from fieldwise.evaluation import sigmoid
 from fieldwise.explain import effects
 from fieldwise.explain.effects import effect
-from fieldwise.models import DIN, FM, LR
 
 FIELDS = {field.name: field for field in SCHEMA.fields}
 

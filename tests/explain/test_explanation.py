@@ -8,12 +8,10 @@ import polars as pl
 import pytest
 from explain.conftest import SCHEMA, log
 
-from fieldwise import Label
-from fieldwise.errors import ConfigError, DataError
+from fieldwise import AFM, DIN, FM, LR, AutoIntPlus, ConfigError, DataError, IntTower, Label
 from fieldwise.evaluation import sigmoid
 from fieldwise.explain import Subject, explain
 from fieldwise.explain.subject import field_values
-from fieldwise.models import AFM, DIN, FM, LR, AutoIntPlus, IntTower
 
 USUAL = {
     "lr": (LR(), "terms"),

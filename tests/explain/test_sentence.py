@@ -5,10 +5,8 @@ import polars as pl
 import pytest
 import torch
 
-from fieldwise import Bag, Bundle, Categorical, Label, Numeric, Schema
-from fieldwise.data.encode.encoder import Encoder
+from fieldwise import FM, LR, AutoInt, Bag, Bundle, Categorical, Encoder, Label, Numeric, Schema
 from fieldwise.explain import explain
-from fieldwise.models import FM, LR, AutoInt
 from fieldwise.models.build import build_network
 
 LOG = pl.DataFrame(
@@ -101,7 +99,7 @@ def test_a_prediction_beyond_one_half_against_its_reasons_is_compared_with_the_u
         ({"category": pl.lit("Cars")}, "the category is Cars, which is new to the model"),
     ],
 )
-def test_missing_and_unknown_values_are_said(changed, words):
+def test_missing_and_unknown_values_are_named(changed, words):
     made = first_order(bundle(LR()), bias=1.0, category={"Home > Garden": 2.0, "Toys": 2.0})
     assert said(made, 0, **changed) == f"73 %, less than usual, mainly because {words}"
     assert said(made, 0).endswith("no value changes it")

@@ -6,14 +6,24 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise import Bundle, Categorical, Label, Schema, simulate
-from fieldwise.data.encode.encoder import Encoder
+from fieldwise import (
+    AFM,
+    FM,
+    LR,
+    AutoInt,
+    Bundle,
+    Categorical,
+    Encoder,
+    IntTower,
+    Label,
+    Schema,
+    load_recipe,
+    prepare_recipe,
+    simulate,
+    train_recipe,
+)
 from fieldwise.explain import Subject, explain, planted_pairs_found, strongest_pairs, summary
-from fieldwise.models import AFM, FM, LR, AutoInt, IntTower
 from fieldwise.models.build import build_network
-from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.pipeline import train_recipe
-from fieldwise.runs.recipe import load_recipe
 
 
 def test_fields_have_means_and_spreads_over_the_rows(make, rows):

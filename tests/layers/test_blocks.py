@@ -2,19 +2,21 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fieldwise.layers import (
-    MLP,
+    CIN,
     BilinearFusion,
     BilinearInteraction,
-    FactorizedInteraction,
-    FEBlock,
+    CrossMixture,
+    CrossVector,
     InteractingLayer,
     InteractingOptions,
     PairAttention,
     SENet,
     linear,
 )
+from fieldwise.layers.crosses import CINLayer
 
 
 def test_interaction_starts_from_xaviers_normal_of_each_matrix(subtests):
@@ -23,15 +25,6 @@ def test_interaction_starts_from_xaviers_normal_of_each_matrix(subtests):
             torch.manual_seed(0)
             W = BilinearInteraction(4, 200, kind).W.detach()
             assert float(W.std()) == pytest.approx((2 / 400) ** 0.5, rel=0.02)
-
-
-def test_one_head_reads_every_product_and_several_read_their_own():
-    """A fusion of one head whose W holds the heads' matrices as blocks is the fusion of these heads."""
-    torch.manual_seed(0)
-    heads, whole = BilinearFusion((6, 4), heads=2), BilinearFusion((6, 4))
-    whole.load_state_dict(heads.state_dict() | {"W": torch.block_diag(*heads.W.detach()).unsqueeze(0)})
-    one, two = torch.randn(5, 6), torch.randn(5, 4)
-    torch.testing.assert_close(heads(one, two), whole(one, two))
 
 
 def test_no_head_leaves_the_linear_terms():
@@ -51,34 +44,6 @@ def test_the_squeezed_size_is_rounded_down_but_never_zero(subtests):
             assert layer.expand.bias is None
 
 
-ROW = torch.tensor([[1.0, -2.0]])
-
-
-def test_concat_is_as_large_as_a_linear_layer(subtests):
-    for factors, residual, rows in [(2, "concat", 6), (3, "concat", 6), (2, "sum", 12)]:
-        with subtests.test(factors=factors, residual=residual, rows=rows):
-            layer = FactorizedInteraction(5, 6, factors=factors, residual=residual)
-            assert layer.linear.weight.shape == (rows, 5)
-            assert layer(torch.zeros(2, 5)).shape == (2, 6)
-
-
-def test_one_factor_is_a_linear_layer():
-    layer = FactorizedInteraction(2, 3, factors=1, activation="sigmoid")
-    torch.testing.assert_close(layer(ROW), layer.linear(ROW))
-
-
-def test_an_mlp_is_its_layers_and_an_output():
-    mlp = MLP(3, (5, 4), outputs=2, batch_norm=True, dropout=0.5).eval()
-    x = torch.randn(6, 3)
-    levels = [mlp.layers[0](x), mlp.layers[1](mlp.layers[0](x))]
-    assert [level.shape for level in levels] == [(6, 5), (6, 4)]
-    assert all((level >= 0).all() for level in levels)
-    torch.testing.assert_close(mlp.output(levels[-1]), mlp(x))
-    kinds = [type(m).__name__ for m in mlp.layers[0]]
-    assert kinds == ["Linear", "BatchNorm1d", "ReLU", "Dropout"]
-    assert [type(m).__name__ for m in MLP(3, (5,)).layers[0]] == ["Linear", "ReLU"]
-
-
 def test_linear_starts_from_xavier():
     torch.manual_seed(0)
     layer = linear(300, 500)
@@ -96,24 +61,50 @@ def test_pair_indices_are_buffers_that_move_but_are_not_saved():
     assert set(attention.state_dict()) == {"W", "b", "h"}
 
 
-def test_the_interacting_layer_projects_once(subtests):
-    for heads, projects, parts in [(2, True, 4), (3, False, 3)]:
-        with subtests.test(heads=heads, projects=projects, parts=parts):
-            layer = InteractingLayer(6, 6, heads, InteractingOptions(projects_residual=projects))
-            assert layer.projection.weight.shape == (parts * 6, 6)
-            layer = InteractingLayer(4, 6, heads, InteractingOptions(projects_residual=False))
-            assert layer.projection.weight.shape == (24, 4)
+def test_each_experts_matrices_start_from_xavier():
+    torch.manual_seed(0)
+    layer = CrossMixture(200, rank=50, experts=3)
+    for matrices, deviation in ((layer.U, (2 / 250) ** 0.5), (layer.V, (2 / 250) ** 0.5), (layer.C, (2 / 100) ** 0.5)):
+        for matrix in matrices.detach():
+            assert float(matrix.std()) == pytest.approx(deviation, rel=0.05)
+    assert float(CrossVector(4000).weight.detach().std()) == pytest.approx((2 / 4001) ** 0.5, rel=0.05)
 
 
-def test_an_identity_residual_is_the_input():
-    options, x = InteractingOptions(projects_residual=False, output_relu=False), torch.randn(3, 4, 6)
-    layer = InteractingLayer(6, 6, 2, options)
-    torch.nn.init.zeros_(layer.projection.weight)
-    torch.testing.assert_close(layer(x), x)
+# CIN
 
 
-def test_fe_block_scores_all_levels_as_their_sum():
-    block = FEBlock((4, 3), 5, user_heads=2, item_heads=3, head_dim=6)
-    user, item = block.user([torch.randn(7, 4), torch.randn(7, 3)]), block.item(torch.randn(7, 5))
-    per_level = [torch.einsum("bhp,bkp->bhk", user[:, i], item).amax(2).sum(1) for i in range(2)]
-    torch.testing.assert_close(block.score(user, item), per_level[0] + per_level[1])
+def test_no_tensor_of_all_products_is_held():
+    """A layer holds the products of a few fields at a time, whatever F is: here 4 of 30."""
+    widest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal widest
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, (list, tuple)) else [out]:
+                if tensor.ndim and tensor.shape[0] == 2 * 7:
+                    widest = max(widest, tensor.numel() // (2 * 7))
+            return out
+
+    cin, x = CIN(30, (64, 64)), torch.randn(2, 30, 7)
+    with torch.no_grad(), Watch():
+        cin(x)
+    assert widest == 4 * 64
+
+
+def test_fields_at_once_change_nothing(subtests):
+    """Blocks of one field, of some with a smaller last one, and of all, against one sum over all pairs."""
+    for inputs in [1, 3, 300]:
+        with subtests.test(inputs=inputs):
+            layer = CINLayer(130, inputs, 5, bias=True).double()
+            torch.nn.init.normal_(layer.bias)
+            x, x0 = torch.randn(4, inputs).double(), torch.randn(4, 130).double()
+            expected = torch.einsum("mi,mj,jih->mh", x, x0, layer.weight) + layer.bias
+            torch.testing.assert_close(layer(x, x0), expected)
+
+
+def test_layers_start_as_xavier_has_a_map_of_all_products():
+    torch.manual_seed(0)
+    cin = CIN(20, (50, 40))
+    for layer, (inputs, outputs) in zip(cin.layers, ((20, 50), (50, 40)), strict=True):
+        assert float(layer.weight.detach().std()) == pytest.approx((2 / (20 * inputs + outputs)) ** 0.5, rel=0.05)

@@ -7,34 +7,9 @@ import torch
 from parity import lab
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fieldwise import Batch, Layout
 from fieldwise.layers import FieldEmbedding, SubsetEmbedding
-from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.ops import use_ops
-
-NO_IDS, NO_VALUES = torch.empty(0, dtype=torch.int64), torch.empty(0)
-
-
-def _field(name, kind, offset, rows, pooling="mean"):
-    return FieldLayout(name=name, kind=kind, role="context", offset=offset, rows=rows, pooling=pooling)
-
-
-# Bags stand first and between, so that the order has to be restored.
-MIXED = Layout(
-    (
-        _field("tags", "bag", 0, 3, "max"),
-        _field("city", "id", 3, 2),
-        _field("genres", "bag", 5, 3, "mean"),
-        _field("price", "value", 8, 1),
-        _field("words", "bag", 9, 2, "sum"),
-    )
-)
-BATCH = Batch(
-    ids=torch.tensor([[3, 8], [4, 8]]),
-    values=torch.tensor([[0.5], [-2.0]]),
-    bag_ids=torch.tensor([0, 2, 5, 7, 9, 10, 6]),
-    bag_segments=torch.tensor([0, 0, 1, 1, 2, 2, 4]),
-    bag_weights=torch.tensor([1.0, 1.0, 0.5, 0.5, 1.0, 1.0, 1.0]),
-)
 
 
 class _Recorder(TorchDispatchMode):
@@ -50,15 +25,11 @@ class _Recorder(TorchDispatchMode):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_categories_alone_are_one_gather(dtype):
     embedding = FieldEmbedding(Layout.of_sizes([3, 4]), 2)
-    batch = Batch(torch.tensor([[0, 3], [2, 6]], dtype=dtype), torch.empty(2, 0), NO_IDS, NO_IDS, NO_VALUES)
+    batch = Batch.of_ids(torch.tensor([[0, 3], [2, 6]], dtype=dtype))
     with torch.no_grad(), use_ops("plain"), _Recorder() as recorder:
         x = embedding(batch)
     assert recorder.seen == ["embedding.default"]
     assert torch.equal(x, embedding.weight[batch.ids.long()])
-
-
-def test_values_follow_the_tables_type():
-    assert FieldEmbedding(MIXED, 2).double()(BATCH).dtype == torch.float64
 
 
 def test_tables_start_with_the_asked_deviation():
@@ -116,5 +87,5 @@ def test_on_meta_no_values_are_drawn_which_would_load_pytorchs_compiler(monkeypa
     drawn = []
     monkeypatch.setattr(torch.nn.init, "normal_", lambda *_, **__: drawn.append(1))
     with torch.device("meta"):
-        assert FieldEmbedding(MIXED, 4).weight.is_meta
+        assert FieldEmbedding(lab.LAYOUTS["mixed"], 4).weight.is_meta
     assert drawn == []

@@ -6,10 +6,7 @@ import pytest
 import torch
 from parity.reference import afm as reference
 
-from fieldwise import load_recipe
-from fieldwise.errors import ConfigError
-from fieldwise.layout import Layout
-from fieldwise.models import AFM
+from fieldwise import AFM, ConfigError, Layout, load_recipe
 from fieldwise.models.afm import Variant
 from fieldwise.models.build import model_from_dict
 
@@ -21,12 +18,6 @@ def test_the_pair_weights_are_the_equations(lab, layout):
     w = lab.weights(network)
     _, weights = reference.attention(lab.fields(layout, batch, w["embedding.weight"]), w)
     np.testing.assert_allclose(network.pair_weights(batch).detach(), weights, atol=1e-12)
-
-
-def test_a_fresh_network_of_the_paper_starts_as_that_fm():
-    network = AFM().build(Layout.of_sizes([3, 4, 5]))
-    assert network.p.tolist() == [1.0] * 16
-    assert network.first_order.embedding.weight.abs().max() == 0
 
 
 # Variants

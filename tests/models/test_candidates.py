@@ -7,10 +7,9 @@ from parity.lab import LAYOUTS
 from parity.reference import FIRST, REFERENCES, hardest, main_cases
 from torch.utils.flop_counter import FlopCounterMode
 
-from fieldwise.errors import ConfigError, DataError
+from fieldwise import AFM, FM, LR, Batch, ConfigError, DataError, DeepFM, IntTower, Layout
 from fieldwise.layers.candidates import Part, Split
-from fieldwise.layout import Batch, Layout
-from fieldwise.models import AFM, FM, LR, MODELS, DeepFM, IntTower
+from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
 from fieldwise.ops import use_ops
 from fieldwise.scoring import candidates as module
@@ -31,56 +30,12 @@ def cases(name):
     return main_cases(name) if name in ALWAYS | TOWERS else [(next(iter(REFERENCES[name].CASES)), hardest(name))]
 
 
-def part_of(layout, batch, row, positions):
-    """One row's cells of some fields, as a batch of the layout of these fields alone; a plain loop over the cells."""
-    singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
-    values = [i for i in singles if layout.fields[i].kind == "value"]
-    bags = layout.positions(kind="bag")
-    own_bags = [i for i in positions if i in bags]
-    ids = [int(batch.ids[row, singles.index(i)]) for i in positions if i in singles]
-    numbers = [float(batch.values[row, values.index(i)]) for i in positions if i in values]
-    bag_ids, segments, weights = [], [], []
-    for g, i in enumerate(own_bags):
-        here = torch.nonzero(batch.bag_segments == row * len(bags) + bags.index(i)).flatten().tolist()
-        bag_ids += batch.bag_ids[here].tolist()
-        weights += batch.bag_weights[here].tolist()
-        segments += [g] * len(here)
-    return ids, numbers, bag_ids, segments, weights
-
-
-def batch_of(rows, bags):
-    """A batch of such rows."""
-    return Batch(
-        torch.tensor([r[0] for r in rows], dtype=torch.int64).reshape(len(rows), -1 if rows else 0),
-        torch.tensor([r[1] for r in rows], dtype=torch.float64).reshape(len(rows), -1 if rows else 0),
-        torch.tensor([i for r in rows for i in r[2]], dtype=torch.int64),
-        torch.tensor([b * bags + g for b, r in enumerate(rows) for g in r[3]], dtype=torch.int64),
-        torch.tensor([w for r in rows for w in r[4]], dtype=torch.float64),
-    )
-
-
-def request(layout, full, split):
+def request(lab, layout, full, split):
     """The context of row 0 of `full`, all rows' candidates, and the full rows that these make."""
-    side, others = split.context, split.candidates
-    context = batch_of([part_of(layout, full, 0, side.positions)], side.num_bags)
-    rows = [part_of(layout, full, b, others.positions) for b in range(full.size)]
-    return context, batch_of(rows, others.num_bags), replaced(layout, full, split)
-
-
-def replaced(layout, full, split):
-    """The full rows with the cells of the context's fields taken from row 0; cell by cell."""
-    bags = layout.positions(kind="bag")
-    everything = range(layout.num_fields)
-    rows = []
-    for b in range(full.size):
-        ids, numbers, bag_ids, segments, weights = [], [], [], [], []
-        for i in everything:
-            cell = part_of(layout, full, 0 if i in split.context.positions else b, [i])
-            ids, numbers = ids + cell[0], numbers + cell[1]
-            bag_ids, weights = bag_ids + cell[2], weights + cell[4]
-            segments += [bags.index(i) for _ in cell[2]]
-        rows.append((ids, numbers, bag_ids, segments, weights))
-    return batch_of(rows, len(bags))
+    repeated = take(layout, full, [0] * full.size)
+    context = lab.fields_of(layout, take(layout, full, [0]), split.context.positions)
+    candidates = lab.fields_of(layout, full, split.candidates.positions)
+    return context, candidates, lab.with_fields_of(layout, full, repeated, split.context.positions)
 
 
 def splits(layout, seed):
@@ -98,44 +53,36 @@ def test_candidates_score_as_their_full_rows(lab, subtests):
         network, full = lab.randomized(REFERENCES[name].CASES[case].build(layout)), lab.batch(layout, 5)
         for split in splits(layout, seed=layout.num_rows):
             with subtests.test(name=name, case=case, layout=layout_name, context=split.context.positions):
-                context, candidates, rows = request(layout, full, split)
+                context, candidates, rows = request(lab, layout, full, split)
                 result = scored(network, split, context, candidates)
                 torch.testing.assert_close(result, network(rows).detach(), atol=1e-10, rtol=1e-10)
 
 
 def test_blocks_of_any_number_of_candidates_and_of_several_labels(lab, monkeypatch, subtests):
     monkeypatch.setattr(module, "SCORING_BATCH", 3)
-    for name in FIRST:
+    for name in sorted(ALWAYS | TOWERS | {"din"}):
         with subtests.test(name=name):
-            candidates_in_blocks(lab, name)
-
-
-def candidates_in_blocks(lab, name):
-    layout = LAYOUTS[hardest(name)]
-    network = lab.randomized(build_network(FIRST[name], layout, 0, labels=2))
-    split = Split.by_role(layout)
-    assert shares_context(network, split) == (name in ALWAYS | TOWERS)
-    for rows in (1, 7):
-        context, candidates, whole = request(layout, lab.batch(layout, rows), split)
-        result = scored(network, split, context, candidates)
-        assert result.shape == (rows, 2)
-        torch.testing.assert_close(result, network(whole).detach(), atol=1e-10, rtol=1e-10)
-    none = lab.take(split.candidates.layout, candidates, [])
-    assert scored(network, split, context, none).shape == (0, 2)
+            layout = LAYOUTS[hardest(name)]
+            network = lab.randomized(build_network(FIRST[name], layout, 0, labels=2))
+            split = Split.by_role(layout)
+            for rows in (1, 7):
+                context, candidates, whole = request(lab, layout, lab.batch(layout, rows), split)
+                result = scored(network, split, context, candidates)
+                assert result.shape == (rows, 2)
+                torch.testing.assert_close(result, network(whole).detach(), atol=1e-10, rtol=1e-10)
+            none = lab.take(split.candidates.layout, candidates, [])
+            assert scored(network, split, context, none).shape == (0, 2)
 
 
 def test_float32_as_encoded_tables_hold_it(subtests, lab):
     """Ids are int32 and numbers float32 there; logits of fresh networks are of order 1."""
-    for name in sorted(ALWAYS | TOWERS | {"din"}):
+    for name in ("afm", "deepfm", "inttower", "din"):
         with subtests.test(name=name):
             layout = LAYOUTS[hardest(name)]
-            network, full = build_network(MODELS[name](), layout, 0).eval(), lab.batch(layout, 6)
-            split = Split.by_role(layout)
+            network, split = build_network(MODELS[name](), layout, 0).eval(), Split.by_role(layout)
             context, candidates, rows = (
-                b._replace(
-                    ids=b.ids.int(), values=b.values.float(), bag_ids=b.bag_ids.int(), bag_weights=b.bag_weights.float()
-                )
-                for b in request(layout, full, split)
+                Batch(b.ids.int(), b.values.float(), b.bag_ids.int(), b.bag_segments, b.bag_weights.float())
+                for b in request(lab, layout, lab.batch(layout, 6), split)
             )
             result = scored(network, split, context, candidates)
             assert result.dtype == torch.float32
@@ -157,7 +104,7 @@ def test_joined_rows_are_the_full_rows(subtests, lab):
             layout = LAYOUTS[name]
             full = lab.batch(layout, 4, seed=3)
             for split in splits(layout, seed=1):
-                context, candidates, rows = request(layout, full, split)
+                context, candidates, rows = request(lab, layout, full, split)
                 for result, expected in zip(joined(split, context, candidates), rows, strict=True):
                     torch.testing.assert_close(result, expected, atol=0, rtol=0)
 
@@ -221,7 +168,7 @@ def test_a_network_in_training_scores_as_in_evaluation_and_stays_in_training(lab
     layout = LAYOUTS["mixed"]
     network = lab.randomized(AFM(embedding_dim=3, attention_dim=2, dropout=0.5).build(layout))
     split = Split.by_role(layout)
-    context, candidates, rows = request(layout, lab.batch(layout, 4), split)
+    context, candidates, rows = request(lab, layout, lab.batch(layout, 4), split)
     expected = network(rows).detach()
     network.train()
     result = scored(network, split, context, candidates)
@@ -235,12 +182,12 @@ def test_weights_that_change_are_read_anew(lab):
     """A split may be kept: it holds no number of the network."""
     layout = LAYOUTS["mixed"]
     network, split = lab.randomized(FM(embedding_dim=3).build(layout)), Split.by_role(layout)
-    context, candidates, rows = request(layout, lab.batch(layout, 4), split)
-    for change in (lambda p: p.mul_(1.5), lambda p: p.add_(0.1)):
-        with torch.no_grad():
-            change(network.embedding.weight)
-        result = scored(network, split, context, candidates)
-        torch.testing.assert_close(result, network(rows).detach(), atol=1e-10, rtol=1e-10)
+    context, candidates, rows = request(lab, layout, lab.batch(layout, 4), split)
+    scored(network, split, context, candidates)
+    with torch.no_grad():
+        network.embedding.weight.mul_(1.5)
+    result = scored(network, split, context, candidates)
+    torch.testing.assert_close(result, network(rows).detach(), atol=1e-10, rtol=1e-10)
     network.embedding.weight = torch.nn.Parameter(torch.randn_like(network.embedding.weight))
     result = scored(network, split, context, candidates)
     torch.testing.assert_close(result, network(rows).detach(), atol=1e-10, rtol=1e-10)
@@ -250,7 +197,7 @@ def test_weights_that_change_are_read_anew(lab):
 def test_a_context_is_one_row(lab, rows):
     layout = LAYOUTS["mixed"]
     network, split = LR().build(layout), Split.by_role(layout)
-    context, candidates, _ = request(layout, lab.batch(layout, 4), split)
+    context, candidates, _ = request(lab, layout, lab.batch(layout, 4), split)
     several = take(split.context.layout, context, [0] * rows)
     with pytest.raises(DataError, match=f"in one context, found {rows} context rows"):
         scored(network, split, several, candidates)

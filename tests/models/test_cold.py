@@ -1,9 +1,7 @@
 import pytest
 import torch
 
-from fieldwise.errors import ConfigError
-from fieldwise.layout import Layout
-from fieldwise.models import COLD
+from fieldwise import COLD, ConfigError, Layout
 
 SMALL = {"embedding_dim": 4, "hidden": (7, 6)}
 
@@ -11,19 +9,6 @@ SMALL = {"embedding_dim": 4, "hidden": (7, 6)}
 @pytest.fixture
 def categorical(lab):
     return lab.layouts["categorical"]
-
-
-def test_importance_reads_all_fields_or_its_own(lab, categorical):
-    batch = lab.batch(categorical, 8)
-    other = batch._replace(ids=torch.cat([lab.batch(categorical, 8, 1).ids[:, :1], batch.ids[:, 1:]], 1))
-    assert not torch.equal(batch.ids, other.ids)
-    for se_block, alone in (("own", True), ("joint", False)):
-        network = lab.randomized(COLD(**SMALL, se_block=se_block).build(categorical))
-        s, t = network.importance(batch), network.importance(other)
-        assert s.shape == (8, 4)
-        assert 0 < s.min() < s.max() < 1
-        assert torch.equal(s[:, 1:], t[:, 1:]) == alone
-        assert not torch.equal(s[:, :1], t[:, :1])
 
 
 def test_only_the_fields_kept_are_read(lab, categorical):
@@ -50,17 +35,6 @@ def test_top_fields_are_those_of_the_greatest_mean(lab, categorical):
     assert chosen == ("f1", "f3")
     smaller = COLD(**SMALL, se_block="none", fields_kept=chosen).build(categorical)
     assert smaller.mlp.layers[0][0].in_features == 2 * 4
-
-
-def test_a_field_of_any_role_and_kind_can_be_chosen(lab):
-    """NOTE[DIFF]: a cross feature is a field of the schema, weighed like the rest; so are numbers and bags."""
-    layout = lab.layouts["mixed"]
-    network, batch = lab.randomized(COLD(**SMALL).build(layout)), lab.batch(layout, 16)
-    for f, field in enumerate(layout.fields):
-        with torch.no_grad():
-            network.se_block.weight.zero_()
-            network.se_block.bias.zero_()[f] = 1.0
-        assert network.top_fields(batch, 1) == (field.name,)
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from fieldwise.config import parse, to_plain
-from fieldwise.models import LR, MODELS
-from fieldwise.testing import check_model
+from fieldwise.models import MODELS
+from fieldwise.testing import CHECKS, check_model
 
 PLACES = [(name, layout) for name, reference in REFERENCES.items() for layout in layouts_of(reference)]
 HARDEST = [(name, hardest(name)) for name in REFERENCES]
-QUICK = [(name, layout) for name, layout in HARDEST if name in ("afm", "autoint+", "din", "inttower")]
+QUICK = ("afm", "autoint+", "inttower")  # one model of each kind: pairs, attention between fields, towers
 
 
 def of_every_model(check):
@@ -43,9 +43,16 @@ def test_settings_survive_plain_values():
             assert parse(type(settings), to_plain(settings), "model") == settings
 
 
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in REFERENCES])
+def test_check_model(lab, name):
+    check_model(FIRST[name], lab.layouts[hardest(name)])
+
+
 @of_every_model
-def test_the_contract_of_all_models(layout, settings):
-    check_model(settings, layout)
+def test_logits_seeds_and_states_of_all_models(layout, settings):
+    """The checks of `check_model` that no other test here, and none of parity, has for every model."""
+    for check in ("one logit a row", "a seed decides the weights", "weights are all there is"):
+        CHECKS[check](settings, layout)
 
 
 def without_gradient(network):
@@ -84,22 +91,6 @@ def test_the_loss_is_finite_and_gradients_reach_every_parameter(lab, layout, set
 
 
 @of_every_model
-def test_overfits_32_rows(lab, layout, settings):
-    torch.manual_seed(0)
-    network, batch = settings.build(layout).eval(), lab.batch(layout, 32)
-    label, enough = (torch.arange(32) % 2).float(), 0.6 if isinstance(settings, LR) else 0.1
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.03)
-    for _ in range(250):
-        optimizer.zero_grad()
-        loss = F.binary_cross_entropy_with_logits(network(batch), label)
-        if loss < enough:
-            return
-        loss.backward()
-        optimizer.step()
-    pytest.fail(f"a loss of {loss:.3f} after 250 steps, not below {enough}")
-
-
-@of_every_model
 def test_permuting_fields_only_permutes(lab, layout, settings, name):
     """The same rows with both halves of the fields swapped, and parameters that belong to a field moved with it."""
     half = layout.num_fields // 2
@@ -135,7 +126,10 @@ def test_train_and_eval_modes_are_respected(lab, layout, settings):
 
 @pytest.mark.parametrize(
     ("name", "layout_name"),
-    [place if place in QUICK else pytest.param(*place, marks=pytest.mark.slow) for place in PLACES],
+    [
+        pytest.param(name, layout, marks=() if name in QUICK and layout == hardest(name) else pytest.mark.slow)
+        for name, layout in PLACES
+    ],
 )
 def test_compiles_without_graph_breaks(lab, name, layout_name):
     layout = lab.layouts[layout_name]

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwise.layout import Layout
-from fieldwise.models import FFM, parameter_count
+from fieldwise import FFM, Layout
 
 
 def libffm(table, nodes, normalize):
@@ -50,9 +49,3 @@ def test_starts_from_a_normal_distribution():
     weight = FFM(embedding_std=0.2).build(Layout.of_sizes([1000, 1000])).embedding.weight
     assert weight.mean().abs() < 0.01
     assert weight.std().item() == pytest.approx(0.2, rel=0.05)
-
-
-def test_the_plain_form_has_the_table_alone():
-    network = FFM(embedding_dim=6).build(Layout.of_sizes([30, 12, 8]))
-    assert [name for name, _ in network.named_parameters()] == ["embedding.weight"]
-    assert parameter_count(network) == 50 * 2 * 6

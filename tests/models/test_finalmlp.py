@@ -1,9 +1,7 @@
 import pytest
 import torch
 
-from fieldwise.errors import ConfigError
-from fieldwise.layout import Layout
-from fieldwise.models import FinalMLP
+from fieldwise import ConfigError, FinalMLP, Layout
 
 SMALL = {"embedding_dim": 4, "stream1_hidden": (6, 8), "stream2_hidden": (4,), "gate_hidden": (5,)}
 

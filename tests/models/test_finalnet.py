@@ -1,16 +1,9 @@
 import math
 
-import numpy as np
 import pytest
 import torch
 
-from fieldwise.data.table import EncodedTable
-from fieldwise.errors import ConfigError
-from fieldwise.layout import Batch, Layout
-from fieldwise.models import FinalNet
-from fieldwise.training.fit import Training
-from fieldwise.training.objective import Objective
-from fieldwise.training.settings import TrainingSettings
+from fieldwise import Batch, FinalNet, Layout
 
 SMALL = {"embedding_dim": 4, "block1_hidden": (6, 8), "block2_hidden": (6,)}
 
@@ -60,21 +53,8 @@ def test_without_distillation_nothing_is_added(lab, options):
     network = lab.randomized(FinalNet(**SMALL, **options).build(layout))
     logit, auxiliary = network.forward_with_auxiliary(batch, torch.zeros(6))
     assert auxiliary.item() == 0
+    assert network.binary_settings == (), "a regression label is no error"
     torch.testing.assert_close(logit, network(batch))
-
-
-def test_the_field_gate_serves_the_first_block_alone():
-    layout = Layout.of_sizes([3, 4, 5])
-    gated, plain = FinalNet(**SMALL).build(layout), FinalNet(**SMALL, field_gate=False).build(layout)
-    assert gated.block1[0][0].linear.in_features == 2 * 3 * 4
-    assert plain.block1[0][0].linear.in_features == 3 * 4
-    assert gated.block2[0][0].linear.in_features == 3 * 4
-
-
-def test_the_activation_follows_batch_norm():
-    block = FinalNet(**SMALL, block1_dropout=0.1).build(Layout.of_sizes([3])).block1[0]
-    kinds = ["FactorizedInteraction", "BatchNorm1d", "ReLU", "Dropout"]
-    assert [type(module).__name__ for module in block] == kinds
 
 
 @pytest.mark.parametrize(
@@ -86,22 +66,3 @@ def test_only_sizes_that_are_divided_need_a_divisor(options):
     none = torch.empty(0, dtype=torch.int64)
     batch = Batch(torch.tensor([[0], [2]]), torch.empty(2, 0), none, none, torch.empty(0))
     assert torch.isfinite(network(batch)).tolist() == [True, True]
-
-
-def test_distillation_is_refused_for_a_regression_label():
-    """It is a cross-entropy of probabilities; with its weight at 0, or one block, any task trains."""
-    layout = Layout.of_sizes([3, 4])
-    ids = np.array([[0, 3], [1, 4], [2, 5], [1, 6]], dtype=np.int32)
-    none, offsets = np.empty((4, 0), dtype=np.float32), np.zeros(1, dtype=np.int64)
-    y = np.array([1.0, 2.5, -1.0, 0.0], dtype=np.float32)
-    table = EncodedTable(layout, ids, none, np.empty(0, dtype=np.int32), offsets, y)
-
-    def run(network):
-        settings = TrainingSettings(epochs=1)
-        return Training(network, table, table, settings=settings, objective=Objective(task="regression"), seed=0).run()
-
-    small = {"embedding_dim": 2, "block1_hidden": (4,), "block2_hidden": (4,)}
-    with pytest.raises(ConfigError, match=r"is a regression: set model\.distillation_weight = 0$"):
-        run(FinalNet(**small).build(layout))
-    for settings in (FinalNet(**small, distillation_weight=0.0), FinalNet(**small, blocks="1B")):
-        assert run(settings.build(layout)).epochs == 1

@@ -4,26 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwise.models import IntTower
+from fieldwise import IntTower
 from fieldwise.models.twotower import contrastive_loss
 
 SMALL = {"embedding_dim": 3, "hidden": (6, 5, 4), "user_heads": 3, "item_heads": 2, "head_dim": 4, "dropout": 0.2}
 
 
-def test_numbers_are_fields_that_light_se_weighs(lab):
-    """NOTE[DIFF]: the paper's dense values join behind Light-SE; here they are among the fields that it weighs."""
-    layout = lab.layouts["numeric"]
-    network, batch = lab.randomized(IntTower(**SMALL).build(layout)), lab.batch(layout, 4)
-    assert network.user_tower.light_se.excite.in_features == 2
-    before = network.user_tower(network.embedding(batch))[0]
-    changed = batch._replace(values=batch.values * torch.tensor([3.0, 1.0, 1.0]))  # f0, of the user tower with f2
-    after = network.user_tower(network.embedding(changed))[0]
-    assert not torch.isclose(before, after).any()  # f2's share changes with f0's number
-
-
 def test_every_level_learns(subtests, lab):
     """The last user level too, which gets nothing where levels are taken from the layers' inputs."""
-    for depth in [1, 2, 3, 4]:
+    for depth in (1, 3):
         with subtests.test(depth=depth):
             layout = lab.layouts["categorical"]
             network = IntTower(**(SMALL | {"hidden": (6,) * depth, "dropout": 0.0, "cir_weight": 0.0})).build(layout)
@@ -36,58 +25,12 @@ def test_every_level_learns(subtests, lab):
             assert len(network.block.user_projections) == depth
 
 
-# The authors' variant
-
-
-def gradients(network, batch):
-    """Each parameter's greatest gradient from the score, and from the score with the contrastive loss."""
-    label = (torch.arange(len(batch.ids)) % 3 == 0).double()
-    results = []
-    for loss in (
-        lambda: network(batch).square().sum(),
-        lambda: sum(network.forward_with_auxiliary(batch, label)).sum(),
-    ):
-        network.zero_grad()
-        loss().backward()
-        sizes = {n: 0.0 if p.grad is None else float(p.grad.abs().max()) for n, p in network.named_parameters()}
-        results.append({n for n, size in sizes.items() if size > 1e-12})
-    return results
-
-
-LAST = "user_tower.mlp.layers.2.0.weight"
-
-
-def test_the_last_user_layer_is_without_gradient_only_where_the_authors_variant_asks(subtests, lab):
-    for settings, by_score, by_loss in [
-        ({}, True, True),
-        ({"cir_weight": 0.0}, True, True),
-        ({"variant": "authors"}, False, False),
-        ({"variant": "authors", "cir_weight": 0.5, "item_heads": 3}, False, False),
-    ]:
-        with subtests.test(settings=settings, by_score=by_score, by_loss=by_loss):
-            layout = lab.layouts["categorical"]
-            network = lab.randomized(IntTower(**(SMALL | {"hidden": (8, 8, 8)} | settings)).build(layout))
-            score, loss = gradients(network, lab.batch(layout, 24))
-            assert ((LAST in score), (LAST in loss)) == (by_score, by_loss)
-            assert "user_tower.mlp.layers.1.0.weight" in score
-
-
 def test_a_variant_is_a_preset_whose_choices_can_be_overridden():
     paper, authors = IntTower().chosen, IntTower(variant="authors").chosen
     assert (paper.output_bias, paper.cir_weight) == (False, 0.1)
     assert (authors.output_bias, authors.cir_weight) == (True, 0.0)
     given = IntTower(variant="authors", cir_weight=0.2, output_bias=False).chosen
     assert (given.levels, given.output_bias, given.cir_weight) == ("inputs", False, 0.2)
-
-
-def test_biases_are_where_they_were_chosen(lab):
-    def names(**settings):
-        return {n for n, _ in IntTower(**SMALL, **settings).build(lab.layouts["categorical"]).named_parameters()}
-
-    paper, authors = names(), names(variant="authors")
-    light_se = {"user_tower.light_se.excite.bias", "item_tower.light_se.excite.bias"}
-    assert paper - authors == light_se
-    assert authors - paper == {"bias"}
 
 
 def test_the_contrastive_loss_of_heads_is_that_of_the_last_level(lab):
@@ -134,7 +77,7 @@ def _info_nce(u, v, label, tau):
 
 
 def test_a_positives_own_pair_is_the_numerator_however_labels_stand(subtests):
-    for seed in range(4):
+    for seed in range(2):
         with subtests.test(seed=seed):
             rng = np.random.default_rng(seed)
             u, v, label = rng.normal(size=(9, 5)), rng.normal(size=(9, 5)), rng.integers(0, 2, 9)
@@ -146,33 +89,21 @@ def test_a_positives_own_pair_is_the_numerator_however_labels_stand(subtests):
             torch.testing.assert_close(result, shuffled)
 
 
-def test_aligned_positives_cost_less_than_crossed_ones():
-    u = torch.eye(3)
-    label = torch.tensor([0.0, 1.0, 1.0])
-    aligned = contrastive_loss(u, u, label, temperature=0.1)
-    crossed = contrastive_loss(u, u[[0, 2, 1]], label, temperature=0.1)
-    assert aligned < 0.01 < 9 < crossed
+def test_no_positive_costs_nothing_and_stays_finite():
+    for rows in (0, 1, 5):
+        u, v = torch.zeros(rows, 4, requires_grad=True), torch.zeros(rows, 4, requires_grad=True)
+        loss = contrastive_loss(u, v, torch.zeros(rows), temperature=0.07)
+        loss.backward()
+        assert float(loss.detach()) == 0
+        assert torch.isfinite(u.grad).all()
+        assert (v.grad == 0).all()
 
 
-def test_no_positive_costs_nothing_and_stays_finite(subtests):
-    for rows in [0, 1, 5]:
-        with subtests.test(rows=rows):
-            u, v = torch.zeros(rows, 4, requires_grad=True), torch.zeros(rows, 4, requires_grad=True)
-            loss = contrastive_loss(u, v, torch.zeros(rows), temperature=0.07)
-            loss.backward()
-            assert float(loss.detach()) == 0
-            assert torch.isfinite(u.grad).all()
-            assert (v.grad == 0).all()
-
-
-def test_labels_of_any_kind_and_sign(subtests):
-    for dtype in [torch.bool, torch.int64, torch.float32]:
-        with subtests.test(dtype=dtype):
-            u, v = torch.randn(6, 3), torch.randn(6, 3)
-            label = torch.tensor([1, 0, 0, 1, 1, 0])
-            reference = contrastive_loss(u, v, label.double(), temperature=0.5)
-            torch.testing.assert_close(contrastive_loss(u, v, label.to(dtype), temperature=0.5), reference)
-            torch.testing.assert_close(contrastive_loss(u, v, 2.0 * label - 1, temperature=0.5), reference)
+def test_labels_of_any_kind_and_sign():
+    u, v, label = torch.randn(6, 3), torch.randn(6, 3), torch.tensor([1, 0, 0, 1, 1, 0])
+    reference = contrastive_loss(u, v, label.double(), temperature=0.5)
+    for same in (label.bool(), label, label.float(), 2.0 * label - 1):
+        torch.testing.assert_close(contrastive_loss(u, v, same, temperature=0.5), reference)
 
 
 # Settings

@@ -8,18 +8,16 @@ from parity.reference import FIRST as SETTINGS
 from parity.reference import REFERENCES, hardest
 from safetensors.torch import load, save
 
+from fieldwise import Batch, TrainingSettings
 from fieldwise.layers import FieldEmbedding
-from fieldwise.layout import Batch
-from fieldwise.models import LR, MODELS, parameter_count
+from fieldwise.models import MODELS, parameter_count
 from fieldwise.models.build import build_network
 from fieldwise.training.optimizers import RunOptimizer
-from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.step import HasAuxiliaryLoss
 
 LAYOUT = {name: hardest(name) for name in REFERENCES}
 WITH_AUXILIARY = ("dat", "finalnet", "inttower")
-A_FEW = pytest.mark.parametrize("name", ["lr", "fm", "autoint+", "inttower"])
-WITH_AND_WITHOUT_A_TABLE = pytest.mark.parametrize("name", ["inttower", "lr"])
+WITH_AND_WITHOUT_A_TABLE = pytest.mark.parametrize("name", [pytest.param("inttower", marks=pytest.mark.slow), "lr"])
 TABLE = "embedding.weight"
 
 
@@ -42,21 +40,16 @@ def singles(name, layout, network):
     return plain
 
 
-def test_each_column_is_the_single_network_of_these_weights(lab, subtests):
-    for name in MODELS:
-        with subtests.test(name=name):
-            network, layout, batch = built(lab, name, labels=3)
-            expected = torch.stack([single(batch) for single in singles(name, layout, network)], dim=1)
-            assert network(batch).shape == (6, 3)
-            torch.testing.assert_close(network(batch), expected, atol=0, rtol=0)
-
-
-def test_the_state_holds_the_table_once_and_comes_back(lab, subtests):
+def test_each_column_is_the_single_network_of_these_weights_and_the_state_holds_the_table_once(lab, subtests):
     for name in MODELS:
         with subtests.test(name=name):
             network, layout, batch = built(lab, name)
-            state = network.state_dict()
-            single = SETTINGS[name].build(layout)
+            expected = torch.stack([single(batch) for single in singles(name, layout, network)], dim=1)
+            assert network(batch).shape == (6, 2)
+            torch.testing.assert_close(network(batch), expected, atol=0, rtol=0)
+            state, single = network.state_dict(), SETTINGS[name].build(layout)
+            assert isinstance(single, HasAuxiliaryLoss) == (name in WITH_AUXILIARY)
+            assert isinstance(network, HasAuxiliaryLoss) == (name in WITH_AUXILIARY)
             shared = {TABLE} if TABLE in single.state_dict() else set()
             heads = [f"heads.{t}.{key}" for t in range(2) for key in single.state_dict() if key not in shared]
             assert list(state)[: len(shared)] == list(shared)
@@ -68,13 +61,6 @@ def test_the_state_holds_the_table_once_and_comes_back(lab, subtests):
             torch.testing.assert_close(again(batch), network(batch), atol=0, rtol=0)
 
 
-def test_a_multi_task_network_has_an_auxiliary_loss_exactly_where_its_model_has_one(lab):
-    for name in REFERENCES:
-        network, layout, _ = built(lab, name)
-        assert isinstance(SETTINGS[name].build(layout), HasAuxiliaryLoss) == (name in WITH_AUXILIARY), name
-        assert isinstance(network, HasAuxiliaryLoss) == (name in WITH_AUXILIARY), name
-
-
 @pytest.mark.parametrize("name", WITH_AUXILIARY)
 def test_the_auxiliary_losses_are_those_of_the_heads(lab, name):
     network, layout, batch = built(lab, name)
@@ -84,13 +70,6 @@ def test_the_auxiliary_losses_are_those_of_the_heads(lab, name):
     own = [single.forward_with_auxiliary(batch, label[:, t]) for t, single in enumerate(plain)]
     torch.testing.assert_close(logit, torch.stack([z for z, _ in own], dim=1), atol=0, rtol=0)
     torch.testing.assert_close(auxiliary, torch.stack([loss for _, loss in own]), atol=0, rtol=0)
-
-
-@A_FEW
-def test_small_batches(lab, name):
-    network, layout, _ = built(lab, name)
-    for rows in (0, 1):
-        assert network(lab.batch(layout, rows)).shape == (rows, 2)
 
 
 def test_one_label_is_the_plain_network_to_the_bit(lab):
@@ -113,17 +92,6 @@ def test_heads_start_apart_and_a_seed_fixes_them(lab):
     assert not torch.equal(first["heads.0.head.weight"], first["heads.1.head.weight"])
 
 
-def test_the_tables_gradient_is_the_sum_of_the_heads(lab):
-    network, layout, batch = built(lab, "fm")
-    weights = torch.tensor([2.0, -0.5], dtype=torch.float64)
-    (network(batch) * weights).sum().backward()
-    expected = torch.zeros_like(network.embedding.weight)
-    for weight, single in zip(weights, singles("fm", layout, network), strict=True):
-        (single(batch) * weight).sum().backward()
-        expected += single.embedding.weight.grad
-    torch.testing.assert_close(network.embedding.weight.grad, expected)
-
-
 def test_l2_by_the_tables_name_counts_it_once(lab):
     network, _, batch = built(lab, "fm")
     table = network.embedding.weight
@@ -138,8 +106,8 @@ def test_l2_by_the_tables_name_counts_it_once(lab):
     assert [m.weight.shape[1] for m in tables] == [4, 1, 1]  # the shared one, and each head's first-order weights
 
 
-@A_FEW
-def test_a_copy_has_a_table_of_its_own_that_its_heads_share(lab, name):
+@pytest.mark.parametrize("name", ["lr", "fm", "inttower"])
+def test_a_copy_has_its_own_table_that_its_heads_share(lab, name):
     network, _, batch = built(lab, name)
     before = network(batch).detach()
     copied = copy.deepcopy(network)
@@ -153,7 +121,7 @@ def test_a_copy_has_a_table_of_its_own_that_its_heads_share(lab, name):
 
 
 @WITH_AND_WITHOUT_A_TABLE
-def test_exports_with_a_dynamic_batch(lab, name):
+def test_exports_with_a_dynamic_batch_and_compiles(lab, name):
     network, layout, batch = built(lab, name)
     rows, values = torch.export.Dim("rows", min=0, max=10_000), torch.export.Dim("values", min=0, max=100_000)
     bag = {0: values} if layout.positions(kind="bag") else {}
@@ -162,19 +130,6 @@ def test_exports_with_a_dynamic_batch(lab, name):
     for n in (1, 9):
         other = lab.batch(layout, n, seed=n)
         torch.testing.assert_close(program(other), network(other), atol=1e-12, rtol=0)
-
-
-@WITH_AND_WITHOUT_A_TABLE
-def test_compiles_without_graph_breaks(lab, name):
-    network, _, batch = built(lab, name)
     torch.compiler.reset()
     compiled = torch.compile(network, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(batch), network(batch))
-
-
-def test_lr_has_no_shared_table(lab):
-    network = build_network(LR(), lab.layouts["categorical"], 0, labels=2)
-    assert [name for name, _ in network.named_parameters()] == [
-        "heads.0.first_order.bias", "heads.0.first_order.embedding.weight",
-        "heads.1.first_order.bias", "heads.1.first_order.embedding.weight",
-    ]  # fmt: skip

@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from fieldwise.models import FM, NFM
-from fieldwise.models.nfm import bi_interaction
+from fieldwise import FM, NFM
 
 PLAIN = {"pooled_dropout": 0.0, "mlp_dropout": 0.0, "batch_norm": False}
 
@@ -30,16 +29,6 @@ def test_dropout_falls_on_entries_of_the_pooled_vector(lab):
     torch.manual_seed(0)
     ratio = (network.train()(batch) / calm).detach()
     assert set(ratio.round(decimals=6).tolist()) == {0.0, 2.0}
-
-
-def test_batch_norm_acts_on_the_pooled_vector(lab):
-    layout, batch = lab.layouts["categorical"], lab.batch(lab.layouts["categorical"], 32)
-    network = NFM(embedding_dim=3, hidden=(), pooled_dropout=0.0).build(layout).double().train()
-    pooled = bi_interaction(network.embedding(batch)).detach()
-    logit = network(batch)
-    expected = ((pooled - pooled.mean(0)) / (pooled.var(0, unbiased=False) + 1e-5).sqrt()).sum(1)
-    torch.testing.assert_close(logit, expected)
-    torch.testing.assert_close(network.pooled_norm.running_mean, 0.1 * pooled.mean(0))
 
 
 def test_hidden_layers_start_from_xaviers_normal_and_none_from_ones(lab):

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 from parity import lab
-from parity.reference import REFERENCES, hardest, layouts_of
+from parity.reference import REFERENCES, hardest, main_cases
 
-from fieldwise.layout import Batch
+from fieldwise import Batch
 
 FIRST = {name: next(iter(reference.CASES)) for name, reference in REFERENCES.items()}
-# A conversion takes seconds. Decomposed, programs of these models hold every operator that those of all models hold.
-COVER = ("autoint", "finalmlp", "dssm", "inttower", "hofm", "din")
+QUICK = ("afm", "inttower")  # a conversion takes seconds: those of all models and layouts are slow tests
 
 
 def export(network, layout, batch):
@@ -51,13 +50,12 @@ def randomized(name, case, layout):
 
 
 def places():
-    """A model's first case on every layout, and its others on the hardest one; all but `COVER`'s first are slow."""
-    for name, reference in REFERENCES.items():
-        for case in reference.CASES:
-            for layout in layouts_of(reference) if case == FIRST[name] else [hardest(name)]:
-                fast = name in COVER and case == FIRST[name] and layout == hardest(name)
-                marks = () if fast else pytest.mark.slow
-                yield pytest.param(name, case, layout, marks=marks, id=f"{name}-{case}-{layout}")
+    """A model's first case on every layout, and its others on the hardest one; all but those of `QUICK` are slow."""
+    for name in REFERENCES:
+        for case, layout in main_cases(name):
+            quick = name in QUICK and case == FIRST[name] and layout == hardest(name)
+            marks = () if quick else pytest.mark.slow
+            yield pytest.param(name, case, layout, marks=marks, id=f"{name}-{case}-{layout}")
 
 
 @pytest.mark.parametrize(("name", "case", "layout_name"), list(places()))

@@ -3,9 +3,7 @@ import pytest
 import torch
 from parity.reference import widedeep as reference
 
-from fieldwise.errors import ConfigError
-from fieldwise.layout import Batch, Layout
-from fieldwise.models import WideDeep
+from fieldwise import Batch, ConfigError, Layout, WideDeep
 from fieldwise.models.widedeep import CrossProducts
 
 SMALL = {"embedding_dim": 3, "hidden": (6, 5)}
@@ -50,22 +48,6 @@ def test_crosses_of_32_bit_ids_do_not_overflow(monkeypatch):
     crosses = CrossProducts(layout, (("field_0", "field_1"),))
     last = ids([[46_340, 92_681]])
     assert crosses(last._replace(ids=last.ids.int())).tolist() == [0.0]
-
-
-def test_crosses_export_and_compile(lab):
-    layout = lab.layouts["history"]
-    crosses = dict(CROSSED)["history"]
-    network, batch = lab.randomized(WideDeep(**SMALL, crosses=crosses).build(layout)), lab.batch(layout, 6)
-    rows, values = torch.export.Dim("rows", min=0, max=10_000), torch.export.Dim("values", min=0, max=100_000)
-    bag = {0: values} if layout.positions(kind="bag") else {}
-    shapes = (Batch({0: rows}, {0: rows}, bag, bag, bag),)
-    program = torch.export.export(network, (batch,), dynamic_shapes=shapes).module()
-    other = lab.batch(layout, 9, seed=9)
-    torch.testing.assert_close(program(other), network(other), atol=1e-12, rtol=0)
-    torch.compiler.reset()
-    compiled = torch.compile(network, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(batch), network(batch))
-    assert network(lab.batch(layout, 0)).shape == (0,)
 
 
 def test_crosses_of_other_fields_are_refused(subtests, lab):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwise.errors import ConfigError
+from fieldwise import ConfigError
 from fieldwise.ops import pair_attention as module
 from fieldwise.ops import pair_attention_pool_plain, pair_indices, use_ops
 from fieldwise.ops.fm import fm_second_order_candidates
@@ -80,6 +80,16 @@ def test_scores_beyond_what_exp_holds_merge_too(subtests, backend):
             torch.testing.assert_close(result, torch.full((3, D), 4.0 if inside else 6.0))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_scores_of_which_all_are_far_below_zero_merge_too(backend):
+    """Every pair's score is -200, whose exponential is 0 in float32: the result is the mean of the products."""
+    x_CD, x_NID, x_NFD = vectors(3, 2, dtype=torch.float32)
+    left, right = pair_indices(5)
+    with use_ops(backend):
+        result = pair_attention_candidates(x_CD, x_NID, torch.zeros(A, D), torch.ones(A), torch.full((A,), -200 / A))
+    torch.testing.assert_close(result, (x_NFD[:, left] * x_NFD[:, right]).mean(1))
+
+
 def test_the_summary_is_the_logarithm_of_the_sum_and_the_mean():
     x_CD, _, _ = vectors(4, 1)
     W, b, h = (t.numpy() for t in attention())
@@ -91,11 +101,10 @@ def test_the_summary_is_the_logarithm_of_the_sum_and_the_mean():
     np.testing.assert_allclose(mean_D.numpy(), np.exp(e) @ q / np.exp(e).sum(), rtol=1e-12)
 
 
-def test_a_context_without_a_pair_weighs_nothing(subtests):
-    for few in [0, 1]:
-        with subtests.test(few=few):
-            total, mean_D = pair_attention_summary(vectors(few, 1)[0], *attention())
-            assert (float(total), mean_D.tolist()) == (-math.inf, [0.0] * D)
+def test_a_context_without_a_pair_weighs_nothing():
+    for few in (0, 1):
+        total, mean_D = pair_attention_summary(vectors(few, 1)[0], *attention())
+        assert (float(total), mean_D.tolist()) == (-math.inf, [0.0] * D)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

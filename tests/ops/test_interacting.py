@@ -5,13 +5,12 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
-from fieldwise.errors import ConfigError
+from fieldwise import ConfigError
 from fieldwise.layers import InteractingLayer, InteractingOptions
 from fieldwise.ops import field_attention, use_ops
 from fieldwise.ops.dropout import keep_factors
-from fieldwise.ops.interacting import interacting, interacting_plain
+from fieldwise.ops.interacting import interacting
 from fieldwise.ops.native import NATIVE
 
 
@@ -35,30 +34,6 @@ def test_each_head_is_softmax_of_scores_times_v(subtests):
                         a = e / e.sum(1, keepdims=True)
                         np.testing.assert_allclose(weights[b, h].detach(), a, atol=1e-12)
                         np.testing.assert_allclose(out[b, :, part].detach(), a @ v_, atol=1e-12)
-
-
-def test_agrees_with_pytorchs_own_attention():
-    q, k, v = _random(3, 5, 8)
-    heads = [t.view(3, 5, 4, 2).transpose(1, 2) for t in (q, k, v)]
-    reference = F.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(3, 5, 8)
-    torch.testing.assert_close(field_attention(q, k, v, heads=4, scale=True)[0], reference)
-
-
-@pytest.mark.parametrize("scale", [False, True])
-def test_has_right_gradients(scale):
-    assert torch.autograd.gradcheck(lambda *t: field_attention(*t, heads=2, scale=scale), _random(2, 3, 4))
-
-
-def test_dropout_needs_training():
-    q, k, v = _random(2, 3, 4)
-    calm = field_attention(q, k, v, heads=2)[0]
-    assert torch.equal(field_attention(q, k, v, heads=2, dropout=0.5)[0], calm)
-    assert not torch.equal(field_attention(q, k, v, heads=2, dropout=0.5, training=True)[0], calm)
-
-
-def test_no_row_gives_no_row():
-    out, weights = field_attention(*_random(0, 3, 4), heads=2)
-    assert (out.shape, weights.shape) == ((0, 3, 4), (0, 2, 3, 3))
 
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)
@@ -140,7 +115,7 @@ def test_it_is_the_equations_for_every_choice(mode, dropout, step):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_gradients_are_those_of_finite_differences(mode, dropout):
-    for choice in CHOICES[::7] if mode == "auto" else CHOICES[::29]:
+    for choice in CHOICES[::11] if mode == "auto" else CHOICES[::29]:
         arguments = _arguments((2, 3, 4, 4, 2), **choice)
 
         def layer(*present, choice=choice, arguments=arguments):
@@ -156,7 +131,7 @@ def test_native_and_plain_give_the_same_numbers(subtests):
     for shape in SHAPES:
         for dtype, tolerance in [(torch.float64, 1e-10), (torch.float32, 1e-4)]:
             with subtests.test(shape=shape, dtype=dtype, tolerance=tolerance):
-                for number, choice in enumerate(CHOICES[::5]):
+                for number, choice in enumerate(CHOICES[::7]):
                     if choice["residual"] == "identity" and shape[2] != shape[3]:
                         continue
                     if dtype == torch.float32 and (choice["norm"] != "none" or choice["relu_on_projections"]):
@@ -172,7 +147,7 @@ def test_native_and_plain_give_the_same_numbers(subtests):
                         assert float((native - plain).detach().abs().max()) <= tolerance * spread, choice
 
 
-def test_a_row_that_is_no_number_spoils_itself_alone(subtests):
+def test_nan_and_infinity_stay_in_their_row(subtests):
     for norm in ["none", "before_relu", "after_relu"]:
         for bad in [float("nan"), float("inf")]:
             for mode in MODES:
@@ -205,14 +180,23 @@ def test_large_scores_neither_overflow_nor_vanish(mode):
     torch.testing.assert_close(result.double(), reference, rtol=1e-3, atol=1e-2)
 
 
-def test_dropout_needs_training_and_keeps_the_mean():
+@pytest.mark.parametrize("mode", MODES)
+def test_scores_of_which_all_are_far_below_zero_are_a_softmax_too(mode):
+    """Every score is -200, whose exponential is 0 in float32: each field gets the mean of the values."""
+    x = torch.randn(20, 5, 2)
+    x[..., 0] = 1.0
+    weight = torch.tensor([[-200.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # query, key and value
+    with use_ops(mode):
+        y = interacting(x, weight, heads=1, residual="none", output_relu=False)
+    torch.testing.assert_close(y, x[..., 1:].mean(1, keepdim=True).expand(20, 5, 1))
+
+
+def test_dropout_needs_training():
     x, weight = (t.detach() for t in _arguments((1, 4, 3, 6, 2), residual="none")[:2])
-    choice = {"heads": 2, "residual": "none", "output_relu": False, "dropout": 0.5}
+    choice = {"heads": 2, "residual": "none", "output_relu": False}
     calm = interacting(x, weight, **choice)
-    assert torch.equal(calm, interacting(x, weight, heads=2, residual="none", output_relu=False))
-    on = interacting(x.expand(20_000, -1, -1), weight, training=True, **choice)
-    assert on.std(0).min() > 0.01
-    torch.testing.assert_close(on.mean(0), calm[0], atol=0.06, rtol=0.05)
+    assert torch.equal(calm, interacting(x, weight, dropout=0.5, **choice))
+    assert not torch.equal(calm, interacting(x, weight, dropout=0.5, training=True, **choice))
 
 
 @needs_native
@@ -285,13 +269,7 @@ def test_sizes_that_do_not_fit_are_named(subtests):
             interacting(*(torch.ones(s) for s in shapes), heads=2, **choice)
 
 
-def test_an_epsilon_that_keeps_nothing_from_zero_is_refused():
-    arguments = _arguments((2, 3, 4, 6, 2), norm="before_relu")
-    with pytest.raises(ConfigError, match=r"epsilon must be above 0, found 0\.0"):
-        _call(arguments, 2, norm="before_relu", epsilon=0.0)
-
-
-def test_the_layer_is_what_it_explains(subtests):
+def test_forward_and_attend_give_the_same(subtests):
     """`forward` runs the op, `attend` the steps one by one."""
     for size, projects, output_projection, mode in itertools.product((4, 6), (False, True), (False, True), MODES):
         choices = {"projects_residual": projects, "output_projection": output_projection}
@@ -305,12 +283,3 @@ def test_the_layer_is_what_it_explains(subtests):
                     torch.manual_seed(1)
                     result.append(call(x))
             torch.testing.assert_close(result[0], result[1][0])
-
-
-def test_weights_come_with_the_plain_backend():
-    x, weight, *_ = _arguments((2, 3, 4, 6, 2))
-    choices = (2, "projected", "none", False, False, True, 1e-5, 0.0)
-    y, weights = interacting_plain(x, weight, None, None, None, torch.zeros(1, dtype=torch.int64), *choices)
-    torch.testing.assert_close(weights.sum(3), torch.ones(2, 2, 3, dtype=torch.float64))
-    with use_ops("plain"):
-        assert torch.equal(y, _call([x, weight, None, None, None], 2))

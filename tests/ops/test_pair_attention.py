@@ -102,7 +102,7 @@ def test_without_a_pair_there_is_nothing_to_pool(subtests):
                     assert pooled.tolist() == [[0.0, 0.0]] * batch
 
 
-def test_a_row_that_is_no_number_spoils_itself_alone(subtests):
+def test_nan_and_infinity_stay_in_their_row(subtests):
     for bad in [float("nan"), float("inf")]:
         for mode in ["plain", "auto"]:
             with subtests.test(bad=bad, mode=mode):
@@ -117,7 +117,7 @@ def test_a_row_that_is_no_number_spoils_itself_alone(subtests):
 
 
 @pytest.mark.parametrize("mode", ["plain", "auto"])
-def test_a_weight_that_is_no_number_reaches_scores_and_gradients(mode):
+def test_nan_in_a_weight_reaches_scores_and_gradients(mode):
     x, left, right, W, b, h = _arguments(3, 4, 3, 5, dtype=torch.float32)
     with torch.no_grad():
         W[2, 1] = float("nan")
@@ -152,12 +152,20 @@ def test_large_scores_neither_overflow_nor_vanish(mode):
     torch.testing.assert_close(pooled.double(), reference, rtol=1e-4, atol=1e-4)
 
 
-def test_dropout_needs_training_and_keeps_the_mean():
-    x, left, right, W, b, h = _arguments(1, 3, 2, 3)
+@pytest.mark.parametrize("mode", ["plain", "auto"])
+def test_scores_of_which_all_are_far_below_zero_are_a_softmax_too(mode):
+    """Every pair's score is -200, whose exponential is 0 in float32: the pooled vector is the mean of the products."""
+    x = torch.randn(20, 5, 3)
+    W, b, h = torch.zeros(4, 3), torch.ones(4), torch.full((4,), -50.0)
+    left, right = pair_indices(5)
+    with use_ops(mode):
+        pooled = pair_attention_pool(x, left, right, W, b, h)
+    torch.testing.assert_close(pooled, (x[:, left] * x[:, right]).mean(1))
+
+
+def test_dropout_needs_training():
+    x, left, right, W, b, h = _arguments(20, 3, 2, 3)
     calm = pair_attention_pool(x, left, right, W, b, h)
-    off = pair_attention_pool(x, left, right, W, b, h, attention_dropout=0.5, pair_dropout=0.5)
-    assert torch.equal(calm, off)
-    many = x.expand(20_000, -1, -1)
-    on = pair_attention_pool(many, left, right, W, b, h, attention_dropout=0.5, training=True)
-    assert on.std(0).min() > 0.01
-    torch.testing.assert_close(on.mean(0), calm[0], atol=0.05, rtol=0.05)
+    dropped = {"attention_dropout": 0.5, "pair_dropout": 0.5}
+    assert torch.equal(calm, pair_attention_pool(x, left, right, W, b, h, **dropped))
+    assert not torch.equal(calm, pair_attention_pool(x, left, right, W, b, h, training=True, **dropped))

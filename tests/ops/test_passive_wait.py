@@ -1,4 +1,4 @@
-"""Idle threads sleep, whoever loaded PyTorch first; told by the processor seconds of a process that mostly sleeps."""
+"""Idle OpenMP threads sleep, measured by the processor seconds of a process that mostly sleeps."""
 
 import json
 import os
@@ -46,6 +46,7 @@ def gnu() -> bool:
 
 
 @pytest.mark.skipif(not gnu() or len(os.sched_getaffinity(0)) < 2, reason="GCC's OpenMP and two processors are needed")
+@pytest.mark.slow  # it compares processor seconds
 def test_idle_threads_sleep():
     result = measured(OMP_NUM_THREADS="2")
     assert result["done"] == [True, True]

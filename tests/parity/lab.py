@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from fieldwise import testing
-from fieldwise.layout import Batch, FieldLayout, Layout
+from fieldwise import Batch, Layout, testing
+from fieldwise.layout import FieldLayout
 
 
 def make_layout(*fields):

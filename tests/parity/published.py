@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from fieldwise.models import (
+from fieldwise import (
     AFM,
     DCN,
     FFM,
@@ -19,10 +19,10 @@ from fieldwise.models import (
     FinalMLP,
     FinalNet,
     FwFM,
-    ModelSettings,
     WideDeep,
     XDeepFM,
 )
+from fieldwise.models import ModelSettings
 
 __all__ = ["PUBLISHED", "Published"]
 

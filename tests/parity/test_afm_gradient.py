@@ -33,7 +33,7 @@ import torch
 from parity import lab
 from parity.reference.common import pairs, relu
 
-from fieldwise.models import AFM
+from fieldwise import AFM
 
 # Few rows a field, so that one row of the table stands in several rows of the batch.
 LAYOUT = lab.make_layout(
@@ -92,11 +92,3 @@ def test_the_equation_is_what_autograd_computes(problem):
     # Neither term alone would do: an AFM whose softmax is over an axis of one has only the first.
     assert np.abs(through_products).max() > 1e-2
     assert np.abs(through_weights).max() > 1e-2
-
-
-def test_without_attention_only_the_products_are_left(problem):
-    network, batch, _ = problem
-    torch.nn.init.zeros_(network.attention.h)
-    through_products, through_weights = terms(batch, lab.weights(network))
-    assert np.abs(through_weights).max() == 0
-    np.testing.assert_allclose(gradients(network, batch)["embedding.weight"], through_products, atol=1e-10)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from parity.published import PUBLISHED
 
-from fieldwise.layout import Layout
-from fieldwise.models import AFM, MODELS, NFM, DeepCrossing, ModelSettings, WideDeep, parameter_count
+from fieldwise import AFM, NFM, DeepCrossing, Layout, WideDeep
+from fieldwise.models import MODELS, ModelSettings, parameter_count
 
 
 def counted(settings: ModelSettings, sizes: list[int]) -> int:

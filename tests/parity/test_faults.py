@@ -10,14 +10,11 @@ from parity import lab
 from sklearn.metrics import log_loss, roc_auc_score
 from torch import nn
 
-from fieldwise import Categorical, Label, Numeric, Schema
-from fieldwise.data.encode.encoder import Encoder
+from fieldwise import AFM, FM, AutoInt, AutoIntPlus, Categorical, Encoder, Label, Numeric, Schema, TrainingSettings
 from fieldwise.layers import PairAttention
-from fieldwise.models import AFM, FM, AutoInt, AutoIntPlus
 from fieldwise.training import objective as objective_module
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.settings import TrainingSettings
 
 SETTINGS = {
     "fm": FM(embedding_dim=4),
@@ -96,15 +93,6 @@ def test_numbers_reach_every_model(settings):
     torch.testing.assert_close(x[:, 1:], rows[:, 1:] * torch.tensor([[0.5, 3], [1, 0], [-2, 1], [0, 2]]).unsqueeze(2))
     doubled = network(batch._replace(values=batch.values * 2))
     assert not torch.isclose(doubled, network(batch)).any()
-
-
-def test_afms_products_hold_both_numbers():
-    """q_ij = (v_i * v_j) x_i x_j: of two fields it is the pooled vector itself."""
-    layout = lab.make_layout(("value", "user", 1), ("value", "item", 1))
-    network, batch = lab.randomized(SETTINGS["afm"].build(layout)), lab.random_batch(layout, 5)
-    v_i, v_j = network.embedding.weight
-    expected = v_i * v_j * batch.values.prod(1, keepdim=True)
-    torch.testing.assert_close(network.attention(network.embedding(batch)), expected)
 
 
 def test_ids_above_two_to_the_24_stay_apart():

@@ -4,31 +4,22 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from explain.conftest import SCHEMA, log
+from random_bundle import random_bundle
 
-from fieldwise import Bundle
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.models import AFM, AutoInt
-from fieldwise.models.build import build_network
+from fieldwise import AFM, AutoInt
 from fieldwise.report.build import explanation_section
 from fieldwise.report.sections import Figure
 
 
 def blocks(settings, std):
     """The explanation of a network whose weights have this standard deviation."""
-    encoder = Encoder.fit(log(), SCHEMA)
-    network = build_network(settings, encoder.layout, 0).eval()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        for parameter in network.parameters():
-            parameter.data.normal_(std=std)
-    bundle = Bundle(SCHEMA, encoder, settings, network, log().head(7), {})
+    bundle = random_bundle(settings, SCHEMA, log(), samples=log().head(7), std=std, seed=0)
     return explanation_section(bundle, log(), "click", rows=20, seed=0).blocks
 
 
 @pytest.mark.parametrize("settings", [AutoInt(embedding_dim=4, layers=2), AFM(embedding_dim=4)], ids=["autoint", "afm"])
-def test_uniform_attention_is_said_and_not_drawn(settings):
+def test_uniform_attention_is_a_sentence_and_no_figure(settings):
     result = blocks(settings, 0.02)
     assert not [one for one in result if isinstance(one, Figure) and "Attention" in one.title]
     (said,) = [one for one in result if isinstance(one, str) and "attention is uniform" in one]

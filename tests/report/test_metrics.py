@@ -26,11 +26,14 @@ from fieldwise.report.sections import (
 )
 from fieldwise.training.history import learning_curves
 
+LIKED = Label("rating", positive_above=3)
 
-def scored(n=1500, seed=0, slope=0.5):
+
+def scored(n=1500, seed=0, slope=0.5, scale=2.0, shift=0.0):
+    """Rows whose log-odds are `slope * score + shift`."""
     rng = np.random.default_rng(seed)
-    z = rng.normal(scale=2, size=n)
-    return Scored((rng.random(n) < sigmoid(slope * z)).astype(float), z)
+    z = rng.normal(scale=scale, size=n)
+    return Scored((rng.random(n) < sigmoid(slope * z + shift)).astype(float), z)
 
 
 def cells(table):
@@ -59,19 +62,13 @@ def test_metrics_are_scikit_learns_with_the_bootstraps_intervals():
     assert [words for words, *_ in facts] == ["AUC", "logloss"]
 
 
-def test_groups_that_group_auc_leaves_out_are_told():
+def test_groups_that_group_auc_excludes_are_counted():
     rows = Scored(np.array([0.0, 1.0] * 20), np.arange(40.0))
     one_class = metrics_section(rows, np.arange(40), True, None, seed=0)[0].blocks[0]
     assert "group AUC" not in " ".join(cells(one_class))
     assert "every group has only one class" in one_class.note
     mixed = metrics_section(rows, np.r_[np.zeros(38), 1, 2], True, None, seed=0)[0].blocks[0]
     assert "excludes 2 groups of one class (2 rows)" in mixed.note
-
-
-def test_no_row_predicted_positive():
-    rows = Scored(np.array([0.0, 1.0] * 20), np.linspace(-3, -1, 40))
-    result = cells(metrics_section(rows, None, True, None, seed=0)[0].blocks[0])
-    assert result["precision at .5"] == ["0.0000", ""]
 
 
 def test_the_drawn_curves_hold_the_areas():
@@ -93,7 +90,7 @@ def test_metrics_of_a_number():
     assert result["MAE"][0] == "1.0000"
 
 
-def test_learning_curves_show_what_was_kept():
+def test_learning_curves_show_the_recorded_evaluations():
     evaluations = [
         {
             "epoch": float(k),
@@ -111,7 +108,7 @@ def test_learning_curves_show_what_was_kept():
     assert "run it again" in learning_section([], None, "", "auc").blocks[0]
 
 
-def test_learning_curves_leave_out_what_is_never_known():
+def test_learning_curves_leave_out_metrics_without_values():
     metrics = {"auc": None, "logloss": None, "gauc": 0.5}
     history = [{"epoch": 1.0, "metrics": metrics, "train_loss": 0.6}, {"epoch": 2.0, "metrics": metrics}]
     result = learning_curves(history, None)
@@ -146,29 +143,24 @@ def test_calibrations_are_fitted_on_validation_rows_and_shown_on_test_rows():
     assert sum(int(row[3].replace(",", "")) for row in figure.table.rows) == 1500
 
 
-def test_calibrations_that_cannot_be_fitted_are_left_out_aloud():
+def test_calibrations_that_cannot_be_fitted_are_left_out_with_a_reason():
     test, valid = scored(), scored(seed=2)
     for bad, words in (
         (Scored(np.ones(1500), valid.score), "both classes"),
         (Scored(valid.y, np.zeros(1500)), "scores that differ"),
     ):
         blocks = calibration_section(test, bad, None, seed=0).blocks
-        told = [b for b in blocks if isinstance(b, Caution)]
-        assert len(told) == 2
-        assert all(words in text for text in told)
+        cautions = [b for b in blocks if isinstance(b, Caution)]
+        assert len(cautions) == 2
+        assert all(words in text for text in cautions)
         assert [row[0] for b in blocks if isinstance(b, Table) for row in b.rows] == ["as trained"]
     blocks = calibration_section(test, Scored(1 - valid.y, valid.score), None, seed=0).blocks
     assert "found a slope of -" in blocks[0]
     assert "need scores of validation rows" in calibration_section(test, None, None, seed=0).blocks[0]
-
-
-def test_rare_positives_have_axes_that_show_them():
-    rng = np.random.default_rng(0)
-    z = rng.normal(-6, 0.7, 30_000)
-    rows = Scored((rng.random(30_000) < sigmoid(z)).astype(float), z)
-    figure = next(b for b in calibration_section(rows, None, None, seed=0).blocks if isinstance(b, Figure))
-    assert ">0.02<" in str(figure.drawing)
-    assert ">0.5<" not in str(figure.drawing)
+    blocks = calibration_section(test, None, Platt(slope=0.5, intercept=0.2), seed=0).blocks
+    rows = [row for b in blocks if isinstance(b, Table) for row in b.rows]
+    assert [row[0] for row in rows] == ["as trained", "Platt (saved in this bundle)"]
+    assert rows[1][1].startswith(f"{logloss_from_logits(test.y, 0.5 * test.score + 0.2):.4f}<small>")
 
 
 def test_numbers_by_prediction():
@@ -182,31 +174,18 @@ def test_numbers_by_prediction():
     assert "Too few rows" in numbers_section(Scored(predicted[:20], predicted[:20])).blocks[0]
 
 
-def test_without_validation_rows_the_saved_calibration_is_shown():
-    test, line = scored(), Platt(slope=0.5, intercept=0.2)
-    blocks = calibration_section(test, None, line, seed=0).blocks
-    rows = [row for b in blocks if isinstance(b, Table) for row in b.rows]
-    assert [row[0] for row in rows] == ["as trained", "Platt (saved in this bundle)"]
-    assert rows[1][1].startswith(f"{logloss_from_logits(test.y, 0.5 * test.score + 0.2):.4f}<small>")
+def rated(n=2000, slope=1.0, shift=0.0):
+    return scored(n, slope=slope, scale=1.5, shift=shift)
 
 
-LIKED = Label("rating", positive_above=3)
-
-
-def rated(n=2000, seed=0, slope=1.0, shift=0.0):
-    rng = np.random.default_rng(seed)
-    z = rng.normal(scale=1.5, size=n)
-    return Scored((rng.random(n) < sigmoid(slope * z + shift)).astype(float), z)
-
-
-def told_words(section):
+def words_by_metric(section):
     (result,) = (block for block in section.blocks if isinstance(block, dict))
     return {name.partition(":")[0]: text for name, text in result.items()}
 
 
 def test_each_figure_has_its_sentence():
     rows = rated()
-    result = told_words(words_section(rows, None, LIKED))
+    result = words_by_metric(words_section(rows, None, LIKED))
     higher = np.mean(rows.score[rows.y == 1][:, None] > rows.score[rows.y == 0][None])
     assert result["AUC"].startswith("Of a row with a rating above 3 and one without, sampled at random, the model")
     assert f"higher {100 * higher:.0f} times of 100" in result["AUC"]
@@ -224,12 +203,12 @@ def test_each_figure_has_its_sentence():
     )
 
 
-def test_a_model_worse_than_none_is_told_first():
+def test_a_model_worse_than_a_constant_has_a_caution_first():
     rows = rated(slope=-1)
     section = words_section(rows, None, LIKED)
-    (told,) = (block for block in section.blocks if isinstance(block, Caution))
-    assert told.startswith("These probabilities are worse than")
-    assert "worse than no model" in told_words(section)["logloss"]
+    (caution,) = (block for block in section.blocks if isinstance(block, Caution))
+    assert caution.startswith("These probabilities are worse than")
+    assert "worse than no model" in words_by_metric(section)["logloss"]
     assert not [b for b in words_section(rated(), None, LIKED).blocks if isinstance(b, Caution)]
 
 
@@ -243,7 +222,7 @@ def test_no_row_taken_for_positive_is_explained():
 def test_numbers_have_sentences_too():
     y = np.array([1.0, 2.0, 3.0, 4.0])
     rows = Scored(y, y + np.array([1.0, -1.0, 1.0, -1.0]))
-    result = told_words(words_section(rows, None, Label("rating", task="regression", range=(0, 5))))
+    result = words_by_metric(words_section(rows, None, Label("rating", task="regression", range=(0, 5))))
     assert result["MAE"] == "On average a prediction is 1 off, of “rating” from 0 to 5."
     assert "always predicting the mean has 1.12, the model's is 11 % smaller" in result["RMSE"]
     worse = regression_words({"rmse": 2.0}, Label("rating", task="regression"), spread=1.0)
@@ -274,10 +253,14 @@ def test_the_picture_counts_rows_by_tens_of_per_cent():
     np.testing.assert_allclose(([[50, 190]] - np.array(dots, float)) / [[-260, 180]], shares, atol=1e-4)
 
 
-def test_rare_positives_have_a_picture_that_shows_them():
+def test_rare_positives_have_axes_that_show_them():
     rng = np.random.default_rng(0)
     z = rng.normal(-6, 0.7, 30_000)
-    figure = picture((rng.random(30_000) < sigmoid(z)).astype(float), sigmoid(z))
-    assert len(figure.table.rows) == 10
-    assert ">0.02<" in str(figure.drawing)
+    rows = Scored((rng.random(30_000) < sigmoid(z)).astype(float), z)
+    reliability = next(b for b in calibration_section(rows, None, None, seed=0).blocks if isinstance(b, Figure))
+    bins = picture(rows.y, sigmoid(z))
+    assert len(bins.table.rows) == 10
+    for figure in (reliability, bins):
+        assert ">0.02<" in str(figure.drawing)
+        assert ">0.5<" not in str(figure.drawing)
     assert "equally many each" in figure.note

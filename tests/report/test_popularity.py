@@ -5,15 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from chunks_lab import prepare
 from ids import ITEM, USER
+from random_bundle import random_bundle
 from sklearn.metrics import roc_auc_score
 
-from fieldwise import AFM, Bundle, Categorical, Label, Numeric, Schema
-from fieldwise.data.prepare.settings import RandomSplit
+from fieldwise import AFM, Categorical, Label, Numeric, RandomSplit, Schema
 from fieldwise.display import Table
-from fieldwise.models.build import build_network
 from fieldwise.report import build as popularity
 from fieldwise.report.build import popularity_section
 from fieldwise.report.sections import Caution, Scored
@@ -42,13 +40,8 @@ def log(rows=500, users=12, items=30):
 @pytest.fixture(scope="module")
 def made():
     prepared = prepare(log(), SCHEMA, split=RandomSplit(valid=0.2, test=0.3), seed=0)
-    settings = AFM(embedding_dim=4, attention_dim=3)
-    network = build_network(settings, prepared.encoder.layout, 0).eval()
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(2)
-        for p in network.parameters():
-            p.normal_(std=0.5)
-    return Bundle(SCHEMA, prepared.encoder, settings, network, prepared.test.frame.head(3)), prepared
+    settings, samples = AFM(embedding_dim=4, attention_dim=3), prepared.test.frame.head(3)
+    return random_bundle(settings, SCHEMA, samples, encoder=prepared.encoder, std=0.5, seed=2), prepared
 
 
 def counted(bundle, prepared, k):
@@ -138,7 +131,7 @@ def test_the_section_says_how_both_order_the_test_rows(made):
     assert f"positive one higher {model} of 100, and popularity {popular}." in blocks[-1]
 
 
-def test_what_leaves_it_out_is_said(subtests, made):
+def test_an_omitted_section_names_its_reason(subtests, made):
     nothing_new = SimpleNamespace(train=made[1].train, valid=made[1].valid, test=made[1].train)
     for columns, changes, words in [
         ({"user": None}, {}, "the rows have no column of users"),

@@ -7,8 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise import Bag, Categorical, Label, Numeric, Schema, Sequence
-from fieldwise.errors import ConfigError
+from fieldwise import Bag, Categorical, ConfigError, Label, Numeric, Schema, Sequence
 from fieldwise.report.sections import Scored, check_slices, cold_section, slice_names, slices_of, slices_section
 from fieldwise.schema.ids import id_columns
 
@@ -111,7 +110,7 @@ def test_a_table_of_a_slice_shows_what_is_too_small():
     assert "--slice FIELD" in none.blocks[0]
 
 
-def test_who_is_new_is_counted_by_training_rows():
+def test_new_users_and_items_are_counted_by_training_rows():
     train, test = frame(300, seed=1), frame(200, seed=2)
     train = train.filter(~pl.col("uid").is_in(["u0", "u1"]))
     columns = id_columns(test.columns, SCHEMA)

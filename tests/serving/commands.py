@@ -1,11 +1,11 @@
 """`fieldwise serve` as a process of its own, for tests of what only a whole server shows."""
 
-import time
-from contextlib import contextmanager
+import contextlib
 
 import httpx
 import pytest
 from forked import Command
+from serving.servers import until
 
 pytest.importorskip(
     "fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'"
@@ -27,22 +27,19 @@ class Running:
     def get(self, path, **more):
         return httpx.get(self.place + path, timeout=120, **more)
 
+    def answers(self):
+        with contextlib.suppress(httpx.TransportError):
+            return self.get("/healthz").status_code
 
-@contextmanager
+
+@contextlib.contextmanager
 def serving(folder, *arguments, before="", **environment):
     """Serve from a folder until the block ends; the child runs the Python `before` before it becomes the server."""
     words = ["serve", *arguments, "--port", "0", "--timeout", "120"]  # a busy machine answers late
     process = Command(*words, folder=folder, before=before, **{"FIELDWISE_TOKEN": None, **environment})
     try:
         running = Running(process, process.heard(r"serving at (http://[^\s;]+)")[1].rstrip("/"))
-        deadline = time.monotonic() + 300
-        while True:
-            try:
-                running.get("/healthz")
-                break
-            except httpx.TransportError:
-                assert time.monotonic() < deadline, process.errors
-                time.sleep(0.02)
+        until(running.answers)
         yield running
     finally:
         process.end()

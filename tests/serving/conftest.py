@@ -5,8 +5,7 @@ import polars as pl
 import pytest
 import torch
 
-from fieldwise import AFM, Bag, Bundle, Categorical, IntTower, Label, Numeric, Schema, Sequence
-from fieldwise.data.encode.encoder import Encoder
+from fieldwise import AFM, Bag, Bundle, Categorical, Encoder, IntTower, Label, Numeric, Schema, Sequence
 from fieldwise.models.build import build_network
 
 SCHEMA = Schema(

@@ -1,6 +1,4 @@
-"""Requests that are meant to hurt a server: large bodies, values of every kind, heads and bytes that are no HTTP."""
-
-from hypothesis import strategies as st
+"""Large and deep bodies that are meant to hurt a server, and a row that is not."""
 
 MIB = (1 << 20) - 100
 
@@ -33,28 +31,4 @@ LARGE_BODIES = {
     "no JSON": ("/v1/predict", "x" * 1_000_000),
 }
 
-# values of every kind, in the places of a request of the tests' models
-
 ROW = {"user": "u", "history": [], "device": "tv", "item": "i1", "genres": ["g1"], "price": 1.0}
-TEXTS = st.text(st.characters(codec=None), max_size=6) | st.sampled_from(["u1", "i1", "g1", "\ud800"])
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
-CELLS = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
-ROWS = st.fixed_dictionaries(dict.fromkeys(ROW, CELLS)) | st.fixed_dictionaries({}, optional=dict.fromkeys(ROW, CELLS))
-BODIES = {
-    "/v1/predict": st.fixed_dictionaries({"rows": st.lists(ROWS, max_size=3) | CELLS}),
-    "/v1/recommend": st.fixed_dictionaries(
-        {},
-        optional={
-            "user": CELLS,
-            "context": ROWS | CELLS,
-            "k": CELLS,
-            "prerank": CELLS,
-            "candidates": CELLS,
-            "exclude": CELLS,
-            "where": st.dictionaries(st.sampled_from(["genres", "title", "price", "none"]), CELLS, max_size=2) | CELLS,
-        },
-    ),
-    "/v1/explain": st.fixed_dictionaries(
-        {}, optional={"rows": st.lists(ROWS, max_size=3), "items": CELLS, "user": CELLS, "context": ROWS}
-    ),
-}

@@ -17,6 +17,14 @@ PASSWORD = "p@ss/w#rd:100%?"
 QUOTED = "p%40ss%2Fw%23rd%3A100%25%3F"
 
 
+def until(happened, seconds=300):
+    """Wait for a condition."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
 def free_port():
     """A port at which nobody listens, below those that the system gives to connections of others meanwhile."""
     while True:
@@ -37,11 +45,8 @@ class Server:
         self.process = subprocess.Popen(
             self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=self.user(), group=self.user()
         )
-        deadline = time.monotonic() + 300
-        while not self.answers():
-            assert self.process.poll() is None, "the server ended"
-            assert time.monotonic() < deadline, "the server does not answer"
-            time.sleep(0.02)
+        until(lambda: self.process.poll() is not None or self.answers())
+        assert self.process.poll() is None, "the server ended"
         return self
 
     def user(self):
@@ -49,10 +54,9 @@ class Server:
 
     def children(self):
         """The processes of the server, itself first."""
-        own = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return (
-            [self.process.pid, *(int(pid) for pid in own.read_text().split())] if own.exists() else [self.process.pid]
-        )
+        pid = self.process.pid
+        own = Path(f"/proc/{pid}/task/{pid}/children")
+        return [pid, *map(int, own.read_text().split())] if own.exists() else [pid]
 
     def signal(self, number):
         for pid in self.children():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from serving.conftest import catalogue, log
 
-from fieldwise.errors import ConfigError
+from fieldwise import ConfigError
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.scoring.ranker import HeadClusters
 from fieldwise.serving import Ranker, build_index, evaluate_cascade
@@ -59,35 +59,32 @@ def test_the_number_of_clusters():
             HeadClusters.of(stored, clusters=wrong)
 
 
-def test_a_cascade_that_probes_all_clusters_is_exact_and_a_narrow_one_says_what_it_loses(tmp_path, tower, ranker):
+def test_a_cascade_that_searches_all_clusters_is_exact_and_a_narrow_one_reports_its_loss(tmp_path, tower, ranker):
     index = build_index(tower, catalogue(300), tmp_path / "ix")[0]
-    exact = Ranker(ranker, index, prerank=tower)
-    context = {"user": "u1", "history": "i1|i2", "device": "tv"}
+    exact, wide, narrow, two = (Ranker(ranker, index, prerank=tower, nprobe=nprobe) for nprobe in (None, 10_000, 1, 2))
+    given = {"context": {"user": "u1", "history": "i1|i2", "device": "tv"}, "k": 5, "prerank": 20}
     for query in (
         {},
-        {"exclude": ["i3", "i7"]},
-        {"where": {"item": [f"i{n}" for n in range(200)]}, "exclude": ["i3"]},
+        {"where": {"item": [f"i{n}" for n in range(200)]}, "exclude": ["i3", "i7"]},
         {"where": {"item": [f"i{n}" for n in range(9)]}},
         {"candidates": [f"i{n}" for n in range(250)]},
     ):
-        wide = Ranker(ranker, index, prerank=tower, nprobe=10_000).recommend(context, k=5, prerank=20, **query)
-        assert wide.rows.tolist() == exact.recommend(context, k=5, prerank=20, **query).rows.tolist()
-        assert wide.counts == exact.recommend(context, k=5, prerank=20, **query).counts
-        narrow = Ranker(ranker, index, prerank=tower, nprobe=1).recommend(context, k=5, prerank=20, **query)
-        assert narrow.counts["scored"] <= wide.counts["scored"]
-        assert narrow.counts["preranked"] == wide.counts["preranked"]
-        assert not {"i3", "i7"} & set(narrow.items["item"]) & set(query.get("exclude", ()))
-    few = Ranker(ranker, index, prerank=tower, nprobe=1)
-    assert few.recommend(context, k=5, prerank=20).counts["scored"] < 280, "the clusters do not hold 280 items"
-    assert few.recommend(context, k=5, prerank=280).counts == exact.recommend(context, k=5, prerank=280).counts
+        expected, result, less = (one.recommend(**given, **query) for one in (exact, wide, narrow))
+        assert result.rows.tolist() == expected.rows.tolist()
+        assert result.counts == expected.counts
+        assert less.counts["scored"] <= result.counts["scored"]
+        assert less.counts["preranked"] == result.counts["preranked"]
+        assert not {"i3", "i7"} & set(less.items["item"]) & set(query.get("exclude", ()))
+    assert narrow.recommend(**given).counts["scored"] < 280, "the clusters do not hold 280 items"
+    many = given | {"prerank": 280}
+    assert narrow.recommend(**many).counts == exact.recommend(**many).counts
     contexts = log(20, seed=4).drop("item")
-    whole = evaluate_cascade(exact, contexts, k=5, prerank=20)
+    whole, some = (evaluate_cascade(one, contexts, k=5, prerank=20) for one in (exact, two))
     assert (whole.candidates, whole.candidate_recall) == (300, 1)
-    some = evaluate_cascade(Ranker(ranker, index, prerank=tower, nprobe=2), contexts, k=5, prerank=20)
     assert some.candidates < 300
     by_hand = []
     for row in contexts.iter_rows(named=True):
-        result = Ranker(ranker, index, prerank=tower, nprobe=2).recommend(context=row, k=5, prerank=20).preranked
+        result = two.recommend(context=row, k=5, prerank=20).preranked
         by_hand.append(np.isin(exact.recommend(row, k=20, prerank=20).preranked, result).mean())
     assert some.candidate_recall == pytest.approx(np.mean(by_hand))
     with pytest.raises(ConfigError, match="nprobe must be at least 1, found 0"):

@@ -19,23 +19,16 @@ FIELDS = SCHEMA.fields
 
 
 class Failing(FeatureStore):
-    """A store that was read once and fails ever since."""
+    """A store that was opened and fails since."""
 
     kind = "redis"
 
-    def __init__(self, store, reason="gone"):
-        self.column, self.columns, self.reason = store.column, store.columns, reason
-        self.asked = 0
-
-    async def open(self):
-        """Nothing."""
+    def __init__(self, store):
+        self.column, self.columns, self.asked = store.column, store.columns, 0
 
     async def get(self, ids, columns=None):
         self.asked += 1
-        raise StoreError(self.reason, "secret host")
-
-    async def close(self):
-        """Nothing."""
+        raise StoreError("gone", "secret host")
 
 
 def stores(users=None, items=None, **more):
@@ -58,11 +51,14 @@ def test_rows_that_name_users_and_items_alone_are_completed():
     assert result[2] == {"user": 1.0, "item": "i2", **first}
     assert result[1]["history"] is None
     assert result[1]["price"] is None, "the item's, not the user's"
-
-
-def test_what_is_given_counts_first_null_too():
     given = {"user": 1, "item": "i1", "history": None, "price": 9, "genres": ["x"]}
-    assert rows([given])[0] == [{**given, "device": "tv"}]
+    assert rows([given])[0] == [{**given, "device": "tv"}], "given values override stored ones, also null"
+    for row, field, part in (
+        ({"user": 1, "item": "i9"}, "rows[1].item", "an item"), ({"user": 3, "item": "i1"}, "rows[1].user", "a user"),
+    ):  # fmt: skip
+        with pytest.raises(RequestError, match=f"{part} must be known to the server") as caught:
+            rows([{"user": 1, "item": "i1"}, row])
+        assert (caught.value.field, caught.value.status) == (field, 404)
 
 
 def test_whole_rows_and_rows_without_ids_ask_no_store():
@@ -72,30 +68,20 @@ def test_whole_rows_and_rows_without_ids_ask_no_store():
     given = [whole, {}, {"user": None, "item": ["i1"]}, {"user": {"a": 1}, "item": float("nan")}]
     assert rows(given, store) == (given, [])
     assert users.asked == items.asked == 0
+    whole = {"history": [], "device": "tv", "price": 1}
+    assert asyncio.run(store.context("1", whole, FIELDS)) == ({"user": "1", **whole}, [])
+    with pytest.raises(RequestError, match="cannot be reached"):
+        asyncio.run(store.context("1", {"device": "tv"}, FIELDS))
 
-
-def test_each_id_is_asked_for_once():
     class Counting(TableStore):
         async def get(self, ids, columns=None):
             asked.append(list(ids))
             return await super().get(ids, columns)
 
     asked = []
-    rows(
-        [{"user": 1}, {"user": "1"}, {"user": 2}, {"user": 1, "history": [], "device": "a"}],
-        stores(Counting("user", USERS)),
-    )
-    assert asked == [["1", "2"]]
-
-
-@pytest.mark.parametrize(
-    ("row", "field", "part"),
-    [({"user": 1, "item": "i9"}, "rows[1].item", "an item"), ({"user": 3, "item": "i1"}, "rows[1].user", "a user")],
-)
-def test_unknown_ids_are_named(row, field, part):
-    with pytest.raises(RequestError, match=f"{part} must be known to the server") as caught:
-        rows([{"user": 1, "item": "i1"}, row])
-    assert (caught.value.field, caught.value.status) == (field, 404)
+    several = [{"user": 1}, {"user": "1"}, {"user": 2}, {"user": 1, "history": [], "device": "a"}]
+    rows(several, stores(Counting("user", USERS)))
+    assert asked == [["1", "2"]], "each id once"
 
 
 def test_items_of_the_index_serve_where_there_is_no_store(tmp_path, tower):
@@ -134,14 +120,6 @@ def test_a_context_is_completed():
         assert (caught.value.field, caught.value.status) == ("user", status)
 
 
-def test_a_context_that_lacks_nothing_needs_no_store():
-    store = stores(Failing(TableStore("user", USERS)))
-    whole = {"history": [], "device": "tv", "price": 1}
-    assert asyncio.run(store.context("1", whole, FIELDS)) == ({"user": "1", **whole}, [])
-    with pytest.raises(RequestError, match="cannot be reached"):
-        asyncio.run(store.context("1", {"device": "tv"}, FIELDS))
-
-
 def test_stored_values_that_a_field_cannot_have():
     items = TableStore("item", ITEMS.with_columns(price=pl.Series(["1", "cheap", "1e39", None])))
     given = [{"user": 1, "item": f"i{k}"} for k in (0, 1, 2)]
@@ -160,14 +138,12 @@ def test_times_are_numbers_where_the_model_reads_numbers():
 
     frame = pl.DataFrame(
         {
-            "user": ["a", "b"],
-            "day": [dt.date(2026, 1, 2), dt.date(1969, 12, 30)],
+            "user": ["a", "b"], "day": [dt.date(2026, 1, 2), dt.date(1969, 12, 30)],
             "moment": [dt.datetime(2026, 1, 2, 3, 4, 5, 600_000), dt.datetime(1950, 1, 2, 3, 4, 5)],
-            "clock": [dt.time(23, 59, 58), dt.time(0, 0, 1)],
-            "took": [dt.timedelta(hours=1), dt.timedelta(days=2)],
+            "clock": [dt.time(23, 59, 58), dt.time(0, 0, 1)], "took": [dt.timedelta(hours=1), dt.timedelta(days=2)],
             "code": ["20260102", "12"],
         }
-    )
+    )  # fmt: skip
     names = frame.columns[1:]
     numbers = [Numeric(name, role="user") for name in names]
     result, _ = rows([{"user": "a"}, {"user": "b"}], stores(TableStore("user", frame)), numbers)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise.errors import DataError
+from fieldwise import DataError
 from fieldwise.scoring import items as module
 from fieldwise.scoring.items import ItemFilters
 
@@ -31,6 +31,18 @@ def test_rows_are_those_of_a_loop(cells, texts, lists):
     assert filters.rows({"list": lists}).tolist() == has_list
     assert filters.rows({"text": texts, "list": lists}).tolist() == [row for row in has_text if row in has_list]
     assert filters.rows({}).tolist() == list(range(len(cells)))
+
+
+def test_a_list_that_has_a_value_twice_is_one_row():
+    items = pl.DataFrame({"tags": [["b", "a", "b"], ["a"], ["b", "b"]], "genres": ["x|y|x", "y", None]})
+    filters = ItemFilters(items, {"genres": "|"})
+    for where, rows in (
+        ({"tags": ["b"]}, [0, 2]),
+        ({"genres": ["x"]}, [0]),
+        ({"tags": ["b", "a", "b"]}, [0, 1, 2]),
+        ({"tags": ["b"], "genres": ["x", "x"]}, [0]),
+    ):
+        assert filters.rows(where).tolist() == rows
 
 
 def test_answers_are_kept_within_bounds(monkeypatch):

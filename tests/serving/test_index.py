@@ -1,21 +1,25 @@
-"""The index scores as the whole network does, updates only what changed, and survives a kill at any moment."""
+"""The index scores as the whole network does and updates only what changed; damaged or hostile files are refused."""
 
 import dataclasses
 import json
+import os
+import shutil
 
+import httpx
 import numpy as np
 import polars as pl
 import pytest
 import torch
-from serving.conftest import SCHEMA, catalogue, log
-from serving.writers import writers
+from serving.commands import serving
+from serving.conftest import SCHEMA, catalogue
 
-from fieldwise import DSSM, Bundle, Label, Numeric
-from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise import DSSM, Bundle, BundleError, ConfigError, DataError, Label, Numeric
+from fieldwise.bundle.bundle import BUNDLE
 from fieldwise.serving import Ranker, build_index, open_index
 from fieldwise.serving import index as module
-from fieldwise.serving.index import INDEX
-from fieldwise.storage.artifact import Artifact
+from fieldwise.serving.index import INDEX, write_heads
+from fieldwise.storage.arrays import arrow_bytes
+from fieldwise.storage.artifact import Artifact, writing
 
 
 def joint(bundle, items, context):
@@ -48,8 +52,7 @@ def test_stored_scores_are_those_of_whole_rows(tmp_path, tower, items, contexts,
         assert torch.equal(again.stored.tensors()[name], tensor)
 
 
-@pytest.mark.parametrize("storage", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("block", [2048, 7])
+@pytest.mark.parametrize(("storage", "block"), [("float32", 2048), ("bfloat16", 7), ("int8", 7)])
 def test_an_update_computes_new_and_changed_items_alone(tmp_path, tower, items, monkeypatch, storage, block):
     monkeypatch.setattr(module, "SCORING_BATCH", block)
     folder = tmp_path / "ix"
@@ -79,7 +82,7 @@ def test_an_update_computes_new_and_changed_items_alone(tmp_path, tower, items, 
     assert len(parts) == 2 + len(index.stored.tensors()), "manifest, items and heads; old files are gone"
 
 
-def test_another_model_or_storage_computes_everything(tmp_path, tower, build, items):
+def test_another_model_storage_or_column_of_ids(tmp_path, tower, build, items):
     folder = tmp_path / "ix"
     build_index(tower, items, folder)
     other = build(seed=1)
@@ -89,6 +92,12 @@ def test_another_model_or_storage_computes_everything(tmp_path, tower, build, it
     with pytest.raises(BundleError, match="belongs to the model that made it"):
         Ranker(None, index, prerank=tower)
     assert dataclasses.astuple(build_index(other, items, folder, storage="int8")[1]) == (0, 30, 0, 0)
+    numbers = items.with_columns(item=pl.Series(range(30)), sku=pl.Series([f"s{k}" for k in range(30)]))
+    assert build_index(tower, numbers, tmp_path / "a")[0].texts.to_list()[:2] == ["0", "1"]
+    index, _ = build_index(tower, numbers, tmp_path / "b", id_column="sku")
+    assert index.rows_of(["s3", "s1"]).tolist() == [3, 1]
+    with pytest.raises(DataError, match="one of the index's 30, found 's31'"):
+        index.rows_of(["s31"])
 
 
 def test_a_digest_is_of_what_scores(tmp_path, build):
@@ -101,141 +110,12 @@ def test_a_digest_is_of_what_scores(tmp_path, build):
     assert renamed.digest != one.digest
 
 
-def test_ids_of_any_kind_and_names(tmp_path, tower, items):
-    numbers = items.with_columns(item=pl.Series(range(30)), sku=pl.Series([f"s{k}" for k in range(30)]))
-    assert build_index(tower, numbers, tmp_path / "a")[0].texts.to_list()[:2] == ["0", "1"]
-    index, _ = build_index(tower, numbers, tmp_path / "b", id_column="sku")
-    assert index.texts.to_list()[:2] == ["s0", "s1"]
-    assert index.rows_of(["s3", "s1"]).tolist() == [3, 1]
-    with pytest.raises(DataError, match="one of the index's 30, found 's31'"):
-        index.rows_of(["s31"])
-
-
-BAD = {
-    "no items": (lambda t: t.head(0), "found none"),
-    "a missing field": (lambda t: t.drop("price"), "'price' is missing among item, title, genres"),
-    "no ids": (lambda t: t.drop("item"), "must have a column of item ids: by the schema 'item'"),
-    "an id twice": (lambda t: pl.concat([t, t.tail(1)]), "'i29' in column 'item' .*occurs twice"),
-    "an absent id": (lambda t: t.with_columns(item=pl.lit(None, pl.String)), "found None in column 'item' .row 0"),
-    "text in a number": (lambda t: t.with_columns(price=pl.lit("cheap")), "'cheap' in row 0"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_items_that_cannot_be_indexed_leave_the_old_index(tmp_path, tower, items, case):
-    folder = tmp_path / "ix"
-    build_index(tower, items, folder)
-    before = {p.name: p.read_bytes() for p in folder.iterdir()}
-    change, words = BAD[case]
-    with pytest.raises(ConfigError if case == "no ids" else DataError, match=words.replace("(", r"\(")):
-        build_index(tower, change(items), folder)
-    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
-
-
-def test_other_models_have_no_item_heads(tmp_path, build, items):
-    with pytest.raises(ConfigError, match="item heads of an IntTower with one label, found DSSM"):
-        build_index(build(DSSM(embedding_dim=4, hidden=(4,), output_dim=3)), items, tmp_path / "ix")
-    several = dataclasses.replace(SCHEMA, more_labels=(Label("buy"),))
-    with pytest.raises(ConfigError, match="with one label"):
-        build_index(build(schema=several), items, tmp_path / "ix")
-    assert not (tmp_path / "ix").exists()
-
-
-def test_folders_of_others_are_left_alone(tmp_path, tower, items):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(BundleError, match=r"holds other files, such as 'notes.txt'"):
-        build_index(tower, items, tmp_path)
-    with pytest.raises(BundleError, match="is a file"):
-        build_index(tower, items, tmp_path / "notes.txt")
-    with pytest.raises(BundleError, match="is not an index"):
-        open_index(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
-
-
-def rewrite(folder, **changes):
-    about = json.loads((folder / "index.json").read_text()) | changes
-    (folder / "index.json").write_bytes(Artifact.of(INDEX, folder, about, about["files"]).text())
-
-
-def test_damage_of_every_kind_is_refused(tmp_path, tower, items):
-    def fresh(name):
-        build_index(tower, items, tmp_path / name, storage="int8")
-        return tmp_path / name
-
-    for part in ("heads", "scale", "items"):
-        for number, damage in enumerate((lambda b: b[:-1], lambda b: b[:-1] + bytes([b[-1] ^ 1]), lambda b: b[:0])):
-            folder = fresh(f"{part}{number}")
-            path = next(folder.glob(f"{part}.*"))
-            path.write_bytes(damage(path.read_bytes()))
-            with pytest.raises(BundleError, match="does not match its checksum or size; build it again"):
-                open_index(folder)
-        path.unlink()
-        with pytest.raises(BundleError, match="cannot be read: No such file"):
-            open_index(folder)
-    folder = fresh("manifest")
-    whole = (folder / "index.json").read_text()
-    for text, words in (("{", "cannot be read"), ("[]", "no format number"), (whole.replace("30", "31"), "checksum")):
-        (folder / "index.json").write_text(text)
-        with pytest.raises(BundleError, match=words):
-            open_index(folder)
-    for changes, words in (
-        ({"format": 2}, "install a newer fieldwise"),
-        ({"items": 29}, "do not belong together"),
-        ({"storage": "float32"}, "do not belong together"),
-        ({"files": {"heads": {"name": "../x", "bytes": 1, "sha256": ""}}}, "not a file of an index"),
-        ({"files": {}}, "damaged"),
-    ):
-        (folder / "index.json").write_text(whole)
-        rewrite(folder, **changes)
-        with pytest.raises(BundleError, match=words):
-            open_index(folder)
-
-
-def test_a_damaged_index_is_built_anew_and_told_of_but_a_newer_one_is_kept(tmp_path, tower, items):
-    folder = tmp_path / "ix"
-    build_index(tower, items, folder)
-    next(folder.glob("heads.*")).write_bytes(b"")
-    heard = []
-    _, changes = build_index(tower, items, folder, note=heard.append)
-    assert dataclasses.astuple(changes) == (30, 0, 0, 0)
-    assert len(heard) == 1
-    assert "is damaged" in heard[0]
-    assert len(open_index(folder)) == 30
-    (folder / "index.json").write_text("{")
-    build_index(tower, items, folder)
-    rewrite(folder, format=2)
-    with pytest.raises(BundleError, match="install a newer fieldwise"):
-        build_index(tower, items, folder)
-
-
-def test_a_column_of_both_sides_is_refused(tmp_path, build, items):
-    both = Numeric("seen_price", column="price", role="user")
-    bundle = build(schema=dataclasses.replace(SCHEMA, fields=(*SCHEMA.fields, both)))
-    with pytest.raises(
-        ConfigError, match=r"found 'price' read by 'price' \(role item\) and 'seen_price' \(role user\)"
-    ):
-        build_index(bundle, items, tmp_path / "ix")
-
-
-def test_heads_that_are_not_finite_name_their_item(tmp_path, build, items):
-    bundle = build()
-    with torch.no_grad():
-        item = next(f for f in bundle.encoder.layout.fields if f.name == "item")
-        known = bundle.encoder.transform(
-            items.head(1).with_columns(user=pl.lit("u"), history=pl.lit(""), device=pl.lit("tv"))
-        )
-        bundle.network.embedding.weight[known.ids[0, 1]] = float("nan")
-        assert item.offset <= known.ids[0, 1] < item.offset + item.rows
-    with pytest.raises(DataError, match="those of item 'i0' are not"):
-        build_index(bundle, items, tmp_path / "ix")
-
-
 @pytest.mark.parametrize("change", ["genres", "price", "item order", "nothing"])
 def test_which_encoded_rows_are_the_same(tower, items, change):
     rng = np.random.default_rng(0)
     later = items
-    if change == "genres":  # as long as before, but others
-        swapped = pl.when(pl.col("item") == "i3").then(pl.lit("g3|g9|g8")).otherwise(pl.col("genres"))
+    if change == "genres":  # one as before, but another
+        swapped = pl.when(pl.col("item") == "i3").then(pl.lit("g0")).otherwise(pl.col("genres"))
         later = items.with_columns(genres=swapped)
     elif change == "price":
         later = items.with_columns(price=pl.when(pl.col("item") == "i3").then(None).otherwise(pl.col("price")))
@@ -250,36 +130,191 @@ def test_which_encoded_rows_are_the_same(tower, items, change):
     np.testing.assert_array_equal(module._same_rows(old, places, new), expected)
 
 
-@pytest.fixture
-def writer(tmp_path, tower):
-    """Processes that write the same index again and again: `writer(times)` gives one that has begun."""
-    tower.save(tmp_path / "b")
-    catalogue(3000).write_parquet(tmp_path / "items.parquet")
-    with writers(tmp_path / "b", tmp_path / "items.parquet", tmp_path / "ix") as start:
-        yield start
+# what is refused
+
+BAD = {
+    "no items": (lambda t: t.head(0), "found none"),
+    "a missing field": (lambda t: t.drop("price"), "'price' is missing among item, title, genres"),
+    "no ids": (lambda t: t.drop("item"), "must have a column of item ids: by the schema 'item'"),
+    "an id twice": (lambda t: pl.concat([t, t.tail(1)]), "'i29' in column 'item' .*occurs twice"),
+    "an absent id": (lambda t: t.with_columns(item=pl.lit(None, pl.String)), r"found None in column 'item' \(row 0"),
+    "text in a number": (lambda t: t.with_columns(price=pl.lit("cheap")), "'cheap' in row 0"),
+}
 
 
-def whole(tower, index):
-    """Rows and heads are of one update: the same number stands in both, and scores are the network's."""
-    assert len(index) == 3000
-    title = index.items["title"][0]
-    if not title.startswith("Title"):
-        assert set(index.items["price"]) == {int(title) % 7}
-    context = log(1)
-    expected = joint(tower, index.items, context.select("user", "history", "device").row(0, named=True))
-    np.testing.assert_allclose(stored(tower, index, context), expected, rtol=1e-4, atol=1e-4)
-    return title
-
-
-def test_readers_and_two_writers_at_once(tmp_path, tower, writer):
+def test_items_that_cannot_be_indexed_leave_the_old_index(tmp_path, tower, items, subtests):
     folder = tmp_path / "ix"
-    build_index(tower, catalogue(3000), folder)
-    children = [writer(6), writer(6)]
-    generations = set()
-    while any(child.is_alive() for child in children):
-        index = open_index(folder)
-        generations.add(index.generation)
-        whole(tower, index)
-    assert [child.exitcode for child in children] == [0, 0]
-    assert len(generations) > 1
-    assert whole(tower, open_index(folder)) == "5"
+    build_index(tower, items, folder)
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    for case, (change, words) in BAD.items():
+        with subtests.test(case=case):
+            with pytest.raises(ConfigError if case == "no ids" else DataError, match=words):
+                build_index(tower, change(items), folder)
+            assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+
+def test_models_and_folders_that_cannot_have_an_index(tmp_path, tower, build, items):
+    both = Numeric("seen_price", column="price", role="user")
+    sides = r"found 'price' read by 'price' \(role item\) and 'seen_price' \(role user\)"
+    for bundle, words in (
+        (
+            build(DSSM(embedding_dim=4, hidden=(4,), output_dim=3)),
+            "item heads of an IntTower with one label, found DSSM",
+        ),
+        (build(schema=dataclasses.replace(SCHEMA, more_labels=(Label("buy"),))), "with one label"),
+        (build(schema=dataclasses.replace(SCHEMA, fields=(*SCHEMA.fields, both))), sides),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            build_index(bundle, items, tmp_path / "ix")
+        assert not (tmp_path / "ix").exists()
+    broken, row = build(), items.head(1).with_columns(user=pl.lit("u"), history=pl.lit(""), device=pl.lit("tv"))
+    with torch.no_grad():
+        broken.network.embedding.weight[broken.encoder.transform(row).ids[0, 1]] = float("nan")
+    with pytest.raises(DataError, match="those of item 'i0' are not"):
+        build_index(broken, items, tmp_path / "ix")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    with pytest.raises(BundleError, match=r"holds other files, such as 'notes.txt'"):
+        build_index(tower, items, other)
+    with pytest.raises(BundleError, match="is a file"):
+        build_index(tower, items, other / "notes.txt")
+    with pytest.raises(BundleError, match="is not an index"):
+        open_index(other)
+    assert [p.name for p in other.iterdir()] == ["notes.txt"]
+
+
+def facts_of(about):
+    """The entries of a manifest that are given again when it is written again."""
+    return {k: v for k, v in about.items() if k not in ("format", "files", "sha256")}
+
+
+def rewrite(folder, kind=INDEX, name="index.json", **changes):
+    """Write a manifest with other entries and a checksum that fits."""
+    about = json.loads((folder / name).read_text()) | changes
+    (folder / name).write_bytes(Artifact.of(kind, folder, about, about["files"]).text())
+
+
+@pytest.mark.parametrize("storage", ["float32", "bfloat16", "int8"])
+def test_files_are_mapped_and_checked(tmp_path, tower, items, storage):
+    folder = tmp_path / "ix"
+    build_index(tower, items, folder, storage=storage)
+    index, path = open_index(folder), next(folder.glob("heads.*.npy"))
+    before, whole = index.stored.heads.clone(), path.read_bytes()
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"\x01" * 16)
+    assert not torch.equal(before, index.stored.heads), "writing into an open index must not be done"
+    for damage in (path.read_bytes(), whole[:-1], b""):
+        path.write_bytes(damage)
+        with pytest.raises(BundleError, match="does not match its checksum or size; build it again"):
+            open_index(folder)
+    path.unlink()
+    with pytest.raises(BundleError, match="cannot be read: No such file"):
+        open_index(folder)
+    os.mkfifo(path)  # is not waited for
+    files = json.loads((folder / "index.json").read_text())["files"]
+    rewrite(folder, files=files | {"heads": files["heads"] | {"bytes": 0}})
+    with pytest.raises(BundleError, match="damaged"):
+        open_index(folder)
+
+
+def test_manifests_that_do_not_fit(tmp_path, tower, items):
+    folder, heard = tmp_path / "ix", []
+    build_index(tower, items, folder, storage="int8")
+    manifest = folder / "index.json"
+    whole = manifest.read_text()
+    for text, words in (("{", "cannot be read"), ("[]", "no format number"), (whole.replace("30", "31"), "checksum")):
+        manifest.write_text(text)
+        with pytest.raises(BundleError, match=words):
+            open_index(folder)
+    for changes, words in (
+        ({"items": 29}, "do not belong together"),
+        ({"storage": "float32"}, "do not belong together"),
+        ({"files": {"heads": {"name": "../x", "bytes": 1, "sha256": ""}}}, "not a file of an index"),
+        ({"files": {}}, "damaged"),
+    ):
+        manifest.write_text(whole)
+        rewrite(folder, **changes)
+        with pytest.raises(BundleError, match=words):
+            open_index(folder)
+    # A damaged index is built again with a note, a newer one is kept.
+    assert dataclasses.astuple(build_index(tower, items, folder, note=heard.append)[1]) == (30, 0, 0, 0)
+    assert len(heard) == 1
+    assert "is damaged" in heard[0]
+    assert len(open_index(folder)) == 30
+    rewrite(folder, format=2)
+    with pytest.raises(BundleError, match="install a newer fieldwise"):
+        build_index(tower, items, folder)
+    manifest.unlink()
+    os.mkfifo(manifest)
+    with pytest.raises(BundleError, match="is no regular file"):
+        open_index(folder)
+
+
+def test_an_index_of_wrong_rows_is_refused(tmp_path, tower):
+    """Ids that occur twice or are absent, and heads that are no numbers, with checksums that fit."""
+    index = build_index(tower, catalogue(), tmp_path / "ix")[0]
+    twice = index.items.with_columns(item=pl.lit("i1"))
+    none = index.items.with_columns(item=pl.when(pl.int_range(pl.len()) > 0).then(pl.col("item")))
+    bad = index.stored.heads.clone()
+    bad[3, 0, 0] = float("nan")
+    for items, heads, said in (
+        (twice, index.stored.heads, "occurs twice"),
+        (none, index.stored.heads, "found None"),
+        (index.items, bad, "not finite"),
+    ):
+        with writing(INDEX, tmp_path / "wrong") as writer:
+            write_heads(writer, iter([dataclasses.replace(index.stored, heads=heads)]), len(heads))
+            writer.add("items", arrow_bytes(items))
+            writer.finish(**facts_of(INDEX.open(tmp_path / "ix").about))
+        with pytest.raises(BundleError, match=said):
+            open_index(tmp_path / "wrong")
+
+
+@pytest.mark.parametrize("part", ["bundle.json", "schema", "encoder", "samples"])
+def test_deep_and_huge_files_of_a_bundle_are_refused(tmp_path, ranker, part):
+    folder, words = tmp_path / "b", r"damaged|cannot be read"
+    ranker.save(folder)
+    saved, manifest = BUNDLE.open(folder), folder / "bundle.json"
+    if part == "bundle.json":
+        manifest.write_text('{"format": 2, "files": ' + "[" * 100_000)
+    elif part == "samples":  # 8 GiB without blocks on the disk
+        files, words = json.loads(manifest.read_text())["files"], "gives samples a size of 8589934592 bytes"
+        os.truncate(folder / files[part]["name"], 8 << 30)
+        rewrite(folder, BUNDLE, "bundle.json", files=files | {part: files[part] | {"bytes": 8 << 30}})
+    else:
+        contents = {name: saved.content(name) for name in saved.parts}
+        contents[part] = b"a = " + b"[" * 100_000 if part == "schema" else b"[" * 100_000
+        with writing(BUNDLE, folder) as writer:
+            for name, content in contents.items():
+                writer.add(name, content)
+            writer.finish(**facts_of(saved.about))
+    with pytest.raises(BundleError, match=words):
+        Bundle.load(folder)
+
+
+def test_a_server_continues_when_another_index_is_copied_over_its_own(tmp_path, tower, ranker):
+    """It has a token and users of a file, too."""
+    tower.save(tmp_path / "tower")
+    ranker.save(tmp_path / "ranker")
+    build_index(tower, catalogue(), tmp_path / "ix")
+    pl.DataFrame({"user": ["u1"], "history": ["i1|i2"]}).write_csv(tmp_path / "users.csv")
+    options = ["--prerank", "tower", "--index", "ix", "--watch", 0.2, "--users", "users.csv", "--user-id", "user"]
+    with serving(tmp_path, "ranker", *options, FIELDWISE_TOKEN="t") as server:
+
+        def ask():
+            body, headers = {"user": "u1", "context": {"device": "tv"}, "k": 5}, {"Authorization": "Bearer t"}
+            answer = httpx.post(f"{server.place}/v1/recommend", json=body, headers=headers, timeout=120)
+            assert answer.status_code == 200, answer.text
+            return [(item["id"], item["prediction"]) for item in answer.json()["items"]]
+
+        assert server.get("/v1/items/i1/similar").status_code == 401
+        before = ask()
+        os.truncate(next((tmp_path / "ix").glob("heads.*.npy")), 100)
+        assert ask() == before
+        build_index(tower, catalogue(20), tmp_path / "other")
+        for path in (tmp_path / "other").iterdir():
+            shutil.copy(path, tmp_path / "ix" / path.name)
+        assert ask() is not None
+        assert server.process.poll() is None

@@ -8,7 +8,7 @@ import pytest
 from serving.asgi import client
 from serving.conftest import catalogue
 
-from fieldwise.errors import ConfigError
+from fieldwise import ConfigError
 from fieldwise.serving import Ranker, build_index, stores
 from fieldwise.serving.rows import plain_table
 from fieldwise.serving.service import Service
@@ -27,13 +27,9 @@ LEFT_OUT = {"embedding": [[0.1, 0.2], [0.3, 0.4]], "made": {"by": "x"}, "bytes":
 def odd():
     """Every column twice: with a value in each row, and `no_...` with none."""
     cells = {name: shown for name, (shown, _) in SHOWN.items()} | LEFT_OUT
-    columns = [
-        (value if isinstance(value, pl.Series) else pl.Series([value])).alias(name).new_from_index(0, 30)
-        for name, value in cells.items()
-    ]
-    return (
-        catalogue().with_columns(columns).with_columns(pl.Series(f"no_{c.name}", [None] * 30, c.dtype) for c in columns)
-    )
+    series = {name: value if isinstance(value, pl.Series) else pl.Series([value]) for name, value in cells.items()}
+    columns = [value.alias(name).new_from_index(0, 30) for name, value in series.items()]
+    return catalogue().with_columns(*columns, *(pl.Series(f"no_{c.name}", [None] * 30, c.dtype) for c in columns))
 
 
 @pytest.fixture(scope="module")

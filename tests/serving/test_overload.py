@@ -1,4 +1,4 @@
-"""More than can be answered: who is let in is answered in time, others are refused at once; explanations wait."""
+"""More requests than can be answered: some are refused at once; explanations are computed between others."""
 
 import asyncio
 import json
@@ -8,13 +8,11 @@ from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
-from serving.asgi import client, patient_app, post
-from serving.conftest import log, make
+from serving.asgi import patient_app, post
+from serving.conftest import make
 from serving.hostile import ROW
-from serving.test_http import rows_of
 
 from fieldwise import AFM, AutoInt
-from fieldwise.explain import explain
 from fieldwise.serving import batching, http
 from fieldwise.serving.service import Service
 
@@ -39,8 +37,8 @@ def test_past_capacity_some_are_answered_and_others_refused(ranker):
     assert set(asyncio.run(run())) == {200, 503}
 
 
-def test_bodies_that_do_not_arrive_keep_nobody_out(ranker):
-    """Only what waits for the model counts: fifty clients send half a body each, and one asks."""
+def test_bodies_that_do_not_arrive_do_not_fill_the_queue(ranker):
+    """Fifty clients send half a body each, and one a whole request."""
     app = patient_app(Service(ranker), max_waiting=8)
 
     async def run():
@@ -156,12 +154,3 @@ def test_only_where_pairs_are_measured_a_chunk_is_one_row(pairs, model, sizes, m
     app = patient_app(Service(make(model(embedding_dim=4))))
     assert asyncio.run(ask(app, "/v1/explain", {"rows": [ROW] * 23, "pairs": pairs})) == 200
     assert results == sizes
-
-
-def test_an_explanation_in_chunks_is_the_one_at_once(ranker):
-    rows = log(23, seed=8)
-    whole = explain(ranker, rows)
-    result = client(Service(ranker)).post("/v1/explain", {"rows": rows_of(rows)}).json()["explanations"]
-    scores = [whole.row(number)["score"] for number in range(23)]
-    assert [one["score"] for one in result] == pytest.approx(scores, rel=1e-6)
-    assert len(result) == 23

@@ -15,9 +15,7 @@ from serving.asgi import client
 from serving.commands import serving
 from serving.conftest import SCHEMA, catalogue, log
 
-from fieldwise import FM, AutoInt, Bag, Bundle, Categorical, Label, Numeric, Schema
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.errors import ConfigError, DataError
+from fieldwise import FM, AutoInt, Bag, Bundle, Categorical, ConfigError, DataError, Encoder, Label, Numeric, Schema
 from fieldwise.evaluation.calibration import Platt
 from fieldwise.explain import Subject, explain
 from fieldwise.explain.attribution import pair_interactions
@@ -34,9 +32,6 @@ CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
 @pytest.fixture(scope="module")
 def server(ranker, cascade):
     return client(Service(ranker, cascade), Stores(users=Lookup("users", TableStore("user", USERS))))
-
-
-# about
 
 
 def test_about_names_bundles_fields_and_limits(server, ranker, tower):
@@ -65,7 +60,7 @@ def test_about_names_bundles_fields_and_limits(server, ranker, tower):
     assert list(values) == ["item", "title", "genres", "price"]
 
 
-def test_how_good_a_bundle_was_is_said_in_words(ranker):
+def test_test_metrics_in_words(ranker):
     test = {"auc": 0.8412, "logloss": 0.45, "normalized_entropy": 0.9, "ece": 0.021, "positive_rate": 0.58, "rows": 900}
     tested = dataclasses.replace(ranker, about={"run": {"test": test}})
     said = client(Service(tested)).get("/v1/about").json()["model"]["quality"]
@@ -94,7 +89,7 @@ def test_values_are_offered_where_they_are_few():
     assert [field["usual"] for field in fields] == ["9", "u0", "tv"]
 
 
-def test_about_a_ranking_bundle_alone(ranker):
+def test_a_ranking_bundle_alone_and_titles(ranker, cascade):
     bare = client(Service(ranker))
     about = bare.get("/v1/about").json()
     assert (about["items"], about["users"]) == (None, None)
@@ -103,14 +98,9 @@ def test_about_a_ranking_bundle_alone(ranker):
     assert bare.get("/v1/items").status_code == 404
     with pytest.raises(ConfigError, match="a title must be a column of the items, found 'name'"):
         Service(ranker, title="name")
-
-
-def test_about_a_tower_alone(tower, cascade):
-    about = client(Service(cascade=Ranker(None, cascade.index, prerank=tower))).get("/v1/about").json()
-    assert (about["model"]["name"], about["items"]["ranked"]) == ("inttower", False)
-
-
-# users
+    assert client(Service(ranker, cascade, title="price")).get("/v1/about").json()["items"]["title"] == "price"
+    with pytest.raises(ConfigError, match="did you mean 'title'"):
+        Service(ranker, cascade, title="titel")
 
 
 def test_users_by_the_beginning_of_their_ids(server):
@@ -121,16 +111,14 @@ def test_users_by_the_beginning_of_their_ids(server):
     assert server.get("/v1/users?search=.").json()["count"] == 0
 
 
-def test_a_user_has_its_fields_as_requests_give_them(server):
+def test_a_user_has_its_fields_as_requests_give_them(server, ranker):
     result = server.get("/v1/users/u1").json()
     fields = {"user": "u1", "history": ["i1", "i2"]}
     assert result == {"id": "u1", "fields": fields, "context": {}, "seen": None, "position": 1, "degraded": []}
     assert server.get("/v1/users/u2").json()["fields"]["history"] is None
     answer = server.get("/v1/users/nobody")
     assert (answer.status_code, answer.json()["error"]["field"]) == (404, "user")
-
-
-def test_an_empty_text_is_an_empty_history(ranker):
+    # An empty text is an empty history.
     table = pl.DataFrame({"user": ["u1", "u2"], "history": ["", "i1| |i2|"], "device": ["", "tv"]})
     users = client(Service(ranker), Stores(users=Lookup("users", TableStore("user", table))))
     assert users.get("/v1/users/u1").json()["fields"] == {"user": "u1", "history": [], "device": None}
@@ -157,14 +145,10 @@ def test_an_id_may_be_any_text(subtests, odd):
             near = odd.get(f"/v1/items/{whole}/similar?k=20")
             assert near.status_code == 200, near.text
             assert {item["id"] for item in near.json()["items"]} == {*ODD} - {one}
-
-
-def test_an_odd_id_that_is_unknown_is_told(odd):
-    answer = odd.get("/v1/items/a%2Fc/similar")
-    assert (answer.status_code, answer.json()["error"]["field"]) == (404, "id")
-    assert "found 'a/c'" in answer.json()["error"]["message"]
-    answer = odd.get("/v1/users/a%2Fc")
-    assert (answer.status_code, answer.json()["error"]["field"]) == (404, "user")
+    for path, field in (("items/a%2Fc/similar", "id"), ("users/a%2Fc", "user")):
+        answer = odd.get(f"/v1/{path}")
+        assert (answer.status_code, answer.json()["error"]["field"]) == (404, field)
+        assert "found 'a/c'" in answer.json()["error"]["message"]
     text = odd.get("/metrics").text
     assert 'path="/v1/users/{id}",status="404"' in text
     assert 'path="/v1/items/{id}/similar",status="404"' in text
@@ -197,18 +181,11 @@ def test_users_of_a_database_are_found_and_not_counted(ranker):
     user = result.get("/v1/users/u1").json()
     assert (user["fields"], user["position"]) == ({"user": "u1", "history": ["i1", "i2"]}, None)
     assert result.get("/v1/users/x").status_code == 404
-
-
-def test_a_store_that_fails_is_told(ranker):
     broken = client(Service(ranker), Stores(users=Lookup("users", Sorted(fails=True))))
-    assert broken.get("/v1/users").status_code == 503
-    assert broken.get("/v1/users/u1").status_code == 503
-    assert broken.get("/v1/about").status_code == 200
+    for path, status in {"users": 503, "users/u1": 503, "about": 200}.items():
+        assert broken.get(f"/v1/{path}").status_code == status
     without = client(Service(ranker), Stores(users=Lookup("users", Sorted(fails=True)), on_failure="degrade"))
     assert [one["columns"] for one in without.get("/v1/users/u1").json()["degraded"]] == [["history"]]
-
-
-# items
 
 
 def test_items_by_id_or_title(server):
@@ -245,30 +222,17 @@ def test_which_column_names_items(subtests):
             assert title_column(ItemTable(id_column="item", items=items), read) == title
 
 
-def test_a_title_that_a_bundle_reads_names_items(build):
+def test_a_field_may_be_the_title_and_a_list_may_not(build, ranker):
     schema = dataclasses.replace(SCHEMA, fields=(*SCHEMA.fields, Categorical("title", role="item")))
     reading = build(FM(embedding_dim=2), schema=schema)
     about = client(Service(reading, Ranker(reading, item_table(catalogue(), "item")))).get("/v1/about").json()
     assert about["items"]["title"] == "title"
     assert "title" in [field["column"] for field in about["fields"]]
-
-
-def test_a_title_of_ones_own(cascade, ranker):
-    assert client(Service(ranker, cascade, title="price")).get("/v1/about").json()["items"]["title"] == "price"
-    with pytest.raises(ConfigError, match="did you mean 'title'"):
-        Service(ranker, cascade, title="titel")
-
-
-def test_a_list_is_no_title(tmp_path, tower, ranker):
-    table = catalogue().with_columns(genres=pl.col("genres").str.split("|"))
-    lists = Ranker(ranker, build_index(tower, table, tmp_path / "ix")[0], prerank=tower)
+    lists = Ranker(ranker, item_table(catalogue().with_columns(pl.col("genres").str.split("|")), "item"))
     with pytest.raises(ConfigError, match="found 'genres' with lists"):
         Service(ranker, lists, title="genres")
     columns = {one["name"]: one for one in client(Service(ranker, lists)).get("/v1/about").json()["items"]["columns"]}
     assert columns["genres"]["values"] == ["g0", "g1", "g2", "g3"]
-
-
-# pairs
 
 
 def test_measured_pairs_are_those_of_occlusion(build):
@@ -287,7 +251,7 @@ def test_measured_pairs_are_those_of_occlusion(build):
     assert [abs(pair["effect"]) for pair in result] == sorted((abs(pair["effect"]) for pair in result), reverse=True)
 
 
-def test_pairs_are_measured_when_asked_for_where_the_model_has_none(build, cascade, tower, server):
+def test_pairs_are_measured_for_models_without_pair_terms(build, cascade, tower, server):
     body = {"context": CONTEXT, "items": ["i4"]}
     autoint = build(AutoInt(embedding_dim=4))
     measuring = client(Service(autoint, Ranker(autoint, cascade.index, prerank=tower)))
@@ -300,38 +264,25 @@ def test_pairs_are_measured_when_asked_for_where_the_model_has_none(build, casca
     assert len(exact["pairs"]) == 15
 
 
-# the files
-
-
-def test_the_page_runs_only_what_the_server_gives(server):
+def test_the_pages_run_only_what_the_server_gives(server):
     page = server.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "script-src 'self';" in policy
     assert "unsafe" not in policy
-    results: list[tuple[str, dict[str, str | None]]] = []
-
-    class Reader(html.parser.HTMLParser):
-        def handle_starttag(self, tag, attrs):
-            results.append((tag, dict(attrs)))
-
-    Reader().feed(page.text)
-    scripts = [attributes for tag, attributes in results if tag == "script"]
-    assert [one["src"] for one in scripts] == ["page/page.js"]
+    results = []
+    reader = html.parser.HTMLParser()
+    reader.handle_starttag = lambda tag, attributes: results.append((tag, dict(attributes)))
+    reader.feed(page.text)
+    assert [attributes["src"] for tag, attributes in results if tag == "script"] == ["page/page.js"]
     assert not [tag for tag, attributes in results if tag == "style" or any(a.startswith("on") for a in attributes)]
-    named = [
-        attributes.get("href") or attributes.get("src") for tag, attributes in results if tag in ("link", "script")
-    ]
-    for name in named:
+    for name in [own.get("href") or own.get("src") for tag, own in results if tag in ("link", "script")]:
         answer = server.get(f"/{name}")
         assert answer.status_code == 200
         assert answer.headers["content-security-policy"] == policy
         again = server.get(f"/{name}", headers={"If-None-Match": answer.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
-
-
-def test_the_page_of_the_api_runs_only_what_the_server_gives(server):
     page = server.get("/docs")
     assert "script-src 'self';" in page.headers["content-security-policy"]
     assert re.findall(r"<script(?! src=)", page.text) == []
@@ -341,7 +292,7 @@ def test_the_page_of_the_api_runs_only_what_the_server_gives(server):
         assert server.get(f"/{name}").status_code == 200
 
 
-def test_files_name_each_other_and_write_text_alone():
+def test_static_files_import_each_other_and_write_no_html():
     folder = resources.files("fieldwise.serving") / "static"
     files = {one.name: one.read_text("utf-8") for one in folder.iterdir()}
     assert sum(len(text) for text in files.values()) < 84_000
@@ -366,23 +317,12 @@ def test_the_page_needs_no_token_and_its_answers_do(ranker):
     assert closed.get("/page/../v1/about").status_code in (401, 404)
 
 
-# tables of a log
-
-
 def test_a_log_gives_items_and_users_with_their_latest_values():
     rows = pl.DataFrame(
-        {
-            "day": [3, 1, 2, 4],
-            "user": ["a", "a", "b", None],
-            "age": [31, 30, 20, 99],
-            "item": ["x", "y", "x", "y"],
-            "price": [2.0, 5.0, 1.0, 6.0],
-            "title": ["X", "Y", "X", "Y"],
-            "device": ["tv", "tv", "tv", "phone"],
-            "rank": [1, 2, 3, 4],
-            "click": [0, 1, 0, 1],
-        }
-    )
+        [(3, "a", 31, "x", 2.0, None, "tv", 1, 0), (1, "a", 30, "y", 5.0, "Y", "tv", 2, 1),
+         (2, "b", 20, "x", 1.0, "X", "tv", 3, 0), (4, None, 99, "y", 6.0, "Y", "phone", 4, 1)],
+        ["day", "user", "age", "item", "price", "title", "device", "rank", "click"], orient="row",
+    )  # fmt: skip
     schema = Schema(
         fields=(
             Numeric("age", role="user"),
@@ -396,24 +336,8 @@ def test_a_log_gives_items_and_users_with_their_latest_values():
     items, users = tables_of_log(rows, [schema], "item", "user")
     assert items.to_dict(as_series=False) == {"item": ["x", "y"], "price": [2.0, 6.0], "title": ["X", "Y"]}
     assert users.to_dict(as_series=False) == {"user": ["a", "b"], "age": [31, 20]}
-
-
-def test_a_title_with_gaps_is_a_title_and_one_that_changes_is_none():
-    rows = pl.DataFrame(
-        {"user": ["a", "b", "c"], "item": ["x", "x", "y"], "title": [None, "X", None], "place": ["1", "2", "1"]}
-    ).with_columns(click=1)
-    schema = Schema(fields=(Categorical("user", role="user"), Categorical("item", role="item")), label=Label("click"))
-    items, _ = tables_of_log(rows, [schema], "item", "user")
-    assert items.to_dict(as_series=False) == {"item": ["x", "y"], "title": ["X", None]}
-
-
-def test_a_log_that_lacks_a_column_is_refused():
-    schema = Schema(fields=(Categorical("item", role="item"),), label=Label("click"))
     with pytest.raises(DataError, match="the log must have the column 'who'"):
-        tables_of_log(pl.DataFrame({"item": ["x"], "click": [1]}), [schema], "item", "who")
-
-
-# the command
+        tables_of_log(rows, [schema], "item", "who")
 
 
 def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, ranker):

@@ -11,9 +11,10 @@ from serving.asgi import client
 from serving.conftest import catalogue
 from torch import nn
 
+from fieldwise import Catalogue
 from fieldwise.evaluation.calibration import Isotonic, Platt
 from fieldwise.scoring.items import top_k_indices
-from fieldwise.scoring.recommend import Catalogue, recommend
+from fieldwise.scoring.recommend import recommend
 from fieldwise.serving import Ranker, build_index, item_table
 from fieldwise.serving.service import Service
 

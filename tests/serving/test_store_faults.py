@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import re
-import time
 from contextlib import asynccontextmanager
 
 import polars as pl
@@ -36,8 +35,8 @@ def users(tmp_path_factory):
     return path
 
 
-@pytest.fixture(params=["own_redis", "own_postgres"])
-def server(request, users):
+@pytest.fixture(params=["own_redis", pytest.param("own_postgres", marks=pytest.mark.slow)])
+def own(request, users):
     """Each server in turn, running, with the users."""
     running = request.getfixturevalue(request.param)
     load_table(SlicedTable(users), open_store(running.url("users"), "user"))
@@ -55,26 +54,21 @@ async def asking(service, stores):
         yield client
 
 
-def stores(url, policy, timeout=TIMEOUT):
-    return Stores(users=Lookup("users", open_store(url, "user", "users"), timeout=timeout), on_failure=policy)
-
-
-async def in_time(client, path="/v1/recommend", body=ASK):
-    """An answer that waits for no hanging store; how soon it comes is the machine's."""
-    answer = await asyncio.wait_for(client.post(path, json=body), HANGS)
+async def in_time(client, body=ASK):
+    """An answer that waits for no hanging store; how soon it comes depends on the machine."""
+    answer = await asyncio.wait_for(client.post("/v1/recommend", json=body), HANGS)
     assert answer.status_code in (200, 503), answer.text
     return answer
 
 
-async def until_whole(client, body=ASK):
-    """The first whole answer, and how long it took to come."""
-    began = time.perf_counter()
-    while time.perf_counter() - began < 300:
-        answer = await in_time(client, body=body)
-        if answer.status_code == 200 and not answer.json()["degraded"]:
-            return answer
-        await asyncio.sleep(0.05)
-    raise AssertionError(answer.text)
+async def until_whole(client):
+    """The first answer with all fields."""
+    async with asyncio.timeout(300):
+        while True:
+            answer = await in_time(client)
+            if answer.status_code == 200 and not answer.json()["degraded"]:
+                return answer
+            await asyncio.sleep(0.05)
 
 
 def same(answer, other):
@@ -90,35 +84,38 @@ def sample(text, name, **labels):
 
 
 @pytest.mark.parametrize(
-    ("server", "fault"),
+    ("own", "fault"),
     [
-        ("own_redis", "slow"),
-        ("own_postgres", "gone"),
-        pytest.param("own_redis", "gone", marks=pytest.mark.slow),
+        ("own_redis", "gone"),
+        pytest.param("own_redis", "slow", marks=pytest.mark.slow),
+        pytest.param("own_postgres", "gone", marks=pytest.mark.slow),
         pytest.param("own_postgres", "slow", marks=pytest.mark.slow),
     ],
-    indirect=["server"],
+    indirect=["own"],
 )
-def test_a_store_that_fails_and_comes_back(server, users, service, fault):
-    """Two servers over one store: one degrades its answers, one refuses."""
+def test_a_store_that_fails_and_comes_back(own, users, service, fault):
+    """Two servers over one store: one degrades its answers, one refuses; twelve clients at once get what one gets."""
     by_hand = {"context": {"user": "u3", "history": "i3|i3", "device": "tv"}, "k": 5}
 
     async def run():
-        url = server.url("users")
-        degrading, refusing = (asking(service, stores(url, policy)) for policy in ("degrade", "refuse"))
+        url = own.url("users")
+        degrading, refusing = (
+            asking(service, Stores(users=Lookup("users", open_store(url, "user"), timeout=TIMEOUT), on_failure=policy))
+            for policy in ("degrade", "refuse")
+        )
         async with degrading as degrades, refusing as refuses:
             with contextlib.ExitStack() as paused:  # else no connection to a paused server is ever closed
                 whole = await in_time(refuses, body=by_hand)
                 for client in (degrades, refuses):
                     assert same(await until_whole(client), whole)
                 if fault == "slow":
-                    server.pause()
-                    paused.callback(server.resume)
+                    own.pause()
+                    paused.callback(own.resume)
                 else:
-                    server.kill()
+                    own.kill()
                 failed = [[await in_time(client) for _ in range(4)] for client in (degrades, refuses)]
                 for client, answers in zip((degrades, refuses), failed, strict=True):
-                    answers += await asyncio.gather(*(in_time(client) for _ in range(50)))
+                    answers += await asyncio.gather(*(in_time(client) for _ in range(12)))
                     assert same(await in_time(client, body=by_hand), whole), "asks no store"
                     assert (await client.get("/readyz")).json()["stores"]["users"]["state"] in ("slow", "gone")
                 nothing = {"context": {"user": "u3", "history": None, "device": "tv"}, "k": 5}
@@ -134,21 +131,21 @@ def test_a_store_that_fails_and_comes_back(server, users, service, fault):
                     assert answer.json()["error"]["field"] == "user"
                     assert "the users' store" in answer.json()["error"]["message"]
                 if fault == "slow":
-                    server.resume()
+                    own.resume()
                 else:
-                    server.start()
+                    own.start()
                     load_table(SlicedTable(users), open_store(url, "user"))
                 for client in (degrades, refuses):
                     assert same(await until_whole(client), whole)
-                    many = await asyncio.gather(*(until_whole(client) for _ in range(50)))
+                    many = await asyncio.gather(*(until_whole(client) for _ in range(12)))
                     assert all(same(answer, whole) for answer in many)
                     ready = (await client.get("/readyz")).json()["stores"]
-                    assert ready == {"users": {"kind": server.kind, "state": "ok"}}
+                    assert ready == {"users": {"kind": own.kind, "state": "ok"}}
                     metrics = (await client.get("/metrics")).text
                     assert sample(metrics, "fieldwise_store_failures_total", store="users") >= 4
                     assert sample(metrics, "fieldwise_store_seconds_count", store="users") > 4
                     degraded = sample(metrics, "fieldwise_degraded_total", store="users")
-                    assert degraded >= 54 if client is degrades else degraded == 0
+                    assert degraded >= 16 if client is degrades else degraded == 0
                 for answer in (*failed[0], *failed[1]):
                     assert PASSWORD not in answer.text
                     assert QUOTED not in answer.text
@@ -156,14 +153,14 @@ def test_a_store_that_fails_and_comes_back(server, users, service, fault):
     asyncio.run(run())
 
 
-def test_no_lookup_waits_while_a_store_is_left_alone(server, monkeypatch):
-    """Of 20 lookups in a row, three wait for the limit; the others are not even asked until the pause is over."""
+def test_no_lookup_waits_while_a_store_is_paused(own, monkeypatch):
+    """Of 20 lookups in a row, three wait for the limit; the others are not sent until the pause is over."""
     monkeypatch.setattr("fieldwise.serving.stores.PAUSE_S", 600.0)
 
     async def run():
-        lookup = Lookup("users", open_store(server.url("users"), "user", "users"), timeout=TIMEOUT)
+        lookup = Lookup("users", open_store(own.url("users"), "user", "users"), timeout=TIMEOUT)
         await lookup.store.open()
-        server.pause()
+        own.pause()
         reasons = []
         for _ in range(20):
             try:
@@ -171,13 +168,13 @@ def test_no_lookup_waits_while_a_store_is_left_alone(server, monkeypatch):
             except StoreError as e:
                 reasons.append(e.reason)
         await asyncio.wait_for(lookup.store.close(), HANGS)  # a server stops although its store hangs
-        server.resume()
+        own.resume()
         assert reasons == ["slow"] * 3 + ["paused"] * 17
 
     asyncio.run(run())
 
 
-def test_connections_that_lead_nowhere_are_given_up(server):
+def test_connections_that_lead_nowhere_are_given_up(own):
     """As when a firewall forgets them: what is sent vanishes, no error comes, and new connections work."""
 
     async def run():
@@ -194,14 +191,14 @@ def test_connections_that_lead_nowhere_are_given_up(server):
             alive = asyncio.Event()
             alive.set()
             connections.append(alive)
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", server.port)
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", own.port)
             writers.extend((writer, far_writer))
             tasks.add(asyncio.create_task(forward(reader, far_writer, alive)))
             tasks.add(asyncio.create_task(forward(far_reader, writer, alive)))
 
         proxy = await asyncio.start_server(accept, "127.0.0.1", 0)
         port = proxy.sockets[0].getsockname()[1]
-        store = open_store(server.url("users").replace(f":{server.port}/", f":{port}/"), "user", "users")
+        store = open_store(own.url("users").replace(f":{own.port}/", f":{port}/"), "user", "users")
         lookup = Lookup("users", store, timeout=HANGS)
         await lookup.store.open()
         for _ in range(8):
@@ -210,15 +207,13 @@ def test_connections_that_lead_nowhere_are_given_up(server):
         lookup.timeout = TIMEOUT
         for alive in connections:
             alive.clear()
-        began = time.perf_counter()
-        while time.perf_counter() - began < 300:
-            with contextlib.suppress(StoreError):
-                (row,) = await lookup.get(["u1"], ["history"])
-                if row["history"] == USERS["history"][1]:
-                    break
-            await asyncio.sleep(0.05)
-        else:
-            raise AssertionError("never answered again")
+        async with asyncio.timeout(300):
+            row = None
+            while row is None:
+                with contextlib.suppress(StoreError):
+                    (row,) = await lookup.get(["u1"], ["history"])
+                await asyncio.sleep(0.05)
+        assert row["history"] == USERS["history"][1]
         await lookup.store.close()
         proxy.close()
         for task in tasks:
@@ -226,18 +221,6 @@ def test_connections_that_lead_nowhere_are_given_up(server):
         for writer in writers:
             writer.close()
         await asyncio.gather(*tasks, *(writer.wait_closed() for writer in writers), return_exceptions=True)
-
-    asyncio.run(run())
-
-
-def test_fifty_clients_at_once_get_what_one_gets(server, service):
-    async def run():
-        async with asking(service, stores(server.url("users"), "refuse", timeout=HANGS)) as client:
-            asks = [{**ASK, "user": f"u{k}"} for k in range(50)]
-            one_by_one = [await in_time(client, body=ask) for ask in asks]
-            at_once = await asyncio.gather(*(in_time(client, body=ask) for ask in asks))
-            assert {answer.status_code for answer in (*one_by_one, *at_once)} == {200}
-            assert all(same(many, one) for many, one in zip(at_once, one_by_one, strict=True))
 
     asyncio.run(run())
 
@@ -262,8 +245,7 @@ def test_a_reader_never_sees_half_a_table(server, tmp_path):
                 table = SlicedTable(tmp_path / f"{8 - number % 2}.parquet")
                 await asyncio.to_thread(load_table, table, halves)
 
-        seen = set()
-        writing = asyncio.create_task(write())
+        seen, writing = set(), asyncio.create_task(write())
         while not writing.done():
             values = {row["n"] for row in await store.get(ids)}
             assert len(values) == 1

@@ -1,5 +1,6 @@
 """One bundle that ranks a whole catalogue, and what users have used: against rows scored by hand, and `recommend`."""
 
+import dataclasses
 import re
 
 import httpx
@@ -9,13 +10,11 @@ import pytest
 from ids import ITEM, USER
 from serving.asgi import client
 from serving.commands import serving
-from serving.conftest import catalogue, log, make
+from serving.conftest import SCHEMA, catalogue, log
 
-from fieldwise import FM, AutoInt, Categorical, Label, Numeric, Schema
-from fieldwise.bundle.bundle import Bundle
-from fieldwise.errors import ConfigError, DataError
+from fieldwise import FM, AutoInt, Bundle, Catalogue, Categorical, ConfigError, DataError, Label, Numeric, Schema
 from fieldwise.evaluation.calibration import fit_isotonic
-from fieldwise.scoring.recommend import Catalogue, recommend
+from fieldwise.scoring.recommend import recommend
 from fieldwise.serving import Ranker, item_table
 from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
 from fieldwise.serving.rows import RequestError
@@ -61,28 +60,26 @@ def test_items_that_pass_are_ranked(whole, ranker):
 
 
 def test_several_labels_are_ranked_by_the_main_one(build):
-    schema = Schema(fields=make().schema.fields, label=Label("click"), more_labels=(Label("buy"),))
-    bundle = build(FM(embedding_dim=3), schema=schema)
+    bundle = build(FM(embedding_dim=3), schema=dataclasses.replace(SCHEMA, more_labels=(Label("buy"),)))
     result = Ranker(bundle, item_table(catalogue(), "item")).recommend(context=CONTEXT, k=30)
     rows = pl.DataFrame([CONTEXT | one for one in catalogue().select("item", "genres", "price").to_dicts()])
     main = dict(zip(catalogue()["item"], bundle.predict(rows)[:, 0], strict=True))
     assert result.items["item"].to_list() == best(main, 30)
+    assert Service(bundle).predict([]) == []
 
 
-def test_what_cannot_be_ranked_is_told(ranker, build):
-    with pytest.raises(DataError, match="missing or occurs twice"):
-        Ranker(ranker, item_table(pl.concat([catalogue(), catalogue().head(1)]), "item"))
-    with pytest.raises(DataError, match=r"catalogue's items must hold every column .* 'price' is missing"):
-        Ranker(ranker, item_table(catalogue().drop("price"), "item"))
-    with pytest.raises(DataError, match="the items must not have a column"):
-        Ranker(ranker, item_table(catalogue().with_columns(prediction=0.5), "item"))
+def test_bundles_and_items_that_cannot_be_ranked(ranker, build):
+    for items, words in (
+        (pl.concat([catalogue(), catalogue().head(1)]), "missing or occurs twice"),
+        (catalogue().drop("price"), r"catalogue's items must hold every column .* 'price' is missing"),
+        (catalogue().with_columns(prediction=0.5), "the items must not have a column"),
+    ):
+        with pytest.raises(DataError, match=words):
+            Ranker(ranker, item_table(items, "item"))
     fields = tuple(f for f in ranker.schema.fields if f.role != "item" and f.name != "history")
     alone = build(FM(embedding_dim=2), schema=Schema(fields=fields, label=Label("click")))
     with pytest.raises(ConfigError, match="a schema without fields of role item"):
         Ranker(alone, item_table(catalogue(), "item"))
-
-
-# over HTTP, with a log
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +101,7 @@ def liked(user):
     return used(user, pl.col("click") == 1)
 
 
-def test_an_answer_says_how_it_was_made(server, ranker):
+def test_an_answer_has_counts_and_the_kind_of_ranking(server, ranker):
     answer = server.post("/v1/recommend", {"user": "u2", "context": {"device": "tv"}, "k": 4}).json()
     history = LOG.filter(pl.col("user") == "u2").sort("time")["history"][-1]
     expected = by_hand(ranker, catalogue(), {"user": "u2", "history": history, "device": "tv"})
@@ -118,18 +115,19 @@ def test_an_answer_says_how_it_was_made(server, ranker):
     assert (about["prerank"], about["ranked"], about["seen"], about["exclude_seen"]) == (None, True, True, "positive")
     assert about["positive"] == "“click” is 1"
     assert server.get("/readyz").json()["ranked"] == "all"
+    similar = server.get("/v1/items/i1/similar")
+    assert similar.status_code == 404
+    assert "start it with --prerank" in similar.json()["error"]["message"]
+    for user in ("u0", "u1"):
+        result = server.get(f"/v1/users/{user}").json()
+        assert result["context"] == {"device": LOG.filter(pl.col("user") == user)["device"][-1]}
+        assert (result["fields"]["user"], result["seen"]) == (user, len(used(user)))
     counted = server.get("/metrics").text
     assert float(re.search(r'fieldwise_recommendations_total{ranked="all"} (\S+)', counted)[1]) >= 1
     assert float(re.search(r"(?m)^fieldwise_seen_items_total (\S+)", counted)[1]) >= len(liked("u2"))
 
 
-def test_similar_items_need_a_tower(server):
-    answer = server.get("/v1/items/i1/similar")
-    assert answer.status_code == 404
-    assert "start it with --prerank" in answer.json()["error"]["message"]
-
-
-def test_what_a_user_has_used_may_come_when_asked_for(server):
+def test_which_items_of_a_users_rows_are_excluded(server):
     body = {"user": "u2", "context": {"device": "tv"}, "k": 30}
     settings = {}, {"exclude_seen": "positive"}, {"exclude_seen": True}, {"exclude_seen": False}
     results = [server.post("/v1/recommend", {**body, **more}).json() for more in settings]
@@ -139,10 +137,10 @@ def test_what_a_user_has_used_may_come_when_asked_for(server):
     assert [one["seen"] for one in results] == [len(liked("u2"))] * 2 + [len(used("u2")), 0]
     wrong = server.post("/v1/recommend", {**body, "exclude_seen": "some"})
     assert (wrong.status_code, wrong.json()["error"]["field"].split(".")[0]) == (422, "exclude_seen")
-    unlabelled = UserLog(LOG.drop("click"), [make().schema], "user", "item")
+    unlabelled = UserLog(LOG.drop("click"), [SCHEMA], "user", "item")
     assert (unlabelled.positive, set(unlabelled.used("u2", "positive"))) == (None, used("u2"))
     odd = LOG.with_columns(click=pl.when(pl.col("item") == "i1").then(None).otherwise(1))
-    assert set(UserLog(odd, [make().schema], "user", "item").used("u2", "positive")) == used("u2") - {"i1"}
+    assert set(UserLog(odd, [SCHEMA], "user", "item").used("u2", "positive")) == used("u2") - {"i1"}
 
 
 def test_a_user_in_the_context_is_known_too(server):
@@ -166,16 +164,6 @@ def test_a_server_that_lets_them_come_by_default_or_has_no_log(whole, ranker, us
     assert (refused.status_code, refused.json()["error"]["field"]) == (422, "exclude_seen")
 
 
-def test_a_user_has_the_latest_context(server):
-    for user in ("u0", "u1"):
-        result = server.get(f"/v1/users/{user}").json()
-        assert result["context"] == {"device": LOG.filter(pl.col("user") == user)["device"][-1]}
-        assert (result["fields"]["user"], result["seen"]) == (user, len(used(user)))
-
-
-# the same as in Python
-
-
 def test_ids_may_be_numbers_in_python_too(ranker):
     numbered = LOG.with_columns(pl.col("user", "item").str.slice(1).cast(pl.Int64))
     cascade = Ranker(ranker, item_table(catalogue().with_columns(pl.col("item").str.slice(1).cast(pl.Int64)), "item"))
@@ -189,12 +177,6 @@ def test_ids_may_be_numbers_in_python_too(ranker):
     assert service.explained_rows(ExplainRequest(items=[4.0], context=CONTEXT))["item"].to_list() == [4]
     with pytest.raises(RequestError, match="exclude must be one value"):
         RecommendRequest(exclude=[None])
-
-
-def test_no_rows_have_no_predictions(ranker, build):
-    schema = Schema(fields=make().schema.fields, label=Label("click"), more_labels=(Label("buy"),))
-    for bundle in (ranker, build(FM(embedding_dim=3), schema=schema)):
-        assert Service(bundle).predict([]) == []
 
 
 @pytest.mark.parametrize("calibrated", [False, True])
@@ -226,10 +208,8 @@ def test_the_server_recommends_what_recommend_does(build, calibrated):
         assert expected["score"].n_unique() < expected.height
 
 
-# the command
-
-
 def test_one_bundle_and_its_log_recommend(tmp_path, ranker):
+    """Also with more items than one bundle may rank: they are not ranked, and complete rows that name them."""
     ranker.save(tmp_path / "ranker")
     LOG.write_csv(tmp_path / "log.txt", separator=";", include_header=False)
     reading = "--read", "separator=;", "--read", "columns=" + ",".join(LOG.columns)
@@ -245,10 +225,6 @@ def test_one_bundle_and_its_log_recommend(tmp_path, ranker):
     assert result["ranked"] == "all"
     # The schema has no time, so the last row of the log counts, in both.
     assert [item["id"] for item in result["items"]] == expected["item"].to_list()
-
-
-def test_more_items_than_one_bundle_may_rank(tmp_path, ranker):
-    ranker.save(tmp_path / "ranker")
     catalogue().write_csv(tmp_path / "items.csv")
     row = {"user": "u1", "history": [], "device": "tv", "item": "i3"}
     whole = row | catalogue().drop("title").row(3, named=True)

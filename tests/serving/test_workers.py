@@ -15,12 +15,13 @@ import torch
 from forked import Command
 from serving.commands import serving
 from serving.conftest import log, make
+from serving.servers import until
 
+from fieldwise import FM
 from fieldwise.cli import serve_sources as weights
 from fieldwise.cli.options import Reading
 from fieldwise.cli.serve import ServeOptions
 from fieldwise.cli.serve_sources import Loader, share_weights
-from fieldwise.models import FM
 from fieldwise.storage.arrays import SharedArrays
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tests read /proc")
@@ -54,17 +55,6 @@ def scores(server, rows):
     return pytest.approx([one["score"] for one in answer.json()["predictions"]], abs=1e-6)
 
 
-def until(happened):
-    deadline = time.monotonic() + 300
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def gone(processes):
-    until(lambda: not any(map(is_running, processes)))
-
-
 def test_a_server_with_two_workers(tmp_path, ranker):
     ranker.save(tmp_path / "ranker")
     rows, newer = log(4, seed=9), make(FM(embedding_dim=4), seed=6)
@@ -77,14 +67,14 @@ def test_a_server_with_two_workers(tmp_path, ranker):
             assert text.count("# TYPE fieldwise_requests_total counter") == 1
             return sum(float(n) for n in re.findall(r"^fieldwise_requests_total\{.*predict.*\} (\S+)$", text, re.M))
 
-        for _ in range(12):
+        for _ in range(8):
             assert scores(server, rows) == ranker.score(rows).tolist()
-        until(lambda: counted() == 12)  # whichever worker is asked; counted after the answer
+        until(lambda: counted() == 8)  # whichever worker is asked; counted after the answer
         newer.save(tmp_path / "ranker")
         until(lambda: "fieldwise_replacements 1.0" in server.get("/metrics").text)  # the least of all workers
         for _ in range(6):
             assert scores(server, rows) == newer.score(rows).tolist()
-        until(lambda: counted() == 18)
+        until(lambda: counted() == 14)
 
         # Half of a request has come when the server is told to stop; the rest comes afterwards, and is answered.
         lines = ["POST /v1/predict HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
@@ -113,7 +103,8 @@ def test_workers_that_start_again_while_the_bundle_is_damaged_serve_the_next_goo
         until(lambda: all(scores(server, rows) == newest.score(rows).tolist() for _ in range(6)))
 
 
-@pytest.mark.parametrize("when", [pytest.param("they serve", marks=pytest.mark.slow), "they start"])
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["they serve", "they start"])
 def test_workers_end_with_the_first_process(tmp_path, ranker, monkeypatch, when):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     ranker.save(tmp_path / "ranker")
@@ -126,20 +117,17 @@ def test_workers_end_with_the_first_process(tmp_path, ranker, monkeypatch, when)
             workers = children(server.process.pid)
             time.sleep(0.01)
         os.kill(server.process.pid, signal.SIGKILL)
-        gone(workers)
+        until(lambda: not any(map(is_running, workers)))
 
 
-def test_what_cannot_be_served_is_said_once(tmp_path, ranker):
+@pytest.mark.slow
+def test_a_bundle_that_cannot_be_served_is_one_error(tmp_path, ranker):
     ranker.save(tmp_path / "ranker")
     (tmp_path / "ranker" / "bundle.json").write_text("{}")
     command = Command("serve", "ranker", "--workers", "2", "--port", "0", folder=tmp_path)
     assert command.wait() == 2
     assert command.errors.count("is damaged") == 1
     assert "Traceback" not in command.errors
-
-
-def mapped(path):
-    return str(path) in Path("/proc/self/maps").read_text()
 
 
 def test_a_replaced_bundle_leaves_no_shared_memory(tmp_path, monkeypatch, tower, ranker, items):
@@ -154,7 +142,11 @@ def test_a_replaced_bundle_leaves_no_shared_memory(tmp_path, monkeypatch, tower,
     )  # fmt: skip
     load = Loader(options, lambda _: None, tmp_path / "shared")
     first = load()
-    before = {path.name for path in (tmp_path / "shared").iterdir()}
+
+    def files():
+        return {path.name for path in (tmp_path / "shared").iterdir()}
+
+    before = files()
     kinds = {name.partition("-")[0] for name in before}
     assert kinds >= {"weights", "index", "items", "encoded_ids", "vectors_1"}
     rows = log(4, seed=9)
@@ -162,7 +154,7 @@ def test_a_replaced_bundle_leaves_no_shared_memory(tmp_path, monkeypatch, tower,
     make(seed=8).save(tmp_path / "tower")
     make(ranker.settings, seed=6).save(tmp_path / "ranker")
     second = load()
-    after = {path.name for path in (tmp_path / "shared").iterdir()}
+    after = files()
     assert len(after) == len(before)
     assert {name.partition("-")[0] for name in after - before} == kinds
     assert first.bundle.score(rows).tolist() == wanted
@@ -179,4 +171,4 @@ def test_weights_in_shared_memory_are_equal(tmp_path):
     assert all(torch.equal(value, before[name]) for name, value in bundle.network.state_dict().items())
     stored = [path for path in shared.folder.iterdir() if path.name.startswith("weights-")]
     assert [np.load(path).shape for path in stored] == [(300, 100)]
-    assert mapped(stored[0])
+    assert str(stored[0]) in Path("/proc/self/maps").read_text()

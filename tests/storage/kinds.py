@@ -12,12 +12,9 @@ from serving.conftest import make
 from storage.things import load_thing, save_thing
 from torch import nn
 
-from fieldwise import AFM
+from fieldwise import AFM, Batch, Bundle, DataError, FieldwiseError, Layout
 from fieldwise.bundle import export
-from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.table import EncodedTable
-from fieldwise.errors import DataError, FieldwiseError
-from fieldwise.layout import Batch, Layout
 from fieldwise.runs.ranking import Ranked
 from fieldwise.runs.records import Store, read_record
 from fieldwise.serving import build_index, open_index

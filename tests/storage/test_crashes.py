@@ -12,11 +12,12 @@ from storage.faults import full_disk, pictures
 from storage.kinds import CASES, fake_exporter, found
 from storage.things import save_thing
 
+from fieldwise import FieldwiseError
 from fieldwise.bundle import export
-from fieldwise.errors import FieldwiseError
 from fieldwise.storage import files
 
-OVER = [(name, older) for name in CASES for older in (True, False) if CASES[name].replaces or not older]
+# All kinds are written by the same functions, so that one alone is also tried without an older artifact.
+OVER = [("thing", False), *((name, case.replaces) for name, case in CASES.items())]
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(tmp_path, case, o
     if older:
         case.save(tmp_path / "a", 1)
     before = names(tmp_path)
-    for free in range(200):
+    for free in range(0, 200, 1 if case is CASES["thing"] else 3):
         said = None
         try:
             with full_disk(free) as refused:
@@ -96,9 +97,9 @@ def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(tmp_path, case, o
     assert found(case, tmp_path / "a") == 2
 
 
-@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize("kind", ["thing", "run", "entry", "index", "table"])
 def test_two_writers_and_a_reader_never_meet(tmp_path, case):
-    folder, errors, numbers, rounds = tmp_path / "a", [], set(), 6
+    folder, errors, numbers, rounds = tmp_path / "a", [], set(), 4
     case.save(folder, 1)
     writers_left = [2]
 

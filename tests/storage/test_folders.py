@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from storage.faults import pictures, steps
 
-from fieldwise.errors import DataError
+from fieldwise import DataError
 from fieldwise.storage import files
 from fieldwise.storage.files import LOCK, one_writer, remove_scratch, scratch_folder, try_lock, whole_folder
 

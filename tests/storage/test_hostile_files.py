@@ -5,10 +5,10 @@ import os
 import polars as pl
 import pytest
 
+from fieldwise import DataError, as_table
 from fieldwise.cli.show import console, say, visible
 from fieldwise.data.read.chunked_table import SlicedTable
-from fieldwise.data.read.tables import TableWriter, as_table
-from fieldwise.errors import DataError
+from fieldwise.data.read.tables import TableWriter
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import try_lock
 

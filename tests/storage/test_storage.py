@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from fieldwise.errors import ConfigError
-from fieldwise.runs.recipe import DataSettings, load_recipe
+from fieldwise import ConfigError, load_recipe
+from fieldwise.runs.recipe import DataSettings
 from fieldwise.storage import files, machine
 from fieldwise.storage.arrays import KINDS, PIECE, read_tensors, write_array, write_tensors
 from fieldwise.storage.files import FlushedFile, WordSums

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fieldwise.errors import DataError
+from fieldwise import DataError
 from fieldwise.storage.artifact import Kind, writing
 
 THING = Kind(

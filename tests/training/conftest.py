@@ -7,9 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fieldwise import Bag, Categorical, Label, Schema
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.layout import Layout
+from fieldwise import Bag, Categorical, Encoder, Label, Layout, Schema
 
 SCHEMA = Schema(
     fields=(Categorical("user", role="user"), Categorical("item", role="item"), Categorical("day")), label=Label("y")
@@ -32,7 +30,7 @@ def _tables(rows: int = 160, seed: int = 0) -> SimpleNamespace:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def bagged() -> SimpleNamespace:
     """As `tables`, with a bag of items in each row and weights in training."""
     rng = np.random.default_rng(1)
@@ -50,8 +48,9 @@ def bagged() -> SimpleNamespace:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tables() -> SimpleNamespace:
+    """Never changed in place."""
     return _tables()
 
 

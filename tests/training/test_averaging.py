@@ -1,12 +1,10 @@
 import numpy as np
 import pytest
 
-from fieldwise.models import LR, AutoIntPlus
+from fieldwise import LR, AutoIntPlus, Callback, TrainingSettings
 from fieldwise.models.build import build_network
-from fieldwise.training.callbacks import Callback
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.settings import TrainingSettings
 
 BINARY = Objective()
 
@@ -73,13 +71,6 @@ def test_averaging_leaves_the_steps_as_they_are(tables):
     for plain, averaged in zip(steps(None), steps(0.9), strict=True):
         for name, value in plain.items():
             np.testing.assert_array_equal(averaged[name], value)
-
-
-def test_a_decay_of_zero_averages_nothing(tables):
-    network = build_network(LR(), tables.layout, 0)
-    result, states = train(tables, network, 0.0)
-    for name, value in states[round(result.best.epoch * 5)].items():
-        np.testing.assert_array_equal(network.state_dict()[name].double().numpy(), value)
 
 
 @pytest.mark.parametrize("update", ["dense", "lazy"])

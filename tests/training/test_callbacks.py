@@ -1,11 +1,20 @@
-"""What callbacks are told of a training, and that they change nothing in it."""
+"""What callbacks are called with, and that they change nothing in a training."""
 
 import numpy as np
 import pytest
 
-from fieldwise import Callback, Categorical, DeepFM, Label, Recommender, Schema, TrainingSettings, simulate
-from fieldwise.errors import TrainingError
-from fieldwise.models import LR
+from fieldwise import (
+    LR,
+    Callback,
+    Categorical,
+    DeepFM,
+    Label,
+    Recommender,
+    Schema,
+    TrainingError,
+    TrainingSettings,
+    simulate,
+)
 from fieldwise.models.build import build_network
 from fieldwise.training.callbacks import OutOfTime
 from fieldwise.training.fit import Training
@@ -78,7 +87,7 @@ def test_a_callback_ends_a_run_with_the_best_weights_so_far():
     assert ending.of("end") == [model.history_]
 
 
-def test_a_second_training_is_told_as_one():
+def test_callbacks_know_a_second_training():
     seen = Recording()
     fitted(seen, refit=True)
     first, second = seen.of("start")
@@ -86,7 +95,7 @@ def test_a_second_training_is_told_as_one():
     assert (first.rows, second.rows) == (900, 1000)
 
 
-def test_all_callbacks_hear_of_the_end_after_an_error(tables):
+def test_all_callbacks_are_called_at_the_end_after_an_error(tables):
     class Broken(Recording):
         def on_end(self, result):
             super().on_end(result)

@@ -5,28 +5,23 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 import signal
 import threading
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from counted_steps import Ends
 
-from fieldwise.data.table import batch_starts
-from fieldwise.errors import ConfigError, DataError, TrainingError
-from fieldwise.models import FM, AutoInt, IntTower
+from fieldwise import FM, AutoInt, Callback, ConfigError, DataError, IntTower, TrainingError, TrainingSettings
 from fieldwise.models.build import build_network
-from fieldwise.storage.arrays import read_tensors, write_tensors
-from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CHECKPOINT, CheckpointFolder, Checkpoints
 from fieldwise.training.fit import SignalGuard, Training
 from fieldwise.training.objective import Objective
-from fieldwise.training.settings import TrainingSettings
 
 ALWAYS = 1e-9  # minutes: every step is due
-COMMON = {"batch_size": 16, "epochs": 4, "evaluations_per_epoch": 3, "patience": 12, "monitor": "logloss"}
+COMMON = {"batch_size": 16, "epochs": 3, "evaluations_per_epoch": 3, "patience": 12, "monitor": "logloss"}
 CASES = {
     "fm-lazy-adagrad": (
         FM(embedding_dim=4),
@@ -77,12 +72,6 @@ def trained(tables, case="fm-lazy-adagrad", kept=None, progress=None, **changed)
     return network, result
 
 
-def killed(tables, folder, step=20, about=None):
-    """The checkpoints of a run that was killed after a step."""
-    with pytest.raises(Killed):
-        trained(tables, kept=checkpoints(folder, about=about), progress=Kills(step=step))
-
-
 def forge(folder, change):
     """Change the manifests of all checkpoints; their checksums are right."""
     for path in folder.rglob("checkpoint.json"):
@@ -105,60 +94,83 @@ def assert_equal(found, expected):
         assert torch.equal(state[name], value), name
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_run_that_is_killed_twice_equals_one_that_is_not(tables, tmp_path, case):
-    expected = trained(tables, case)
-    steps = len(batch_starts(len(tables.train), 16))
-    for first, second in [(1, 1), (steps - 1, 2), (steps, steps), (steps + 3, 3), (2 * steps - 1, steps + 1)]:
-        folder = tmp_path / f"{first}-{second}"
-        for at in (first, second):
-            with pytest.raises(Killed):
-                trained(tables, case, checkpoints(folder, kind=Checkpoints), Kills(step=at))
-        said = []
-        assert_equal(trained(tables, case, checkpoints(folder, note=said.append)), expected)
-        if first > 1:
-            assert len(said) == 1
-            assert "resumes the unfinished run in" in said[0]
+@pytest.fixture(scope="module")
+def expected(tables):
+    """The first case, never interrupted."""
+    return trained(tables)
 
 
-@pytest.mark.parametrize("case", ["fm-lazy-adagrad", "autoint-adam-average-dropout"])
-def test_a_run_in_windows_that_is_killed_equals_one_that_is_not(bagged, tmp_path, case):
+@pytest.fixture(scope="module")
+def broken(tables, tmp_path_factory):
+    """The folder of the first case, killed at step 12 of 24, with checkpoints of the two steps before."""
+    folder = tmp_path_factory.mktemp("killed") / "run"
+    with pytest.raises(Killed):
+        trained(tables, kept=checkpoints(folder), progress=Kills(step=12))
+    return folder
+
+
+@pytest.fixture
+def folder(broken, tmp_path):
+    """A copy of `broken`."""
+    return shutil.copytree(broken, tmp_path / "run")
+
+
+# Of each pair of kills the first, and the second counted from where the run resumed; an epoch has 8 steps.
+@pytest.mark.parametrize(
+    ("case", "first", "second"),
+    [
+        ("fm-lazy-adagrad", 1, 1),
+        ("fm-lazy-adagrad", 11, 3),
+        ("autoint-adam-average-dropout", 7, 2),
+        ("autoint-adam-average-dropout", 15, 9),
+        ("inttower-contrastive", 8, 8),
+        ("fm-sgd", 11, 3),
+    ],
+)
+def test_a_run_that_is_killed_twice_equals_one_that_is_not(tables, tmp_path, case, first, second):
+    for step in (first, second):
+        with pytest.raises(Killed):
+            trained(tables, case, checkpoints(tmp_path, kind=Checkpoints), Kills(step=step))
+    said = []
+    assert_equal(trained(tables, case, checkpoints(tmp_path, note=said.append)), trained(tables, case))
+    if first > 1:
+        assert len(said) == 1
+        assert "resumes the unfinished run in" in said[0]
+
+
+def test_a_run_in_windows_that_is_killed_equals_one_that_is_not(bagged, tmp_path):
     """Windows of 37 rows and batches of 16: their borders are apart."""
+    case = "autoint-adam-average-dropout"
     expected = trained(bagged, case, shuffle_rows=37)
     assert facts(expected[1]) != facts(trained(bagged, case)[1]), "another order"
-    for first, second, how in [(1, 2, Killed), (3, 7, KeyboardInterrupt), (6, 9, Killed), (8, 1, KeyboardInterrupt)]:
+    for first, second, how in [(3, 7, KeyboardInterrupt), (6, 9, Killed)]:
         folder = tmp_path / f"{first}-{second}"
-        for at in (first, second):
+        for step in (first, second):
             with pytest.raises(Killed) if how is Killed else contextlib.nullcontext():
-                trained(bagged, case, checkpoints(folder), Kills(step=at, how=how), shuffle_rows=37)
+                trained(bagged, case, checkpoints(folder), Kills(step=step, how=how), shuffle_rows=37)
         assert_equal(trained(bagged, case, checkpoints(folder), shuffle_rows=37), expected)
 
 
-def test_killed_in_the_midst_of_an_evaluation_or_after_it(tables, tmp_path):
-    expected = trained(tables, "autoint-adam-average-dropout")
-    for evaluation in (1, 3, 5):
+def test_a_run_killed_during_an_evaluation(tables, tmp_path, expected):
+    for evaluation in (1, 5):
         folder = tmp_path / str(evaluation)
         with pytest.raises(Killed):
-            trained(tables, "autoint-adam-average-dropout", checkpoints(folder), Kills(evaluation=evaluation))
-        assert_equal(trained(tables, "autoint-adam-average-dropout", checkpoints(folder)), expected)
-
-
-def test_checkpoints_do_not_change_a_run(tables, tmp_path):
-    assert_equal(trained(tables, kept=checkpoints(tmp_path)), trained(tables))
+            trained(tables, kept=checkpoints(folder), progress=Kills(evaluation=evaluation))
+        assert_equal(trained(tables, kept=checkpoints(folder)), expected)
 
 
 @pytest.mark.parametrize("step", [1, 11])
-def test_ctrl_c_writes_a_checkpoint_and_keeps_the_best_so_far(tables, tmp_path, step):
+def test_ctrl_c_writes_a_checkpoint_and_keeps_the_best_so_far(tables, tmp_path, expected, step):
     broken = trained(tables, kept=checkpoints(tmp_path, minutes=99), progress=Kills(step=step, how=KeyboardInterrupt))
     assert broken[1].stopped == "interrupted"
     if step == 1:
         assert len(broken[1].evaluations) == 1, "evaluated for the bundle, but not part of what is resumed"
     assert (tmp_path / "first-training").is_dir()
-    assert_equal(trained(tables, kept=checkpoints(tmp_path)), trained(tables))
+    assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
 
 
-def test_a_finished_training_is_restored_without_a_step(tables, tmp_path):
-    expected = trained(tables, kept=checkpoints(tmp_path, minutes=99, always=True))
+def test_a_finished_training_is_restored_without_a_step(tables, tmp_path, expected):
+    assert_equal(trained(tables, kept=checkpoints(tmp_path, minutes=99, always=True)), expected)
     again = Kills(step=1)
     assert_equal(trained(tables, kept=checkpoints(tmp_path), progress=again), expected)
     assert again.steps == 0
@@ -174,94 +186,79 @@ def test_the_second_training_resumes_too(tables, tmp_path):
         more = {"settings": given, "objective": Objective(), "seed": 3, "callbacks": (progress,), "checkpoints": kept}
         return network, Training(network=network, train=tables.train, valid=first, **more).run()
 
-    expected = again(None, Callback())
-    for at, how in ((2, Killed), (9, KeyboardInterrupt)):
-        folder = tmp_path / str(at)
-        with pytest.raises(how):
-            again(checkpoints(folder), Kills(step=at, how=how))
-        assert_equal(again(checkpoints(folder), Callback()), expected)
+    with pytest.raises(KeyboardInterrupt):
+        again(checkpoints(tmp_path), Kills(step=5, how=KeyboardInterrupt))
+    assert_equal(again(checkpoints(tmp_path), Callback()), again(None, Callback()))
 
 
-def test_the_last_two_are_kept(tables, tmp_path):
-    killed(tables, tmp_path)
-    results = [CHECKPOINT.open(tmp_path / "first-training" / str(slot)).about for slot in range(2)]
-    assert sorted(p.name for p in (tmp_path / "first-training").iterdir()) == ["0", "1"]
+def test_the_last_two_are_kept(folder):
+    results = [CHECKPOINT.open(folder / "first-training" / str(slot)).about for slot in range(2)]
+    assert sorted(p.name for p in (folder / "first-training").iterdir()) == ["0", "1"]
     assert abs(results[0]["number"] - results[1]["number"]) == 1
-    assert not [p for p in tmp_path.rglob("*") if p.suffix not in {"", ".json", ".safetensors"}], "only data"
+    assert not [p for p in folder.rglob("*") if p.suffix not in {"", ".json", ".safetensors"}], "only data"
 
 
-def damage(folder, newest=True):
-    slots = sorted(folder.glob("first-training/*"), key=lambda s: CHECKPOINT.open(s).about["number"])
-    path = next(slots[-1 if newest else 0].glob("*.safetensors"))
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tables, folder, expected):
+    newest = max(folder.glob("first-training/*"), key=lambda s: CHECKPOINT.open(s).about["number"])
+    path = next(newest.glob("*.safetensors"))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-
-
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(tables, tmp_path):
-    expected = trained(tables)
-    killed(tables, tmp_path)
-    damage(tmp_path)
     with pytest.warns(UserWarning, match=r"a checkpoint is damaged, and is passed over: .*match"):
-        assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
+        assert_equal(trained(tables, kept=checkpoints(folder)), expected)
 
 
-def test_two_damaged_checkpoints_begin_anew(tables, tmp_path):
-    expected = trained(tables)
-    killed(tables, tmp_path)
-    damage(tmp_path)
-    (tmp_path / "first-training" / "0" / "checkpoint.json").write_text("{")
-    (tmp_path / "first-training" / "1" / "checkpoint.json").write_text('{"format": 1, "files": 3}')
+def test_two_damaged_checkpoints_begin_anew(folder):
+    (folder / "first-training" / "0" / "checkpoint.json").write_text("{")
+    (folder / "first-training" / "1" / "checkpoint.json").write_text('{"format": 1, "files": 3}')
     with pytest.warns(UserWarning, match="a checkpoint is damaged|no whole checkpoint is left") as told:
-        assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
+        assert checkpoints(folder).newest() is None
     assert ["a checkpoint is damaged" in str(one.message) for one in told] == [True, True, False]
     assert str(told[-1].message) == "no whole checkpoint is left: training begins anew"
 
 
-@pytest.mark.parametrize("forged", [{"number": "x"}, {"number": None}, {"about": 3}, {"run": []}])
-def test_a_forged_checkpoint_is_damaged(tables, tmp_path, forged):
+def test_a_forged_checkpoint_is_damaged(broken, tmp_path, subtests):
     """Its checksum is right, its contents are not."""
-    expected = trained(tables)
-    killed(tables, tmp_path)
-    forge(tmp_path, lambda _: forged)
-    with pytest.warns(UserWarning, match="a checkpoint is damaged|no whole checkpoint is left") as told:
-        assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
-    assert "must be a whole number" in str(told[0].message) or "must describe its run" in str(told[0].message)
+    for number, forged in enumerate(({"number": "x"}, {"number": None}, {"about": 3}, {"run": []})):
+        folder = shutil.copytree(broken, tmp_path / str(number))
+        forge(folder, lambda _, forged=forged: forged)
+        with subtests.test(forged=forged), pytest.warns(UserWarning, match="is damaged|no whole checkpoint") as told:
+            assert checkpoints(folder).newest() is None
+        assert "must be a whole number" in str(told[0].message) or "must describe its run" in str(told[0].message)
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [{"epoch": "x"}, {"step": None}, {"rates": ["x"]}, {"history": [3]}, {"best": 99}, {"seconds": []}, {"stopped": 1}],
-)
-def test_a_checkpoint_with_a_forged_run_is_one_sentence(tables, tmp_path, forged):
-    killed(tables, tmp_path)
-    forge(tmp_path, lambda manifest: {"run": manifest["run"] | forged})
-    with pytest.raises(DataError, match=r"checkpoint is not one of this run .*: remove .* to train from the start"):
-        trained(tables, kept=checkpoints(tmp_path))
+def test_a_checkpoint_with_a_forged_run_is_one_sentence(tables, broken, tmp_path, subtests):
+    sentence = r"checkpoint is not one of this run .*: remove .* to train from the start"
+    for name, value in [
+        ("epoch", "x"), ("step", None), ("rates", ["x"]), ("history", [3]), ("best", 99), ("seconds", []),
+        ("stopped", 1),
+    ]:  # fmt: skip
+        folder = shutil.copytree(broken, tmp_path / name)
+        forge(folder, lambda manifest, name=name, value=value: {"run": manifest["run"] | {name: value}})
+        with subtests.test(name=name), pytest.raises(DataError, match=sentence):
+            trained(tables, kept=checkpoints(folder))
 
 
-def test_a_checkpoint_of_a_newer_format_is_an_error_with_a_remedy(tables, tmp_path):
-    killed(tables, tmp_path)
-    forge(tmp_path, lambda _: {"format": 99})
+def test_a_checkpoint_of_a_newer_format_is_an_error_with_a_remedy(folder):
+    forge(folder, lambda _: {"format": 99})
     with pytest.raises(DataError, match=r"has format 99.*install a newer fieldwise, or remove .* to train from"):
-        trained(tables, kept=checkpoints(tmp_path))
+        checkpoints(folder).newest()
 
 
-def test_what_differs_from_the_unfinished_run_is_named(tables, tmp_path):
+def test_what_differs_from_the_unfinished_run_is_named(folder):
     about = {"training": {"learning_rate": 0.1, "l2": {}}, "rows": {"train": "a"}, "versions": {"torch": "1"}}
-    killed(tables, tmp_path, 9, about)
+    forge(folder, lambda _: {"about": about})
     other = {**about, "training": {"learning_rate": 0.2, "l2": {"w": 1.0}}, "rows": {"train": "b"}, "seed": 4}
     with pytest.raises(ConfigError) as told:
-        trained(tables, kept=checkpoints(tmp_path, about=other))
+        checkpoints(folder, about=other).newest()
     assert "training.learning_rate was 0.1 and is 0.2" in str(told.value)
     assert "training.l2.w was not set and is 1.0" in str(told.value)
     assert "and 1 more" in str(told.value)
     assert str(told.value).endswith("or remove that folder to train from the start")
-    trained(tables, kept=checkpoints(tmp_path, about=about))
+    assert checkpoints(folder, about=about).newest()[0]["step"] == 3
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_and_the_run_goes_on(tables, tmp_path):
-    expected = trained(tables)
+def test_a_checkpoint_that_cannot_be_written_is_a_warning_and_the_run_goes_on(tables, tmp_path, expected):
     (tmp_path / "first-training").write_text("in the way")
     with pytest.warns(UserWarning, match="a checkpoint could not be written, and training goes on without it: "):
         assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
@@ -295,7 +292,7 @@ def test_when_a_checkpoint_is_due(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no SIGUSR1")
-def test_sigusr1_writes_one_now(tables, tmp_path):
+def test_sigusr1_writes_one_now(tables, tmp_path, expected):
     class Asks(Kills):
         def on_step(self, step):
             super().on_step(step)
@@ -309,7 +306,7 @@ def test_sigusr1_writes_one_now(tables, tmp_path):
     assert run["step"] == 4
     assert said == [f"wrote the checkpoint that SIGUSR1 asked for, of epoch {run['position']:.4g}, to {tmp_path}"]
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
-    assert_equal(trained(tables, kept=checkpoints(tmp_path)), trained(tables))
+    assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
 
 
 def test_ctrl_c_within_a_step_acts_after_it():
@@ -332,12 +329,12 @@ def test_ctrl_c_within_a_step_acts_after_it():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_in_a_thread_no_signal_is_touched(tables, tmp_path):
+def test_in_a_thread_no_signal_is_touched(tables, tmp_path, expected):
     before, result = signal.getsignal(signal.SIGINT), []
     thread = threading.Thread(target=lambda: result.append(trained(tables, kept=checkpoints(tmp_path))))
     thread.start()
     thread.join()
-    assert_equal(result[0], trained(tables))
+    assert_equal(result[0], expected)
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -349,21 +346,6 @@ def test_one_training_at_a_time_uses_a_folder(tmp_path):
             pass
         assert place.folder.is_dir()
     assert not place.folder.exists(), "nothing is left of a run without a checkpoint"
-
-
-def test_tensors_are_read_by_safetensors_as_they_were(tmp_path):
-    names = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
-    kinds = [getattr(torch, name) for name in names]
-    tensors = {str(kind): torch.arange(6).reshape(2, 3).to(kind) for kind in kinds}
-    tensors |= {"scalar": torch.tensor(3.5), "none": torch.zeros(0, 4), "transposed": torch.arange(6.0).reshape(2, 3).T}
-    with (tmp_path / "t").open("wb") as file:
-        write_tensors(file, tensors)
-    result = read_tensors(tmp_path / "t")
-    assert result.keys() == tensors.keys()
-    for name, value in tensors.items():
-        assert result[name].dtype == value.dtype
-        assert torch.equal(result[name], value), name
-    np.testing.assert_array_equal(result["transposed"].numpy(), tensors["transposed"].numpy())
 
 
 @pytest.mark.parametrize("noted", [[signal.SIGTERM], []], ids=["the one with the signal", "another"])

@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,16 +8,14 @@ import torch
 from counted_steps import Ends
 from torch import nn
 
-from fieldwise.errors import ConfigError, TrainingError
+from fieldwise import AFM, DAT, LR, ConfigError, FinalNet, IntTower, TrainingError, TrainingSettings
 from fieldwise.evaluation import binary_metrics
-from fieldwise.models import AFM, DAT, LR, IntTower
 from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
 from fieldwise.training import fit as module
 from fieldwise.training.callbacks import OutOfTime
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.settings import TrainingSettings
 
 BINARY = Objective()
 
@@ -117,13 +116,8 @@ def test_clip_norm_scales_the_whole_gradient(tables):
 
 
 def test_regression_steps_on_squared_error_and_clips_predictions_in_metrics(tables):
-    network, result = run(
-        tables,
-        optimizer="sgd",
-        batch_size=len(tables.train),
-        objective=Objective(task="regression"),
-        learning_rate=0.01,
-    )
+    regression = {"objective": Objective(task="regression"), "learning_rate": 0.01}
+    network, result = run(tables, optimizer="sgd", batch_size=len(tables.train), **regression)
     x, y = design(tables.train)
     expected = -0.01 * (x.T @ (2 * (0 - y)) / len(y))
     np.testing.assert_allclose(network.first_order.embedding.weight.detach().numpy().ravel(), expected, rtol=1e-5)
@@ -157,6 +151,8 @@ def test_the_learning_rate_drops_on_a_plateau(tables, monkeypatch):
 def test_evaluations_are_spaced_evenly_within_an_epoch(tables):
     _, result = run(tables, epochs=2, batch_size=15, evaluations_per_epoch=4, patience=99)  # 120 rows: 8 steps
     assert [one.epoch for one in result.evaluations] == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
+    _, result = run(tables, batch_size=15, evaluations_per_epoch=3)  # which do not divide the steps: the nearest ones
+    assert [one.epoch for one in result.evaluations] == [3 / 8, 5 / 8, 1.0]
     _, result = run(tables, batch_size=60, evaluations_per_epoch=5)  # more than there are steps
     assert [one.epoch for one in result.evaluations] == [0.5, 1.0]
 
@@ -165,9 +161,8 @@ def test_train_mode_in_every_step_and_evaluation_mode_in_every_evaluation(tables
     network = build_network(AFM(embedding_dim=4, attention_dim=2, dropout=0.5), tables.layout, 0)
     modes = []
     network.register_forward_hook(lambda net, *_: modes.append((net.training, torch.is_grad_enabled())))
-    run(
-        tables, network, epochs=3, batch_size=60, evaluations_per_epoch=2, patience=9
-    )  # 2 steps, an evaluation after each
+    network.eval()
+    run(tables, network, epochs=3, batch_size=60, evaluations_per_epoch=2, patience=9)  # an evaluation after each step
     assert modes == [(True, True), (False, False)] * 6
     assert not network.training
 
@@ -186,10 +181,15 @@ def test_the_same_seed_gives_equal_weights_to_the_bit_and_another_seed_others(ta
     assert any(not np.array_equal(other[name], value) for name, value in first.items())
 
 
-def test_the_seed_alone_changes_order_and_dropout(tables):
+@pytest.mark.parametrize("what", ["order", "dropout"])
+def test_the_seed_alone_changes_order_and_dropout(tables, what):
+    """Dropout: on rows that are all the same, whose order does not matter."""
+    model = LR() if what == "order" else AFM(embedding_dim=4, attention_dim=2, dropout=0.5)
+    alike = SimpleNamespace(layout=tables.layout, train=tables.train.take(np.zeros(120, np.int64)), valid=tables.valid)
+
     def train(seed):
-        network = build_network(LR(), tables.layout, 0)  # equal starting weights
-        return weights(run(tables, network, seed=seed, batch_size=16)[0])
+        network = build_network(model, tables.layout, 0)  # equal starting weights
+        return weights(run(tables if what == "order" else alike, network, seed=seed, batch_size=16)[0])
 
     assert any(not np.array_equal(a, b) for a, b in zip(train(1).values(), train(2).values(), strict=True))
 
@@ -227,17 +227,15 @@ def test_each_epoch_sees_every_row_once_in_another_order(tables, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_a_loss_that_is_not_finite_is_one_sentence(tables):
-    with pytest.raises(
-        TrainingError, match=r"must stay finite, but it is (inf|nan) in epoch \d+: lower learning_rate"
-    ) as e:
-        run(
-            tables, objective=Objective(task="regression"), optimizer="sgd", learning_rate=1e20, epochs=5, batch_size=16
-        )
+    diverging = {"objective": Objective(task="regression"), "optimizer": "sgd", "learning_rate": 1e20}
+    sentence = r"must stay finite, but it is (inf|nan) in epoch \d+: lower learning_rate"
+    with pytest.raises(TrainingError, match=sentence) as e:
+        run(tables, epochs=5, batch_size=16, **diverging)
     assert "\n" not in str(e.value)
 
 
 @pytest.mark.parametrize(("error", "stopped"), [(KeyboardInterrupt, "interrupted"), (OutOfTime, "time")])
-def test_ctrl_c_or_the_clock_within_a_later_epoch_keeps_the_best_so_far(tables, monkeypatch, error, stopped):
+def test_ctrl_c_or_a_time_limit_within_a_later_epoch_keeps_the_best_so_far(tables, monkeypatch, error, stopped):
     network = build_network(LR(), tables.layout, 0)
     seen = scripted(monkeypatch, network, [0.6, 0.8, 0.7])
     progress = Ends(step=3 * 4 + 2, how=error)  # 4 steps an epoch: in the fourth
@@ -263,17 +261,14 @@ def test_ctrl_c_during_an_evaluation_counts_that_evaluation(tables):
     assert (result.stopped, result.epochs, len(result.evaluations)) == ("interrupted", 1, 1)
 
 
-@pytest.mark.parametrize(
-    ("objective", "monitor", "sentence"),
-    [
+def test_a_monitor_that_does_not_fit_is_refused(tables, subtests):
+    for objective, monitor, sentence in [
         (BINARY, "rmse", "monitor must be one of auc, logloss, gauc, loss for a binary label, found 'rmse'"),
         (Objective(task="regression"), "auc", "monitor must be one of rmse, mae, loss for a regression label"),
         (BINARY, "gauc", "needs groups: set user or group"),
-    ],
-)
-def test_a_monitor_that_does_not_fit_is_refused(tables, objective, monitor, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        run(tables, objective=objective, monitor=monitor)
+    ]:
+        with subtests.test(monitor=monitor), pytest.raises(ConfigError, match=sentence):
+            run(tables, objective=objective, monitor=monitor)
 
 
 def test_group_auc_can_decide(tables):
@@ -303,14 +298,6 @@ def test_scores_come_in_order_and_the_mode_is_left_as_it_was(tables):
     whole, _ = tables.valid.batch(slice(0, len(tables.valid)))
     np.testing.assert_allclose(scores, network(whole).detach().numpy(), rtol=1e-5, atol=1e-7)
     assert score_batches(network, []).shape == (0,)
-
-
-def test_a_table_that_was_scored_can_be_trained_on(tables):
-    network = build_network(AFM(embedding_dim=4, attention_dim=2), tables.layout, 0)
-    before = score_batches(network, tables.train.batches(50))
-    _, result = run(tables, network)
-    assert result.epochs > 0
-    assert not np.array_equal(score_batches(network, tables.train.batches(50)), before)
 
 
 def test_the_mode_is_restored_after_an_error_too():
@@ -353,20 +340,14 @@ def test_batch_normalization_refuses_batches_of_one_row(tables):
         run(tables, build_network(IntTower(), tables.layout, 0), batch_size=1)
 
 
-@pytest.mark.parametrize(
-    ("settings", "ask"),
-    [
-        (IntTower(embedding_dim=2, hidden=(3,), user_heads=1, item_heads=1, head_dim=2), "model.cir_weight = 0"),
-        (
-            DAT(embedding_dim=2, hidden=(3,), output_dim=2),
-            "model.mimic_user_weight = 0 and model.mimic_item_weight = 0",
-        ),
-    ],
-)
-def test_a_loss_that_needs_positives_refuses_a_regression(tables, settings, ask):
-    network = settings.build(tables.layout)
-    with pytest.raises(ConfigError, match=f"but a label is a regression: set {ask}$"):
-        run(tables, network, objective=Objective(task="regression"))
+def test_a_loss_that_needs_positives_refuses_a_regression(tables, subtests):
+    for settings, ask in [
+        (IntTower(hidden=(3,), user_heads=1, item_heads=1), "model.cir_weight = 0"),
+        (DAT(hidden=(3,)), "model.mimic_user_weight = 0 and model.mimic_item_weight = 0"),
+        (FinalNet(block1_hidden=(4,), block2_hidden=(4,)), "model.distillation_weight = 0"),
+    ]:
+        with subtests.test(ask=ask), pytest.raises(ConfigError, match=f"but a label is a regression: set {ask}$"):
+            run(tables, settings.build(tables.layout), objective=Objective(task="regression"))
 
 
 def test_denormal_numbers_count_as_zero_while_it_trains_and_not_after(tables, monkeypatch):

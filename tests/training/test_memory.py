@@ -7,16 +7,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fieldwise import simulate
-from fieldwise.data.encode.encoder import Encoder
-from fieldwise.models import AFM, FM, DeepFM, XDeepFM
+from fieldwise import AFM, FM, Categorical, DeepFM, Encoder, Label, Numeric, Schema, TrainingSettings, XDeepFM, simulate
 from fieldwise.models.build import build_network
-from fieldwise.schema import Categorical, Label, Numeric, Schema
 from fieldwise.training import memory
 from fieldwise.training.memory import bytes_of_parameters, bytes_of_rows, bytes_of_step
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import LARGE_TABLE, RunOptimizer
-from fieldwise.training.settings import TrainingSettings
 
 LOG = simulate(2_000, users=50, items=30, seed=0)
 
@@ -79,20 +75,19 @@ class Live(TorchDispatchMode):
 
 def test_a_step_is_estimated_by_few_rows(subtests):
     """The reference counts a forward and a backward pass over a whole batch; the table has 2,000 rows."""
-    for rows in [400, 2_000]:
-        for model in [AFM(embedding_dim=8), DeepFM(hidden=(8,), batch_norm=True), XDeepFM(hidden=(8,))]:
-            with subtests.test(rows=rows, model=model):
-                table = table_of(2_000)
-                network = build_network(model, table.layout, 0)
-                batch, y = table.batch(torch.arange(rows))
-                with Live() as live:
-                    Objective().loss(network(batch), y).backward()
-                parameters = sum(p.nbytes for p in network.parameters())
-                settings = TrainingSettings(batch_size=rows, optimizer="sgd")
-                result = bytes_of_step(
-                    lambda layout, m=model: build_network(m, layout, 0), table, settings, Objective()
-                )
-                assert result == pytest.approx(live.most - parameters, rel=0.2)
+    table = table_of(2_000)
+    for rows, model in [
+        (400, AFM(embedding_dim=8)), (2_000, DeepFM(hidden=(8,), batch_norm=True)), (400, XDeepFM(hidden=(8,))),
+    ]:  # fmt: skip
+        with subtests.test(rows=rows, model=model):
+            network = build_network(model, table.layout, 0)
+            batch, y = table.batch(torch.arange(rows))
+            with Live() as live:
+                Objective().loss(network(batch), y).backward()
+            parameters = sum(p.nbytes for p in network.parameters())
+            settings = TrainingSettings(batch_size=rows, optimizer="sgd")
+            result = bytes_of_step(lambda layout, m=model: build_network(m, layout, 0), table, settings, Objective())
+            assert result == pytest.approx(live.most - parameters, rel=0.2)
 
 
 def test_a_step_does_not_grow_with_the_vocabulary_or_the_table():

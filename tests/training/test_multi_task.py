@@ -9,15 +9,12 @@ import pytest
 import torch
 from sklearn.metrics import log_loss, mean_squared_error, roc_auc_score
 
-from fieldwise.errors import ConfigError, DataError
-from fieldwise.models import FM, LR, IntTower
+from fieldwise import FM, LR, ConfigError, DataError, IntTower, Label, TrainingSettings
 from fieldwise.models.build import build_network
-from fieldwise.schema import Label
 from fieldwise.scoring.batches import score_batches
 from fieldwise.training import fit as module
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.settings import TrainingSettings
 
 LIKED = Label("liked", weight=2.0)
 STARS = Label("stars", task="regression", range=(1, 5), weight=0.5)
@@ -76,6 +73,16 @@ def test_the_weight_of_one_label_scales_its_loss():
     assert heavy.loss(logit, y).item() == 2 * plain.loss(logit, y).item()
     assert heavy.whole_loss(y.numpy(), logit.numpy()) == 2 * plain.whole_loss(y.numpy(), logit.numpy())
     assert plain.loss(logit, y).item() == torch.nn.functional.binary_cross_entropy_with_logits(logit, y).item()
+
+
+def test_the_loss_of_a_regression_is_in_units_of_its_scale():
+    stars = Objective(task="regression", scale=10.0)
+    y, z = torch.tensor([20.0, 30.0]), torch.tensor([1.0, 5.0])  # 1 and 2 off: a mean square of 2.5
+    assert stars.loss(z, y).item() == stars.whole_loss(y.numpy(), z.numpy()) == 2.5
+    both = Objective(more={"stars": stars})
+    parts = torch.zeros(2), torch.ones(2)  # the main label: log 2
+    pairs = [torch.stack(pair, 1) for pair in zip(parts, (z, y), strict=True)]
+    assert both.whole_loss(pairs[1].numpy(), pairs[0].numpy()) == pytest.approx(2.5 + math.log(2))
 
 
 def test_auxiliary_losses_have_their_labels_weights():
@@ -176,16 +183,6 @@ def test_the_loss_of_all_labels_can_decide(tables):
     assert "loss" not in evaluate(network, both.valid, BOTH)
 
 
-@pytest.mark.parametrize(("label", "metric"), [(Label("y"), "logloss"), (Label("y", task="regression"), "rmse")])
-def test_with_one_label_the_loss_is_its_own(tables, label, metric):
-    network = build_network(LR(), tables.layout, 0)
-    result = run(network, tables.train, tables.valid, Objective.of(label), monitor="loss", epochs=3, patience=9)
-    for evaluation in result.evaluations:
-        value = evaluation.metrics[metric]
-        assert evaluation.metrics["loss"] == pytest.approx(value if metric == "logloss" else value**2, rel=1e-9)
-    assert result.best.metrics["loss"] == min(one.metrics["loss"] for one in result.evaluations)
-
-
 def test_the_main_label_decides_and_a_lower_loss_is_better(tables, monkeypatch):
     both = two(tables)
     evaluations = [{"auc": 0.8, "loss": 0.5}, {"auc": 0.7, "loss": 0.3}, {"auc": 0.6, "loss": 0.4}]
@@ -194,13 +191,6 @@ def test_the_main_label_decides_and_a_lower_loss_is_better(tables, monkeypatch):
         monkeypatch.setattr(module, "evaluate", lambda *_, left=left, **__: next(left))
         network = build_network(LR(), both.layout, 0, labels=2)
         assert run(network, both.train, both.valid, BOTH, epochs=3, monitor=monitor, patience=9).best.epoch == best
-
-
-def test_batch_normalization_is_found_in_every_head(tables):
-    both = two(tables)
-    network = build_network(IntTower(), both.layout, 0, labels=2)
-    with pytest.raises(ConfigError, match="batch normalization needs batches of at least 2 rows"):
-        run(network, both.train, both.valid, BOTH, batch_size=1)
 
 
 def test_l2_names_the_shared_table_and_heads_by_a_pattern(tables):

@@ -1,23 +1,14 @@
 import pytest
 import torch
 
-from fieldwise.errors import ConfigError
-from fieldwise.layout import Batch
-from fieldwise.models import AFM, LR
+from fieldwise import AFM, LR, Batch, ConfigError, TrainingSettings
 from fieldwise.models.build import build_network
 from fieldwise.training.optimizers import RunOptimizer
-from fieldwise.training.settings import TrainingSettings
 
 
 def batch_of(ids, bag_ids=()):
-    bags = torch.tensor(bag_ids, dtype=torch.int32)
-    return Batch(
-        torch.tensor(ids, dtype=torch.int32),
-        torch.empty(len(ids), 0),
-        bags,
-        torch.zeros(len(bags)),
-        torch.ones(len(bags)),
-    )
+    bags, ids = torch.tensor(bag_ids, dtype=torch.int32), torch.tensor(ids, dtype=torch.int32)
+    return Batch(ids, torch.empty(len(ids), 0), bags, torch.zeros(len(bags)), torch.ones(len(bags)))
 
 
 @pytest.fixture

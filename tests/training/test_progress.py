@@ -8,8 +8,9 @@ import pytest
 import torch
 from rich.console import Console
 
+from fieldwise import Callback
 from fieldwise.training import progress as module
-from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
+from fieldwise.training.callbacks import TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation
 from fieldwise.training.progress import Bar, Lines, progress_for
 
@@ -84,18 +85,18 @@ def test_a_bar_on_a_terminal_shows_rate_loss_and_time_left(monkeypatch):
 
 
 def test_a_bar_that_never_runs_leaves_the_terminal_alone():
-    screen = io.StringIO()
-    bar = Bar("x", Console(file=screen, force_terminal=True, width=120))
-    assert screen.getvalue() == ""
-    bar.on_end(None)
-    hidden = "\x1b[?25l"
-    assert hidden not in screen.getvalue()
-    bar = Bar("x", Console(file=screen, force_terminal=True, width=120))
-    bar.on_start(START)
-    assert hidden in screen.getvalue()
-    bar.on_step(steps(epoch=2)[0])
-    bar.on_end(None)
-    assert screen.getvalue().rindex("\x1b[?25h") > screen.getvalue().rindex(hidden)
+    """A live bar hides the cursor, and shows it again at the end."""
+    hidden, shown = "\x1b[?25l", "\x1b[?25h"
+    for runs in (False, True):
+        screen = io.StringIO()
+        bar = Bar("x", Console(file=screen, force_terminal=True, width=120))
+        assert screen.getvalue() == ""
+        if runs:
+            bar.on_start(START)
+            bar.on_step(steps(epoch=2)[0])
+        bar.on_end(None)
+        assert (hidden in screen.getvalue()) == runs
+    assert screen.getvalue().rindex(shown) > screen.getvalue().rindex(hidden)
 
 
 def test_the_bar_is_chosen_by_standard_error_alone(monkeypatch):
@@ -122,23 +123,16 @@ def test_the_time_left_is_that_of_all_epochs_and_of_a_resumed_runs_own_steps(mon
     assert lines.left() == ""
 
 
-@pytest.mark.parametrize("better", [True, False])
-def test_a_star_marks_the_best_so_far_and_another_monitor_comes_first(capsys, better):
+def test_a_star_marks_the_best_so_far_and_another_monitor_comes_first(capsys):
     lines = Lines("run")
     lines.on_start(replace(START, monitor="logloss"))
-    lines.on_evaluation(EVALUATION, better)
-    err = capsys.readouterr().err
-    assert "valid logloss 0.6000 auc 0.7500," in err
-    assert err.endswith("*\n") == better
-
-
-def test_an_evaluation_before_any_step_has_no_loss_to_show(capsys):
-    lines = Lines("run")
-    lines.on_start(START)
-    lines.on_evaluation(
-        Evaluation(epoch=0, train_loss=None, learning_rate=1, seconds=0, metrics={"auc": 0.5}), better=True
-    )
-    assert "train loss -, valid auc" in capsys.readouterr().err
+    for better in (True, False):
+        lines.on_evaluation(EVALUATION, better)
+        err = capsys.readouterr().err
+        assert "valid logloss 0.6000 auc 0.7500," in err
+        assert err.endswith("*\n") == better
+    lines.on_evaluation(replace(EVALUATION, train_loss=None), better=True)  # before any step
+    assert "train loss -, valid logloss" in capsys.readouterr().err
 
 
 # In a notebook

@@ -2,10 +2,10 @@ from typing import get_args
 
 import pytest
 
+from fieldwise import ConfigError, TrainingSettings
 from fieldwise.config import parse, to_plain
-from fieldwise.errors import ConfigError
 from fieldwise.evaluation.metrics import METRICS
-from fieldwise.training.settings import Monitor, TrainingSettings
+from fieldwise.training.settings import Monitor
 
 
 def test_a_setting_out_of_range_is_named(subtests):

@@ -5,8 +5,17 @@ import types
 
 import pytest
 
-from fieldwise import Categorical, DeepFM, Label, Recommender, Schema, TrainingSettings, simulate
-from fieldwise.errors import ConfigError, MissingExtraError
+from fieldwise import (
+    Categorical,
+    ConfigError,
+    DeepFM,
+    Label,
+    MissingExtraError,
+    Recommender,
+    Schema,
+    TrainingSettings,
+    simulate,
+)
 from fieldwise.training.callbacks import TRACKERS, MLflow, TensorBoard, WandB, check_tracker
 
 SCHEMA = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))

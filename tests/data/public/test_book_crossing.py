@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from fieldwise import DataError
 from fieldwise.data.read.public_sets import PUBLIC_SETS, load_book_crossing
 from fieldwise.data.read.text_files import ByteSource
-from fieldwise.errors import DataError
 
 RATINGS = "user\titem\trating\n"
 BOOKS = (

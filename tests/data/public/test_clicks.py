@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from fieldwise import DataError
 from fieldwise.data.read.public_sets import PUBLIC_SETS, load_avazu, load_criteo
-from fieldwise.errors import DataError
 
 CRITEO = ["1", "-2", *[""] * 11, "7", "68fd1e64", *[""] * 24, "00000123"]
 AVAZU = "id,click,hour,C1,banner_pos,site_id,site_domain,site_category,app_id,app_domain,app_category,device_id,"
@@ -91,6 +91,10 @@ def test_absent_files_tell_where_to_get_them(subtests, tmp_path):
             subtests.test(name=name),
             pytest.raises(DataError, match=f"{name} is not complete.*accept .*https://.*into the folder.*FIELDWISE_DA"),
         ):
+            PUBLIC_SETS[name].read(tmp_path)
+    for name in ["adult", "frappe", "movielens-1m"]:
+        fetched = rf"{name} is not complete: .*`fieldwise fetch {name}`.*FIELDWISE_DATA"
+        with subtests.test(name=name), pytest.raises(DataError, match=fetched):
             PUBLIC_SETS[name].read(tmp_path)
 
 

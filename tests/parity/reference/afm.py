@@ -6,7 +6,7 @@ Where dropout acts and how parameters start is what its variants differ in: in e
 import numpy as np
 from parity.reference.common import field_vectors, first_order, pairs, relu, softmax
 
-from fieldwise.models import AFM
+from fieldwise import AFM
 
 SMALL = {"embedding_dim": 4, "attention_dim": 5}
 NEEDS = "pairs"

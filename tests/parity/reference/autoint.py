@@ -6,7 +6,7 @@ The table of choices is written out once more here: a preset that changes must b
 import numpy as np
 from parity.reference.common import blocks, field_vectors, first_order, linear, relu, softmax
 
-from fieldwise.models import AutoInt
+from fieldwise import AutoInt
 
 CHOICES = (
     "relu_on_projections", "projection_bias", "scale", "projects_residual", "norm", "output_projection", "output_relu",

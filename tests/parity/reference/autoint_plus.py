@@ -3,7 +3,7 @@
 from parity.reference import autoint
 from parity.reference.common import blocks, field_vectors, mlp
 
-from fieldwise.models import AutoIntPlus
+from fieldwise import AutoIntPlus
 
 SMALL = autoint.SMALL | {"hidden": (5, 3)}
 CASES = {

@@ -3,7 +3,7 @@
 import numpy as np
 from parity.reference.common import blocks, field_vectors, mlp, sigmoid
 
-from fieldwise.models import COLD
+from fieldwise import COLD
 
 SMALL = {"embedding_dim": 4, "hidden": (7, 6), "mlp_dropout": 0.2}
 

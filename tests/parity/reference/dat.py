@@ -5,7 +5,7 @@ from parity.reference import dssm
 from parity.reference.common import field_vectors
 from parity.reference.inttower import sides
 
-from fieldwise.models import DAT
+from fieldwise import DAT
 
 NEEDS = "towers"
 LAYOUTS = ("categorical", "history")  # the others have no categorical field of role user, or none of role item

@@ -3,7 +3,7 @@
 import numpy as np
 from parity.reference.common import blocks, field_vectors, linear, mlp
 
-from fieldwise.models import DCN
+from fieldwise import DCN
 
 CASES = {
     "batch_norm": DCN(embedding_dim=4, layers=3, hidden=(8, 6), mlp_dropout=0.2),

@@ -3,7 +3,7 @@
 import numpy as np
 from parity.reference.common import blocks, field_vectors, linear, mlp, relu, sigmoid, softmax
 
-from fieldwise.models import DCNv2
+from fieldwise import DCNv2
 
 SMALL = {"embedding_dim": 3, "layers": 2, "hidden": (5,)}
 CASES = {

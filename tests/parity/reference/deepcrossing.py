@@ -2,7 +2,7 @@
 
 from parity.reference.common import batch_norm, blocks, field_vectors, linear, relu
 
-from fieldwise.models import DeepCrossing
+from fieldwise import DeepCrossing
 
 CASES = {
     "dropout": DeepCrossing(embedding_dim=4, hidden=(6, 5), unit_dropout=0.2),

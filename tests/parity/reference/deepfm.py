@@ -3,7 +3,7 @@
 from parity.reference.common import field_vectors, first_order, mlp, pairs
 from parity.reference.widedeep import permuted
 
-from fieldwise.models import DeepFM
+from fieldwise import DeepFM
 
 __all__ = ["CASES", "logit", "permuted"]
 

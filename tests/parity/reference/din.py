@@ -3,7 +3,7 @@
 import numpy as np
 from parity.reference.common import batch_norm, blocks, field_vectors, linear, relu, sigmoid, softmax
 
-from fieldwise.models import DIN
+from fieldwise import DIN
 
 NEEDS = "a history"
 LAYOUTS = ("history", "histories")

@@ -6,7 +6,7 @@ import numpy as np
 from parity.reference.common import batch_norm, blocks, field_vectors, linear, relu
 from parity.reference.inttower import sides
 
-from fieldwise.models import DSSM
+from fieldwise import DSSM
 
 SMALL = {"embedding_dim": 4, "hidden": (7, 6), "output_dim": 5, "mlp_dropout": 0.2}
 

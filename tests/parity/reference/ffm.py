@@ -6,7 +6,7 @@ A field's vectors stand in its rows by the fields that they face: all but the fi
 import numpy as np
 from parity.reference.common import field_vectors, first_order, pairs
 
-from fieldwise.models import FFM
+from fieldwise import FFM
 
 NEEDS = "pairs"
 CASES = {"first order": FFM(embedding_dim=4, first_order=True), "plain": FFM(embedding_dim=3)}

@@ -3,7 +3,7 @@
 import numpy as np
 from parity.reference.common import blocks, field_vectors, first_order, mlp, pair_blocks, pairs, relu, sigmoid
 
-from fieldwise.models import FiBiNET
+from fieldwise import FiBiNET
 
 SMALL = {"embedding_dim": 4, "hidden": (8, 6)}
 NEEDS = "pairs"

@@ -3,7 +3,7 @@
 import numpy as np
 from parity.reference.common import blocks, field_vectors, linear, mlp, sigmoid
 
-from fieldwise.models import FinalMLP
+from fieldwise import FinalMLP
 
 SMALL = {"embedding_dim": 4, "stream1_hidden": (6, 8), "stream2_hidden": (4,), "gate_hidden": (5,)}
 CASES = {

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from parity.reference.common import batch_norm, blocks, field_vectors, linear, relu, sigmoid
 
-from fieldwise.models import FinalNet
+from fieldwise import FinalNet
 
 SMALL = {"embedding_dim": 4, "block1_hidden": (6, 12), "block2_hidden": (6,)}
 CASES = {

@@ -2,7 +2,7 @@
 
 from parity.reference.common import field_vectors, first_order, pairs
 
-from fieldwise.models import FM
+from fieldwise import FM
 
 CASES = {"plain": FM(embedding_dim=4)}
 

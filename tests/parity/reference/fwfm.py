@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from parity.reference.common import blocks, field_vectors, first_order, pair_blocks, pairs
 
-from fieldwise.models import FwFM
+from fieldwise import FwFM
 
 NEEDS = "pairs"
 CASES = {

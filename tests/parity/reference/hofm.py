@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from parity.reference.common import field_vectors, first_order
 
-from fieldwise.models import HOFM
+from fieldwise import HOFM
 
 NEEDS = "three fields"
 CASES = {

@@ -3,7 +3,7 @@
 import numpy as np
 from parity.reference.common import blocks, field_vectors, linear, mlp, softmax
 
-from fieldwise.models import IntTower
+from fieldwise import IntTower
 
 SMALL = {"embedding_dim": 4, "hidden": (6, 5, 4), "user_heads": 3, "item_heads": 2, "head_dim": 4, "dropout": 0.2}
 

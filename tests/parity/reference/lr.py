@@ -2,7 +2,7 @@
 
 from parity.reference.common import first_order
 
-from fieldwise.models import LR
+from fieldwise import LR
 
 CASES = {"plain": LR()}
 

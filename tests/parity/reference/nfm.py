@@ -2,7 +2,7 @@
 
 from parity.reference.common import batch_norm, field_vectors, first_order, mlp, pairs
 
-from fieldwise.models import NFM
+from fieldwise import NFM
 
 NEEDS = "pairs"
 CASES = {

@@ -6,7 +6,7 @@ Crosses name fields that only some of the laboratory's layouts have, so `tests/m
 import numpy as np
 from parity.reference.common import blocks, field_vectors, first_order, mlp
 
-from fieldwise.models import WideDeep
+from fieldwise import WideDeep
 
 CASES = {
     "dropout": WideDeep(embedding_dim=4, hidden=(7, 5), mlp_dropout=0.2),

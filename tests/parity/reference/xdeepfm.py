@@ -3,7 +3,7 @@
 import numpy as np
 from parity.reference.common import blocks, field_vectors, first_order, linear, mlp, relu
 
-from fieldwise.models import XDeepFM
+from fieldwise import XDeepFM
 
 SMALL = {"embedding_dim": 3, "hidden": (5,)}
 CASES = {
