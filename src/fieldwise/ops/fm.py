@@ -4,15 +4,13 @@ Letters: B batch, F fields, P = F(F-1)/2 pairs, R rows of the table, D embedding
 C context fields, I candidates' fields.
 """
 
-import ctypes
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.native import NATIVE, backend_of, float32_under_autocast, implement_with_gradient, type_name
-from fieldwise.ops.rows import LARGEST, no_row
+from fieldwise.ops.native import backend_of, float32_under_autocast, implement_with_gradient, type_name
+from fieldwise.ops.rows import LARGEST, call_by_ids, no_row
 
 
 def pair_indices(num_fields: int) -> tuple[Tensor, Tensor]:
@@ -103,22 +101,17 @@ def _forward(table: Tensor, first: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]
         result = f"{list(table.shape)}, {list(first.shape)} and {list(ids.shape)}"
         raise ConfigError(f"fm_logit takes a table [R, D], first-order weights [R, 1] and ids [B, F], found {result}")
     operands = [t.contiguous() for t in (table, first, _narrow(ids, table.shape[0]))]
-    outputs, bad = _fake(table, first, ids), ctypes.c_int64()
-    name = f"fw_fm_forward_{type_name(table, first)}"
-    NATIVE.call(name, (*ids.shape, *table.shape), *operands, *outputs, ctypes.byref(bad))
-    if bad.value >= 0:
-        raise no_row(ids, table.shape[0])
+    outputs, name = _fake(table, first, ids), f"fw_fm_forward_{type_name(table, first)}"
+    call_by_ids(name, ids, table.shape[0], (*ids.shape, *table.shape), *operands, *outputs)
     return outputs
 
 
 def _backward(table: Tensor, first: Tensor, ids: Tensor, sums: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     operands = [t.contiguous() for t in (table, first, _narrow(ids, table.shape[0]), sums, grad)]
-    grads, bad = (torch.zeros_like(operands[0]), torch.zeros_like(operands[1])), ctypes.c_int64()
-    name = f"fw_fm_backward_{type_name(table, first, sums, grad)}"
-    NATIVE.call(name, (*ids.shape, *table.shape), *operands, *grads, ctypes.byref(bad))
-    if bad.value >= 0:  # ids in shared memory may have changed meanwhile
-        raise no_row(ids, table.shape[0])
-    return grads
+    grads, name = tuple(map(torch.zeros_like, operands[:2])), f"fw_fm_backward_{type_name(table, first, sums, grad)}"
+    # checked again: ids in shared memory may have changed meanwhile
+    call_by_ids(name, ids, table.shape[0], (*ids.shape, *table.shape), *operands, *grads)
+    return grads[0], grads[1]
 
 
 def _narrow(ids: Tensor, rows: int) -> Tensor:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, cast, get_args
 
 import torch
 from torch import Tensor
@@ -209,7 +209,6 @@ def empty_like(tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
 
 Mode = Literal["auto", "plain", "native"]
 Backend = Literal["plain", "native"]
-MODES: tuple[Mode, ...] = ("auto", "plain", "native")
 NATIVE_TYPES = (torch.float32, torch.float64)
 AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # types that autocast casts to float32
 
@@ -247,12 +246,11 @@ def use_ops(mode: Mode) -> Iterator[None]:
 
 def checked(mode: str) -> Mode:
     """The mode, after checking it (ConfigError)."""
-    for known in MODES:
-        if mode == known:
-            if known == "native" and not NATIVE.ready:
-                raise ConfigError(f"native ops need the native library: {NATIVE.why}; use 'auto'")
-            return known
-    raise ConfigError(f"ops must be one of {', '.join(MODES)}, found {mode!r}: set FIELDWISE_OPS or use_ops")
+    if mode not in (known := get_args(Mode)):
+        raise ConfigError(f"ops must be one of {', '.join(known)}, found {mode!r}: set FIELDWISE_OPS or use_ops")
+    if mode == "native" and not NATIVE.ready:
+        raise ConfigError(f"native ops need the native library: {NATIVE.why}; use 'auto'")
+    return cast(Mode, mode)
 
 
 def backend_of(*tensors: Tensor, autocasts: bool = True) -> Backend:

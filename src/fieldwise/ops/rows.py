@@ -132,22 +132,18 @@ define("group_rows(Tensor ids, int rows) -> (Tensor, Tensor, Tensor)")
 
 def _gather(table: Tensor, ids: Tensor) -> Tensor:
     ids, table = ids.contiguous(), table.contiguous()
-    out, bad = table.new_empty(*ids.shape, table.shape[1]), ctypes.c_int64()
-    operands = (ids.numel(), *table.shape), table, ids, out
-    NATIVE.call(f"fw_gather_rows_{type_name(table)}", ids.dtype == torch.int64, *operands, ctypes.byref(bad))
-    if bad.value >= 0:
-        raise no_row(ids, table.shape[0])
+    out, sizes = table.new_empty(*ids.shape, table.shape[1]), (ids.numel(), *table.shape)
+    name = f"fw_gather_rows_{type_name(table)}"
+    call_by_ids(name, ids, table.shape[0], ids.dtype == torch.int64, sizes, table, ids, out)
     return out
 
 
 def _scatter(grad: Tensor, ids: Tensor, rows: int) -> Tensor:
     """The gradient of the whole table [R, D]."""
     grad, ids = grad.contiguous(), ids.contiguous()
-    out, bad = grad.new_zeros(rows, grad.shape[-1]), ctypes.c_int64()
-    operands = (ids.numel(), *out.shape), grad, ids, out
-    NATIVE.call(f"fw_scatter_rows_{type_name(grad)}", ids.dtype == torch.int64, *operands, ctypes.byref(bad))
-    if bad.value >= 0:
-        raise no_row(ids, rows)
+    out = grad.new_zeros(rows, grad.shape[-1])
+    name, sizes = f"fw_scatter_rows_{type_name(grad)}", (ids.numel(), *out.shape)
+    call_by_ids(name, ids, rows, ids.dtype == torch.int64, sizes, grad, ids, out)
     return out
 
 
@@ -155,12 +151,18 @@ def _group(ids: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     ids = ids.contiguous()
     n = ids.numel()
     order, starts, distinct = (torch.empty(size, dtype=torch.int32) for size in (n, n + 1, n))
-    groups, bad = ctypes.c_int64(), ctypes.c_int64()
-    outputs = order, starts, distinct, ctypes.byref(groups), ctypes.byref(bad)
-    NATIVE.call("fw_group_rows", ids.dtype == torch.int64, (n, rows), ids, *outputs)
+    groups = ctypes.c_int64()
+    outputs = order, starts, distinct, ctypes.byref(groups)
+    call_by_ids("fw_group_rows", ids, rows, ids.dtype == torch.int64, (n, rows), ids, *outputs)
+    return order, starts[: groups.value + 1], distinct[: groups.value]
+
+
+def call_by_ids(name: str, ids: Tensor, rows: int, *arguments: Any) -> None:
+    """Call a kernel whose last argument takes the position of an id that is not a row; that is an IndexError."""
+    bad = ctypes.c_int64()
+    NATIVE.call(name, *arguments, ctypes.byref(bad))
     if bad.value >= 0:
         raise no_row(ids, rows)
-    return order, starts[: groups.value + 1], distinct[: groups.value]
 
 
 def no_row(ids: Tensor, rows: int) -> IndexError:
