@@ -23,7 +23,7 @@ def test_an_error_of_leaving_does_not_replace_that_of_the_training(monkeypatch):
 
     for name, value in (MET | {"RANK": "0", "WORLD_SIZE": "2"}).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("fieldwise.distributed.process_group._meet", lambda _: None)
+    monkeypatch.setattr("fieldwise.distributed.process_group._init_process_group", lambda _: None)
     monkeypatch.setattr(torch.distributed, "destroy_process_group", fails)
     with pytest.raises(ConfigError, match="the first"), process_group():
         raise ConfigError("the first")

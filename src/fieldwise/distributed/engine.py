@@ -65,7 +65,7 @@ def answered(text: str) -> dict[str, Any]:
 def ray_cluster(say: Callable[[str], None]) -> Iterator[Engine]:
     """A context that is connected to the Ray cluster in RAY_ADDRESS; gives its engine.
 
-    Without RAY_ADDRESS a cluster is started on this machine, which `say` is told, and ends with the context.
+    Without RAY_ADDRESS a cluster is started on this machine, which `say` prints, and ends with the context.
 
     Errors:
         ConfigError: no cluster can be reached, or started. LostProcessError: Ray could not finish the context's work.

@@ -118,20 +118,20 @@ def process_group() -> Iterator[ProcessGroup | None]:
             stack.enter_context(contextlib.redirect_stdout(nowhere))
             stack.enter_context(contextlib.redirect_stderr(nowhere))
         if not dist.is_initialized():  # Ray Train has set it up
-            _meet(place.world_size)
-            stack.push(_leave)
+            _init_process_group(place.world_size)
+            stack.push(_leave_group)
         if torch.cuda.is_available():  # a launcher may show each process its own GPU alone; one for two is found later
             torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
         yield ProcessGroup(rank=place.rank, size=place.world_size, local_rank=place.local_rank)
 
 
-def _leave(_: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+def _leave_group(_: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
     """Leave PyTorch's process group; an error of that does not replace the one that ends the training."""
     with contextlib.suppress(*() if error is None else (RuntimeError,)):
         dist.destroy_process_group()
 
 
-def _meet(size: int) -> None:
+def _init_process_group(size: int) -> None:
     """Set up PyTorch's process group. Ctrl-C and SIGTERM end this process at once: PyTorch would go on waiting."""
     # what is exchanged of the hosts' tensors takes Gloo; PyTorch's default has only that of an accelerator
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"

@@ -116,7 +116,7 @@ def recommended_blocks(
 ) -> Iterator[pl.DataFrame]:
     """The rows of `recommend` for several users, some users at a time, so that few scores are in memory.
 
-    `reports` is told the pairs of users and items that are done.
+    `reports` counts the pairs of users and items that are done.
     """
     if n < 1:
         raise ConfigError(f"n must be at least 1, found {n}")

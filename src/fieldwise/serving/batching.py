@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 from fieldwise.serving.rows import FAULTS, RequestError
 
 T = TypeVar("T")
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
-Waiting = tuple[Asked, "asyncio.Future[Answer]"]
+RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
+Waiting = tuple[RequestT, "asyncio.Future[AnswerT]"]
 
 MAX_BATCH, MAX_WAITING = 32, 256  # requests
 TURNS = 4  # of the event loop: answers are sent, requests read, their tasks begun, and requests added to the queue
@@ -23,7 +23,7 @@ HOLD_UP = 0.05  # seconds of chunks without a pause; a longer chunk is alone
 REST = 9  # pause after a chunk, in multiples of its time, while others are served: at most a tenth of the worker
 
 
-class Batcher(Generic[Asked, Answer]):
+class Batcher(Generic[RequestT, AnswerT]):
     """Collects requests for a worker: those that arrive while it is busy form its next batch.
 
     A batcher belongs to one event loop. Requests that have timed out are removed from their batch. If a whole
@@ -41,24 +41,24 @@ class Batcher(Generic[Asked, Answer]):
     def __init__(
         self,
         worker: Executor,  # runs one batch at a time of this batcher
-        run: Callable[[list[Asked]], Sequence[Answer | BaseException]],  # the responses, or exceptions, in order
+        run: Callable[[list[RequestT]], Sequence[AnswerT | BaseException]],  # the responses, or exceptions, in order
         *,
         most: int = MAX_BATCH,  # requests of a batch
         budget: int = 0,  # maximum cost of a batch with more than one request
         waiting: int = MAX_WAITING,  # requests; further ones are refused
-        cost: Callable[[Asked], int] = lambda _: 0,  # of a request
+        cost: Callable[[RequestT], int] = lambda _: 0,  # of a request
     ) -> None:
         self.worker, self.run, self.cost = worker, run, cost
         self.most, self.budget, self.waiting = most, budget, waiting
-        self._waiting: deque[Waiting[Asked, Answer]] = deque()
+        self._waiting: deque[Waiting[RequestT, AnswerT]] = deque()
         self._last = 0  # requests in the newest batch, unless its work was limited
         self._seconds, self._enough, self._arrived = 0.0, 0, asyncio.Event()  # that batch's time; a number that waits
         self._serving: asyncio.Task[None] | None = None
 
-    async def ask(self, request: Asked) -> Answer:
+    async def ask(self, request: RequestT) -> AnswerT:
         """The response to a request, or the exception that `run` returned; a RequestError if too many requests wait."""
         _check_queue(len(self._waiting), self.waiting)
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, future))
         if len(self._waiting) >= self._enough:
             self._arrived.set()
@@ -103,8 +103,8 @@ class Batcher(Generic[Asked, Answer]):
             await self._arrived.wait()
             timer.cancel()
 
-    async def _answer(self, batch: "list[Waiting[Asked, Answer]]") -> None:
-        answers: Sequence[Answer | BaseException]
+    async def _answer(self, batch: "list[Waiting[RequestT, AnswerT]]") -> None:
+        answers: Sequence[AnswerT | BaseException]
         try:
             loop = asyncio.get_running_loop()
             requests = [request for request, _ in batch]
@@ -124,9 +124,9 @@ class Batcher(Generic[Asked, Answer]):
             else:
                 future.set_result(answer)
 
-    def _next(self) -> "list[Waiting[Asked, Answer]]":
+    def _next(self) -> "list[Waiting[RequestT, AnswerT]]":
         """The next batch, in the order of arrival."""
-        batch: list[Waiting[Asked, Answer]] = []
+        batch: list[Waiting[RequestT, AnswerT]] = []
         work = 0
         while self._waiting and len(batch) < self.most:
             request, future = self._waiting[0]

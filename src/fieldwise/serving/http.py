@@ -61,7 +61,7 @@ BATCH_ROWS = 10_000  # maximum rows to rank in a batch of requests
 SCORED_ROWS = 1_000  # maximum rows to score in a batch of requests: other requests wait until they are done
 SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client keeps the metrics of several processes
 STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-UNTOLD = "the newest files were rejected: use the token for details, or see the server's log"  # paths are private
+REJECTED = "the newest files were rejected: use the token for details, or see the server's log"  # paths are private
 
 PORT = re.compile(r":[0-9]*$")
 GONE = 499  # as nginx counts a client that has left
@@ -234,7 +234,7 @@ class AppState:
             return
         lookups = self.stores.lookups
         named = known.union(one.column for one in lookups)
-        known = named.union(*(one.store.columns for one in lookups))  # other columns of a store are not told
+        known = named.union(*(one.store.columns for one in lookups))  # other columns of a store stay private
         for name in (name[:60] for name in context if name not in known):
             what = f"a context must have columns that the server knows, found {name!r}: {nearest(name, named)}"
             raise RequestError(what, f"context.{name}")
@@ -534,7 +534,7 @@ def _hidden(state: AppState) -> APIRouter:
         trusted = state.is_trusted(request)
         return now.status | {
             "replaced": live.replaced,
-            "refused": live.refused if trusted or live.refused is None else UNTOLD,
+            "refused": live.refused if trusted or live.refused is None else REJECTED,
             "watcher": live.watched() if trusted else live.watched().partition(":")[0],
             "stores": await state.stores.states(),
         }
@@ -589,7 +589,7 @@ def _add_errors(app: FastAPI, state: AppState) -> None:
         return error_answer(422, f"{place or 'the body'}: {first['msg']}", place)
 
     @app.exception_handler(HTTPException)
-    async def httperror_answer(_: Request, e: HTTPException) -> JSONResponse:
+    async def http_error(_: Request, e: HTTPException) -> JSONResponse:
         return error_answer(e.status_code, str(e.detail), None, dict(e.headers or {}))
 
 

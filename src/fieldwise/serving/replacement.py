@@ -31,10 +31,10 @@ class Live:
             service = load()
             service.warm_up(self.service)
         except FAULTS as e:  # any fault: the current service continues, and the next one is tried
-            is_told = isinstance(e, FieldwiseError)
-            self.refused = str(e) if is_told else f"{type(e).__name__}: {e}"
-            self.is_temporary = isinstance(e, OSError | MemoryError) and not is_told
-            if not is_told:
+            is_user_error = isinstance(e, FieldwiseError)
+            self.refused = str(e) if is_user_error else f"{type(e).__name__}: {e}"
+            self.is_temporary = isinstance(e, OSError | MemoryError) and not is_user_error
+            if not is_user_error:
                 logging.getLogger(__name__).exception("a newer service could not be loaded")
             return False
         else:

@@ -111,7 +111,7 @@ class Callback:
 
 
 def watched(callbacks: Sequence[Callback], start: TrainingStart, work: Callable[[], History]) -> History:
-    """The result of some work; all callbacks hear of its start and end, also after an error, which is then raised."""
+    """The result of some work; callbacks are called at its start and end, also after an error, which is then raised."""
     result: History | None = None
     with contextlib.ExitStack() as ends:
         for one in reversed(callbacks):

@@ -95,7 +95,7 @@ class Training:
             first_order_of(network, self.train.layout, self.objective)
             if not hasattr(network, "scale_interactions"):
                 raise ConfigError(f"linear_start is for FM and AFM, found {type(network).__name__}: set it to false")
-            self.regression = Regression(self.train, self.objective, self._heard)
+            self.regression = Regression(self.train, self.objective, self._on_progress)
         self.device = move_to_device(settings.device, network)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
         self.order = torch.Generator().manual_seed(self.seed)
@@ -129,8 +129,8 @@ class Training:
                 if self.checkpoints is not None:
                     self.checkpoints.settle()
 
-    def _heard(self, loss: float | None) -> None:
-        """A step of the regression, or a chunk of one, which one process alone tells: the others cannot end with it."""
+    def _on_progress(self, loss: float | None) -> None:
+        """Call the callbacks after a step of the regression, or a chunk of one (None); not among several processes."""
         done = self.start.steps_done
         for one in self.callbacks if self.processes is None else ():
             if loss is None:

@@ -296,7 +296,7 @@ class ExactFit:
         self.loss = math.nan
         self.monitor = monitored(run.settings, run.objective, grouped=run.valid_group is not None)
         l2 = l2_strengths(run.network, run.settings.l2)["first_order.embedding.weight"] if run.settings.l2 else None
-        self.regression = Regression(run.train, run.objective, self._heard, l2=l2)
+        self.regression = Regression(run.train, run.objective, self._on_progress, l2=l2)
 
     def run(self) -> History:
         """Solve, and set the network to the mean."""
@@ -335,7 +335,7 @@ class ExactFit:
             rows=len(self.of.train),
         )
 
-    def _heard(self, loss: float | None, rows: int = 0) -> None:
+    def _on_progress(self, loss: float | None, rows: int = 0) -> None:
         if loss is None:
             for one in self.of.callbacks:
                 one.on_part()
@@ -345,7 +345,7 @@ class ExactFit:
             one.on_step(TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(self.loss)))
 
     def _solved(self, scores: np.ndarray) -> None:
-        self._heard(self.loss, len(self.of.train))
+        self._on_progress(self.loss, len(self.of.train))
         result = self._evaluated(scores)
         self.evaluations.append(result)
         values = [one.metrics[self.monitor] for one in self.evaluations]

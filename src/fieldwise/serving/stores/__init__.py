@@ -1,7 +1,7 @@
 """Where features of users and items come from when a request does not bring them: memory, Redis, PostgreSQL.
 
 A `FeatureStore` has rows by id. A `Lookup` guards one: queries that are joined, a time limit, a circuit breaker and a
-quarantine. `Stores` completes requests: given values take precedence, missing ones are null and told, or an error.
+quarantine. `Stores` completes requests: given values take precedence, missing ones are null and reported, or an error.
 """
 
 import asyncio
