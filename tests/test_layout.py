@@ -146,4 +146,4 @@ def test_bags_are_gathered_in_one_place():
     assert offsets == {"data/table.py"}, "an encoded table and a window of its rows hold them"
     exported = {"bundle/export.py", "bundle/standalone.py"}
     pooled = {"layers/embedding.py", "models/din.py"}
-    assert segments == {"layout.py", "scoring/candidates.py", "testing/data.py"} | pooled | exported
+    assert segments == {"layout.py", "scoring/candidates.py", "testing.py"} | pooled | exported

@@ -1,10 +1,13 @@
 """The time budget, with the tests' own clock: the cost of an epoch, which models fit, which trials are stopped."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 
 from fieldwise.automatic import trials
-from fieldwise.automatic.trials import Clock, Deadline, Probe, PrunedTrial, TrialDeadline, admitted, allotted
+from fieldwise.automatic.trials import Clock, Deadline, Probe, PrunedTrial, Trial, TrialDeadline, admitted, allotted
 from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation
 
@@ -21,6 +24,21 @@ def now(monkeypatch):
 
 def evaluated(epoch, value):
     return Evaluation(epoch=epoch, learning_rate=0.1, seconds=1.0, metrics={"logloss": value})
+
+
+def test_the_seconds_of_a_trial_include_its_scoring(now, monkeypatch):
+    def fit(*_):
+        now[0] += 5.0
+        return SimpleNamespace(history=SimpleNamespace(epochs=1.0, stopped="patience"), parameters=3)
+
+    def judged(title, raw, task, **facts):
+        now[0] += 2.0
+        return Trial(title=title, raw=raw, valid=np.zeros(1), value=0.5, **facts)
+
+    monkeypatch.setattr(trials, "fit_recipe", fit)
+    monkeypatch.setattr(trials, "_judged", judged)
+    task = SimpleNamespace(prepared=SimpleNamespace(encoder=None, train=None, valid=None))
+    assert trials.fit_one("FM", None, task, None).seconds == 7.0
 
 
 def test_a_clock_counts_from_its_beginning():

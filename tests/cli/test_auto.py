@@ -2,11 +2,15 @@
 
 import re
 import shlex
+import time
 from pathlib import Path
 
 import pytest
 from automatic_runs import shorten
 from cli.test_bad_input import refused
+
+from fieldwise.automatic import trials
+from fieldwise.automatic.settings import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +66,27 @@ def test_a_file_without_a_header(done, log):
         assert command[-2:] == list(named) or command[-4:-2] == list(named), command
     done(*commands[0])
     done(*commands[2])
+
+
+def test_the_clock_starts_with_the_command_and_ctrl_c_saves(fieldwise, log, monkeypatch):
+    starts = []
+
+    def clock(*given, began):
+        starts.append((began, time.perf_counter()))
+        return Clock(*given, began=began)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fieldwise.automatic.run.Clock", clock)
+    monkeypatch.setattr(trials, "seconds_of", interrupt)
+    log.write_csv("clicks.csv")
+    before = time.perf_counter()
+    code, _, err = fieldwise("auto", "clicks.csv", "--minutes", 20, "--out", "o")
+    assert before <= starts[0][0] < starts[0][1], "loading and parsing count towards the minutes"
+    assert code == 130
+    assert err.endswith("fieldwise: interrupted\n")
+    assert Path("o/bundle/bundle.json").is_file()
 
 
 def test_wrong_arguments_are_one_sentence(subtests, fieldwise, log):

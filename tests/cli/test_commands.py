@@ -446,13 +446,16 @@ def test_describe_states_the_raw_rows_that_the_cache_holds(fieldwise, recipe, lo
 
 def test_describe_reads_no_file_of_the_cache_to_check_it(fieldwise, done, recipe, monkeypatch):
     fieldwise("describe", recipe)
-    monkeypatch.setattr("fieldwise.storage.artifact.word_sums", lambda *_: pytest.fail("a file is read"))
+    monkeypatch.setattr("fieldwise.storage.files.word_sums", lambda *_: pytest.fail("a file is read"))
     err = done("describe", recipe)[1]
     assert "read from the cache" in err
 
 
-def test_describe_reads_well(done, recipe):
+def test_describe_reads_well(done, recipe, log, tmp_path):
+    log.rename({"price": "price [usd]"}).write_csv(tmp_path / "log.csv")
+    recipe.write_text(recipe.read_text().replace('name = "price"', 'name = "price [usd]"'))
     out = done("describe", recipe)[0]
+    assert "price [usd]" in out, "brackets are no markup"
     assert re.search(r"^ tags +item +bag +5 +0\.0%", out, re.M)
     assert "136 parameters; 0 dropped by label, 240 train rows, 80 valid rows, 80 test rows" in out
     assert "memory estimate for training in MiB: program " in out

@@ -140,6 +140,10 @@ def test_a_file_without_a_header(fieldwise, done, tmp_path: Path) -> None:
         ("a,a,b", "repeats 'a'"),
     ):
         refused(fieldwise("init", "t.csv", "--out", "-", "--read", "columns=" + names), sentence)
+    table().write_csv(tmp_path / "named.csv")
+    table().write_parquet(tmp_path / "t.parquet")
+    for file, sentence in (("named.csv", "first line of named.csv is one"), ("t.parquet", "its own column names")):
+        refused(fieldwise("init", file, "--out", "-", *reading), sentence, "omit them")
 
 
 def test_exact_copies_of_rows_are_counted_and_stay(fieldwise, tmp_path: Path) -> None:

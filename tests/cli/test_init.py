@@ -75,6 +75,18 @@ def test_five_lines_name_the_inferred_columns_and_doubts_are_marked(done, tmp_pa
     assert load_recipe(tmp_path / "log.toml").data.separator == ";"
 
 
+def test_a_log_of_only_positives_has_a_recipe_with_negatives(done, tmp_path):
+    rng = np.random.default_rng(0)
+    log = pl.DataFrame({"user_id": rng.integers(0, 60, 900), "item_id": rng.integers(0, 50, 900)}).unique()
+    brand = pl.col("item_id").cast(pl.String).str.slice(0, 1).alias("brand")
+    log.with_columns(brand, timestamp=pl.int_range(pl.len())).write_csv("buys.csv")
+    done("init", "buys.csv")
+    recipe = load_recipe(tmp_path / "buys.toml")
+    assert recipe.negatives is not None
+    assert recipe.negatives.item_columns == ("brand",)
+    assert set(recipe.negatives.parts) == {"train", "valid", "test"}
+
+
 def test_doubtful_columns_are_prompted_for_on_a_terminal(done, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     columns = {"who": [f"w{k}" for k in rng.integers(0, 300, 400)], "mood": rng.integers(0, 3, 400)}

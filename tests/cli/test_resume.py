@@ -1,11 +1,13 @@
-"""`train` resumes an unfinished run, and replaces a finished bundle only with --overwrite."""
+"""`train` and `Recommender` resume unfinished runs, and `train` replaces a finished bundle only with --overwrite."""
 
 import time
 from pathlib import Path
 
+import pytest
 from cli.test_bad_input import refused
 
-from fieldwise import Bundle, Callback
+from fieldwise import FM, Bundle, Callback, ConfigError, Recommender, TrainingSettings
+from fieldwise.estimator import recommender as estimator
 from fieldwise.training import progress
 
 SLOW = 0.5  # seconds
@@ -62,3 +64,18 @@ def test_a_finished_bundle_is_replaced_only_when_asked(fieldwise, done, recipe):
     assert Bundle.load("b").digest == before
     done("train", recipe, "--out", "b", "--set", "seed=3", "--quiet", "--overwrite")
     assert Bundle.load("b").digest != before
+
+
+def test_a_recommender_resumes_from_its_checkpoint(log, tmp_path, monkeypatch):
+    made = {"model": FM(embedding_dim=4), "training": TrainingSettings(epochs=3, batch_size=32)}
+    X, y = log.drop("row_id", "click"), log["click"]
+    expected = Recommender(**made).fit(X, y)
+    with monkeypatch.context() as patched:
+        patched.setattr(estimator, "progress_for", lambda *_, **__: Stops())
+        with pytest.raises(KeyboardInterrupt):
+            Recommender(**made, checkpoint=tmp_path / "c").fit(X, y)
+    with pytest.raises(ConfigError, match=r"training rows was rows2:.*remove that folder to train from the start"):
+        Recommender(**made, checkpoint=tmp_path / "c").fit(X[:300], y[:300])
+    result = Recommender(**made, checkpoint=tmp_path / "c").fit(X, y)
+    assert result.bundle_.digest == expected.bundle_.digest
+    assert not (tmp_path / "c").exists()

@@ -175,7 +175,7 @@ def test_bad_tables_are_told_in_one_sentence(subtests):
         (["train", "tset"], ColumnSplit(column="p"), "holds 'tset' in row 1"),
         (["train", None], ColumnSplit(column="p"), "holds None in row 1"),
         (["train", "test"], ColumnSplit(column="q"), "'q' must be in the table, found only: p"),
-        (["train", "test"], ColumnSplit(column="p"), "valid empty; give their values"),
+        (["train", "test"], ColumnSplit(column="p"), "valid empty; mark rows of the empty parts"),
         (["train", "valid"], ColumnSplit(column="p", valid_share=0.5), "has 1; omit valid_share"),
         ([1, None, 3], TimeSplit(column="p"), "holds None in row 1"),
         ([1.0, float("nan"), 3.0], TimeSplit(column="p"), "row 1"),

@@ -1,5 +1,7 @@
 """Replicates against the metrics of the resampled rows, and intervals against theory."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from scipy.stats import t as student
@@ -14,8 +16,11 @@ from sklearn.metrics import (
 
 from fieldwise import DataError
 from fieldwise.evaluation import sigmoid
-from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_gauc
+from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled, resampled_gauc
 from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.evaluation.metrics import METRICS, compared
+from fieldwise.evaluation.ranking import values_by_group
+from fieldwise.training.settings import Monitor
 
 
 def log(rows=300, seed=0):
@@ -58,6 +63,20 @@ def test_groups_are_sampled_whole():
         assert value == pytest.approx(values[rng.integers(0, len(mixed), len(mixed))].mean())
     with pytest.raises(DataError, match="both classes, found none"):
         resampled_gauc([0, 0], [1.0, 2.0], ["a", "b"])
+
+
+def test_replicates_of_group_auc_are_sums_in_the_order_of_the_draw():
+    """Bits count: the figures of stored reports repeat."""
+    y, scores = log(500)
+    group = np.random.default_rng(1).integers(0, 40, 500)
+    _, rows, positives, _, values = values_by_group(y, scores[0], group)
+    mixed = (positives > 0) & (positives < rows)
+    values, rows = values[mixed], rows[mixed]
+    rng, expected = np.random.default_rng(3), []
+    for _ in range(200):
+        one = rng.integers(0, len(values), len(values))
+        expected.append(float((values[one] * rows[one]).sum() / rows[one].sum()))
+    assert resampled_gauc(y, scores[0], group, replicates=200, seed=3).tolist() == expected
 
 
 def test_intervals_hold_the_true_value_as_often_as_they_say():
@@ -117,3 +136,12 @@ def test_what_cannot_be_measured_is_refused(subtests):
     ]:
         with subtests.test(y=y, scores=scores, sentence=sentence), pytest.raises(DataError, match=sentence):
             resampled(y, scores, "auc", replicates=1)
+
+
+def test_intervals_and_early_stopping_know_the_metrics_that_use_them():
+    for task in ("binary", "regression"):
+        assert set(compared(task)) <= set(get_args(MetricName))
+    assert {one.name for one in METRICS.values() if one.watched} == set(get_args(Monitor))
+    y, score = np.array([0, 1, 0, 1]), np.array([0.1, 0.2, 0.3, 0.4])
+    with pytest.raises(AssertionError, match="gain"):
+        resampled(y, score[None], "gain", replicates=2)

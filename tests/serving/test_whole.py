@@ -70,7 +70,7 @@ def test_several_labels_are_ranked_by_the_main_one(build):
 
 def test_bundles_and_items_that_cannot_be_ranked(ranker, build):
     for items, words in (
-        (pl.concat([catalogue(), catalogue().head(1)]), "missing or occurs twice"),
+        (pl.concat([catalogue(), catalogue().head(1)]), "which occurs twice"),
         (catalogue().drop("price"), r"catalogue's items must hold every column .* 'price' is missing"),
         (catalogue().with_columns(prediction=0.5), "the items must not have a column"),
     ):

@@ -546,16 +546,16 @@ def fit_one(title: str, recipe: Recipe, task: AutoTask, callback: Callback) -> T
     began = time.perf_counter()
     rows = task.prepared
     trained = fit_recipe(recipe, rows.encoder, rows.train, rows.valid, (callback,))
-    return _judged(
+    trial = _judged(
         title,
         partial(_network_scores, trained),
         task,
         trained=trained,
-        seconds=time.perf_counter() - began,
         epochs=trained.history.epochs,
         stopped=trained.history.stopped,
         parameters=trained.parameters,
     )
+    return dataclasses.replace(trial, seconds=time.perf_counter() - began)  # with scoring and calibration
 
 
 def constant(task: AutoTask) -> Trial:

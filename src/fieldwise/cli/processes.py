@@ -89,12 +89,8 @@ def launch_processes(processes: int | None) -> bool:
 
 def _report(failures: "dict[int, ProcessFailure]", processes: int) -> int:
     """Write to standard error why the processes failed, in one sentence; returns the exit code."""
-    ended = (
-        LOST,
-        INTERRUPTED,
-        -signal.SIGTERM,
-        -signal.SIGINT,
-    )  # also of those that the launcher ended because another one failed
+    # Codes that a process also has if the launcher ended it because another one failed.
+    ended = (LOST, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)
     rank, first = min(failures.items(), key=lambda item: (item[1].exitcode in ended, item[0]))
     code, message = first.exitcode, first.error_file_data["message"]
     if code in ended[1:]:

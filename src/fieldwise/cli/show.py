@@ -103,7 +103,7 @@ def say_cautions(recipe: "Recipe", prepared: "Prepared") -> None:
 
 
 def say_guarded(writer: "TableWriter") -> None:
-    """Say how many cells were written as a spreadsheet does not run them, if there are any."""
+    """Say how many cells were escaped so that a spreadsheet does not run them as formulas, if there are any."""
     if writer.guarded:
         say(f"{writer.guarded:,} cells that a spreadsheet would run as a formula begin with ' now (--raw: as they are)")
 

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 CHECKPOINT_SIGNAL = getattr(signal, "SIGUSR1", None)  # asks a training for a checkpoint
-END_SIGNALS = [
-    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
-]  # Windows has no SIGHUP
+END_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # not all on Windows
 
 
 @contextlib.contextmanager
@@ -21,9 +19,8 @@ def as_interrupts() -> Iterator[list[int]]:
     """A context in which SIGTERM and SIGHUP raise `KeyboardInterrupt`; yields a list that receives the first of them.
 
     Further signals are ignored, because the first has already begun the shutdown, and a stopping system sends several.
-    A signal
-    that is ignored from the start (`nohup`) stays ignored. SIGUSR1, which asks a training for a checkpoint and would
-    end any other process, is ignored where nothing is trained.
+    A signal that is ignored from the start (`nohup`) stays ignored. SIGUSR1, which asks a training for a checkpoint and
+    would end any other process, is ignored where nothing is trained.
     """
     received: list[int] = []
     owner = os.getpid()

@@ -163,7 +163,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         valid_share: share of the rows that `fit` holds out, within (0, 1); ignored if `fit` gets `valid`.
         valid_by: `random` samples them (a binary label keeps its rate), `time` takes the latest by the schema's time.
         negatives: settings for sampling negatives for training and validation rows of an implicit log.
-        warm_start: folder of a bundle with initial weights (`bundle.bundle.warm_start`); fresh ones if False.
+        warm_start: folder of a bundle with initial weights, as `warm_start` of a recipe; fresh ones if False.
         checkpoint: an empty or new folder for checkpoints, from which the same `fit` resumes after a kill.
         seed: seed of validation rows, negatives, initial weights, row order and dropout.
         device: where `fit` trains and the fitted network computes, as `cuda`; `training.device` if omitted.

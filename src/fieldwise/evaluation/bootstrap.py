@@ -69,8 +69,8 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.
     error = math.sqrt(of_rows + of_seeds)
     freedom = (of_rows + of_seeds) ** 2 / of_seeds**2 * (seeds - 1) if of_seeds > 0 else math.inf
     reach = float(stdtrit(min(freedom, 1e9), 0.975)) * error
-    certain = 1.0 if value == 0 else 0.0
-    p = 2 * float(stdtr(min(freedom, 1e9), -abs(value) / error)) if error > 0 else certain
+    p_without_error = 1.0 if value == 0 else 0.0
+    p = 2 * float(stdtr(min(freedom, 1e9), -abs(value) / error)) if error > 0 else p_without_error
     return Estimate(value=value, low=max(least, value - reach), high=value + reach, standard_error=error, p=p)
 
 
@@ -140,6 +140,7 @@ def _measure(
         if metric == "rmse":
             return lambda times: np.sqrt(values @ times / times.sum())
         return lambda times: values @ times / times.sum()
+    assert metric in ("auc", "average_precision", "ece"), metric
     if metric == "ece":
         columns = sigmoid(columns)
     else:
@@ -184,8 +185,9 @@ def resampled_gauc(
     values, rows = values[mixed], rows[mixed]
     if not len(values):
         raise DataError("group AUC needs a group with rows of both classes, found none; omit the group")
-    weighted, drawn = resampled_means([values * rows, rows], replicates=replicates, seed=seed).T
-    return np.asarray(weighted / drawn)
+    rng = np.random.default_rng(seed)
+    drawn = (rng.integers(0, len(values), len(values)) for _ in range(replicates))
+    return np.array([(values[one] * rows[one]).sum() / rows[one].sum() for one in drawn])
 
 
 def resampled_means(values: ArrayLike, *, replicates: int = 1000, seed: int = 0) -> NDArray[np.float64]:

@@ -1,9 +1,9 @@
 """Explanations of scores, and tests of their faithfulness.
 
-explanation   contributions of fields, by exact terms, integrated gradients or occlusion; one row in figures and words
+explanation   contributions of fields by terms, integrated gradients or occlusion, of one row or of many
 effects       the mean prediction by value of each field
 subject       the rows; decomposition of LR, FM, AFM, AutoInt and IntTower into terms that add up to the logit
-summary       a set of rows: means, standard deviations, strongest pairs
+attribution   integrated gradients and occlusion, of any network
 faithfulness  deletion and insertion curves compared with random orders
 """
 

@@ -378,7 +378,7 @@ class LightSE(nn.Module):
         return x_BFD + self.weights(x_BFD).unsqueeze(2) * x_BFD
 
     def weights(self, x_BFD: Tensor) -> Tensor:
-        """K [B, F], which sums to 1 over the fields."""
+        """The weights k [B, F], which sum to 1 over the fields."""
         return torch.softmax(self.excite(x_BFD.mean(2)), 1)
 
 

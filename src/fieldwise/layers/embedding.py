@@ -72,8 +72,8 @@ class FieldEmbedding(nn.Module):
         layout: the encoded fields.
         dim: D.
         std: the table is initialised from N(0, std^2); with zeros if 0.
-        by_field: a row's entries belong to the other fields one after another (FFM), so that a row is valid only with
-            the same other fields; read by warm starts.
+        by_field: each row consists of one block per other field (FFM), so that it is valid only with the same other
+            fields; read by warm starts.
 
     Shape:
         forward: Batch of B rows -> [B, F, D]. `weight`: [R, D].

@@ -68,8 +68,8 @@ class AFM(EmbeddingSettings):
         prior=120.0,
         of_pairs=True,
         rate=0.015,
-        few=20_000,
-        slow=0.006,
+        small_table_rows=20_000,
+        small_table_rate=0.006,
         linear_start=True,
         settings={"variant": "pooled", "dropout": 0.2},
     )

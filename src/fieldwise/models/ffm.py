@@ -28,7 +28,7 @@ class FFM(EmbeddingSettings):
     torch.Size([12, 4])
     """
 
-    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0, settings={"first_order": True})
+    data_defaults = DataDefaults(std=0.05, prior=30.0, small_table_rows=0, settings={"first_order": True})
 
     embedding_dim: Size = 4
     first_order: bool = False

@@ -26,7 +26,7 @@ class FM(EmbeddingSettings):
     78
     """
 
-    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0, linear_start=True)
+    data_defaults = DataDefaults(std=0.05, prior=30.0, small_table_rows=0, linear_start=True)
 
     def build(self, layout: Layout) -> "FMNetwork":
         """A network with fresh weights."""

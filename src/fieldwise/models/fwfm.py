@@ -33,7 +33,7 @@ class FwFM(EmbeddingSettings):
     92
     """
 
-    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0)
+    data_defaults = DataDefaults(std=0.05, prior=30.0, small_table_rows=0)
 
     linear: Linear = "field_vectors"
 

@@ -37,7 +37,7 @@ class HOFM(EmbeddingSettings):
     ['embedding.weight', 'first_order.bias', 'first_order.embedding.weight', 'order_embeddings.3.weight']
     """
 
-    data_defaults = DataDefaults(std=0.05, prior=30.0, few=0)
+    data_defaults = DataDefaults(std=0.05, prior=30.0, small_table_rows=0)
 
     order: Annotated[int, functools.partial(check_size, minimum=2)] = 3
     sharing: Sharing = "none"

@@ -31,7 +31,9 @@ class LR(Settings):
     )
     """
 
-    data_defaults = DataDefaults(prior=0.0, rate=0.01, few=20_000, slow=0.003, unknown_share=0.0, solved_exactly=True)
+    data_defaults = DataDefaults(
+        prior=0.0, rate=0.01, small_table_rows=20_000, small_table_rate=0.003, unknown_share=0.0, solved_exactly=True
+    )
 
     def build(self, layout: Layout) -> "LRNetwork":
         """A network with fresh weights (all zero)."""

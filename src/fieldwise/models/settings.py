@@ -78,8 +78,8 @@ class DataDefaults:
         prior: `c` of the embeddings' L2 strength `c / rows`.
         of_pairs: whether `prior` is divided by the number of pairs of fields: of a model with a mean over pairs.
         rate: Adam's learning rate.
-        few: number of training rows below which `slow` is the learning rate.
-        slow: see `few`.
+        small_table_rows: number of training rows below which `small_table_rate` is the learning rate.
+        small_table_rate: see `small_table_rows`.
         unknown_share: the training's `unknown_share`.
         settings: the model's other settings by name.
         normalizes: whether `batch_norm` is on if there are enough training rows per row of the embedding table.
@@ -91,8 +91,8 @@ class DataDefaults:
     prior: float = 300.0
     of_pairs: bool = False
     rate: float = 0.003
-    few: int = 5_000
-    slow: float = 0.002
+    small_table_rows: int = 5_000
+    small_table_rate: float = 0.002
     unknown_share: float = 0.3
     settings: Mapping[str, Any] = field(default_factory=dict)
     normalizes: bool = False

@@ -243,7 +243,7 @@ def recipe_section(run: ReportedRun) -> Section:
 TITLE = "Compared with the popularity baseline"
 K = 10
 ITEMS = 5000  # maximum number of items ranked for a user, besides the liked ones
-SCORED = 1_000_000  # approximate number of scored pairs of users and items
+MAX_SCORED_PAIRS = 1_000_000  # approximate number of scored pairs of users and items
 USERS = 50, 500
 DRAWS = 1000
 
@@ -262,7 +262,7 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
         return _left_out("target encoding depends on rows, so an item has no values of its own")
     prepared, rows = run.prepared, run.test[label.name]
     columns_of = [as_text(part.frame.get_column(item)) for part in (prepared.train, prepared.valid, prepared.test)]
-    users = max(USERS[0], min(USERS[1], SCORED // min(pl.concat(columns_of).n_unique(), ITEMS)))
+    users = max(USERS[0], min(USERS[1], MAX_SCORED_PAIRS // min(pl.concat(columns_of).n_unique(), ITEMS)))
     try:  # the ranking of `evaluate --ranking`, with fewer users and items where there are many
         task = RankingTask(prepared, run.recipe.schema, RankingSettings(candidates=ITEMS, users=users, seed=seed))
     except DataError:
@@ -336,7 +336,7 @@ PAIRS = 15
 DIRECTIONS = 12
 TABLED_FIELDS = 16  # attention tables of more fields would be too large to read
 UNDRAWN = "It is not drawn: shades would show differences that mean nothing."
-WORDS = {
+METHOD_WORDS = {
     "terms": "the model's exact terms",
     "integrated_gradients": "integrated gradients",
     "occlusion": "the score's drop without the field",
@@ -357,8 +357,8 @@ def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows
         (
             f"Over {which if frame.height > rows else f'all {count(frame.height)} test rows'}, compared with "
             f"the bundle's {count(len(subject.background))} sample rows. Contributions to the score by "
-            f"{WORDS[result['method']]}. Attention shows what a layer reads, not its effect on the score: `fieldwise "
-            "explain --faithfulness` tests it."
+            f"{METHOD_WORDS[result['method']]}. Attention shows what a layer reads, not its effect on the score: "
+            "`fieldwise explain --faithfulness` tests it."
         ),
         _barred(tables["fields"], [f["mean_size"] / largest for f in result["fields"]], 1, words=(2,)),
         *_directions(effects(bundle, label=label), subject.settings.task),

@@ -326,7 +326,7 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
     return Section("ROC and precision-recall", figures)
 
 
-WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
+CALIBRATION_WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
 
 
 def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | None, seed: int) -> Section:
@@ -346,7 +346,7 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
             try:
                 maps[method] = METHODS[method](valid.y, valid.score)
             except DataError as e:
-                blocks.append(Caution(f"{WORDS[method]} is skipped: {e}."))
+                blocks.append(Caution(f"{CALIBRATION_WORDS[method]} is skipped: {e}."))
     logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
     rows = _figures_of(test, logits, seed)
     if kept is not None and kept.kind in logits:
@@ -368,8 +368,8 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     bins = {name: reliability(test.y, p) for name, p in probabilities.items()}
     edge = max(one.edge() for one in bins.values())
     for k, (name, one) in enumerate(bins.items()):
-        title = f"Reliability, {WORDS[name]}"
-        blocks.append(reliability_figure(one, title, name=WORDS[name], edge=edge, colour=k))
+        title = f"Reliability, {CALIBRATION_WORDS[name]}"
+        blocks.append(reliability_figure(one, title, name=CALIBRATION_WORDS[name], edge=edge, colour=k))
     line = maps.get("platt")
     if isinstance(line, Platt):
         blocks.append(
@@ -393,7 +393,7 @@ def _figures_of(test: Scored, logits: Mapping[str, np.ndarray], seed: int) -> di
         loss = estimate([losses[name]], drawn[:, k])
         gain = estimate([losses[name] - losses["none"]], drawn[:, k] - drawn[:, 0])
         rows[name] = [
-            WORDS[name],
+            CALIBRATION_WORDS[name],
             measured(loss),
             "" if k == 0 else measured(gain, "+"),
             number(brier_score_loss(test.y, p)),

@@ -54,8 +54,8 @@ class Facts:
     mean: float = 0.5  # of the main label's targets: the positive rate for a binary label
     labels: int = 1
     deviations: tuple[float, ...] = (1.0,)  # of each label's targets, the main one's first
-    effects: float = 1.0  # the variance of first-order weights (`effect_variance`); 1 for a regression
-    exact: bool = False  # whether a regression can be solved: one label, no bag of `max`, no warm start, `MOST_CELLS`
+    effects: float = 1.0  # the variance of first-order weights (`effect_variance`); 1 for a regression label
+    exact: bool = False  # whether LR can be solved exactly: one label, no bag of `max`, no warm start, `MOST_CELLS`
 
     @classmethod
     def of(cls, train: EncodedTable, labels: Sequence[Label], *, warm: bool = False) -> "Facts":
@@ -166,9 +166,9 @@ def training_rules(
         rules["linear_start"] = (True, "starts from LR, and ends as their best mean")
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
-        rate = by_model.slow if facts.rows < by_model.few else by_model.rate
+        rate = by_model.small_table_rate if facts.rows < by_model.small_table_rows else by_model.rate
         of = model_name(model) if own else "a model"
-        rules["learning_rate"] = (rate, f"Adam's, for {of}{f', {rows}' if by_model.few else ''}")
+        rules["learning_rate"] = (rate, f"Adam's, for {of}{f', {rows}' if by_model.small_table_rows else ''}")
     if OPTIMIZERS[optimizer].rows_only:
         rules["l2_rows"] = ("touched", f"{optimizer} updates only the rows of a batch")
     if facts.layout.num_rows < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
@@ -212,7 +212,7 @@ class ResolvedSettings(NamedTuple):
 
 
 def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> ResolvedSettings:
-    """Complete settings: those that were not given are chosen by the rules, but for your own model's.
+    """Complete settings: those that were not given are chosen by the rules, except settings of a user's own model.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FM

@@ -75,7 +75,8 @@ class DataSettings:
 
     def __post_init__(self) -> None:
         if (self.name is None) == (self.path is None):
-            raise ConfigError("give either name (a known data set) or path (a file)")
+            found = "neither" if self.name is None else f"both {self.name!r} and {str(self.path)!r}"
+            raise ConfigError(f"data needs either name (a known data set) or path (a file), found {found}: give one")
         if self.columns is not None:
             if isinstance(self.columns, str):
                 raise ConfigError(f"data.columns is a list of names, found the text {self.columns!r}")
@@ -218,8 +219,8 @@ class Recipe:
         defaults: source of omitted `[model]` and `[training]` settings: `data`, rules on the training rows
             (`fieldwise.runs.default_settings`), or `fixed`, the classes' defaults, as in recipes of papers and
             benchmarks.
-        warm_start: folder of a bundle for a warm start (`bundle.bundle.warm_start`), such as a trained FM for an
-            AFM. A relative path in a recipe file is relative to that file's folder.
+        warm_start: folder of a bundle for a warm start (`fieldwise.bundle.bundle.warm_start`), such as a trained FM for
+            an AFM. A relative path in a recipe file is relative to that file's folder.
         search: search space of `fieldwise tune`, by dotted path, merged over the built-in space of the model.
         benchmark: name of the task: rows, fields and label. Metrics are comparable only within one benchmark and
             protocol.

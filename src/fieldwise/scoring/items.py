@@ -202,9 +202,10 @@ def checked_ids(rows: pl.DataFrame, column: str, of: str = "items", option: str 
     wrong = texts.is_duplicated() | texts.is_null()
     if wrong.any():
         row = int(wrong.arg_max() or 0)
+        fault = "is missing" if texts[row] is None else "occurs twice"
         raise DataError(
             f"every id must be present and unique, found {texts[row]!r} in column {column!r} (row {row}, counting "
-            "from 0), which is missing or occurs twice: give a table with one row per id, not a log"
+            f"from 0), which {fault}: give a table with one row per id, not a log"
         )
     return texts
 

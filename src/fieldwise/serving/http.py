@@ -66,15 +66,21 @@ REJECTED = "the newest files were rejected: use the token for details, or see th
 PORT = re.compile(r":[0-9]*$")
 GONE = 499  # as nginx counts a client that has left
 HEALTH = "/healthz"
-OPEN = (HEALTH, "/readyz", "/openapi.json", "/", "/docs")  # without a token, and then without what is private
+TOKEN_FREE_PATHS = (
+    HEALTH,
+    "/readyz",
+    "/openapi.json",
+    "/",
+    "/docs",
+)  # without a token, and then without what is private
 OPEN_FILES = "/page/"
-CLOSED = {"Connection": "close"}
+CLOSE_CONNECTION = {"Connection": "close"}
 LINGER_SECONDS, LINGER_BODIES = 1.0, 4  # how much of a refused request is read: seconds, and bodies of max_body
 ERROR_HEADERS = {  # of errors, by status
-    401: {"WWW-Authenticate": "Bearer", **CLOSED},
-    408: CLOSED,
-    413: CLOSED,
-    421: CLOSED,
+    401: {"WWW-Authenticate": "Bearer", **CLOSE_CONNECTION},
+    408: CLOSE_CONNECTION,
+    413: CLOSE_CONNECTION,
+    421: CLOSE_CONNECTION,
     503: {"Retry-After": "1"},
 }
 MOST = 100  # maximum users or items of a response
@@ -155,7 +161,7 @@ def create_app(
         lifespan=until_stopped,
         openapi_url=None,  # the routes below have the document and its page: FastAPI's loads scripts from other sites
     )
-    for routes in (_bodies(state), _queries(state), _users(state), _hidden(state)):
+    for routes in (_scoring_routes(state), _query_routes(state), _user_routes(state), _unlisted_routes(state)):
         app.include_router(routes)
     _add_requests(app.openapi(), state.limits)
     _add_errors(app, state)
@@ -320,7 +326,7 @@ class RequestMiddleware:
             if known is not None and PORT.sub("", host.lower()) not in known and path != HEALTH:
                 names, to_do = ", ".join(sorted(known)), "start the server with --allow-host for another name"
                 raise RequestError(f"the host must be {names}, found {host[:100]!r}: {to_do}", "host", 421)
-            is_open = path in OPEN or path.startswith(OPEN_FILES)
+            is_open = path in TOKEN_FREE_PATHS or path.startswith(OPEN_FILES)
             if not is_open and not limits.bears_token(headers.get(b"authorization", b"")):
                 raise RequestError("a request needs the header Authorization: Bearer TOKEN", "authorization", 401)
             while not ended and max(size, declared) <= most:
@@ -364,7 +370,7 @@ def _body(name: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _bodies(state: AppState) -> APIRouter:
+def _scoring_routes(state: AppState) -> APIRouter:
     """Predictions, recommendations and explanations."""
     routes, limits, stores = APIRouter(route_class=BodyRoute), state.limits, state.stores
     read = partial(read_body, max_rows=limits.max_rows, max_ids=limits.max_ids)
@@ -426,7 +432,7 @@ def _bodies(state: AppState) -> APIRouter:
     return routes
 
 
-def _queries(state: AppState) -> APIRouter:
+def _query_routes(state: AppState) -> APIRouter:
     """The directions of fields, similar items, and what the page shows of this server and its items."""
     routes, most, users = APIRouter(), state.limits.max_k, state.stores.users
 
@@ -478,7 +484,7 @@ def _queries(state: AppState) -> APIRouter:
     return routes
 
 
-def _users(state: AppState) -> APIRouter:
+def _user_routes(state: AppState) -> APIRouter:
     """What the page shows of users."""
     routes, users = APIRouter(), state.stores.users
 
@@ -515,10 +521,10 @@ def _users(state: AppState) -> APIRouter:
     return routes
 
 
-def _hidden(state: AppState) -> APIRouter:
-    """What is not in the OpenAPI document: that itself, the page, and the status for orchestrators and Prometheus.
+def _unlisted_routes(state: AppState) -> APIRouter:
+    """Routes outside the OpenAPI document: the document, the page, and the status for orchestrators and Prometheus.
 
-    Who does not send the server's token gets the document without examples, which are rows of the bundle. The page's
+    A client without the server's token gets the document without examples, which are rows of the bundle. The page's
     files run and load only what is from this server; they hold no data and need no token.
     """
     routes = APIRouter(include_in_schema=False)

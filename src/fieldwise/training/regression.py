@@ -250,7 +250,7 @@ class Regression:
             precision = 1 / (float(name.removeprefix(FIELDS)) * self._variances)
         else:
             if self.objective.task == "regression":
-                _ = self._variances  # sets the residuals' variance too; else a time that ends finds a solution sooner
+                _ = self._variances  # this sets the variance of the residuals too, before the first solution
             precision = np.full(self.layout.num_rows, 1 / float(name))
         gradient = GRADIENT if name == GIVEN else ROUGH_GRADIENT
         self._solutions[name] = self.rows.solution(precision, start, gradient)

@@ -89,7 +89,7 @@ class TrainingSettings(Settings):
             `auto`: a GPU if PyTorch can use one, else the CPU. Bundles, runs and recipes that are saved do not keep it.
             See `docs/how-to/devices.md`.
         checkpoint_minutes: minutes between two checkpoints of a run that keeps them (`fieldwise train`, or
-            `Recommender(checkpoint=...)`); 0 writes none. See `docs/training.md`.
+            `Recommender(checkpoint=...)`); 0 writes none. See `docs/resume.md`.
     """
 
     optimizer: OptimizerName = "adam"

@@ -287,7 +287,7 @@ class Preparation:
                 positive = int((target > 0.5).sum())
                 if label.task == "binary" and positive in (0, len(y)):
                     result = "positive" if positive else "negative"
-                    log = ", in a log of positives alone add [negatives]" if positive else ""
+                    log = ", or, in a log of positives only, add [negatives]" if positive else ""
                     raise DataError(
                         f"the {name} rows must hold both classes: all {len(y)} are {result} by the rule of label "
                         f"{label.name!r}; check the rule, use another split{log or ', or add rows of the other class'}"

@@ -81,7 +81,7 @@ def _nearest(ordered: np.ndarray, target: float) -> int:
 
 
 def assign_random_split(rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None) -> np.ndarray:
-    """Part of each row [N], int8: 1 and 2 by `shares`, stratified if classes are given, else 0."""
+    """Part of each row [N], int8: 0 train, 1 valid, 2 test; `shares` of valid and test, stratified by classes."""
     counts = np.array([rows]) if classes is None else np.bincount(classes, minlength=1)
     test = _apportion(counts, shares[1], counts)
     valid = _apportion(counts, shares[0], counts - test)
@@ -162,7 +162,7 @@ def split_table(frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *,
     else:
         part = _by_column(frame, settings, seed, y)
         share = "valid_share to sample validation rows from train" if settings.valid_share is None else ""
-        fix = f"give their values in column {settings.column!r}, or {share or 'change valid_share'}"
+        fix = f"mark rows of the empty parts in column {settings.column!r}, or {share or 'change valid_share'}"
     train, valid, test = (scratch.where(len(part), lambda at, k=k: part[at] == k) for k in range(3))  # type: ignore[misc]
     split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept)
     empty = [name for name, rows in (("train", train), ("valid", valid), ("test", test)) if not len(rows)]

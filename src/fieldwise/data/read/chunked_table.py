@@ -114,7 +114,7 @@ class TableFiles:
     """Files of one kind that are read in chunks.
 
     After construction:
-        text: see the arguments of `open_files`.
+        text: how delimited text is read, its delimiter known; None for other kinds of files.
         states: of the files, for `check_unchanged`.
         types: of columns of text, by the values that were added to it; None if the files are no delimited text.
     """
