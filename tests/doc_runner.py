@@ -371,7 +371,6 @@ def check_commands(block: Block) -> None:
     for program, *rest in command_lines(block):
         if program == "fieldwise":
             parse(rest[: rest.index(">")] if ">" in rest else rest)
-
         elif program == "make":
             check_make(rest, str(block))
 

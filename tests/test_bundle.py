@@ -308,6 +308,12 @@ def test_a_damaged_or_newer_bundle_may_be_written_over(saved):
     assert (saved / "notes.txt").read_text() == "mine"
 
 
+def test_about_that_is_no_json_is_never_written(tmp_path):
+    with pytest.raises(ValueError, match="JSON compliant"):
+        dataclasses.replace(make(), about={"auc": float("nan")}).save(tmp_path / "b")
+    assert not list(tmp_path.rglob("bundle.json"))
+
+
 def test_a_bundle_made_from_one_that_another_process_replaced_is_refused(saved):
     read = bundle_digest(saved)
     make(seed=1).save(saved, replaces=read)

@@ -12,6 +12,8 @@ import pytest
 from sklearn import metrics
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
+from sklearn.pipeline import Pipeline
 
 from fieldwise import (
     AFM,
@@ -265,6 +267,22 @@ def test_save_and_load(fitted: Recommender, regressor: Recommender, mixed: Recom
     loaded = Recommender.load(tmp_path / "run")
     expected = (recipe.schema, recipe.model, recipe.training, 3)
     assert (loaded.schema, loaded.model, loaded.training, loaded.seed) == expected
+
+
+def test_searches_and_a_pipeline_with_a_schema(fitted: Recommender) -> None:
+    """Labels in the table, and two beside it; without a schema in tests/test_scikit_learn.py."""
+    sizes = {"training__batch_size": np.array([128, 256])}
+    recommender = Recommender(SCHEMA, LR(), training=QUICK)
+    search = RandomizedSearchCV(recommender, sizes, n_iter=1, cv=2, random_state=0, error_score="raise").fit(PAST)
+    assert search.best_estimator_.training.batch_size in (128, 256)
+    two, frame, names = Recommender(TWO_YES, LR(), training=QUICK), PAST.to_pandas(), ["liked", "length"]
+    search = GridSearchCV(two, {"training__epochs": [1]}, cv=2, error_score="raise")
+    assert search.fit(frame.drop(columns=names), frame[names]).predict(FUTURE).shape == (600, 2)
+    assert search.best_score_ > 0.5
+    pipeline = Pipeline([("before", "passthrough"), ("recommender", clone(fitted).set_params(model__embedding_dim=2))])
+    pipeline.set_params(recommender__model=fitted.model).fit(PAST)
+    np.testing.assert_array_equal(pipeline.predict_proba(FUTURE), fitted.predict_proba(FUTURE))
+    assert is_classifier(pipeline)
 
 
 def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What notebooks show: HTML without scripts and with every value escaped, frames for pandas, pictures."""
 
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,11 @@ FIELDS = (Categorical("user_id", role="user"), Bag("genres", role="item", min_co
 SCHEMA = Schema(fields=FIELDS, label=Label("liked"), group="user_id", keys=("user_id",))
 LOG = simulate(600, users=20, items=30)
 QUICK = TrainingSettings(epochs=3, batch_size=64, learning_rate=0.02)
-FITTED = Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(LOG)
+
+
+@cache
+def trained() -> Recommender:
+    return Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(LOG)
 
 
 def board() -> Board:
@@ -97,7 +102,7 @@ def test_a_schema() -> None:
 
 
 def test_a_training() -> None:
-    result = FITTED.history_
+    result = trained().history_
     texts = shown(result)
     assert texts.count("yes") == 1
     assert any(f"{result.monitor} {result.best.metrics[result.monitor]:.4g}" in text for text in texts)
@@ -109,9 +114,9 @@ def test_a_training() -> None:
 
 
 def test_a_bundle_and_that_of_a_recipe_with_both_parts_metrics(tmp_path: Path) -> None:
-    texts = shown(FITTED.bundle_)
-    assert {"fm", "user_id, genres, device", "liked", "none", FITTED.bundle_.digest[:12]} <= set(texts)
-    assert any(f"auc {FITTED.history_.best.metrics['auc']:.4f}" in text for text in texts)
+    texts = shown(trained().bundle_)
+    assert {"fm", "user_id, genres, device", "liked", "none", trained().bundle_.digest[:12]} <= set(texts)
+    assert any(f"auc {trained().history_.best.metrics['auc']:.4f}" in text for text in texts)
     LOG.write_csv(tmp_path / "log.csv")
     plain = {"data": {"path": str(tmp_path / "log.csv")}, "schema": SCHEMA.to_dict(), "split": {"kind": "random"}}
     recipe = Recipe.from_dict({**plain, "model": {"name": "lr"}, "training": {"epochs": 1}}, "lr")
@@ -124,15 +129,15 @@ def test_a_bundle_and_that_of_a_recipe_with_both_parts_metrics(tmp_path: Path) -
 
 def test_an_explanation() -> None:
     strange = LOG.head(3).with_columns(device=pl.lit(EVIL))
-    result = FITTED.explain(strange)
+    result = trained().explain(strange)
     assert "liked: contributions of 3 rows" in shown(result)
-    one = shown(FITTED.explain(strange.head(1)))
+    one = shown(trained().explain(strange.head(1)))
     assert f"{EVIL} (not in the vocabulary)" in one
     frame = result.to_pandas()
     assert frame.columns.tolist() == ["row", "field", "value", "contribution", "score", "prediction"]
     assert frame["field"].tolist() == ["user_id", "genres", "device"] * 3
     np.testing.assert_array_equal(frame["contribution"].to_numpy().reshape(3, 3), result.contributions)
-    np.testing.assert_allclose(frame["prediction"][::3], FITTED.predict_proba(strange)[:, 1])
+    np.testing.assert_allclose(frame["prediction"][::3], trained().predict_proba(strange)[:, 1])
 
 
 def test_a_leaderboard() -> None:
@@ -164,9 +169,9 @@ def places(chart: str, tag: str, style: str, x: str, y: str) -> np.ndarray:
 
 
 def test_learning_curves() -> None:
-    chart = FITTED.plot()
+    chart = trained().plot()
     assert {"training loss", "validation logloss", "validation AUC"} <= set(words(chart))
-    history = FITTED.history_.evaluations
+    history = trained().history_.evaluations
     rows = len(history)
     for at, name in (
         (places(chart, "circle", "dot c1", "cx", "cy")[:rows], "logloss"),
@@ -179,22 +184,22 @@ def test_learning_curves() -> None:
 
 
 def test_calibration_and_roc() -> None:
-    score = FITTED.decision_function(LOG)
-    chart = FITTED.plot("roc", LOG)
+    score = trained().decision_function(LOG)
+    chart = trained().plot("roc", LOG)
     assert f"AUC {roc_auc_score(LOG['liked'], score):.4f}" in words(chart)
     line = next(e for e in ElementTree.fromstring(chart).iter("polyline"))
     x, y = np.array([point.split(",") for point in str(line.get("points")).split()], float).T
     area = np.trapezoid((y.max() - y) / 180, (x - 50) / 260)
     assert area == pytest.approx(roc_auc_score(LOG["liked"], score), abs=0.003)
-    result = reliability(LOG["liked"], FITTED.predict_proba(LOG)[:, 1])
-    chart = FITTED.plot("calibration", LOG.drop("liked"), LOG["liked"])
+    result = reliability(LOG["liked"], trained().predict_proba(LOG)[:, 1])
+    chart = trained().plot("calibration", LOG.drop("liked"), LOG["liked"])
     at = places(chart, "circle", "dot c0", "cx", "cy")
     np.testing.assert_allclose((at[:, 0] - 50) / 260, result.predicted / result.edge(), atol=1e-4)
     np.testing.assert_allclose((190 - at[:, 1]) / 180, result.observed / result.edge(), atol=1e-4)
 
 
 def test_explanations_and_attention() -> None:
-    result = FITTED.explain(LOG.head(4))
+    result = trained().explain(LOG.head(4))
     for chart, sizes in (
         (result.plot(), np.abs(result.contributions).mean(0)),
         (result.plot(2), result.contributions[2]),
@@ -227,9 +232,9 @@ def test_explanations_and_attention() -> None:
 
 def test_a_wrong_picture_is_a_sentence() -> None:
     with pytest.raises(ConfigError, match="kind must be one of 'training', 'roc', 'calibration', found 'lift'"):
-        FITTED.plot("lift")
+        trained().plot("lift")
     with pytest.raises(ConfigError, match="labelled rows of a binary label, found none"):
-        FITTED.plot("roc")
+        trained().plot("roc")
     regression = Schema(fields=FIELDS, label=Label("true_probability", task="regression"))
     fitted = Recommender(regression, LR(), training=QUICK).fit(LOG)
     assert "validation RMSE" in words(fitted.plot())
@@ -243,6 +248,6 @@ def _absent(frame: pl.DataFrame) -> None:
 
 def test_without_the_extra_it_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pl.DataFrame, "to_pandas", _absent)
-    for convert in (FITTED.history_.to_pandas, board().to_pandas, FITTED.explain(LOG.head(2)).to_pandas):
+    for convert in (trained().history_.to_pandas, board().to_pandas, trained().explain(LOG.head(2)).to_pandas):
         with pytest.raises(MissingExtraError, match=r"pip install 'fieldwise\[pandas\]'"):
             convert()

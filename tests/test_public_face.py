@@ -1,6 +1,8 @@
 """What `fieldwise` itself offers, and that importing it loads nothing heavy."""
 
 import ast
+import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +65,12 @@ def test_type_checkers_know_every_model_and_no_other_name(tmp_path: Path) -> Non
     said = subprocess.run([*command, str(program)], capture_output=True, text=True).stdout
     assert 'Module "fieldwise.models" has no attribute "Typo"' in said
     assert "Found 1 error in 1 file" in said
+
+
+def test_docstrings_name_modules_in_full() -> None:
+    source = Path(fieldwise.__file__).parent
+    for name in NAMES - {"__version__"}:
+        for path in re.findall(r"`(\w+\.[\w.]+)`", getattr(fieldwise, name).__doc__ or ""):
+            first, second = path.split(".")[:2]
+            assert not (source / first / f"{second}.py").exists(), f"{name}: {path} lacks `fieldwise.`"
+            assert first != "fieldwise" or pkgutil.resolve_name(path)

@@ -5,13 +5,21 @@ import pytest
 from ranks import in_processes
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    three = ("exchanged", "killed", "different", "unsuitable", "interrupted_late", "half")
-    asked = ["double", "unbroken@1", "begun@4", "gone_on@2", "ended@3", *(f"{name}@3" for name in three)]
+def in_one_and_three(tmp_path_factory, *asked):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("CHECKPOINTS", str(tmp_path_factory.mktemp("checkpoints")))
         return in_processes("distributed.shared_runs", ",".join(asked), 1, 3)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    names = ("exchanged", "killed", "different", "unsuitable", "interrupted_late", "half")
+    return in_one_and_three(tmp_path_factory, *(f"{name}@3" for name in names))
+
+
+@pytest.fixture(scope="module")
+def stepped(tmp_path_factory):
+    return in_one_and_three(tmp_path_factory, "double", "unbroken@1", "begun@4", "gone_on@2", "ended@3")
 
 
 def compared(found, relative, auc):
@@ -27,14 +35,16 @@ def compared(found, relative, auc):
             assert np.ptp(expected["losses"]) > 0.01, "the weights have moved"
 
 
-def test_in_float64_the_processes_take_the_steps_of_one(found):
-    compared(found["double"], relative=1e-10, auc=0)
+@pytest.mark.slow
+def test_in_float64_the_processes_take_the_steps_of_one(stepped):
+    compared(stepped["double"], relative=1e-10, auc=0)
 
 
-def test_what_four_processes_saved_two_and_then_three_go_on_with(found):
+@pytest.mark.slow
+def test_what_four_processes_saved_two_and_then_three_go_on_with(stepped):
     """The same rows in the same order."""
-    expected = found["unbroken"][1][0]
-    first, second, last = (found[name][size][0] for name, size in (("begun", 4), ("gone_on", 2), ("ended", 3)))
+    expected = stepped["unbroken"][1][0]
+    first, second, last = (stepped[name][size][0] for name, size in (("begun", 4), ("gone_on", 2), ("ended", 3)))
     losses = np.array(expected["losses"])
     np.testing.assert_allclose(first["losses"], losses[:5], rtol=1e-10)
     begins = [k for k in range(1, 5) if np.allclose(second["losses"], losses[k : k + 6], rtol=1e-10)]
