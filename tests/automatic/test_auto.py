@@ -206,6 +206,7 @@ def test_a_kept_column_stays_and_a_given_schema_is_audited_too(log):
         run(log, keep=["nope"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_models")
 def test_a_number_is_predicted_too_and_the_constant_is_its_mean(log):
     schema = Schema(fields=FIELDS[:3], label=Label("length", task="regression"), time="timestamp")
@@ -309,6 +310,7 @@ def test_a_former_result_is_replaced_only_when_asked(log, tmp_path, monkeypatch)
         run(log, out=tmp_path / "mine", overwrite=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_models")
 def test_without_a_time_rows_are_split_at_random_and_that_is_reported(log):
     said: list[str] = []
@@ -317,6 +319,7 @@ def test_without_a_time_rows_are_split_at_random_and_that_is_reported(log):
     assert any(line.endswith("rows are split at random: no column orders the rows") for line in said)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_models")
 def test_a_column_can_name_the_parts(log):
     said: list[str] = []

@@ -90,6 +90,7 @@ def test_the_seed_that_won_is_told(subtests):
             assert fault is None or any(fault in one for one in result)
 
 
+@pytest.mark.slow
 def test_a_wrong_answer_to_a_generated_request_is_one_line_and_uvicorns_to_a_huge_url_none(monkeypatch):
     app = fastapi.FastAPI()
 

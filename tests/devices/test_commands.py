@@ -36,6 +36,7 @@ def fieldwise(capsys, tmp_path, monkeypatch):
     return call
 
 
+@pytest.mark.slow
 def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fieldwise, name, device, tmp_path):
     on = ("--device", name)
 

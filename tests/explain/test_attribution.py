@@ -68,8 +68,9 @@ def test_a_product_is_divided_as_the_integral_says(power):
         assert v[i] * v[j] ** power - base - result[row].sum() == pytest.approx(0, abs=1e-5)
 
 
-def test_contributions_add_up_for_every_model(make, rows, subtests):
-    for name in sorted(set(MODELS) - WITHOUT):
+@pytest.mark.parametrize("names", [("afm", "autoint+", "inttower"), pytest.param(MODELS, marks=pytest.mark.slow)])
+def test_contributions_add_up_for_every_model(make, rows, subtests, names):
+    for name in sorted(set(names) - WITHOUT):
         with subtests.test(name=name):
             contributions_add_up(make, rows, name)
 

@@ -13,7 +13,7 @@ from parity.reference import REFERENCES, hardest, main_cases
 from fieldwise import Batch
 
 FIRST = {name: next(iter(reference.CASES)) for name, reference in REFERENCES.items()}
-QUICK = ("afm", "inttower")  # a conversion takes seconds: those of all models and layouts are slow tests
+QUICK = ("inttower",)  # a conversion takes seconds: those of all models and layouts are slow tests
 
 
 def export(network, layout, batch):

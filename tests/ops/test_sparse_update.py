@@ -251,6 +251,7 @@ def test_gathering_has_right_gradients_twice():
     assert torch.autograd.gradgradcheck(lambda t: gather_rows(t, ids).square(), table)
 
 
+@pytest.mark.slow
 @native_alone
 def test_compiles_without_graph_breaks():
     table, ids, _ = case(40, 3, 12)

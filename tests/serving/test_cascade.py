@@ -174,10 +174,11 @@ RANKED = [
 ]
 
 
-def test_every_model_ranks_several_contexts_at_once(tower, index, build, subtests):
+@pytest.mark.parametrize("ranked", [RANKED[-7:], pytest.param(RANKED, marks=pytest.mark.slow)], ids=["few", "all"])
+def test_every_model_ranks_several_contexts_at_once(tower, index, build, subtests, ranked):
     contexts = log(3, seed=3).select("user", "history", "device").to_dicts()
     contexts[1]["history"] = ""
-    for name, schema in RANKED:
+    for name, schema in ranked:
         with subtests.test(name=name, labels=schema.labels):
             settings = MODELS[name]()
             if name == "inttower" and schema is REGRESSION:

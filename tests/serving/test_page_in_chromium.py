@@ -195,6 +195,7 @@ LOADING = """() => new Promise((done) => {
 })"""
 
 
+@pytest.mark.slow
 def test_users_are_chosen_with_the_keyboard_alone(visit, places):
     page = visit(places["afm"])
     check(page, recommended(places["afm"], **asked_of(places["afm"], "u0")))
@@ -330,6 +331,7 @@ def test_a_changed_field_gives_the_scores_of_the_api(visit, places):
     check(page, recommended(address, **asked_of(address, "u3", device=None)))
 
 
+@pytest.mark.slow
 def test_a_history_filters_and_how_many(visit, places):
     address = places["afm"]
     page = visit(f"{address}/?user=u3", strict=False)  # Chromium reports the 422 itself
