@@ -568,7 +568,7 @@ def _show_facts(facts: dict[str, Any], choices: "Sequence[ResolvedSetting]") -> 
         own = f"{f['rows']:,}" if f["shares"] is None else f"shared with {f['shares']}"
         unseen = f["unseen_in_test"]
         rows.append([f["name"], f["role"], f["kind"], own, "" if unseen is None else f"{unseen:.1%}"])
-    show.print_table(["field", "role", "kind", "rows of the table", "unseen in test"], rows)
+    show.print_table(["field", "role", "kind", "embedding rows", "unseen in test"], rows)
     if len(facts["labels"]) > 1:
         out.print("labels: " + ", ".join(f"{label['name']} ({label['task']})" for label in facts["labels"]))
     rows = [[p["name"], " x ".join(map(str, p["shape"])), f"{p['numbers']:,}"] for p in facts["parameters"]]
