@@ -224,6 +224,9 @@ def test_large_ids_stay_apart() -> None:
     floats = [float(x) for x in ids[:5]]
     assert encode(fitted(Categorical("c"), ids[:5]), floats).ids.ravel().tolist() == list(range(2, 7))
     assert table.ids.dtype == np.int32
+    frame = pl.DataFrame({"big": ["a"] * 3, "c": ["a", "b", "c"]})  # behind a field of many rows
+    encoder = Encoder.fit(frame, schema_of(Categorical("big", hash_buckets=2**24), Categorical("c")))
+    assert encoder.transform(frame).ids[:, 1].tolist() == [2**24 + 1 + k for k in (2, 3, 4)]
 
 
 def test_more_rows_than_ids_can_count_are_refused() -> None:

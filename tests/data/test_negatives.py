@@ -46,6 +46,7 @@ def test_context_stays_and_item_columns_follow_the_item() -> None:
 
 def test_follows_the_seed() -> None:
     log = a_log()
+    assert draw(log.clear(), log).shape == (0, 5), "no positives"
     assert draw(log, log, seed=1).equals(draw(log, log, seed=1))
     assert not draw(log, log, seed=1).equals(draw(log, log, seed=2))
 

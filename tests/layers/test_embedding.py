@@ -8,7 +8,7 @@ from parity import lab
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fieldwise import Batch, Layout
-from fieldwise.layers import FieldEmbedding, SubsetEmbedding
+from fieldwise.layers import FieldEmbedding, FirstOrder, SubsetEmbedding
 from fieldwise.ops import use_ops
 
 
@@ -89,3 +89,7 @@ def test_on_meta_no_values_are_drawn_which_would_load_pytorchs_compiler(monkeypa
     with torch.device("meta"):
         assert FieldEmbedding(lab.LAYOUTS["mixed"], 4).weight.is_meta
     assert drawn == []
+
+
+def test_first_order_weights_start_at_zero():
+    assert not any(p.any() for p in FirstOrder(lab.LAYOUTS["mixed"]).parameters())

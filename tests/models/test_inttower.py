@@ -33,6 +33,15 @@ def test_a_variant_is_a_preset_whose_choices_can_be_overridden():
     assert (given.levels, given.output_bias, given.cir_weight) == ("inputs", False, 0.2)
 
 
+def test_which_biases_a_variant_has(lab):
+    paper, authors = (
+        {name for name, _ in IntTower(**SMALL, variant=one).build(lab.layouts["categorical"]).named_parameters()}
+        for one in ("paper", "authors")
+    )
+    assert paper - authors == {"user_tower.light_se.excite.bias", "item_tower.light_se.excite.bias"}
+    assert authors - paper == {"bias"}
+
+
 def test_the_contrastive_loss_of_heads_is_that_of_the_last_level(lab):
     layout, label = lab.layouts["categorical"], (torch.arange(12) % 3 == 0).double()
     settings = SMALL | {"item_heads": 3, "variant": "authors", "cir_weight": 0.5}

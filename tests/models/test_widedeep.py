@@ -29,6 +29,20 @@ def test_crosses_are_the_equations(subtests, lab):
             assert not np.isclose(expected, without).any()
 
 
+@pytest.mark.slow
+def test_crosses_export_and_compile(lab):
+    layout, crosses = lab.layouts["history"], dict(CROSSED)["history"]
+    network, batch = lab.randomized(WideDeep(**SMALL, crosses=crosses).build(layout)), lab.batch(layout, 6)
+    rows, values = torch.export.Dim("rows", min=0, max=10_000), torch.export.Dim("values", min=0, max=100_000)
+    bag = {0: values}
+    program = torch.export.export(network, (batch,), dynamic_shapes=(Batch({0: rows}, {0: rows}, bag, bag, bag),))
+    other = lab.batch(layout, 9, seed=9)
+    torch.testing.assert_close(program.module()(other), network(other), atol=1e-12, rtol=0)
+    torch.compiler.reset()
+    torch.testing.assert_close(torch.compile(network, backend="eager", fullgraph=True)(batch), network(batch))
+    assert network(lab.batch(layout, 0)).shape == (0,)
+
+
 def test_crosses_start_silent_and_learn_the_combinations_present():
     layout = Layout.of_sizes([2, 3])
     torch.manual_seed(0)

@@ -264,6 +264,11 @@ def test_sizes_that_do_not_fit_are_named(subtests):
         ([(2, 3, 4), (24, 4)], {"residual": "identity"}, "as many outputs as inputs, found 8 and 4"),
         ([(2, 3, 4), (8, 4), (4,)], {}, "the bias must have 8 entries"),
         ([(2, 3, 4), (8, 4)], {"norm": "before_relu"}, "a weight and a bias of 2 entries"),
+        (
+            [(2, 3, 4), (8, 4), (8,), (2,), (2,)],
+            {"norm": "before_relu", "epsilon": 0.0},
+            r"epsilon must be above 0, found 0\.0",
+        ),
     ]:
         with subtests.test(shapes=shapes, choice=choice, message=message), pytest.raises(ConfigError, match=message):
             interacting(*(torch.ones(s) for s in shapes), heads=2, **choice)

@@ -63,6 +63,14 @@ def test_weights_are_the_softmax():
 
 
 @needs_native
+def test_pairs_in_32_bits_are_the_same_pairs():
+    x, left, right, *rest = _arguments(4, 5, 3, 2)
+    with use_ops("native"):
+        result = pair_attention_pool(x, left.int(), right.int(), *rest)
+        assert torch.equal(result, pair_attention_pool(x, left, right, *rest))
+
+
+@needs_native
 def test_native_and_plain_give_the_same_numbers(subtests):
     for shape in SHAPES:
         for drops in [(0.0, 0.0), (0.25, 0.5)]:

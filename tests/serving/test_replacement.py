@@ -6,12 +6,15 @@ import os
 import sys
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from types import SimpleNamespace
 
+import httpx
 import polars as pl
 import pytest
 from serving.asgi import client, patient_app, talking
+from serving.commands import serving
 from serving.conftest import catalogue, log
 from serving.servers import until
 from serving.test_http import rows_of
@@ -281,3 +284,37 @@ def test_a_request_is_answered_whole_by_one_service(ranker, build, monkeypatch):
 
     for name in asks:
         asyncio.run(answered(name))
+
+
+@pytest.mark.slow
+def test_no_request_fails_while_the_command_replaces(place, tower, ranker, build):
+    """A newer tower and its index, then the first ones again, under requests from four threads."""
+    newer, expected = build(seed=9), {tuple(best(place.live.service))}
+    index = build_index(newer, catalogue(), place.folder / "newer")[0]
+    expected.add(tuple(best(Service(ranker, Ranker(ranker, index, prerank=newer)))))
+    assert len(expected) == 2
+    answers, stop = [], threading.Event()
+    with serving(place.folder, "ranker", "--prerank", "tower", "--index", "ix", "--watch", 0.1) as server:
+
+        def ask():
+            with httpx.Client(base_url=server.place, timeout=120) as client:
+                while not stop.is_set():
+                    answer = client.post("/v1/recommend", json={"context": CONTEXT, "k": 5, "prerank": 5})
+                    answers.append((answer.status_code, tuple(one["id"] for one in answer.json().get("items", []))))
+
+        with ThreadPoolExecutor(4) as threads:
+            asking = [threads.submit(ask) for _ in range(4)]
+            try:
+                for one in (newer, tower):
+                    one.save(place.folder / "tower")
+                    place.build(catalogue(), one)
+                    generation = open_index(place.folder / "ix").generation
+                    until(lambda generation=generation: server.get("/readyz").json()["index"] == generation)
+                    least = len(answers) + 8  # at most four of them began before
+                    until(lambda least=least: len(answers) >= least)
+            finally:
+                stop.set()
+        for one in asking:
+            one.result()
+    assert {status for status, _ in answers} == {200}
+    assert {items for _, items in answers} == expected

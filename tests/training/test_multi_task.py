@@ -183,6 +183,15 @@ def test_the_loss_of_all_labels_can_decide(tables):
     assert "loss" not in evaluate(network, both.valid, BOTH)
 
 
+@pytest.mark.parametrize(("label", "metric"), [(Label("y"), "logloss"), (Label("y", task="regression"), "rmse")])
+def test_with_one_label_the_loss_is_its_own(tables, label, metric):
+    network = build_network(LR(), tables.layout, 0)
+    result = run(network, tables.train, tables.valid, Objective.of(label), monitor="loss", epochs=3, patience=9)
+    for one in result.evaluations:
+        assert one.metrics["loss"] == pytest.approx(one.metrics[metric] ** (1 if metric == "logloss" else 2), rel=1e-9)
+    assert result.best.metrics["loss"] == min(one.metrics["loss"] for one in result.evaluations)
+
+
 def test_the_main_label_decides_and_a_lower_loss_is_better(tables, monkeypatch):
     both = two(tables)
     evaluations = [{"auc": 0.8, "loss": 0.5}, {"auc": 0.7, "loss": 0.3}, {"auc": 0.6, "loss": 0.4}]

@@ -52,11 +52,8 @@ class Batcher(Generic[RequestT, AnswerT]):
         self.most, self.budget, self.waiting = most, budget, waiting
         self._waiting: deque[Waiting[RequestT, AnswerT]] = deque()
         self._last = 0  # requests in the newest batch, unless its work was limited
-        self._seconds, self._enough, self._arrived = (
-            0.0,
-            0,
-            asyncio.Event(),
-        )  # that batch's seconds; how many waiting end a pause
+        self._seconds = 0.0  # that batch's
+        self._enough, self._arrived = 0, asyncio.Event()  # how many waiting end a pause
         self._serving: asyncio.Task[None] | None = None
 
     async def ask(self, request: RequestT) -> AnswerT:

@@ -66,13 +66,8 @@ REJECTED = "the newest files were rejected: use the token for details, or see th
 PORT = re.compile(r":[0-9]*$")
 GONE = 499  # as nginx counts a client that has left
 HEALTH = "/healthz"
-TOKEN_FREE_PATHS = (
-    HEALTH,
-    "/readyz",
-    "/openapi.json",
-    "/",
-    "/docs",
-)  # without a token, and then without what is private
+# Answered without a token, and then without what is private.
+TOKEN_FREE_PATHS = (HEALTH, "/readyz", "/openapi.json", "/", "/docs")
 OPEN_FILES = "/page/"
 CLOSE_CONNECTION = {"Connection": "close"}
 LINGER_SECONDS, LINGER_BODIES = 1.0, 4  # how much of a refused request is read: seconds, and bodies of max_body
