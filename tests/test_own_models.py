@@ -263,7 +263,7 @@ def test_a_file_in_the_package_and_two_lines_are_a_model(tmp_path):
     (copied / "models" / "mean.py").write_text(source)
     for file, before, line in [
         ("models/__init__.py", "from fieldwise.models.nfm", "from fieldwise.models.mean import Mean as Mean\n"),
-        ("__init__.py", '    "NFM",', '    "Mean",\n'),
+        ("__init__.py", '"NFM", ', '"Mean", '),
     ]:
         text = (copied / file).read_text("utf-8")
         assert text.count(before) == 1

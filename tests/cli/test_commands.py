@@ -125,6 +125,13 @@ def test_the_shell_completes_commands_and_options():
     assert (done.stdout.split(), done.stderr) == (["--logit"], "")
 
 
+def test_a_limit_that_a_run_reached_is_said_unless_quiet(done, recipe, monkeypatch):
+    monkeypatch.setattr("fieldwise.runs.default_settings.limit_reached", lambda *_: "CHECK: all epochs were needed")
+    few = ("train", recipe, "--set", "training.epochs=1", "--json")
+    assert "CHECK: all epochs were needed" in done(*few, "--out", "a")[1]
+    assert done(*few, "--out", "b", "--quiet")[1] == ""
+
+
 def test_train_prints_one_json_object_and_saves_a_bundle(done, recipe, log):
     out, err = done("train", recipe, "--out", "b", "--set", "seed=4", "--json", "--set", "training.epochs=3")
     record = json.loads(out)
