@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from fieldwise import ConfigError, load_recipe
 from fieldwise.runs.recipe import DataSettings
 from fieldwise.storage import files, machine
-from fieldwise.storage.arrays import KINDS, PIECE, read_tensors, write_array, write_tensors
+from fieldwise.storage.arrays import CHUNK_BYTES, KINDS, read_tensors, write_array, write_tensors
 from fieldwise.storage.files import FlushedFile, WordSums
 from fieldwise.storage.machine import ahead, threads_set
 
@@ -37,6 +37,12 @@ def test_the_bytes_are_those_of_safetensors(tensors):
     assert file.getvalue() == save({name: tensor.contiguous() for name, tensor in tensors.items()})
 
 
+def test_the_bytes_of_a_tensor_of_several_chunks_are_those_of_safetensors():
+    file, large = io.BytesIO(), {"large": torch.arange(9 * CHUNK_BYTES // 16, dtype=torch.float32)}  # 2.25 chunks
+    write_tensors(file, large)
+    assert file.getvalue() == save(large)
+
+
 def test_what_is_written_is_read(tensors, tmp_path):
     path = tmp_path / "tensors"
     with path.open("wb") as file:
@@ -47,7 +53,7 @@ def test_what_is_written_is_read(tensors, tmp_path):
 
 
 def test_a_large_tensor_is_not_copied(tmp_path):
-    large = torch.zeros(5 * PIECE // 4 + 3)
+    large = torch.zeros(5 * CHUNK_BYTES // 4 + 3)
     for sums in (None, WordSums()):
         tracemalloc.start()
         with (tmp_path / "large").open("wb") as file, FlushedFile(file, sums) as flushed:
@@ -55,7 +61,7 @@ def test_a_large_tensor_is_not_copied(tmp_path):
             write_array(flushed, large.numpy())
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert most < PIECE
+        assert most < CHUNK_BYTES
         assert (tmp_path / "large").stat().st_size > 2 * large.nbytes
 
 

@@ -97,7 +97,7 @@ KINDS = {  # in the order in which safetensors' own writer sorts tensors, before
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-PIECE = 1 << 24  # bytes: other threads run between two chunks
+CHUNK_BYTES = 1 << 24  # other threads run between two chunks
 ALIGNED = 8
 
 
@@ -120,7 +120,7 @@ def tensor_chunks(tensors: Mapping[str, Tensor]) -> Iterator[Any]:
     yield len(text).to_bytes(8, "little") + text
     for _, tensor in in_order:
         octets = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-        yield from (octets[begin : begin + PIECE] for begin in range(0, len(octets), PIECE))
+        yield from (octets[begin : begin + CHUNK_BYTES] for begin in range(0, len(octets), CHUNK_BYTES))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -320,7 +320,7 @@ def _cast(name: str, kind: type[pl.DataType], *, strict: bool = True) -> pl.Expr
 
 MOST_COLUMNS = 100_000
 _HEAD_LINES = 1000
-_PIECE = 1 << 18  # bytes
+_CHUNK_BYTES = 1 << 18
 
 
 def _header(source: ByteSource, separator: str) -> list[str]:
@@ -358,7 +358,7 @@ def _count(text: bytes, mark: str, end: int | None = None) -> int:
     """How often an ASCII character occurs in text, up to a place in it."""
     # In chunks that fit in the CPU cache, NumPy counts several times faster than bytes.count.
     octets = np.frombuffer(text, dtype=np.uint8)[:end]
-    chunks = (octets[start : start + _PIECE] for start in range(0, len(octets), _PIECE))
+    chunks = (octets[start : start + _CHUNK_BYTES] for start in range(0, len(octets), _CHUNK_BYTES))
     return sum(int(np.count_nonzero(chunk == ord(mark))) for chunk in chunks)
 
 
