@@ -23,7 +23,7 @@ from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network, model_from_dict, model_name, model_to_dict
-from fieldwise.runs.recipe import RECIPES, protocol_names
+from fieldwise.runs.recipe import RECIPES, protocol_names, search_space
 
 SMALL = """
 seed = 3
@@ -312,6 +312,30 @@ def test_protocols_are_laid_over_a_recipe():
     assert clean.to_dict() == load_recipe("movielens-1m-inttower/dssm").to_dict()
     assert (clean.target_encoding.source, paper.target_encoding.source) == ("train", "own-part")
     assert dataclasses.replace(paper, target_encoding=clean.target_encoding, protocol="clean") == clean
+
+
+def test_a_recipe_that_only_extends_is_its_parent(subtests, tmp_path):
+    child, grandchild = tmp_path / "child.toml", tmp_path / "grandchild.toml"
+    grandchild.write_text('extends = "child"')
+    for name in recipe_names():
+        child.write_text(f'extends = "{name}"')
+        folder = name.partition("/")[0]
+        for protocol in (None, *protocol_names(folder)):
+            with subtests.test(recipe=name, protocol=protocol):
+                parent = load_recipe(name, protocol=protocol)
+                for heir in (child, grandchild):
+                    result = load_recipe(heir, protocol=protocol)
+                    assert dataclasses.replace(result, name=name) == parent
+                    assert search_space(result) == search_space(parent)
+
+
+def test_a_protocol_that_a_parent_lacks_is_refused(tmp_path):
+    (tmp_path / "child.toml").write_text('extends = "movielens-1m-inttower/inttower"')
+    with pytest.raises(ConfigError, match="has no protocol 'time': known: clean, paper"):
+        load_recipe(tmp_path / "child.toml", protocol="time")
+    (tmp_path / "child.toml").write_text('extends = "frappe/fm"')
+    with pytest.raises(ConfigError, match="has no protocol 'time': the package has none for frappe"):
+        load_recipe(tmp_path / "child.toml", protocol="time")
 
 
 def test_an_override_selects_a_protocol(tmp_path):

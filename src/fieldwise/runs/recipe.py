@@ -317,7 +317,8 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: 
         source: a name from `recipe_names`, or the path of a TOML file.
         overrides: `key=value` with a dotted key and a TOML value, such as `training.epochs=3`, or `protocol=time`.
         protocol: name of another split and feature definition (`protocol_names`), whose settings override the
-            recipe's, if no override names one. Your own recipe file can use those of its data set.
+            recipe's, if no override names one. Your own recipe file has those of the recipe that it extends, or else
+            of its data set.
 
     Errors:
         ConfigError: no such recipe or protocol, invalid TOML, an unknown key (the nearest known one is named).
@@ -357,18 +358,11 @@ def _recipe_settings(
 ) -> tuple[dict[str, Any], str]:
     """A recipe's tables with all overrides, and its name; the overrides lie over the protocol that they name."""
     name, file = _find(source)
-    settings = _read(file, name, ())
+    settings, files = _read(file, name, ())
     named = protocol_of(overrides)
-    if (chosen := protocol if named is None else named) is not None:
-        data = settings.get("data")
-        own = data.get("name") if isinstance(data, dict) else None
-        folder = str(own or "") if name.endswith(".toml") else Path(name).parent.name
-        known = protocol_names(folder) if folder else []
-        if chosen not in known:
-            none = f"the package has none for {folder}" if folder else "your own data are split by the recipe's [split]"
-            hint = nearest(chosen, known) if known else none
-            raise ConfigError(f"recipe {name} has no protocol {chosen!r}: {hint}")
-        over = _read(RECIPES / folder / "protocols" / f"{chosen}.toml", name, ())
+    chosen = protocol if named is None else named
+    if chosen is not None:
+        over = _protocol_settings(chosen, name, settings, files)
         if "split" in over:
             settings.pop("split", None)  # the protocol's split replaces it as a whole
         settings = _merge(settings, over)
@@ -378,6 +372,38 @@ def _recipe_settings(
     for override in overrides:
         _check_name(override, settings)
     return settings, name
+
+
+def _protocol_settings(chosen: str, name: str, settings: Mapping[str, Any], files: Sequence[Path]) -> dict[str, Any]:
+    """The settings of a protocol by name, for a recipe that was read from `files`, itself and those that it extends."""
+    folder = _protocol_folder(settings, files)
+    known = [] if folder is None else protocol_names(folder)
+    if folder is None or chosen not in known:
+        if known:
+            hint = nearest(chosen, known)
+        elif folder is None:
+            hint = "your own data are split by the recipe's [split]"
+        else:
+            hint = f"the package has none for {folder}"
+        raise ConfigError(f"recipe {name} has no protocol {chosen!r}: {hint}")
+    over, _ = _read(RECIPES / folder / "protocols" / f"{chosen}.toml", name, ())
+    return over
+
+
+def _protocol_folder(settings: Mapping[str, Any], files: Sequence[Path]) -> str | None:
+    """The package's folder whose protocols a recipe has; None if its data are not a public set.
+
+    It is the first with protocols among the recipe's own folder, those of the recipes that it extends, and the one
+    named like its data set; else the first.
+    """
+    data = settings.get("data")
+    public_set = data.get("name") if isinstance(data, dict) else None
+    if public_set is None:
+        return None
+    folders = [file.parent.name for file in files if file.parent.parent == RECIPES]
+    folders.append(str(public_set))
+    with_protocols = (folder for folder in folders if protocol_names(folder))
+    return next(with_protocols, folders[0])
 
 
 def _find(source: str | Path) -> tuple[str, Path]:
@@ -419,7 +445,8 @@ def _nearest_file(path: Path) -> str:
     return f": did you mean {str(path.with_name(close[0]))!r}?" if close else ""
 
 
-def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
+def _read(file: Path, name: str, seen: tuple[Path, ...]) -> tuple[dict[str, Any], list[Path]]:
+    """The settings of a recipe file laid over those that it extends, and all of these files, its own first."""
     if file.resolve() in seen:
         names = " -> ".join(f.name for f in (*seen, file))
         raise ConfigError(f"recipe {name}: extends must not be circular, found {names}")
@@ -436,11 +463,12 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> dict[str, Any]:
     _anchor(settings, file.parent)
     base = settings.pop("extends", None)
     if base is None:
-        return settings
+        return settings, [file]
     base = str(base).removesuffix(".toml")
     beside = file.parent / f"{base}.toml"
     other = beside if beside.exists() else RECIPES / f"{base}.toml"
-    return _merge(_read(other, name, (*seen, file.resolve())), settings)
+    inherited, files = _read(other, name, (*seen, file.resolve()))
+    return _merge(inherited, settings), [file, *files]
 
 
 def _anchor(settings: dict[str, Any], folder: Path) -> None:
