@@ -7,6 +7,7 @@ import sys
 import warnings
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -20,7 +21,7 @@ from fieldwise import DataError, Label, MissingExtraError, Numeric, Schema, Sche
 from fieldwise.data.encode.columns import as_number, as_text, number_formats, plain_numbers
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.arrow_files import ChunkLimits
-from fieldwise.data.read.chunked_table import MOST_POSITIONS, SlicedTable, TableFiles
+from fieldwise.data.read.chunked_table import MOST_POSITIONS, SlicedTable, TableFiles, naming_lines
 from fieldwise.data.read.tables import write_table
 from fieldwise.data.read.text_files import ByteSource, TextFormat, read_libfm
 
@@ -166,6 +167,68 @@ def test_blank_lines_at_the_end_and_a_header_alone(tmp_path: Path) -> None:
     assert as_table(path).shape == (0, 2)
     path.write_bytes(b"a\n1\n\n2\n")
     assert as_table(path).get_column("a").to_list() == [1, None, 2]
+
+
+def test_a_header_that_begins_as_packed_bytes_do(subtests, tmp_path):
+    path = tmp_path / "t.csv"
+    for mark in ["^2", "\x01", "\u0686"]:  # with x in front, in UTF-8: zlib's first two bytes
+        with subtests.test(mark=mark):
+            path.write_text(f"x{mark},y\n1,0\n2,1\n", encoding="utf-8")
+            assert_frame_equal(as_table(path), pl.DataFrame({f"x{mark}": [1, 2], "y": [0, 1]}))
+            path.write_text(f"n,y\nx{mark},0\nx{mark}2,1\n", encoding="utf-8")
+            chunks = TableFiles([path], TextFormat()).chunks(ChunkLimits(chunk_bytes=4))
+            assert pl.concat(chunk for _, chunk in chunks).get_column("n").to_list() == [f"x{mark}", f"x{mark}2"]
+    path.write_bytes(b"n,y\n1,2\n\xef\xbb\xbf1,3\n")
+    chunks = TableFiles([path], TextFormat()).chunks(ChunkLimits(chunk_bytes=4))
+    assert pl.concat(chunk for _, chunk in chunks).get_column("n").to_list() == ["1", "\ufeff1"]
+
+
+def test_a_first_line_that_names_the_separator(subtests, tmp_path):
+    expected = pl.DataFrame({"user_id": ["u1", "u2"], "price": ["1,5", "2,5"]})
+    path = tmp_path / "t.csv"
+    for first, mark, encoding in [
+        ("sep=;\n", ";", "utf-8"),
+        ("\ufeffsep=;\r\n", ";", "utf-8"),
+        ('"sep=;"\n', ";", "utf-8"),
+        ("SEP=#\n", "#", "utf-8"),
+        ("sep=\t\n", "\t", "utf-8"),
+        ("sep=;\n", ";", "utf-16"),
+    ]:
+        with subtests.test(first=first, encoding=encoding):
+            rows = [f"{user}{mark}{price}" for user, price in expected.rows()]
+            text = first + "\n".join([f"user_id{mark}price", *rows]) + "\n"
+            path.write_text(text, encoding=encoding, newline="")
+            assert_frame_equal(as_table(path, encoding=encoding), expected)
+            assert_frame_equal(as_table(path, encoding=encoding, separator=mark), expected)
+            assert_frame_equal(SlicedTable(path, TextFormat(encoding=encoding)).empty, expected.clear())
+            chunks = TableFiles([path], TextFormat(encoding=encoding)).chunks(ChunkLimits(chunk_bytes=3))
+            assert_frame_equal(pl.concat(chunk for _, chunk in chunks), expected)
+            path.write_text(first + "\n".join(rows) + "\n", encoding=encoding, newline="")
+            assert_frame_equal(as_table(path, encoding=encoding, columns=expected.columns), expected)
+    path.write_text("sep=;\na;b\n1;2\n1;2;3\n")
+    with pytest.raises(DataError, match="line 4 has 3"):
+        as_table(path)
+    path.write_text("sep=;\na;b\n1;2\nx;0\n")
+    with pytest.raises(DataError, match=f"line 4 of {re.escape(str(path))}"), naming_lines(path):
+        raise DataError("row 1 (counting from 0)")
+    path.write_text("sep=x\n1\n")  # a letter is no delimiter
+    assert as_table(path).columns == ["sep=x"]
+
+
+def test_the_work_on_text_does_not_grow_with_the_square_of_its_columns(tmp_path):
+    path, calls = tmp_path / "t.csv", {}
+    for width in [20, 200]:
+        cells = ["7", "0.5", "u1", "012", "true"]
+        header = ",".join(f"c{k}" for k in range(width))
+        path.write_text(f"{header}\n{','.join(cells[k % 5] for k in range(width))}\n")
+        frame_schema = pl.DataFrame.schema.fget
+        with (
+            mock.patch.object(pl.DataFrame, "schema", property(mock.Mock(wraps=frame_schema))) as schema,
+            mock.patch.object(pl.LazyFrame, "collect", autospec=True, side_effect=pl.LazyFrame.collect) as collect,
+        ):
+            assert set(as_table(path).dtypes) == {pl.Int64, pl.Float64, pl.String, pl.Boolean}
+        calls[width] = schema.fget.call_count, collect.call_count
+    assert calls[20] == calls[200], "each asks polars for all columns"
 
 
 # "\r" is left out: the csv module that scans for a bad line takes it for a line end.

@@ -22,7 +22,7 @@ from polars.datatypes import DataTypeClass
 from fieldwise.data.read import arrow_files, file_listing
 from fieldwise.data.read.arrow_files import ChunkLimits, MappedRows, RowsWriter
 from fieldwise.data.read.file_listing import KINDS, find_files, kind_of
-from fieldwise.data.read.text_files import ByteSource, LibfmFields, TextFormat, TextTypes, libfm_chunks
+from fieldwise.data.read.text_files import LibfmFields, TextFormat, TextTypes, libfm_chunks
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import DataError, MissingExtraError, SchemaError
 from fieldwise.storage.files import scratch_folder, write_atomically
@@ -453,17 +453,19 @@ def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Abs
     def line(row: int) -> str | None:
         for file in [] if path is None else find_files(path):
             if kind_of(file) == "delimited text":
-                source = ByteSource(path=file, encoding=text.encoding)
+                source = text.source(file)
                 lines = (line.decode("utf-8-sig", "replace") for line in source.lines())
                 records = csv.reader(lines, delimiter=text.separator_of(file))
-                start, width, left = 1, 0, row + (text.columns is None)  # with the header
+                start, width, left = source.first_line, 0, row + (text.columns is None)  # with the header
                 for record in records:
                     width = width or len(record)
                     if record or width == 1:  # blank lines at the start and end are no rows, but in a single column
                         if left == 0:
                             return f"line {start} of {file}"
                         left -= 1
-                    start = records.line_num + 1  # quoted line ends are counted, so that an editor finds the place
+                    start = (
+                        source.first_line + records.line_num
+                    )  # quoted line ends are counted, so that an editor finds the place
                 row = left
             elif path is not None and file_listing.is_many(path):
                 rows = arrow_files.count_rows(file)

@@ -126,7 +126,8 @@ def as_table(
             ipc), a folder of such files of one kind or a pattern such as `logs/*.parquet`, whose rows follow in the
             order of the files' names; a polars DataFrame or LazyFrame, a pandas DataFrame, or a pyarrow Table; a
             dict with a list for each column, or a list with a dict for each row (an absent key is null).
-        separator: delimiter of text; if omitted a tab for `.tsv` and `.tab`, else the one of tab, semicolon, `|` and
+        separator: delimiter of text; if omitted the one that a first line such as `sep=;` names (which is no row), a
+            tab for `.tsv` and `.tab`, else the one of tab, semicolon, `|` and
             comma that divides the first records evenly.
         encoding: encoding of delimited text.
         columns: column names of delimited text without a header line. A header that looks like a row causes a

@@ -7,6 +7,7 @@ delimiters, plus those inside quoted cells. Only if a count or the parser fails,
 import codecs
 import csv
 import gzip
+import re
 import warnings
 import zlib
 from collections import Counter
@@ -36,7 +37,7 @@ class ByteSource:
     Args:
         path: the file, for errors and, if `content` is None, for reading; unpacked if its name ends in `.gz` or `.zst`.
         content: its bytes after unpacking and conversion to UTF-8.
-        first_line: the line number of the content's first line in the file, if lines before it were removed.
+        first_line: the line number in the file of the first line of `chunks`: those before it are left out.
         encoding: the file's encoding, if it is read from disk.
     """
 
@@ -53,7 +54,20 @@ class ByteSource:
         """
         if self.content is not None:
             yield from (self.content[at : at + size] for at in range(0, len(self.content), size))
-        elif self.encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig"):
+            return
+        lines_left = self.first_line - 1
+        for chunk in self._decoded(size):
+            start = 0
+            while lines_left and start < len(chunk):
+                line_end = chunk.find(b"\n", start)
+                start = len(chunk) if line_end < 0 else line_end + 1
+                if line_end >= 0:
+                    lines_left -= 1
+            yield chunk[start:] if start else chunk
+
+    def _decoded(self, size: int) -> Iterator[bytes]:
+        """The whole file as UTF-8, in chunks of about `size`."""
+        if self.encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig"):
             yield from self._read(size)
         else:  # every chunk ends between two characters
             try:
@@ -124,7 +138,8 @@ def read_lines(source: ByteSource) -> pl.Series:
     r"""The lines of a text file as a String column, without `\n` or `\r\n`; without blank lines at the end."""
     text = b"".join(source.chunks())
     try:
-        lines = pl.read_lines(text, name="line").get_column("line") if text else pl.Series("line", [], pl.String)
+        # The line in front keeps polars from taking text for packed bytes, as `x^` begins zlib's.
+        lines = pl.read_lines(b"\n" + text, name="line").get_column("line").slice(1)
     except pl.exceptions.ComputeError as e:
         raise DataError(encoding_sentence(source)) from e
     filled = lines.str.strip_chars() != ""
@@ -163,6 +178,9 @@ _NARROWEST: dict[type[pl.DataType], tuple[_TypeSoFar, ...]] = {  # each with the
 
 
 SEPARATORS = ("\t", ";", "|", ",")
+_SEPARATOR_LINE = re.compile(r"""\ufeff?"?sep=([^\w\s"'\\]|\t)"?[\r\n]*""", re.IGNORECASE)
+"""A first line that names the delimiter, as Excel reads and writes it: `sep=;`."""
+
 _PROBED_LINES = 1000
 _PROBED_RECORDS = 50
 
@@ -183,16 +201,33 @@ class TextFormat:
     columns: Sequence[str] | None = None
     done: Mapping[Path, int] = field(default_factory=dict)
 
+    def source(self, path: Path) -> ByteSource:
+        """The text of a file, without a first line that names the delimiter."""
+        first_line = 1 if self._named_separator(path) is None else 2
+        return ByteSource(path=path, encoding=self.encoding, first_line=first_line)
+
+    def _named_separator(self, path: Path) -> str | None:
+        """The delimiter that the first line of a file names (`sep=;`), or None."""
+        whole_file = ByteSource(path=path, encoding=self.encoding)
+        first_line = next(whole_file.lines(), b"").decode("utf-8", "replace")
+        named = _SEPARATOR_LINE.fullmatch(first_line)
+        return None if named is None else named[1]
+
     def separator_of(self, path: Path) -> str:
-        """The delimiter of a file: the given one, else by the suffix, else by the first records.
+        """The delimiter of a file: the given one, else by its first line `sep=;`, the suffix, or the first records.
 
         It is the one of tab, semicolon, `|` and comma that divides the header and the next records, quoted cells
         respected, into the same number of fields. If none does, it is the one that divides the header into most.
         """
-        if self.separator or TEXT[suffix_of(path)[0]] == "\t":
-            return self.separator or "\t"
-        source, widths = ByteSource(path=path, encoding=self.encoding), dict[str, list[int]]()
-        lines = [line.decode("utf-8-sig", "replace") for line in islice(source.lines(), _PROBED_LINES)]
+        if self.separator:
+            return self.separator
+        named = self._named_separator(path)
+        if named is not None:
+            return named
+        if TEXT[suffix_of(path)[0]] == "\t":
+            return "\t"
+        widths = dict[str, list[int]]()
+        lines = [line.decode("utf-8-sig", "replace") for line in islice(self.source(path).lines(), _PROBED_LINES)]
         for mark in SEPARATORS:
             records, result = csv.reader(lines, delimiter=mark), list[int]()
             with suppress(csv.Error):  # a field that is too long
@@ -207,8 +242,8 @@ class TextFormat:
     def chunks(self, path: Path, size: int = CHUNK) -> Iterator[pl.DataFrame]:
         """The rows of a file as `delimited_chunks`; a wrong delimiter and a superfluous `columns` are errors too."""
         separator = self.separator_of(path)
-        source, skip = ByteSource(path=path, encoding=self.encoding), self.done.get(path, 0)
-        chunks = delimited_chunks(source, separator=separator, names=self.columns, size=size, skip=skip)
+        skip = self.done.get(path, 0)
+        chunks = delimited_chunks(self.source(path), separator=separator, names=self.columns, size=size, skip=skip)
         for k, chunk in enumerate(chunks, skip):
             name = chunk.columns[0]
             alone = not k and self.separator is None and chunk.width == 1
@@ -245,31 +280,41 @@ class TextTypes:
         """The next rows, of a file, typed by all values so far, these included; columns of other types are kept."""
         if not self._types and chunk.height > _HEAD:
             self.add(chunk.head(_HEAD), path)
-        nulls = dict(zip(chunk.columns, chunk.null_count().row(0), strict=True)) if chunk.width else {}
+        texts = chunk.select(pl.col(pl.String))
+        nulls = dict(zip(texts.columns, texts.null_count().row(0), strict=True)) if texts.width else {}
+        unnamed = [name for name in texts.columns if name.strip() and name not in self._named]
+        self._named |= dict.fromkeys(_columns_where(texts, {name: pl.col(name) == name for name in unnamed}), path)
         rest = []
-        for column in chunk.select(pl.col(pl.String)).iter_columns():
-            name = column.name
-            if name.strip() and name not in self._named and (column == name).any():
-                self._named[name] = path
-            if self._types.setdefault(name, None) != pl.String and nulls[name] < chunk.height:
+        for name, count in nulls.items():
+            if self._types.setdefault(name, None) != pl.String and count < chunk.height:
                 rest.append(name)
         made: dict[str, pl.Series] = {}
         for kind, before in _NARROWEST.items():
             names = [name for name in rest if name not in made and self._types[name] in before]
-            for column in chunk.select(_cast(name, kind, strict=False) for name in names).iter_columns():
-                if column.null_count() == nulls[column.name]:  # a value that the type cannot hold has become null
-                    text = chunk.get_column(column.name)
-                    # Numbers of which one has leading zeros, or too many digits, are text.
-                    code = kind != pl.Boolean and bool(text.str.contains(_ZEROS).any())
-                    if kind == pl.Float64 and not code:
-                        code = column.name in self._long or bool(text.str.contains(_DIGITS).any())
-                    elif kind == pl.Int64 and not code:
-                        low, high = column.min(), column.max()
-                        if not (int(low) > -_LONG and int(high) < _LONG):  # type: ignore[arg-type]
-                            self._long.add(column.name)
-                    made[column.name] = text if code else column
+            # A value that the type cannot hold becomes null.
+            cast = texts.select(_cast(name, kind, strict=False) for name in names)
+            fitting = {
+                column.name: column for column in cast.iter_columns() if column.null_count() == nulls[column.name]
+            }
+            codes = self._codes(texts, fitting, kind)
+            for name, column in zip(fitting, texts.select(list(fitting)).iter_columns(), strict=True):
+                made[name] = column if name in codes else fitting[name]
         self._types |= {name: type(made[name].dtype) if name in made else pl.String for name in rest}
         return self.typed(chunk.with_columns(made.values()))
+
+    def _codes(self, texts: pl.DataFrame, fitting: Mapping[str, pl.Series], kind: type[pl.DataType]) -> set[str]:
+        """The columns that are text although all values are numbers: some have leading zeros, or too many digits."""
+        if kind == pl.Boolean:
+            return set()
+        codes = set(_columns_where(texts, {name: pl.col(name).str.contains(_ZEROS) for name in fitting}))
+        if kind == pl.Float64:
+            many_digits = {name: pl.col(name).str.contains(_DIGITS) for name in fitting}
+            return codes | self._long.intersection(fitting) | set(_columns_where(texts, many_digits))
+        for name, column in fitting.items():
+            low, high = column.min(), column.max()
+            if not (int(low) > -_LONG and int(high) < _LONG) and name not in codes:  # type: ignore[arg-type]
+                self._long.add(name)
+        return codes
 
     def to_plain(self) -> dict[str, Any]:
         """What is known so far, for JSON."""
@@ -284,10 +329,11 @@ class TextTypes:
 
     def typed(self, chunk: pl.DataFrame) -> pl.DataFrame:
         """Rows whose values are among those added, with the types so far."""
+        schema = chunk.schema  # which polars makes anew each time that it is asked for
         return chunk.with_columns(
             _cast(name, kind)
             for name, kind in self._types.items()
-            if kind is not None and kind != pl.String and chunk.schema.get(name) == pl.String
+            if kind is not None and kind != pl.String and schema.get(name) == pl.String
         )
 
     def warn_of_header(self, path: Path) -> None:
@@ -310,6 +356,14 @@ class TextTypes:
                 UserWarning,
                 stacklevel=2,
             )
+
+
+def _columns_where(frame: pl.DataFrame, conditions: Mapping[str, pl.Expr]) -> list[str]:
+    """The columns in which a condition holds for any value."""
+    if not conditions:
+        return []
+    holds = frame.select(condition.any().alias(name) for name, condition in conditions.items()).row(0)
+    return [name for name, any_value in zip(conditions, holds, strict=True) if any_value]
 
 
 def _cast(name: str, kind: type[pl.DataType], *, strict: bool = True) -> pl.Expr:
@@ -341,7 +395,7 @@ def _header(source: ByteSource, separator: str) -> list[str]:
             "check the separator, or keep such a table as Parquet"
         )
     try:
-        first = pl.read_csv(text, has_header=False, separator=separator, infer_schema=False, n_rows=1, glob=False)
+        first = _parsed(text, separator, has_header=False, n_rows=1)
     except pl.exceptions.NoDataError:
         raise DataError(_EMPTY.format(source.path)) from None
     except pl.exceptions.PolarsError as e:
@@ -352,6 +406,16 @@ def _header(source: ByteSource, separator: str) -> list[str]:
     if any("\r" in name for name in names):
         raise DataError(f"lines must end in LF or CRLF: the header of {source.path} holds a bare CR; save it again")
     return names
+
+
+def _parsed(
+    text: bytes, separator: str, *, has_header: bool, n_rows: int | None = None, starts_file: bool = True
+) -> pl.DataFrame:
+    """Delimited text as String columns; a byte order mark is left out at the start of a file, and kept elsewhere."""
+    if not (starts_file and text.startswith(codecs.BOM_UTF8)):
+        # With it in front, polars takes no text for packed bytes, as a header `x^2` begins zlib's.
+        text = codecs.BOM_UTF8 + text
+    return pl.read_csv(text, has_header=has_header, separator=separator, infer_schema=False, n_rows=n_rows, glob=False)
 
 
 def _count(text: bytes, mark: str, end: int | None = None) -> int:
@@ -443,10 +507,9 @@ def delimited_chunks(
             first, blank = False, ends
             continue
         begins = first and header is not None
-        if not first and text.startswith(codecs.BOM_UTF8):  # which polars would take for the file's
-            text, begins = (separator.join("c" * width) + "\n").encode() + text, True
+        starts_file = first and source.first_line == 1
         try:
-            frame = pl.read_csv(text, has_header=begins, separator=separator, infer_schema=False, glob=False)
+            frame = _parsed(text, separator, has_header=begins, starts_file=starts_file)
         except pl.exceptions.NoDataError:
             raise DataError(_EMPTY.format(source.path)) from None
         except pl.exceptions.PolarsError as e:
