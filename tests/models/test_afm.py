@@ -67,8 +67,26 @@ def test_starting_values_are_the_variants(subtests):
             assert (math.sqrt(2 / (dim + attention)) if b == "xavier" else 0.0) == deviation(network.attention.b)
 
 
+def test_a_rate_or_an_initial_p_that_is_given_takes_the_place_of_the_variants():
+    layout = Layout.of_sizes([3, 4])
+
+    def rates(**settings):
+        network = AFM(**SMALL, **settings).build(layout)
+        return network.attention.pair_dropout, network.attention.attention_dropout, network.pooled_dropout
+
+    assert rates(dropout=0.5, pooled_dropout=0.0) == (0.5, 0.0, 0.0)
+    assert rates(dropout=0.5, pair_dropout=0.0) == (0.0, 0.0, 0.5)
+    assert rates(pair_dropout=0.1, attention_dropout=0.2, pooled_dropout=0.3) == (0.1, 0.2, 0.3)
+    assert rates(variant="fuxictr", dropout=0.5, attention_dropout=0.2) == (0.0, 0.2, 0.5)
+    torch.manual_seed(0)
+    drawn = AFM(embedding_dim=4000, initial_p="standard_normal").build(layout).p.detach()
+    assert float(drawn.mean()) == pytest.approx(0.0, abs=0.05)
+    assert float(drawn.std()) == pytest.approx(1.0, rel=0.05)
+    assert AFM(variant="fuxictr", initial_p="ones").build(layout).p.unique().tolist() == [1.0]
+
+
 def test_the_settings_that_variants_replaced_are_one_sentence():
-    with pytest.raises(ConfigError, match=r"^model.pooled_dropout was removed; leave it out: AFM's `dropout` acts"):
-        model_from_dict({"name": "afm", "pooled_dropout": 0.1})
-    with pytest.raises(ConfigError, match=r"model.start_of_p was removed; leave it out: AFM's `variant` chooses"):
-        load_recipe("simulated/afm", ["model.start_of_p=ones"])
+    with pytest.raises(ConfigError, match=r"^model.start_of_p was removed; leave it out: AFM's `initial_p` takes its"):
+        model_from_dict({"name": "afm", "start_of_p": "ones"})
+    with pytest.raises(ConfigError, match=r"model.start_of_h was removed; leave it out: AFM's `variant` chooses"):
+        load_recipe("simulated/afm", ["model.start_of_h=xavier"])

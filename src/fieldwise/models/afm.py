@@ -16,19 +16,20 @@ from fieldwise.layers.attention import StartOfB, StartOfH
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, choices
 from fieldwise.ops.pair_attention import pair_attention_candidates
 
 Variant = Literal["paper", "authors", "fuxictr", "attention", "pooled"]
+InitialP = Literal["ones", "xavier", "standard_normal"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Choices:
-    """The differences between the variants: where dropout is applied, and initial values."""
+    """The differences between the variants: where `dropout` is applied, and initial values."""
 
     on_pairs: bool = False
     on_attention: bool = False
-    start_of_p: Literal["ones", "xavier"] = "ones"
+    initial_p: InitialP = "ones"
     start_of_h: StartOfH = "xavier"
     start_of_b: StartOfB = "zeros"
 
@@ -40,7 +41,7 @@ VARIANTS: dict[Variant, _Choices] = {
     # February 2018 theirs takes the softmax over an axis of one, so that every weight is 1; here it runs over the pairs
     # in every variant.
     "authors": _Choices(start_of_h="standard_normal", start_of_b="xavier"),
-    "fuxictr": _Choices(on_attention=True, start_of_p="xavier"),
+    "fuxictr": _Choices(on_attention=True, initial_p="xavier"),
     "attention": _Choices(on_attention=True),
     "pooled": _Choices(),
 }
@@ -51,17 +52,27 @@ VARIANTS: dict[Variant, _Choices] = {
 class AFM(EmbeddingSettings):
     """Settings of AFM. Squared L2 on W alone, as in the paper, is applied by the trainer, under the name `attention.W`.
 
+    A setting whose default is None takes the variant's value.
+
     Args:
         variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs), or ours: `attention` and
             `pooled`, with the initial values of `paper`. It chooses the places of dropout and the initial p, h and b.
         attention_dim: A.
         dropout: share dropped of the pooled vector's entries, and also of the products' entries (`paper`) or of the
             attention weights (`fuxictr`, `attention`).
+        pair_dropout: share dropped of the products' entries; `dropout` or 0 by the variant if omitted.
+        attention_dropout: share dropped of the attention weights; `dropout` or 0 by the variant if omitted.
+        pooled_dropout: share dropped of the pooled vector's entries; `dropout` if omitted.
+        initial_p: initial values of p: `ones`, `xavier`, a normal of variance 2 / (D + 1) (`fuxictr`), or
+            `standard_normal`, N(0, 1).
 
     >>> sum(p.numel() for p in AFM(embedding_dim=10, attention_dim=8).build(Layout.of_sizes([3, 4])).parameters())
     184
     >>> AFM(variant="fuxictr", dropout=0.5).build(Layout.of_sizes([3, 4])).attention.attention_dropout
     0.5
+    >>> network = AFM(pair_dropout=0.5).build(Layout.of_sizes([3, 4]))  # of the products alone
+    >>> network.attention.pair_dropout, network.pooled_dropout
+    (0.5, 0.0)
     """
 
     data_defaults = DataDefaults(
@@ -77,6 +88,10 @@ class AFM(EmbeddingSettings):
     variant: Variant = "paper"
     attention_dim: Size = 16
     dropout: Rate = 0.0
+    pair_dropout: Rate | None = None
+    attention_dropout: Rate | None = None
+    pooled_dropout: Rate | None = None
+    initial_p: InitialP | None = None
 
     def build(self, layout: Layout) -> "AFMNetwork":
         """A network with fresh weights."""
@@ -99,21 +114,30 @@ class AFMNetwork(nn.Module):
 
     def __init__(self, settings: AFM, layout: Layout) -> None:
         super().__init__()
-        chosen, dim = VARIANTS[settings.variant], settings.embedding_dim
+        chosen = choices(settings, VARIANTS[settings.variant])
+        dim = settings.embedding_dim
+        pair_dropout = settings.dropout if chosen.on_pairs else 0.0
+        if settings.pair_dropout is not None:
+            pair_dropout = settings.pair_dropout
+        attention_dropout = settings.dropout if chosen.on_attention else 0.0
+        if settings.attention_dropout is not None:
+            attention_dropout = settings.attention_dropout
         self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout)
         self.attention = PairAttention(
             layout.num_fields,
             dim,
             settings.attention_dim,
-            pair_dropout=settings.dropout if chosen.on_pairs else 0.0,
-            attention_dropout=settings.dropout if chosen.on_attention else 0.0,
+            pair_dropout=pair_dropout,
+            attention_dropout=attention_dropout,
             start_of_h=chosen.start_of_h,
             start_of_b=chosen.start_of_b,
         )
-        self.pooled_dropout = settings.dropout
+        self.pooled_dropout = settings.dropout if settings.pooled_dropout is None else settings.pooled_dropout
         self.p = nn.Parameter(torch.ones(dim))
-        if chosen.start_of_p == "xavier":
+        if chosen.initial_p == "xavier":
             nn.init.normal_(self.p, std=math.sqrt(2.0 / (dim + 1)))
+        if chosen.initial_p == "standard_normal":
+            nn.init.normal_(self.p)
 
     def forward(self, batch: Batch) -> Tensor:
         pooled_BD = self.attention(self.embedding(batch))

@@ -15,6 +15,7 @@ CASES = {
     "authors": AFM(**SMALL, variant="authors", dropout=0.3),
     "fuxictr": AFM(**SMALL, variant="fuxictr", dropout=0.3),
     "pooled": AFM(**SMALL, variant="pooled", dropout=0.3, embedding_std=0.1),
+    "pairs-alone": AFM(**SMALL, pair_dropout=0.3, initial_p="standard_normal"),
 }
 
 
