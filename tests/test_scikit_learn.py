@@ -12,8 +12,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.metrics import accuracy_score, roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
@@ -45,8 +45,6 @@ EXPECTED_FAILED_CHECKS = {
     "of 2 is the same as two rows in the loss, but not in which rows are drawn (tests/training/test_weights.py)",
     "check_classifier_data_not_an_array": "compares an array, all of whose columns are numbers, with a frame of the "
     "same cells, whose columns are inferred: whole numbers of few values are categories there",
-    "check_classifiers_classes": "predictions are 0 and 1 by the label's rule, whatever words stand in the column: a "
-    "rule may make a yes of several of them",
     "check_supervised_y_2d": "a column for y is refused with a sentence, not ravelled with a warning",
     "check_parameters_default_constructible": "the defaults of model and training are settings, which no check knows; "
     "they are frozen, so that sharing them is safe",
@@ -59,7 +57,8 @@ CHECKED = Recommender(
     valid_share=0.4,
 )
 QUICK_CHECKS = {
-    "check_all_zero_sample_weights_error", "check_classifiers_regression_target", "check_complex_data",
+    "check_all_zero_sample_weights_error", "check_classifiers_classes", "check_classifiers_regression_target",
+    "check_complex_data",
     "check_dict_unchanged", "check_estimator_cloneable", "check_estimator_sparse_array",
     "check_estimators_empty_data_messages", "check_estimators_overwrite_params", "check_estimators_unfitted",
     "check_fit1d", "check_fit2d_predict1d", "check_get_params_invariance", "check_n_features_in_after_fitting",
@@ -135,6 +134,81 @@ def test_pipelines_and_importances() -> None:
     assert named.fit(frame, Y).predict(frame).shape == (600,)
     result = permutation_importance(pipeline, X, Y, n_repeats=2, random_state=0)
     assert result.importances_mean.max() > 0.01
+
+
+# Classes
+
+
+@pytest.mark.parametrize(
+    ("negative", "positive"),
+    [("no", "yes"), ("skip", "click"), (False, True), (0, 1), (1, 0), (-1, 1), ("0", "1"), (1.0, 2.0)],
+)
+def test_classes_are_the_labels_own_values(negative: Any, positive: Any, tmp_path: Any) -> None:
+    liked = LOG["liked"].to_numpy() == 1
+    y = np.where(liked, positive, negative)
+    schema = dataclasses.replace(SCHEMA, label=Label("answer", positive_values=(positive,)))
+    rows = LOG[["user_id", "device", "length"]]
+    recommender = Recommender(schema, LR(), training=QUICK)
+    fitted = clone(recommender).fit(rows, y)
+    plain = Recommender(SCHEMA, LR(), training=QUICK).fit(LOG)
+
+    np.testing.assert_array_equal(fitted.classes_, np.unique(y), strict=True)
+    probability = plain.predict_proba(LOG)[:, 1]
+    assert fitted.predict_proba(rows)[:, fitted.classes_.tolist().index(positive)] == pytest.approx(probability)
+    predicted = fitted.predict(rows)
+    assert predicted.tolist() == [positive if p >= 0.5 else negative for p in probability]
+    assert accuracy_score(y, predicted) == accuracy_score(liked, probability >= 0.5)
+    logit = fitted.decision_function(rows)
+    np.testing.assert_array_equal(predicted, fitted.classes_[(logit >= 0).astype(int)])
+    assert fitted.score(rows, y) == pytest.approx(roc_auc_score(liked, probability))
+    fitted.save(tmp_path / "b")
+    np.testing.assert_array_equal(Recommender.load(tmp_path / "b").predict(rows), predicted, strict=True)
+
+
+@pytest.mark.parametrize(("negative", "positive"), [("no", "yes"), ("skip", "click")])
+def test_scorers_of_scikit_learn_take_text_labels(negative: str, positive: str) -> None:
+    y = LOG["liked"].map({0: negative, 1: positive}).astype(object)
+    schema = dataclasses.replace(SCHEMA, label=Label("answer", positive_values=(positive,)))
+    own, numbers = (Recommender(one, LR(), training=QUICK) for one in (schema, SCHEMA))
+    scoring = ("accuracy", "roc_auc", "neg_log_loss")
+    rows = LOG[["user_id", "device", "length"]]
+    result = cross_validate(own, rows, y, cv=2, scoring=scoring, error_score="raise")
+    expected = cross_validate(numbers, rows, LOG["liked"], cv=2, scoring=scoring, error_score="raise")
+    for name in scoring:
+        np.testing.assert_allclose(result[f"test_{name}"], expected[f"test_{name}"], atol=1e-6)
+    accuracy = cross_val_score(own, rows, y, cv=2, scoring="accuracy", error_score="raise")
+    np.testing.assert_allclose(accuracy, result["test_accuracy"])
+
+
+def test_classes_of_several_values_are_0_and_1() -> None:
+    words = np.where(LOG["liked"] == 1, np.where(LOG["length"] > 100, "like", "superlike"), "pass")
+    schema = dataclasses.replace(SCHEMA, label=Label("answer", positive_values=("like", "superlike")))
+    fitted = Recommender(schema, LR(), training=QUICK).fit(LOG, words)
+    assert fitted.classes_.tolist() == [0, 1]
+    assert set(fitted.predict(LOG)) == {0, 1}
+    both = dataclasses.replace(SCHEMA, label=Label("answer", positive_values=("yes",)), more_labels=(Label("liked"),))
+    answers = LOG.assign(answer=np.where(LOG["liked"] == 1, "yes", "no"))
+    fitted = Recommender(both, LR(), training=QUICK).fit(answers)
+    assert [classes.tolist() for classes in fitted.classes_] == [["no", "yes"], [0, 1]]
+    predicted = fitted.predict(answers)
+    assert set(predicted[:, 0]) == {"no", "yes"}
+    assert set(predicted[:, 1]) == {0, 1}
+
+
+def test_labels_of_the_table_and_of_y_must_agree() -> None:
+    wrong = LOG["liked"].copy()
+    wrong[[3, 9]] = 1 - wrong[[3, 9]]
+    fitted = Recommender(SCHEMA, LR(), training=QUICK).fit(LOG, LOG["liked"].astype(bool))
+    message = (
+        rf"must agree, found {wrong[3]} in y and {LOG['liked'][3]} in X in row 3 .*2 such rows of 1,200: leave out"
+    )
+    for method in (fitted.fit, fitted.evaluate, fitted.score):
+        with pytest.raises(DataError, match=message):
+            method(LOG, wrong)
+    on_tv = Label("device", positive_values=("tv",))
+    rated = dataclasses.replace(SCHEMA, fields=SCHEMA.fields[:1], more_labels=(on_tv,))
+    with pytest.raises(DataError, match="column 'device' of X must agree"):
+        Recommender(rated, LR(), training=QUICK).fit(LOG, LOG[["liked", "device"]].assign(device="tv"))
 
 
 # Without a schema

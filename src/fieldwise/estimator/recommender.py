@@ -33,6 +33,7 @@ from fieldwise.data.prepare.settings import NegativeSampling, RandomSplit
 from fieldwise.data.prepare.splits import hold_out
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import BundleError, ConfigError, DataError, first_line
+from fieldwise.estimator.classes import LabelClasses, label_classes
 from fieldwise.evaluation import auc, sigmoid
 from fieldwise.evaluation.binary import weight_column
 from fieldwise.evaluation.calibration import reliability
@@ -106,14 +107,32 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
             raise DataError(f"{rule}, found no {absent[0]!r} among {', '.join(table.columns)}")
         if table.height != frame.height:
             raise DataError(f"{rule}, one row for each of the table's {frame.height} rows, found {table.height} rows")
-        frame = frame.with_columns(table.select(names))
+        for name in names:
+            frame = _with_label(frame, table.get_column(name))
     elif y is not None:
-        frame = frame.with_columns(label_column(y, schema.label.column, frame.height))
+        frame = _with_label(frame, label_column(y, schema.label.column, frame.height))
     try:
         weights = None if weight is None else weight_column(weight, frame.height)
     except DataError as e:
         raise DataError(f"sample_weight: {e}") from None
     return read_labels(frame, schema.labels, weight=weights)
+
+
+def _with_label(frame: pl.DataFrame, given: pl.Series) -> pl.DataFrame:
+    """The table with a label's column from y; a DataError if it has another one of that name already."""
+    if given.name in frame.columns:
+        own = frame.get_column(given.name)
+        # true and 1 are one label, as in a column without a rule
+        texts = [as_text(one.cast(pl.Int8) if one.dtype == pl.Boolean else one) for one in (own, given)]
+        differs = texts[0].ne_missing(texts[1])
+        if differs.any():
+            row = int(differs.arg_max() or 0)
+            raise DataError(
+                f"y and the label's column {given.name!r} of X must agree, found {given[row]!r} in y and {own[row]!r} "
+                f"in X in row {row} (counting from 0), and {int(differs.sum()):,} such rows of {frame.height:,}: leave "
+                "out y, or remove the column from X"
+            )
+    return frame.with_columns(given)
 
 
 def label_column(y: Any, name: str, rows: int) -> pl.Series:
@@ -125,6 +144,26 @@ def label_column(y: Any, name: str, rows: int) -> pl.Series:
         return pl.Series(name, values.tolist() if values.dtype.kind in "OU" else values)
     except (TypeError, pl.exceptions.PolarsError) as e:
         raise DataError(f"y must hold labels of one kind: {first_line(e)}; convert them") from e
+
+
+def _classes_of(rows: LabelledRows, schema: Schema) -> list[LabelClasses]:
+    """The classes of every label; 0 and 1 for a regression, which does not read them."""
+    classes = []
+    for number, label in enumerate(schema.labels):
+        if label.task == "binary":
+            classes.append(label_classes(rows.frame.get_column(label.column), rows.y[:, number]))
+        else:
+            classes.append(LabelClasses())
+    return classes
+
+
+def _saved_classes(bundle: Bundle, folder: str | Path) -> list[LabelClasses]:
+    """The classes that a bundle of an estimator keeps; 0 and 1 for one of a recipe, which keeps none."""
+    count = len(bundle.schema.labels)
+    saved = bundle.about.get("classes", [{}] * count)
+    if not isinstance(saved, list) or len(saved) != count:
+        raise BundleError(f"the bundle {folder}: its classes must be a list with one entry for each of {count} labels")
+    return [parse(LabelClasses, one, f"the bundle {folder}: its classes", BundleError) for one in saved]
 
 
 Plot = Literal["training", "roc", "calibration"]
@@ -174,7 +213,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         inference_: the reasons for the inferred schema; only if `schema` was omitted.
         bundle_: after `fit`, the fitted network with everything for scoring and saving.
         history_: the training's evaluations, the best one, what ended it; missing for a recipe's loaded bundle.
-        classes_: 0 and 1, by the label's rule; a list of them with several labels (binary labels only).
+        classes_: the label's two values, ascending, or 0 and 1 where its rule puts several values into one class
+            (ratings, several `positive_values`); a list of them with several labels (binary labels only).
         feature_names_in_: the columns that the fields read; missing for an array.
         n_features_in_: their number.
 
@@ -252,7 +292,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: a table; it needs the label's column only if `y` is omitted.
-            y: raw labels [N], or a table of several; 0 and 1 (and no rule) if scikit-learn's own scorers see them.
+            y: raw labels [N], or a table of several. If X has the label's column too, both must agree.
             sample_weight: row weights of X, at least 0, [N], for the mean loss (as if the row were repeated) and the
                 metrics of held-out rows; vocabularies, scalers and auxiliary losses do not use them.
             valid: a table with the label's column for early stopping, instead of rows held out of X; of equal weights.
@@ -290,7 +330,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 self._say(sentence)
         trained = self._trained(schema, encoder, encoded["train"], encoded["valid"], callbacks)
         samples, about = sample_rows(schema, encoded["valid"].frame), self._about(trained, encoded, counts)
-        self._set_fitted(dataclasses.replace(trained.bundle, samples=samples, about=about))
+        classes = _classes_of(rows, schema)
+        about["classes"] = [to_plain(one) for one in classes]
+        self._set_fitted(dataclasses.replace(trained.bundle, samples=samples, about=about), classes)
         self.history_ = trained.history
         if trained.history.stopped == "interrupted":
             raise KeyboardInterrupt
@@ -347,28 +389,44 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             print(sentence, file=sys.stderr)
 
     def predict(self, X: TableLike) -> np.ndarray:
-        """Classes 0 and 1 (1 from a probability of .5), int64 [N]; for a regression numbers within the label's range.
+        """Classes [N], the positive one from a probability of .5; for a regression numbers within the label's range.
 
-        With several labels [N, T], each by its own task, and float64 if one of them is a regression.
+        With several labels [N, T], each by its own task; Python objects (dtype `object`) where some are text and others
+        numbers.
         """
         predicted = self._fitted().predict(self._table(X))
-        if _all_binary(self):
-            return (predicted >= 0.5).astype(np.int64)
-        binary = [label.task == "binary" for label in self.bundle_.schema.labels]
-        return np.where(binary, predicted >= 0.5, predicted)
+        columns = []
+        for number, label in enumerate(self.bundle_.schema.labels):
+            column = predicted if predicted.ndim == 1 else predicted[:, number]
+            if label.task == "binary":
+                column = self._classes[number].predicted(column >= 0.5)
+            columns.append(column)
+        if len(columns) == 1:
+            return columns[0]
+        are_text = {column.dtype.kind == "U" for column in columns}
+        if len(are_text) > 1:
+            columns = [column.astype(object) for column in columns]
+        return np.stack(columns, axis=1)
 
     @available_if(_all_binary)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: TableLike) -> np.ndarray | list[np.ndarray]:
-        """Probabilities of classes 0 and 1 [N, 2]; with several labels a list of them. Binary labels only."""
+        """Probabilities [N, 2], a column per class of `classes_`; with several labels a list of them.
+
+        Binary labels only. The second column is the positive class's, unless its value sorts first (see `classes_`).
+        """
         bundle = self._fitted()
         logit = bundle.calibrated(bundle.score(self._table(X)))
-        both = [np.stack([sigmoid(-z), sigmoid(z)], axis=1) for z in (logit.T if logit.ndim == 2 else [logit])]
-        return both if bundle.schema.more_labels else both[0]
+        if not bundle.schema.more_labels:
+            return self._classes[0].probabilities(logit)
+        return [classes.probabilities(own) for classes, own in zip(self._classes, logit.T, strict=True)]
 
     @available_if(_all_binary)  # type: ignore[untyped-decorator]
     def decision_function(self, X: TableLike) -> np.ndarray:
-        """Logits of class 1 [N], or [N, T] with several labels; binary labels only."""
-        return self._fitted().score(self._table(X))
+        """Logits of the second class of `classes_` [N], or [N, T] with several labels; binary labels only."""
+        logit = self._fitted().score(self._table(X))
+        if logit.ndim == 1:
+            return self._classes[0].logit_of_last(logit)
+        return np.stack([one.logit_of_last(own) for one, own in zip(self._classes, logit.T, strict=True)], axis=1)
 
     def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
         """Scores of one context (a mapping or a row) with candidates [N], or [N, T]: see `Bundle.score_candidates`."""
@@ -487,7 +545,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         saved = about.get("estimator", {name: recipe[name] for name in SAVED if name in recipe})
         loaded = parse(cls, saved, f"the bundle {folder}: its estimator", BundleError)
         loaded.schema, loaded.model = bundle.schema, bundle.settings
-        loaded._set_fitted(bundle)
+        loaded._set_fitted(bundle, _saved_classes(bundle, folder))
         if "result" in about:
             loaded.history_ = History.from_plain(about["result"], "the bundle's result")
         return loaded
@@ -530,8 +588,10 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             )
         return frame
 
-    def _set_fitted(self, bundle: Bundle) -> None:
-        self.bundle_, self.schema_ = bundle, bundle.schema
+    def _set_fitted(self, bundle: Bundle, classes: Sequence[LabelClasses]) -> None:
+        self.bundle_ = bundle
+        self.schema_ = bundle.schema
+        self._classes = classes
         columns = list(bundle.schema.columns)
         self.n_features_in_ = len(columns)
         if columns != array_columns(len(columns)):
@@ -539,8 +599,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         if _all_binary(self):
-            classes = [np.array([0, 1]) for _ in bundle.schema.labels]
-            self.classes_ = classes if bundle.schema.more_labels else classes[0]
+            values = [one.values for one in classes]
+            self.classes_ = values if bundle.schema.more_labels else values[0]
 
     def _inferred(self, X: Any, y: Any) -> Schema:
         """The inferred schema, for a binary label; an array of numbers has a numeric field per column."""
