@@ -206,7 +206,7 @@ def test_words_of_a_known_meaning_decide_before_frequency(subtests):
         (["bought"] * 7 + ["browse"] * 3, "bought", "'browse' .* was assumed negative, the opposite of .*", "browse"),
         (["<=50K"] * 6 + [">50K"] * 4, ">50K", r'unknown which of .* positive_values = \["<=50K"\]', "<=50K"),
         (["a\nb"] * 2 + ["c"], "c", "unknown which of", "a\nb"),
-        (["yes", "no", "maybe", "maybe"], "yes", "'maybe' in the label's column 'y' is unknown, and 2 rows", None),
+        (["yes", "no", "maybe", "maybe"], "yes", "the meaning of 'maybe' .2 rows. in the label's .* assumed neg", None),
         ([1, 2, 2, 2], 2, "unknown which of .* give 1 as positive", None),
     ],
 )

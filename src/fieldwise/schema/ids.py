@@ -19,10 +19,28 @@ WORDS = {what: tuple(words.split()) for what, words in _TEXTS.items()}
 LABELS, LIKELY_LABELS, TIMES, HISTORIES = (WORDS[what] for what in ("labels", "likely_labels", "times", "histories"))
 MOMENTARY = frozenset(WORDS["momentary"])
 ENTITIES = frozenset(WORDS["users"] + WORDS["items"])
+_IDS, _IDS_BEFORE, _OF = (frozenset(WORDS[what]) for what in ("ids", "ids_before", "of"))
+_COMPOUND_ENDS = tuple(sorted(_IDS - {"id", "ids"}, key=len, reverse=True))
+"""Of names in which nothing parts the words; `visitorid` is one word."""
+_QUANTITY_ENDS = tuple(word for word in WORDS["quantities"] if len(word) >= 5 or not word.isascii())
 _SIDES: dict[Role, frozenset[str]] = {
     "user": frozenset(WORDS["users"] + WORDS["of_users"]),
     "item": frozenset(WORDS["items"] + WORDS["of_items"]),
 }
+
+
+def without_accents(text: str) -> str:
+    """Text without the accents of Latin and Greek letters; other scripts have letters that differ by such a mark.
+
+    >>> without_accents("Größe, café, μέλος, рейтинг, ユーザー")
+    'Große, cafe, μελος, рейтинг, ユーザー'
+    """
+    kept: list[str] = []
+    for letter in unicodedata.normalize("NFKD", text):
+        is_accent = unicodedata.combining(letter) and kept and (kept[-1].isascii() or "α" <= kept[-1].lower() <= "ω")
+        if not is_accent:
+            kept.append(letter)
+    return unicodedata.normalize("NFC", "".join(kept))
 
 
 def words_of(name: str) -> list[str]:
@@ -32,8 +50,18 @@ def words_of(name: str) -> list[str]:
     (['user', 'age', 'group2'], ['musteri', 'nr'])
     """
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    plain = "".join(c for c in unicodedata.normalize("NFKD", parted) if not unicodedata.combining(c)) or parted
-    return [w for w in re.split(r"[\W_]+", plain.lower().replace("ı", "i")) if w]
+    plain = without_accents(parted) or parted
+    words = [w for w in re.split(r"[\W_]+", plain.lower().replace("ı", "i")) if w]
+    return [part for word in words for part in _parts(word)]
+
+
+def _parts(word: str) -> list[str]:
+    """A compound of an entity and a word of ids as two words, as in Kundennummer and 会員番号; else the word alone."""
+    for end in _COMPOUND_ENDS:
+        entity = word.removesuffix(end)
+        if entity != word and entity in ENTITIES:
+            return [entity, end]
+    return [word]
 
 
 def name_matches(name: str, known: tuple[str, ...]) -> bool:
@@ -71,8 +99,8 @@ def role_of(name: str) -> tuple[Role, str]:
 def kind_of_name(name: str) -> Literal["code", "quantity", ""]:
     """Whether a name tells a code or a quantity; "" if neither.
 
-    >>> [kind_of_name(name) for name in ("visitorid", "n_orders", "user_age", "banana")]
-    ['code', 'quantity', 'quantity', '']
+    >>> [kind_of_name(name) for name in ("visitorid", "n_orders", "user_age", "Gesamtpreis", "banana")]
+    ['code', 'quantity', 'quantity', 'quantity', '']
     """
     words = words_of(name)
     if not words:
@@ -81,6 +109,7 @@ def kind_of_name(name: str) -> Literal["code", "quantity", ""]:
     if last in WORDS["codes"] or last in MOMENTARY or id_rank(name) >= 2:
         return "code"
     quantity = not set(WORDS["quantities"]).isdisjoint(words) or words[0] in ("n", "nb", "num")
+    quantity = quantity or last.endswith(_QUANTITY_ENDS)
     return "quantity" if quantity else ""
 
 
@@ -99,7 +128,9 @@ def id_rank(name: str) -> int:
         return int(bool(words) and words[-1] in WORDS["ids_of_unknown"])
     if not any(w in ENTITIES or w.removesuffix("id") in ENTITIES for w in words):
         return 0
-    if name.lower().endswith("id") or words[-1] in ("key", "no", "nr", "number", "code"):
+    before = [word for word in words if word not in _OF]
+    names_entity = len(before) == 2 and before[0] in _IDS_BEFORE and before[1] in ENTITIES
+    if name.lower().endswith("id") or words[-1] in _IDS or names_entity:
         return 3
     return 2 if reason.startswith("its whole name") else 0
 

@@ -186,12 +186,20 @@ class FieldGuesser:
             return Bag(name, role=role), f"its cells are lists, {distinct} values in total", ""
         present = as_text(column).drop_nulls()
         distinct = present.n_unique()
-        if distinct < 2:
-            return None, "it is constant" if distinct else "every cell is empty", ""
+        if not distinct:
+            return None, "every cell is empty", ""
+        if distinct == 1:
+            if len(present) == len(column):
+                return None, "it is constant", ""
+            return Categorical(name, role=role), f"every cell is {present[0]!r} or empty", ""
         if kind == pl.Duration:
             return _binned(name, role, len(column)), "durations, in seconds, cut into bins", ""
         if kind.is_temporal():
             return None, "a date or time must be converted first (to its hour, its weekday)", ""
+        if kind in (pl.Categorical, pl.Enum):
+            unique = "" if name in self.entities.ids.values() else self._unique(distinct, len(present))
+            made = None if unique else Categorical(name, role=role)
+            return made, unique or f"declared a category, with {distinct} values", ""
         if not kind.is_numeric() and kind != pl.Boolean:
             return self._from_text(present, role, distinct)
         if kind == pl.Boolean:

@@ -4,7 +4,6 @@ import contextlib
 import json
 import re
 import shlex
-import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ from fieldwise.data.encode.columns import as_number, as_text, number_formats
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Label
-from fieldwise.schema.ids import LABELS, LIKELY_LABELS, WORDS, is_label_name
+from fieldwise.schema.ids import LABELS, LIKELY_LABELS, WORDS, is_label_name, without_accents
 
 _SHOWN = 5
 _SCALES = (5, 10, 100)  # the tops of ratings; above three fifths of the top is positive
@@ -25,6 +24,7 @@ _MOST_RATINGS = 11  # different values of a column that is read as a scale, unle
 _TRUE_OR_FALSE = "label: binary, as it is true or false"
 LEAST_ROWS = 20  # a column of fewer rows is no label by its values alone
 _YES, _NO = frozenset(WORDS["positive"]), frozenset(WORDS["negative"])
+_PASSES, _FAILURES = frozenset(WORDS["passes"]), frozenset(WORDS["failures"])
 _DENIED = re.compile(r"(?:non|not|no|un|did not|didn't|never|nicht|kein|pas|не|nie|não|未|不) ?")
 # Such as 4 stars, 4 Sterne.
 _STARS = re.compile(r"([0-5](?:[.,]5|[.,]0)?)(?: ?★| ?/ ?5| out of 5| ?[^\W\d_]{4,})", re.IGNORECASE)
@@ -48,14 +48,37 @@ def word_meaning(text: str) -> bool | None:
     >>> [word_meaning(word) for word in ("Yes", "not clicked", "NO", "50000+")]
     [True, False, False, None]
     """
-    word = " ".join(part for part in re.split(r"[\s_]+|(?<=\w)-(?=\w)", text.strip().casefold()) if part)
-    plain = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
-    word = word if word in _YES or word in _NO else plain
+    word = _known_form(text)
     if word in _YES or word in _NO:
         return word in _YES
     denied = _DENIED.match(word)
     rest = word[denied.end() :] if denied else ""
     return rest in _NO if rest in _YES or rest in _NO else None
+
+
+def _known_form(text: str) -> str:
+    """A cell as the lists of words have it: in lower case, without accents unless a list has them."""
+    word = " ".join(part for part in re.split(r"[\s_]+|(?<=\w)-(?=\w)", text.strip().casefold()) if part)
+    if word in _YES or word in _NO:
+        return word
+    return without_accents(word)
+
+
+def word_meanings(values: Sequence[str]) -> dict[str, bool | None]:
+    """The meaning of each word of a column, beside the others: `pass` is a success beside `fail`, else no like.
+
+    >>> word_meanings(["pass", "fail"]), word_meanings(["like", "pass"]), word_meanings(["pass", "other"])
+    ({'pass': True, 'fail': False}, {'like': True, 'pass': False}, {'pass': None, 'other': None})
+    """
+    meant = {value: word_meaning(value) for value in values}
+    words = {value: _known_form(value) for value in values}
+    passes = [value for value in values if words[value] in _PASSES]
+    others = [value for value in values if value not in passes]
+    fails = [value for value in others if words[value] in _FAILURES or words[value].endswith(tuple(_PASSES))]
+    if fails:
+        return meant
+    is_liked = any(meant[value] for value in others)
+    return meant | dict.fromkeys(passes, False if is_liked else None)
 
 
 def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandidate:
@@ -189,7 +212,7 @@ def _score(column: pl.Series, candidate: LabelCandidate) -> float:
     if candidate.label.task == "regression":
         return 0.0
     values = as_text(column).unique(maintain_order=True)
-    meant = [word_meaning(value) for value in values.head(_SHOWN)]
+    meant = list(word_meanings(values.head(_SHOWN).to_list()).values())
     if len(values) == 2:
         return 2.0 if None not in meant or not candidate.doubt else 0.5
     if any(meant) and column.dtype == pl.String:
@@ -271,7 +294,7 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
     if len(forms) and not ("1,234.5" in forms and "1.234,5" in forms):
         result = _of_numbers(as_number(text, "label", form=forms[0]))
         return replace(result, label=replace(result.label, number_format=forms[0]))
-    meant = {value: word_meaning(value) for value in values}
+    meant = word_meanings(values)
     yes = tuple(v for v in values if meant[v])
     no = [v for v in values if meant[v] is False]
     rest = [v for v in values if meant[v] is None]
@@ -284,14 +307,20 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
         yes = yes or tuple(rest)
         note = f"label: binary, {_listed(yes)} positive by the meaning of {known!r}"
         return LabelCandidate(label=Label(text.name, positive_values=yes), reason=note, doubt=doubt)
-    if yes and (no or len(values) <= _MOST_RATINGS):
-        doubt = (
-            f"the meaning of {_listed(rest)} in the label's column {text.name!r} is unknown, and "
-            f"{int(text.is_in(rest).sum()):,} rows have it: they were assumed negative; add such values to "
-            "positive_values, or to drop_values to drop the rows"
+    if yes and len(yes) == len(values):
+        raise SchemaError(
+            f"a label needs values that are not positive: all of column {text.name!r}, {_listed(values)}, are words of "
+            "a positive outcome; give the positive ones as positive, and all others are negative"
         )
+    if yes and (no or len(values) <= _MOST_RATINGS):
+        doubts = []
+        if not no:
+            doubts.append(f"no value of the label's column {text.name!r} is known to be negative beside {_listed(yes)}")
+        if rest:
+            doubts.append(_unknown_words(text, rest))
         note = f"label: binary, {_listed(yes)} positive by the meaning of the words"
-        return LabelCandidate(label=Label(text.name, positive_values=yes), reason=note, doubt=doubt if rest else "")
+        label = Label(text.name, positive_values=yes)
+        return LabelCandidate(label=label, reason=note, doubt="; ".join(doubts))
     if len(values) == 2:
         rare, common = values
         doubt = (
@@ -303,6 +332,16 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
     raise SchemaError(
         f"a text label needs two values to be binary: column {text.name!r} holds {len(values)}, {_listed(values)}; "
         "give the positive ones as positive; all others are negative"
+    )
+
+
+def _unknown_words(text: pl.Series, words: Sequence[str]) -> str:
+    """What to do about words of a label whose meaning is unknown, each with its rows, the most frequent first."""
+    shown = [f"{word!r} ({int((text == word).sum()):,} rows)" for word in reversed(words)][:_MOST_RATINGS]
+    more = f" and {len(words) - len(shown)} more" if len(words) > len(shown) else ""
+    return (
+        f"the meaning of {', '.join(shown)}{more} in the label's column {text.name!r} is unknown: assumed negative; "
+        "add to positive_values what is positive, and to drop_values what is neither"
     )
 
 

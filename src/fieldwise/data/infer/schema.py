@@ -76,7 +76,10 @@ _NO_IDS = (
     "if there are any"
 )
 _NO_LABEL = "no column looks like a label ({}) among {}: give it as label"
-_BARE = "; if the file has no header line, give the names of its columns"
+_BARE = (
+    "the names of columns look like a row ({}): give the label if they are names, or, if the file has no header line, "
+    "give the names of its columns"
+)
 _OTHER_LABEL = (
     "omitted: another label, by its name, and not known before the label; it may be one of more_labels, or a field if "
     "it is known before"
@@ -194,9 +197,11 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     settled = {*never, *times, *result.settled()}
     labels = choose_label(frame, label, positive, settled)
     labels = labels or label_by_place(frame, settled, len(result.ids) == 2)
-    bare = label is None and any(_NUMBER.fullmatch(name) for name in frame.columns)
-    if bare or (not labels and (frame.height < LEAST_ROWS or len(result.ids) < 2)):
-        raise SchemaError(_NO_LABEL.format(", ".join(LABELS), ", ".join(frame.columns)) + (_BARE if bare else ""))
+    bare = label is None and _names_look_like_a_row(frame)
+    if bare:
+        raise SchemaError(_BARE.format(", ".join(frame.columns)))
+    if not labels and (frame.height < LEAST_ROWS or len(result.ids) < 2):
+        raise SchemaError(_NO_LABEL.format(", ".join(LABELS), ", ".join(frame.columns)))
     if labels and frame is not whole:  # every row's label counts
         exact = guess_label(whole.get_column(labels[0].label.column), positive)
         labels[0] = replace(exact, doubt=labels[0].doubt or exact.doubt)
@@ -240,6 +245,12 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
         labels=tuple(labels) or (target,),
         only_positives=not labels,
     )
+
+
+def _names_look_like_a_row(frame: pl.DataFrame) -> bool:
+    """Whether every column of numbers has a number as its name, so that the file has no header line."""
+    names = [column.name for column in frame.iter_columns() if column.dtype.is_numeric()]
+    return bool(names) and all(_NUMBER.fullmatch(name) for name in names)
 
 
 def _leave_out_displays(

@@ -16,6 +16,8 @@ from fieldwise.data.read.text_files import TextFormat
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage.files import cannot_write, new_file, scratch_folder
 
+LARGEST_WHOLE = 2**53
+"""Below it, floats represent all integers."""
 FORMULA = r"^[=+@\t\r\-]"
 NEGATIVE = r"^-[0-9.]+([eE][-+]?[0-9]+)?$"
 
@@ -216,7 +218,7 @@ def _from_pandas(data: Any) -> pl.DataFrame:
     columns = []
     for at, name in enumerate(names):
         try:
-            columns.append(pl.from_pandas(data.iloc[:, at]).alias(name))
+            columns.append(pl.from_pandas(_with_text_categories(data.iloc[:, at])).alias(name))
         except ImportError as e:
             raise MissingExtraError(
                 "pandas frames are read through pyarrow, which is not installed: pip install 'fieldwise[pandas]'"
@@ -228,6 +230,24 @@ def _from_pandas(data: Any) -> pl.DataFrame:
                 f"({str(e).splitlines()[0]}); convert it, for example with astype(str)"
             ) from e
     return pl.DataFrame(columns)
+
+
+def _with_text_categories(column: Any) -> Any:
+    """A pandas column whose categories are text: polars would make numbers of those that are numbers."""
+    categories = getattr(column.dtype, "categories", None)
+    if categories is None or all(isinstance(value, str) for value in categories):
+        return column
+    return column.cat.rename_categories([_category_text(value) for value in categories])
+
+
+def _category_text(value: Any) -> str:
+    """A category as the same text as that of a cell which holds its value (`as_text`)."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        whole = value.is_integer() and abs(value) < LARGEST_WHOLE
+        return str(int(value)) if whole else str(pl.Series([value]).cast(pl.String).item())
+    return str(value)
 
 
 def _check_names(names: Iterable[str], where: str) -> None:

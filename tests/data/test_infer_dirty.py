@@ -1,0 +1,116 @@
+"""Inferring schemas of tables as people keep them: words and names in several languages, gaps, marks and amounts."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from fieldwise import Categorical, Label, SchemaError, as_table, infer_schema
+from fieldwise.schema.ids import id_rank, kind_of_name, role_of
+
+
+def rows_of(**columns: object) -> pl.DataFrame:
+    """300 rows of a log with more columns."""
+    rng = np.random.default_rng(0)
+    base = {
+        "user_id": [f"u{k}" for k in rng.integers(0, 40, 300)],
+        "item_id": [f"i{k}" for k in rng.integers(0, 25, 300)],
+    }
+    return pl.DataFrame({**base, **columns})
+
+
+@pytest.mark.parametrize(
+    ("words", "positive", "doubted"),
+    [
+        ("like pass superlike", ("like",), "superlike"),
+        ("like pass", ("like",), ""),
+        ("pass fail", ("pass",), ""),
+        ("passed not_passed", ("passed",), ""),
+        ("pass fail retry", ("pass",), "retry"),
+        ("buy home search", ("buy",), "search"),
+        ("pass skip", ("pass",), "pass"),
+    ],
+)
+def test_a_word_is_positive_beside_its_opposite(words: str, positive: tuple[str, ...], doubted: str) -> None:
+    cells = (words.split() * 300)[:300]
+    guess = infer_schema(rows_of(action=cells), label="action")
+    assert guess.schema.label == Label("action", positive_values=positive)
+    assert bool(guess.doubts.get("action")) == bool(doubted)
+    assert doubted in guess.doubts.get("action", "")
+
+
+def test_words_that_are_all_positive_are_no_label() -> None:
+    log = rows_of(action=["buy", "click"] * 150)
+    with pytest.raises(SchemaError, match=r"needs values that are not positive: .*'buy', 'click'.* give the positive"):
+        infer_schema(log, label="action")
+    assert infer_schema(log).only_positives
+
+
+def test_each_word_of_unknown_meaning_is_named_with_its_rows() -> None:
+    guess = infer_schema(rows_of(status=["ok", "failed"] * 100 + ["later"] * 60 + ["hold"] * 40), label="status")
+    assert "the meaning of 'later' (60 rows), 'hold' (40 rows)" in guess.doubts["status"]
+
+
+def test_one_value_or_empty_is_a_field_and_one_value_alone_is_none() -> None:
+    rng = np.random.default_rng(1)
+    flag = pl.Series("flag", [1]).extend_constant(None, 1).gather(rng.integers(0, 2, 300))
+    guess = infer_schema(rows_of(flag=flag, one=[1] * 300, clicked=rng.integers(0, 2, 300)))
+    assert guess.schema.fields[2:] == (Categorical("flag"),)
+    assert guess.notes["one"] == "omitted: it is constant"
+    leak = flag.is_not_null().cast(pl.Int64)
+    guess = infer_schema(rows_of(flag=flag, clicked=leak))
+    assert "empty except where the label is positive" in guess.notes["flag"]
+
+
+def test_a_header_with_a_number_is_a_header() -> None:
+    log = rows_of(liked=[0, 1] * 150).with_columns(pl.Series("2023", np.arange(300) % 7 / 7))
+    assert infer_schema(log).schema.label == Label("liked")
+    bare = log.rename({"user_id": "u7", "item_id": "i9", "liked": "1"})
+    with pytest.raises(SchemaError, match=r"look like a row \(u7, i9, 1, 2023\).* give the names of its columns"):
+        infer_schema(bare)
+
+
+@pytest.mark.parametrize(
+    ("user", "item", "price"),
+    [
+        ("Kundennummer", "Artikelnummer", "Gesamtpreis"),
+        ("id_client", "code_produit", "quantité"),
+        ("id_cliente", "codigo_articulo", "precio"),
+        ("codice_cliente", "codice_articolo", "prezzo"),
+        ("codigo_do_cliente", "codigo_do_produto", "quantidade"),
+        ("nr_klienta", "kod_produktu", "ilość"),
+        ("код_клиента", "номер_товара", "цена"),
+        ("会員番号", "商品コード", "購入金額"),
+        ("客户编号", "商品编号", "单价"),
+        ("müşteri_no", "ürünKodu", "fiyat"),
+    ],
+)
+def test_names_of_ids_are_known_in_ten_languages(user: str, item: str, price: str) -> None:
+    assert (id_rank(user), role_of(user)[0], kind_of_name(user)) == (3, "user", "code")
+    assert (id_rank(item), role_of(item)[0], kind_of_name(item)) == (3, "item", "code")
+    assert (id_rank(price), kind_of_name(price)) == (0, "quantity")
+    rng = np.random.default_rng(2)
+    users, items, paid = rng.integers(40_000, 40_400, 2000), rng.integers(7000, 7060, 2000), rng.gamma(2, 20, 2000)
+    liked = rng.integers(0, 2, 2000)
+    schema = infer_schema(pl.DataFrame({user: users, item: items, price: paid.round(2), "liked": liked})).schema
+    assert (schema.user, schema.item) == (user, item)
+    assert [f.kind for f in schema.fields] == ["categorical", "categorical", "numeric"]
+
+
+@pytest.mark.parametrize("name", ["number_of_users", "anzahl_kunden", "nr_of_items", "numero_clienti", "n_clients"])
+def test_a_count_of_users_is_no_id(name: str) -> None:
+    assert id_rank(name) == 0
+
+
+def test_a_declared_category_is_a_category() -> None:
+    rng = np.random.default_rng(3)
+    code, liked = rng.integers(0, 90, 3000), rng.integers(0, 2, 3000)
+    as_numbers = pd.DataFrame({"user_id": rng.integers(0, 99, 3000), "shelf": code, "liked": liked})
+    declared = as_numbers.assign(shelf=pd.Categorical(code))
+    kinds = [infer_schema(frame).schema.fields[1].kind for frame in (as_numbers, declared)]
+    assert kinds == ["numeric", "categorical"]
+    for kind in (pl.Categorical, pl.Enum([str(k) for k in range(90)])):
+        frame = pl.DataFrame(as_numbers).with_columns(pl.col("shelf").cast(pl.String).cast(kind))
+        assert infer_schema(frame).schema.fields[1].kind == "categorical"
+    texts = as_table(pd.DataFrame({"a": pd.Categorical([2.0, 0.5, None]), "b": pd.Categorical([True, False, True])}))
+    assert texts.cast(pl.String).to_dict(as_series=False) == {"a": ["2", "0.5", None], "b": ["true", "false", "true"]}
