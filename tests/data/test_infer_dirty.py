@@ -114,3 +114,39 @@ def test_a_declared_category_is_a_category() -> None:
         assert infer_schema(frame).schema.fields[1].kind == "categorical"
     texts = as_table(pd.DataFrame({"a": pd.Categorical([2.0, 0.5, None]), "b": pd.Categorical([True, False, True])}))
     assert texts.cast(pl.String).to_dict(as_series=False) == {"a": ["2", "0.5", None], "b": ["true", "false", "true"]}
+
+
+def display_ads(columns: int, rows: int = 1500) -> list[pl.Series]:
+    """Hashed categories of long tails, as Criteo's: every third one groups the values of the one before it."""
+    rng = np.random.default_rng(4)
+    series = []
+    value = np.empty(0, np.int64)
+    for k in range(columns):
+        weight = rng.lognormal(0, 1.5, 100 + 10 * k)
+        grouped = k % 3 == 2
+        value = value // 3 if grouped else rng.choice(len(weight), rows, p=weight / weight.sum())
+        series.append(pl.Series([f"{(v + 1) * 2_654_435_761 * (k + 3) % 2**32:08x}" for v in value.tolist()]))
+    return series
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"C{k}" for k in range(1, 21)],
+        [f"{word}_key" for word in "abcdefghijklmnopqrst"],
+        ["shade", "tier", *(f"C{k}" for k in range(1, 19))],
+    ],
+)
+def test_many_columns_that_look_alike_are_no_ids(names: list[str]) -> None:
+    log = pl.DataFrame([cells.alias(name) for name, cells in zip(names, display_ads(20), strict=True)])
+    schema = infer_schema(log.with_columns(label=pl.Series(np.random.default_rng(5).integers(0, 2, 1500)))).schema
+    assert (schema.user, schema.item, schema.grouping) == (None, None, None)
+    assert {f.role for f in schema.fields} == {"context"}
+
+
+def test_beside_many_columns_the_named_ids_are_found() -> None:
+    rng = np.random.default_rng(6)
+    columns = {f"C{k}": cells for k, cells in enumerate(display_ads(10))}
+    ids = {"user_id": rng.integers(0, 300, 1500), "item_id": rng.integers(0, 200, 1500)}
+    schema = infer_schema(pl.DataFrame({**columns, **ids, "label": rng.integers(0, 2, 1500)})).schema
+    assert (schema.user, schema.item) == ("user_id", "item_id")

@@ -157,6 +157,10 @@ def bins_lead(numbers: np.ndarray, target: np.ndarray) -> float:
 _MOST_KEYS = 24
 _ROWS_A_VALUE = 2.5  # an id occurs in this many rows on average, at least
 _ROWS_A_CODE = 1.4  # the same of codes such as 3f9a01c2, which nothing but an id is written as
+_MOST_ALIKE = 5
+"""Columns that look like ids by their rows, and whose names tell no entity."""
+_FEATURES, _MANY_FEATURES = 4, 16
+"""Numbered columns of one name that are features: beside columns with other names, and in any table."""
 _SURE, _LIKELY = 1.2, 0.6  # the score from which a column is an id, and a second one beside it
 _VISITS = 0.15  # minimum ratio of the number of users to that of visits
 _BRIEF = 0.3  # the time between two rows of one visit, relative to two of one user
@@ -253,7 +257,9 @@ def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]
     keys.sort(key=lambda key: -key.score)
     best = keys[0] if keys and keys[0].score >= _SURE else None
     sure = [key for key in keys if best and (key.score >= _LIKELY or (key.score > 0 and _once(best, key)))]
-    ids = _sides(frame, sure)
+    sure = _without_alike(sure, _numbered_features(frame.columns))
+    best = sure[0] if sure and sure[0].score >= _SURE else None
+    ids = _sides(frame, sure if best else [])
     alone = best if len(ids) == 1 else None
     left = next((key.column for key in keys if alone and key.column not in alone.functions | {alone.column}), None)
     named = {side: key for side, key in ids.items() if key.rank >= 2 or key.role == side}
@@ -299,6 +305,34 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
             continue
         results.append(_Key(column=name, cells=column, place=place, distinct=distinct, rank=rank, role=role))
     return sorted(results, key=lambda key: (-(key.rank >= 2), -key.distinct))[:_MOST_KEYS]
+
+
+def _without_alike(keys: Sequence[_Key], features: set[str]) -> list[_Key]:
+    """The keys without numbered features, and without those of which many have equally telling names and rows.
+
+    So many columns cannot all be ids, and nothing tells which of them are.
+    """
+    kept = list(keys)
+    for rank in (0, 1):
+        alike = [key for key in kept if key.rank == rank]
+        if len(alike) > _MOST_ALIKE:
+            kept = [key for key in kept if key not in alike]
+    return [key for key in kept if key.column not in features]
+
+
+def _numbered_features(columns: Sequence[str]) -> set[str]:
+    """Columns that are numbered features, as `C1` to `C26`: many of one name, or some beside columns with other names.
+
+    A table whose columns are all numbered, as by a program that lost their names, may have ids among them.
+    """
+    stems: dict[str, list[str]] = {}
+    for name in columns:
+        stem = name.rstrip("0123456789")
+        if stem != name and id_rank(name) < 2:
+            stems.setdefault(stem, []).append(name)
+    numbered = sum(map(len, stems.values()))
+    least = _MANY_FEATURES if numbered > 0.8 * len(columns) else _FEATURES
+    return {name for names in stems.values() if len(names) >= least for name in names}
 
 
 def _best_of_alike(frame: pl.DataFrame, keys: Sequence[_Key], time: str | None) -> list[_Key]:
