@@ -20,6 +20,9 @@ MODELS = {
     "inttower authors": IntTower(
         variant="authors", embedding_dim=3, hidden=(5, 4), user_heads=2, item_heads=2, head_dim=4
     ),
+    "inttower raw": IntTower(
+        dense_inputs="raw", embedding_dim=3, hidden=(5, 4), user_heads=3, item_heads=2, head_dim=4, cir_weight=0
+    ),
 }
 
 
@@ -119,7 +122,7 @@ def test_autoint_attention_is_a_softmax_of_scaled_products(make, rows, heads):
         np.testing.assert_allclose(terms.added["attended"][row], (y * head).sum(1), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["inttower", "inttower authors"])
+@pytest.mark.parametrize("name", ["inttower", "inttower authors", "inttower raw"])
 def test_inttower_matches_are_the_best_inner_products(make, rows, name):
     bundle = make(MODELS[name])
     batch = bundle.encoder.transform(rows).batch(slice(None))[0]
@@ -135,13 +138,18 @@ def test_inttower_matches_are_the_best_inner_products(make, rows, name):
                 assert terms.added["matches"][row, level, head] == pytest.approx(max(products), rel=1e-4, abs=1e-5)
 
 
-def test_inttower_gates_sum_to_one_and_their_effect_is_what_closing_one_takes(make, rows, monkeypatch):
-    bundle = make(MODELS["inttower"])
+# Raw numbers, here the item's price, have no gate.
+@pytest.mark.parametrize(("name", "item_gates"), [("inttower", 3), ("inttower raw", 2)])
+def test_inttower_gates_sum_to_one_and_their_effect_is_what_closing_one_takes(
+    make, rows, monkeypatch, name, item_gates
+):
+    bundle = make(MODELS[name])
     table = bundle.encoder.transform(rows)
     terms = terms_of(bundle.network, table)
     score = bundle.score(rows)
-    for side, size in (("user", 3), ("item", 3)):
+    for side, size in (("user", 3), ("item", item_gates)):
         gates = terms.shown[f"{side}_gates"]
+        assert gates.shape == (len(rows), size)
         np.testing.assert_allclose(gates.sum(1), 1, rtol=1e-6)
         assert gates.std() > 0.01
         light_se = bundle.network.get_submodule(f"{side}_tower.light_se")

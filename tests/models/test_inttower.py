@@ -1,10 +1,11 @@
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
-from fieldwise import IntTower
+from fieldwise import Categorical, ConfigError, Encoder, IntTower, Label, Numeric, Schema
 from fieldwise.models.twotower import contrastive_loss
 
 SMALL = {"embedding_dim": 3, "hidden": (6, 5, 4), "user_heads": 3, "item_heads": 2, "head_dim": 4, "dropout": 0.2}
@@ -124,3 +125,70 @@ def test_a_fresh_network_starts_near_zero(lab):
     torch.manual_seed(0)
     batch = lab.batch(layout, 64)
     assert IntTower().build(layout).train()(batch).abs().max() < 6
+
+
+def test_init_std_is_the_deviation_of_the_towers_hidden_layers_alone(lab):
+    torch.manual_seed(0)
+    settings = IntTower(embedding_dim=40, hidden=(90, 80), init_std=1e-4, embedding_std=0.02)
+    network = settings.build(lab.layouts["categorical"])
+    weights = {name: float(p.detach().std()) for name, p in network.named_parameters() if name.endswith("weight")}
+    for name, deviation in weights.items():
+        if ".mlp.layers." in name and name.endswith(".0.weight"):
+            assert deviation == pytest.approx(1e-4, rel=0.1), name
+        elif "projection" in name:
+            assert deviation > 1e-3, name
+    assert weights["embedding.weight"] == pytest.approx(0.02, rel=0.1)
+
+
+# Raw numbers
+
+
+def rated(missing):
+    """Rows with a user's and an item's number, an encoder of them, and raw numbers' network with random weights."""
+    schema = Schema(
+        fields=(
+            Numeric("mean", role="user", missing=missing),
+            Categorical("user", role="user"),
+            Categorical("item", role="item"),
+            Numeric("price", role="item", missing=missing),
+        ),
+        label=Label("liked"),
+    )
+    rows = pl.DataFrame(
+        {"mean": [1.0, 2.0, 3.0], "user": ["a", "b", "a"], "item": ["x", "x", "y"], "price": [4.0, 6.0, 8.0]}
+    )
+    encoder = Encoder.fit(rows.with_columns(liked=pl.Series([0, 1, 1])), schema)
+    torch.manual_seed(1)
+    network = IntTower(**SMALL, dense_inputs="raw").build(encoder.layout).eval()
+    return rows, encoder, network
+
+
+@pytest.mark.parametrize("missing", ["zero", "vector"])
+def test_a_missing_raw_number_is_the_training_mean(missing):
+    rows, encoder, network = rated(missing)
+
+    def logits(frame):
+        return network(encoder.transform(frame).batch(slice(None))[0]).detach()
+
+    absent = pl.lit(None, pl.Float64)
+    for column, mean in (("mean", 2.0), ("price", 6.0)):
+        at_the_mean = logits(rows.with_columns(pl.lit(mean).alias(column)))
+        assert torch.equal(logits(rows.with_columns(absent.alias(column))), at_the_mean)
+        assert not torch.equal(logits(rows), at_the_mean)
+
+
+def test_raw_numbers_are_the_encoded_ones_of_their_side():
+    rows, encoder, network = rated("zero")
+    batch = encoder.transform(rows).batch(slice(None))[0]
+    scaled = math.sqrt(1.5)  # (3 - 2) over the deviation of 1, 2, 3
+    for tower in (network.user_tower, network.item_tower):
+        first = tower(network.embedding(batch), batch)[0]
+        assert first.shape == (3, 3 + 1)  # one field's vector and one number
+        torch.testing.assert_close(first[:, 3], torch.tensor([-scaled, 0.0, scaled]))
+
+
+def test_a_tower_of_raw_numbers_alone_is_refused(lab):
+    with pytest.raises(
+        ConfigError, match=r"^IntTower's user tower weights fields' vectors and needs a field that is no"
+    ):
+        IntTower(dense_inputs="raw").build(lab.layouts["numeric"])

@@ -9,7 +9,7 @@ import torch
 from parity import lab
 from torch import nn
 
-from fieldwise import AFM
+from fieldwise import AFM, IntTower
 from fieldwise.ops.dropout import draw_seeds, keep_factors
 
 LAYOUT = lab.LAYOUTS["categorical"]
@@ -32,9 +32,9 @@ def table_of(weight):
 
 
 def gradients_of(logit_B, parameters):
-    """Gradients of a sum of the logits with weights that differ from row to row."""
+    """Gradients of a sum of the logits with weights that differ from row to row; None where nothing depends on one."""
     weight_B = torch.linspace(-1.0, 2.0, len(logit_B), dtype=torch.float64)
-    return torch.autograd.grad((logit_B * weight_B).sum(), parameters)
+    return torch.autograd.grad((logit_B * weight_B).sum(), parameters, allow_unused=True)
 
 
 # AFM
@@ -127,3 +127,89 @@ def afm_is_the_tutorials(logit_B, network, tutorial, batch):
     for mine, other in zip(gradients_of(logit_B, own), theirs, strict=True):
         assert other.abs().max() > 1e-6
         torch.testing.assert_close(mine.reshape(other.shape), other, **EXACT)
+
+
+# IntTower
+
+NUMBERED = lab.make_layout(
+    ("id", "user", 4), ("value", "user", 2), ("id", "item", 6), ("id", "user", 3), ("value", "item", 2)
+)
+USER, ITEM = [0, 3], [2]
+
+
+class AuthorsTower(nn.Module):
+    """A tower of IntTower's authors: Light-SE, the numbers behind the flattened vectors, layers, projections to heads.
+
+    The user's projections read the inputs of the layers, the item's one the last output.
+    """
+
+    def __init__(self, tower, projections, reads_inputs):
+        super().__init__()
+        self.excitation = linear_of(tower.light_se.excite.weight)
+        self.linears = nn.ModuleList(linear_of(layer[0].weight, layer[0].bias) for layer in tower.mlp.layers)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(layer.out_features, dtype=torch.float64) for layer in self.linears)
+        with torch.no_grad():
+            for mine, layer in zip(self.norms, tower.mlp.layers, strict=True):
+                mine.weight.copy_(layer[1].weight)
+                mine.bias.copy_(layer[1].bias)
+        self.fe_linears = nn.ModuleList(linear_of(layer.weight, layer.bias) for layer in projections)
+        self.reads_inputs = reads_inputs
+
+    def forward(self, x_BFD, numbers_BN):
+        gates_BF = torch.softmax(self.excitation(x_BFD.mean(-1)), 1)
+        x = torch.cat([(x_BFD + x_BFD * gates_BF.unsqueeze(2)).flatten(1), numbers_BN], -1)
+        inputs = []
+        for layer, norm in zip(self.linears, self.norms, strict=True):
+            inputs.append(x)
+            x = torch.relu(norm(layer(x)))
+        read = inputs if self.reads_inputs else [x]
+        return [project(one) for project, one in zip(self.fe_linears, read, strict=True)]
+
+    def ordered(self):
+        """Its parameters in the order of the network's: Light-SE, then layer by layer; the projections apart."""
+        layers = zip(self.linears, self.norms, strict=True)
+        own = [self.excitation.weight, *(p for layer in layers for module in layer for p in module.parameters())]
+        return own, list(self.fe_linears.parameters())
+
+
+def test_inttower_with_raw_numbers_is_the_authors():
+    heads, size = 3, 4
+    settings = IntTower(
+        variant="authors",
+        embedding_dim=3,
+        hidden=(6, 5, 4),
+        dropout=0.0,
+        user_heads=heads,
+        item_heads=heads,
+        head_dim=size,
+        dense_inputs="raw",
+        init_std=1e-4,
+    )
+    network = lab.randomized(settings.build(NUMBERED)).train()
+    batch = lab.random_batch(NUMBERED, BATCH)
+    for column, field in enumerate(NUMBERED.fields):
+        if field.kind == "value":
+            batch.ids[:, column] = field.row(1)  # their code knows no missing numbers
+    table = table_of(network.embedding.weight)
+    user = AuthorsTower(network.user_tower, network.block.user_projections, reads_inputs=True)
+    item = AuthorsTower(network.item_tower, [network.block.item_projection], reads_inputs=False)
+    bias = nn.Parameter(network.bias.detach().clone())
+    x_BFD = table(batch.ids)
+    (last,) = item(x_BFD[:, ITEM], batch.values[:, 1:])
+    item_BHP = last.reshape(BATCH, heads, size)
+    expected_B = bias.expand(BATCH)
+    for level in user(x_BFD[:, USER], batch.values[:, :1]):
+        user_BHP = level.reshape(BATCH, heads, size)
+        expected_B = expected_B + (user_BHP @ item_BHP.permute(0, 2, 1)).max(2).values.sum(1)
+    logit_B = network(batch)
+    torch.testing.assert_close(logit_B, expected_B, **EXACT)
+    trained = [p for tower in (user, item) for p in tower.ordered()[0]]
+    projections = [*user.ordered()[1], *item.ordered()[1]]
+    expected = gradients_of(expected_B, [bias, table.weight, *trained, *projections])
+    names, parameters = zip(*network.named_parameters(), strict=True)
+    result = gradients_of(logit_B, parameters)
+    for name, mine, theirs in zip(names, result, expected, strict=True):
+        if name.startswith("user_tower.mlp.layers.2"):
+            assert theirs is None, "no user level reads their last layer"
+        else:
+            torch.testing.assert_close(mine, theirs, **EXACT, msg=name)

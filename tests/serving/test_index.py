@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from random_bundle import random_bundle
 from serving.commands import serving
-from serving.conftest import SCHEMA, catalogue
+from serving.conftest import SCHEMA, TOWER, catalogue, log
 
 from fieldwise import DSSM, Bundle, BundleError, ConfigError, DataError, Label, Numeric
 from fieldwise.bundle.bundle import BUNDLE
@@ -50,6 +51,26 @@ def test_stored_scores_are_those_of_whole_rows(tmp_path, tower, items, contexts,
     assert again.items.equals(items)
     for name, tensor in index.stored.tensors().items():
         assert torch.equal(again.stored.tensors()[name], tensor)
+
+
+def test_raw_numbers_are_in_the_stored_heads(tmp_path, items, contexts):
+    """The item's own, a missing one too, while the user's is read with each request."""
+    schema = dataclasses.replace(SCHEMA, fields=(*SCHEMA.fields, Numeric("age", role="user")))
+    rows = log().with_columns(age=pl.Series([20.0, 40.0] * 40))
+    bundle = random_bundle(dataclasses.replace(TOWER, dense_inputs="raw"), schema, rows, samples=rows.head(7))
+    items = items.with_columns(price=pl.when(pl.int_range(pl.len()) % 3 > 0).then("price"))
+    index, _ = build_index(bundle, items, tmp_path / "ix")
+    later = items.with_columns(price=pl.when(pl.col("item") == "i4").then(0.99).otherwise(pl.col("price")))
+    changed, changes = build_index(bundle, later, tmp_path / "ix")
+    assert changes.changed == 1
+    for number, age in enumerate([20.0, None, 61.0]):
+        context = contexts.select("user", "history", "device").row(number, named=True) | {"age": age}
+        row = contexts[number].with_columns(age=pl.lit(age, pl.Float64))
+        for one, rows in ((index, items), (changed, later)):
+            whole = joint(bundle, rows, context)
+            np.testing.assert_allclose(stored(bundle, one, row), whole, atol=1e-5)
+            best = Ranker(None, one, prerank=bundle).recommend(context=context, k=5)
+            np.testing.assert_allclose(best.rows, np.argsort(-whole)[:5])
 
 
 @pytest.mark.parametrize(("storage", "block"), [("float32", 2048), ("bfloat16", 7), ("int8", 7)])

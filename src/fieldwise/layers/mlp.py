@@ -111,3 +111,7 @@ class MLP(nn.Module):
         for layer in self.layers:
             x = layer(x)
         return x if self.output is None else self.output(x)
+
+    def linear_layers(self) -> list[nn.Linear]:
+        """The hidden layers' linear maps."""
+        return [module for layer in self.layers for module in layer.children() if isinstance(module, nn.Linear)]

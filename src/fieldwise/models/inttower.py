@@ -1,6 +1,7 @@
 """IntTower (Li et al., CIKM 2022, arXiv 2210.09890): two interacting towers for pre-ranking.
 
-Letters: B batch, F fields of a tower, D embedding size, L levels, H user heads, K item heads, P size of a head.
+Letters: B batch, F fields of a tower with vectors, N its raw numbers, D embedding size, L levels, H user heads, K item
+heads, P size of a head.
 """
 
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from fieldwise.ops.stored_items import StoredItems
 Variant = Literal["paper", "authors"]
 Levels = Literal["outputs", "inputs"]
 CIRReads = Literal["levels", "heads"]
+DenseInputs = Literal["embedded", "raw"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,7 @@ class Choices:
 
 AUTHORS = Choices(levels="inputs", light_se_bias=False, output_bias=True, cir_weight=0.0, cir_reads="heads")
 VARIANTS = {"paper": Choices(), "authors": AUTHORS}
+NO_ROW = -1
 
 
 @register_model("inttower")
@@ -75,10 +78,15 @@ class IntTower(EmbeddingSettings):
         output_bias: whether the logit has a bias (authors).
         cir_weight: alpha, the weight of the contrastive loss; authors: 0; the paper gives no value: tune it.
         temperature: tau of the contrastive loss; 0.07 in the authors' code; the paper gives no value.
+        dense_inputs: how a tower reads numbers: `embedded`, a number times its field's vector, among the vectors that
+            Light-SE weights, or `raw` (paper, authors): the encoded numbers follow the flattened vectors, and a missing
+            number is 0, whatever the schema's `missing` says. Bins (`encoding`) are categories, and have vectors.
+        init_std: standard deviation of the initial weights of the towers' hidden layers (authors: 1e-4); Xavier's
+            normal distribution if omitted.
 
     Errors:
         ConfigError: a setting out of range, or heads that cannot be compared; `build`: no field for the user tower, or
-            none for the item tower.
+            none for the item tower; a tower of nothing but raw numbers.
 
     >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
     >>> IntTower(embedding_dim=4, hidden=(8,), user_heads=2, item_heads=1, head_dim=3).build(layout).block
@@ -116,6 +124,8 @@ class IntTower(EmbeddingSettings):
     output_bias: bool | None = None
     cir_weight: NonNegative | None = None
     temperature: Positive = 0.07
+    dense_inputs: DenseInputs = "embedded"
+    init_std: Positive | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,41 +146,91 @@ class IntTower(EmbeddingSettings):
         return IntTowerNetwork(self, layout)
 
 
+class RawNumbers(nn.Module):
+    """A tower's numbers as they are encoded, 0 for a missing one.
+
+    Args:
+        positions: positions of these fields of kind `value` in the layout.
+        layout: the encoded fields.
+
+    Shape:
+        forward: Batch of B rows -> [B, N].
+    """
+
+    def __init__(self, positions: list[int], layout: Layout) -> None:
+        super().__init__()
+        singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
+        numbers = layout.positions(kind="value")
+        fields = [layout.fields[i] for i in positions]
+        # A field of one row has none for missing numbers.
+        missing_rows = [f.row(0) if f.rows > 1 else NO_ROW for f in fields]
+        self.id_columns = nn.Buffer(torch.tensor([singles.index(i) for i in positions]), persistent=False)
+        self.value_columns = nn.Buffer(torch.tensor([numbers.index(i) for i in positions]), persistent=False)
+        self.missing_rows = nn.Buffer(torch.tensor(missing_rows), persistent=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        is_missing_BN = batch.ids.index_select(1, self.id_columns) == self.missing_rows
+        return batch.values.index_select(1, self.value_columns).masked_fill(is_missing_BN, 0.0)
+
+
 class LevelTower(nn.Module):
     """One tower: its fields' vectors, weighted by Light-SE and flattened, pass an MLP; every layer's output is a level.
 
-    NOTE[DIFF]: the paper appends a tower's dense values to the flattened vectors; here a numeric field is a field like
-    any other, its value times a learned vector, so that Light-SE weights it and missing values have a vector.
+    NOTE[DIFF]: the paper appends a tower's dense values to the flattened vectors (`dense_inputs = "raw"`); here a
+    numeric field is by default a field like any other, its value times a learned vector, so that Light-SE weights it
+    and missing values have a vector.
+
+    `inputs` is the size of the first layer's input.
 
     Shape:
-        forward: all fields' vectors [B, all fields, D] -> the tower's input [B, F * D] and L levels [B, hidden[i]].
+        forward: all fields' vectors [B, all fields, D] and their batch -> the tower's input [B, F * D + N] and L levels
+            [B, hidden[i]].
     """
 
-    def __init__(self, positions: list[int], settings: IntTower) -> None:
+    def __init__(self, side: str, positions: list[int], settings: IntTower, layout: Layout) -> None:
         super().__init__()
-        inputs, dropout, batch_norm = len(positions) * settings.embedding_dim, settings.dropout, settings.batch_norm
-        self.light_se = LightSE(len(positions), bias=settings.chosen.light_se_bias)
-        self.mlp = MLP(inputs, settings.hidden, dropout=dropout, batch_norm=batch_norm)
-        self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
+        is_raw = {i: settings.dense_inputs == "raw" and layout.fields[i].kind == "value" for i in positions}
+        embedded = [i for i in positions if not is_raw[i]]
+        raw = [i for i in positions if is_raw[i]]
+        if not embedded:
+            raise ConfigError(
+                f"IntTower's {side} tower weights fields' vectors and needs a field that is no number where "
+                'dense_inputs is "raw", found numbers alone: add a category, or set dense_inputs = "embedded"'
+            )
+        self.inputs = len(embedded) * settings.embedding_dim + len(raw)
+        dropout, batch_norm = settings.dropout, settings.batch_norm
+        self.light_se = LightSE(len(embedded), bias=settings.chosen.light_se_bias)
+        self.mlp = MLP(self.inputs, settings.hidden, dropout=dropout, batch_norm=batch_norm)
+        if settings.init_std is not None:
+            for layer in self.mlp.linear_layers():
+                nn.init.normal_(layer.weight, std=settings.init_std)
+        self.positions = nn.Buffer(torch.tensor(embedded, dtype=torch.int64), persistent=False)
+        self.raw_numbers = RawNumbers(raw, layout) if raw else None
+        self.reads_rows = bool(raw)  # numbers, without the fields' vectors: integrated gradients ask
 
-    def forward(self, x_BAD: Tensor) -> list[Tensor]:
-        return self.levels(self.light_se(x_BAD.index_select(1, self.positions)))
+    def forward(self, x_BAD: Tensor, batch: Batch) -> list[Tensor]:
+        return self.levels(self.light_se(x_BAD.index_select(1, self.positions)), batch)
 
-    def levels(self, x_BFD: Tensor) -> list[Tensor]:
+    def levels(self, x_BFD: Tensor, batch: Batch) -> list[Tensor]:
         """The first layer's input and every layer's output, from vectors that Light-SE has weighted."""
-        levels = [x_BFD.flatten(1)]
+        first = x_BFD.flatten(1)
+        if self.raw_numbers is not None:
+            first = torch.cat([first, self.raw_numbers(batch).to(first.dtype)], 1)
+        levels = [first]
         for layer in self.mlp.layers:
             levels.append(layer(levels[-1]))
         return levels
 
-    def gated(self, x_BAD: Tensor, heads_of: Callable[[list[Tensor]], Tensor]) -> tuple[list[Tensor], Tensor]:
+    def gated(
+        self, x_BAD: Tensor, batch: Batch, heads_of: Callable[[list[Tensor]], Tensor]
+    ) -> tuple[list[Tensor], Tensor]:
         """The side's heads, unchanged and then with each field's gate set to zero in turn, and the gates [B, F]."""
         x_BFD = x_BAD.index_select(1, self.positions)
         gates_BF = self.light_se.weights(x_BFD)
         place_F = torch.arange(gates_BF.shape[1], device=gates_BF.device)
         closed = [gates_BF * (place_F != field) for field in range(gates_BF.shape[1])]
         all_gates = gates_BF, *closed
-        return [heads_of(self.levels(x_BFD + gates.unsqueeze(2) * x_BFD)) for gates in all_gates], gates_BF
+        return [heads_of(self.levels(x_BFD + gates.unsqueeze(2) * x_BFD, batch)) for gates in all_gates], gates_BF
 
 
 class IntTowerNetwork(HeadsNetwork):
@@ -187,9 +247,10 @@ class IntTowerNetwork(HeadsNetwork):
         super().__init__()
         user, item = sides(layout, "IntTower")
         chosen, hidden = settings.chosen, settings.hidden
-        first = [len(user) * settings.embedding_dim] if chosen.levels == "inputs" else []
         self.embedding = settings.make_embedding(layout)
-        self.user_tower, self.item_tower = LevelTower(user, settings), LevelTower(item, settings)
+        self.user_tower = LevelTower("user", user, settings, layout)
+        self.item_tower = LevelTower("item", item, settings, layout)
+        first = [self.user_tower.inputs] if chosen.levels == "inputs" else []
         self.block = FEBlock(
             [*first, *hidden][: len(hidden)],
             hidden[-1],
@@ -205,12 +266,14 @@ class IntTowerNetwork(HeadsNetwork):
 
     def forward(self, batch: Batch) -> Tensor:
         x_BAD = self.embedding(batch)
-        return self.score(self.user_heads_of(self.user_tower(x_BAD)), self.block.item(self.item_tower(x_BAD)[-1]))
+        return self.score(
+            self.user_heads_of(self.user_tower(x_BAD, batch)), self.block.item(self.item_tower(x_BAD, batch)[-1])
+        )
 
     def forward_with_auxiliary(self, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
         """The logit [B], and `cir_weight` times the contrastive loss (a scalar) to add to the mean training loss."""
         x_BAD = self.embedding(batch)
-        user, item = self.user_tower(x_BAD), self.item_tower(x_BAD)
+        user, item = self.user_tower(x_BAD, batch), self.item_tower(x_BAD, batch)
         user_BLHP, item_BKP = self.user_heads_of(user), self.block.item(item[-1])
         logit_B = self.score(user_BLHP, item_BKP)
         if self.cir_weight == 0:
@@ -221,10 +284,10 @@ class IntTowerNetwork(HeadsNetwork):
         return logit_B, self.cir_weight * contrastive_loss(*compared, label_B, temperature=self.temperature)
 
     def user(self, batch: Batch) -> Tensor:
-        return self.user_heads_of(self.user_tower(self.embedding(batch)))
+        return self.user_heads_of(self.user_tower(self.embedding(batch), batch))
 
     def item(self, batch: Batch) -> Tensor:
-        return self.block.item(self.item_tower(self.embedding(batch))[-1])
+        return self.block.item(self.item_tower(self.embedding(batch), batch)[-1])
 
     def score(self, user_BLHP: Tensor, item_BKP: Tensor) -> Tensor:
         logit_B = self.block.score(user_BLHP, item_BKP)
@@ -240,8 +303,10 @@ class IntTowerNetwork(HeadsNetwork):
 
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         x_BAD = self.embedding(batch)
-        (user_BLHP, *users_closed), user_gates = self.user_tower.gated(x_BAD, self.user_heads_of)
-        (item_BKP, *items_closed), item_gates = self.item_tower.gated(x_BAD, lambda levels: self.block.item(levels[-1]))
+        (user_BLHP, *users_closed), user_gates = self.user_tower.gated(x_BAD, batch, self.user_heads_of)
+        (item_BKP, *items_closed), item_gates = self.item_tower.gated(
+            x_BAD, batch, lambda levels: self.block.item(levels[-1])
+        )
         matches_BLH, matched_BLH = torch.einsum("blhp,bkp->blhk", user_BLHP, item_BKP).max(3)
         added = {"matches": matches_BLH}
         if self.bias is not None:

@@ -17,6 +17,8 @@ CASES = {
     "output-bias": IntTower(**SMALL, output_bias=True),
     "one-input": IntTower(**(SMALL | {"hidden": (5,)}), variant="authors"),
     "authors": IntTower(variant="authors", **SMALL),
+    "raw-numbers": IntTower(**SMALL, dense_inputs="raw"),
+    "raw-numbers-authors": IntTower(variant="authors", **SMALL, dense_inputs="raw", init_std=1e-4),
 }
 
 
@@ -26,18 +28,40 @@ def sides(layout):
     return [i for i in range(layout.num_fields) if i not in item], item
 
 
-def tower(x, w, prefix):
+def inputs(settings, layout, side):
+    """A side's fields with vectors, and those whose numbers are appended to them."""
+    raw = [i for i in side if settings.dense_inputs == "raw" and layout.fields[i].kind == "value"]
+    return [i for i in side if i not in raw], raw
+
+
+def numbers(layout, batch, raw):
+    """The fields' numbers [B, N] cell by cell, 0 in the row of missing ones."""
+    singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
+    values = layout.positions(kind="value")
+    out = np.zeros((batch.size, len(raw)))
+    for b in range(batch.size):
+        for n, i in enumerate(raw):
+            has_missing_row = layout.fields[i].rows > 1
+            if not has_missing_row or int(batch.ids[b, singles.index(i)]) != layout.fields[i].offset:
+                out[b, n] = float(batch.values[b, values.index(i)])
+    return out
+
+
+def tower(x, numbers, w, prefix):
     """The tower's input, and the output of every layer."""
     k = softmax(linear(x.mean(2), w, f"{prefix}light_se.excite"))
-    z = (x + k[:, :, None] * x).reshape(len(x), -1)
+    z = np.concatenate([(x + k[:, :, None] * x).reshape(len(x), -1), numbers], 1)
     return [z, *mlp(z, w, f"{prefix}mlp.", levels=True)]
 
 
 def logit(settings, layout, batch, w):
     authors = settings.variant == "authors"
     x = field_vectors(layout, batch, w["embedding.weight"])
-    user_side, item_side = sides(layout)
-    user, item = tower(x[:, user_side], w, "user_tower."), tower(x[:, item_side], w, "item_tower.")
+    towers = []
+    for side, prefix in zip(sides(layout), ("user_tower.", "item_tower."), strict=True):
+        embedded, raw = inputs(settings, layout, side)
+        towers.append(tower(x[:, embedded], numbers(layout, batch, raw), w, prefix))
+    user, item = towers
     heads = (-1, settings.item_heads, settings.head_dim)
     m_v = linear(item[-1], w, "block.item_projection").reshape(heads)
     out = np.zeros(len(x)) + w.get("bias", 0.0)
