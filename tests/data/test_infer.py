@@ -297,14 +297,75 @@ def test_what_the_item_or_the_user_settles_is_theirs_whatever_its_name() -> None
 
 
 def test_a_hundredth_of_the_rows_may_disagree_and_no_more() -> None:
-    """Half the rows changed tell nothing, and what is nearly always one value is settled by nobody."""
+    """More rows that disagree let the column vary, and what is nearly always one value is settled by nobody."""
     log = log_of()
-    for share, role in ((0.005, "item"), (0.05, "context")):
+    for share, reason in ((0.005, "determined by the item"), (0.05, "the item id explains")):
         changed = pl.int_range(pl.len()) % round(1 / share) == 0
         shade = pl.when(changed).then(pl.lit("c9")).otherwise(pl.format("c{}", pl.col("k") % 5))
-        assert roles_of(log.with_columns(shade=shade))["shade"] == role
+        guess = infer_schema(log.with_columns(shade=shade).drop("k", "u"))
+        assert f"role item: {reason}" in guess.notes["shade"]
     shade = pl.when(pl.int_range(pl.len()) % 150 == 0).then(1).otherwise(0)
     assert roles_of(log.with_columns(shade=shade))["shade"] == "context"
+
+
+def _standard(values: np.ndarray) -> np.ndarray:
+    return (values - values.mean()) / values.std()
+
+
+def test_a_varying_column_is_of_the_side_that_explains_most_of_it(subtests) -> None:
+    """Sums of an item's, a user's and a row's effect, of known variances; the share of a side is its variance's."""
+    log = log_of(rows=8000)
+    rng = np.random.default_rng(1)
+    of_item = _standard(rng.normal(size=100)[log["k"].to_numpy()])
+    of_user = _standard(rng.normal(size=40)[log["u"].to_numpy()])
+    of_row = _standard(rng.normal(size=8000))
+    for name, item, user, role, check in [
+        ("price", 0.97, 0.0, "item", False),
+        ("amount", 0.97, 0.0, "item", False),  # its name tells nothing
+        ("user_score", 0.8, 0.1, "item", False),  # its name tells the wrong side
+        ("item_score", 0.1, 0.8, "user", False),
+        ("amount", 0.55, 0.2, "item", True),
+        ("price", 0.46, 0.2, "context", True),
+        ("price", 0.2, 0.2, "context", False),
+        ("amount", 0.0, 0.0, "context", False),
+        ("hour", 0.9, 0.0, "context", False),  # a moment's by its name
+    ]:
+        with subtests.test(name=name, item=item, user=user):
+            logarithm = item**0.5 * of_item + user**0.5 * of_user + (1 - item - user) ** 0.5 * of_row
+            for cells in (pl.Series(np.exp(logarithm)), pl.Series([f"{x:.3f}" for x in np.exp(logarithm)])):
+                guess = infer_schema(log.with_columns(cells.alias(name)).drop("k", "u"))
+                field = next(f for f in guess.schema.fields if f.name == name)
+                assert field.role == role
+                assert ("explains" in guess.doubts.get(name, "")) == check, guess.doubts
+
+
+def test_a_varying_category_is_of_the_side_that_explains_most_of_it(subtests) -> None:
+    """A cell of five values is the item's own with probability p, else any: the share is p squared."""
+    log = log_of(rows=8000)
+    rng = np.random.default_rng(1)
+    for p, role, check in ((0.95, "item", False), (0.75, "item", True), (0.6, "context", False)):
+        own = rng.random(8000) < p
+        shade = np.where(own, log["k"].to_numpy() % 5, rng.integers(0, 5, 8000))
+        with subtests.test(p=p):
+            guess = infer_schema(log.with_columns(shade=pl.Series([f"c{n}" for n in shade])).drop("k", "u"))
+            assert next(f.role for f in guess.schema.fields if f.name == "shade") == role
+            assert ("shade" in guess.doubts) == check
+            if role == "item":
+                share = float(guess.notes["shade"].split("the item id explains ")[1].split("%")[0]) / 100
+                assert share == pytest.approx(p**2, abs=0.03)
+
+
+def test_a_column_that_both_sides_explain_alike_is_by_its_name_and_to_be_checked() -> None:
+    """A user buys at one price level, and so does an item stand at one: the name decides."""
+    rng = np.random.default_rng(0)
+    level = rng.integers(0, 4, 6000)
+    user, item = level * 10 + rng.integers(0, 10, 6000), level * 25 + rng.integers(0, 25, 6000)
+    price = level * 10.0 + rng.normal(0, 1, 6000)
+    log = pl.DataFrame({"user_id": user, "sku": [f"s{k}" for k in item], "click": rng.integers(0, 2, 6000)})
+    for name, role in (("price", "item"), ("income", "user")):
+        guess = infer_schema(log.with_columns(pl.Series(price).alias(name)))
+        assert next(f.role for f in guess.schema.fields if f.name == name) == role
+        assert f"column {name!r} was taken for a field of the {role}" in guess.doubts[name]
 
 
 def test_a_title_with_a_few_repeats_is_a_display_column() -> None:

@@ -22,7 +22,7 @@ from fieldwise.explain.attribution import pair_interactions
 from fieldwise.models.build import build_network
 from fieldwise.serving import ItemTable, Ranker, build_index, item_table
 from fieldwise.serving.browser import title_column
-from fieldwise.serving.service import Service, tables_of_log
+from fieldwise.serving.service import Service, tables_of_log, varying_columns
 from fieldwise.serving.stores import FeatureStore, Lookup, StoreError, Stores, TableStore
 
 USERS = pl.DataFrame({"user": ["u1", "u2", "U10"], "history": ["i1|i2", None, "i3"], "since": ["2026", None, "2025"]})
@@ -336,6 +336,7 @@ def test_a_log_gives_items_and_users_with_their_latest_values():
     items, users = tables_of_log(rows, [schema], "item", "user")
     assert items.to_dict(as_series=False) == {"item": ["x", "y"], "price": [2.0, 6.0], "title": ["X", "Y"]}
     assert users.to_dict(as_series=False) == {"user": ["a", "b"], "age": [31, 20]}
+    assert varying_columns(rows, [schema], "item") == ["price"]
     with pytest.raises(DataError, match="the log must have the column 'who'"):
         tables_of_log(rows, [schema], "item", "who")
 

@@ -18,7 +18,7 @@ from fieldwise.scoring.recommend import recommend
 from fieldwise.serving import Ranker, item_table
 from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
 from fieldwise.serving.rows import RequestError
-from fieldwise.serving.service import Service, UserLog, tables_of_log
+from fieldwise.serving.service import Service, UserLog, tables_of_log, varying_columns
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 
 LOG = log(90, seed=3).with_columns(
@@ -194,10 +194,16 @@ def test_the_server_recommends_what_recommend_does(build, calibrated):
             schema, bundle.encoder, bundle.settings, bundle.network, bundle.samples, {}, {"click": calibration}
         )
     expected = recommend(bundle, changing, NAMES, "u4", n=30)
+    latest = changing.sort("time").unique("item", keep="last").select("item", "price")
+    own = changing.filter(pl.col("user") == "u4").sort("time")[-1:].select("user", "device")
+    by_hand = dict(zip(latest["item"], bundle.predict(latest.join(own, how="cross")), strict=True))
+    np.testing.assert_allclose(expected["score"], [by_hand[item] for item in expected["item"]], rtol=1e-5)
     items, people = tables_of_log(changing, [schema], "item", "user")
     known = UserLog(changing, [schema], "user", "item")
-    service = Service(bundle, Ranker(bundle, item_table(items, "item")), log=known)
+    varying = varying_columns(changing, [schema], "item")
+    service = Service(bundle, Ranker(bundle, item_table(items, "item")), log=known, varying=varying)
     server = client(service, Stores(users=Lookup("users", TableStore("user", people))))
+    assert server.get("/v1/about").json()["items"]["varying"] == ["price"]
     page = server.get("/v1/users/u4").json()
     body = {"user": "u4", "context": page["context"], "k": items.height, "exclude_seen": True}
     result = server.post("/v1/recommend", body).json()["items"]

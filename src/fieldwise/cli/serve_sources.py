@@ -25,7 +25,7 @@ from fieldwise.scoring.items import checked_ids, item_table
 from fieldwise.scoring.ranker import Ranker
 from fieldwise.serving.bodies import Seen
 from fieldwise.serving.index import build_index, open_index
-from fieldwise.serving.service import Service, UserLog, tables_of_log
+from fieldwise.serving.service import Service, UserLog, tables_of_log, varying_columns
 from fieldwise.serving.stores import FeatureStore, Lookup, OnFailure, Stores, TableStore, open_store
 from fieldwise.storage.arrays import SharedArrays
 from fieldwise.storage.files import one_writer, scratch_folder
@@ -56,6 +56,7 @@ class Loader:
         self.catalogue: pl.DataFrame | None = None  # items to recommend, if no index holds them
         self.users: TableStore | None = None  # of the log; None if they come from elsewhere, or there are none
         self.log: UserLog | None = None
+        self._varying: list[str] = []  # of the items, if they come from the log
         self.item_id = options.item_id or ""
         if not self._schemas:  # without a bundle `Service` says what it needs
             return
@@ -73,6 +74,9 @@ class Loader:
             self.users = None if options.users else TableStore(user, users)
             if self.catalogue is None and options.index is None:
                 self.catalogue, self.item_id = items, item
+                self._varying = varying_columns(log, self._schemas, item)
+                if self._varying:
+                    tell(f"each item has the latest {', '.join(self._varying)} of its rows in {options.log}")
         self.item_id = self.item_id or id_column("item", self._schemas, None, None)
 
     def __call__(self) -> Service:
@@ -103,7 +107,9 @@ class Loader:
             recommends = Ranker(ranker, index, prerank=tower, nprobe=options.nprobe)
         elif ranker is not None and self.catalogue is not None:
             recommends = self._whole(ranker, self.catalogue)
-        service = Service(ranker, recommends, log=self.log, exclude_seen=_seen(options), title=options.title)
+        service = Service(
+            ranker, recommends, log=self.log, exclude_seen=_seen(options), title=options.title, varying=self._varying
+        )
         service.warm_up()
         if self._shared is not None and replaces:
             self._shared.remove_unused()  # files that the former service has mapped stay until it ends

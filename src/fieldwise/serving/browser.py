@@ -29,7 +29,10 @@ TITLES = {"title", "name", "headline", "caption", "label"}  # last words of the 
 class Browser:
     """Describes a service's models, fields and items. The description is computed once."""
 
-    def __init__(self, bundle: Bundle, cascade: Ranker[Bundle] | None, title: str | None = None) -> None:
+    def __init__(
+        self, bundle: Bundle, cascade: Ranker[Bundle] | None, title: str | None = None, varying: Sequence[str] = ()
+    ) -> None:
+        self._varying = list(varying)
         self._bundle, self._cascade, self._index = bundle, cascade, cascade.index if cascade else None
         self._given, columns = title, {} if self._index is None else self._index.items.schema
         if title is not None and title not in columns:
@@ -48,7 +51,8 @@ class Browser:
         A field's `cell` is a category (one text), a number or a list of texts; `values` are its known values, if they
         are few; `usual` is the most frequent value, or the median; `user` and `items` say whether its values are ids
         of users, or of the catalogue; a model reads at most `max_length` of the last values of a history. Without
-        `prerank`, the bundle ranks every item; without `ranked`, the order is that of pre-ranking.
+        `prerank`, the bundle ranks every item; without `ranked`, the order is that of pre-ranking. Items have the
+        latest values of their `varying` columns.
         """
         bundle, labels = self._bundle, self._bundle.schema.labels
         label, run, quality = labels[0], bundle.about.get("run"), list[str]()  # sentences about its test metrics
@@ -152,6 +156,7 @@ class Browser:
             "column": cascade.index.id_column,
             "title": self.title,
             "columns": [{"name": name, "values": values(name)} for name in cascade.index.items.columns],
+            "varying": self._varying,
             "prerank": None if cascade.prerank is None else _named(cascade.prerank),
             "ranked": cascade.bundle is not None,
         }

@@ -37,7 +37,7 @@ from fieldwise.serving.rows import (
 )
 from fieldwise.serving.stores import Lookup, TableStore
 
-__all__ = ["Service", "UserLog", "tables_of_log"]
+__all__ = ["Service", "UserLog", "tables_of_log", "varying_columns"]
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -114,6 +114,7 @@ class Service:
         exclude_seen: which items of a user's rows to exclude, unless a request overrides it: those of `positive` rows
             (of all, if the log does not say which are positive), all or none.
         title: the item column that the page shows as the item's name; chosen by a rule if omitted.
+        varying: the item columns that vary within an item of the log, whose latest values the items have.
 
     Attributes:
         browser: the page's descriptions of this service.
@@ -130,6 +131,7 @@ class Service:
         log: UserLog | None = None,
         exclude_seen: Seen = "positive",
         title: str | None = None,
+        varying: Sequence[str] = (),
     ) -> None:
         scores = ranker or (cascade.bundle if cascade else None) or (cascade.prerank if cascade else None)
         if scores is None:
@@ -138,7 +140,7 @@ class Service:
             )
         self.bundle, self.cascade, self.log = scores, cascade, log
         self.exclude_seen: Seen = log is not None and (exclude_seen if log.positive else bool(exclude_seen))
-        self.browser = Browser(scores, cascade, title)
+        self.browser = Browser(scores, cascade, title, varying)
         self._effects: dict[str, dict[str, Any]] = {}
 
     @property
@@ -448,6 +450,21 @@ def _positive(log: pl.DataFrame, label: Label) -> np.ndarray:
         numbers = np.flatnonzero(known)
         result[numbers if rows.kept is None else numbers[rows.kept]] = rows.main > 0
     return result
+
+
+def varying_columns(log: pl.DataFrame, schemas: Sequence[Schema], item: str) -> list[str]:
+    """The columns of item fields that have several values within an item of a log, of which the latest counts.
+
+    >>> from fieldwise import Categorical, Label, Numeric
+    >>> fields = Categorical("item", role="item"), Numeric("price", role="item"), Numeric("length", role="item")
+    >>> log = pl.DataFrame({"item": ["a", "a"], "price": [9.5, 8.0], "length": [90, 90]})
+    >>> varying_columns(log, [Schema(fields=fields, label=Label("liked"))], "item")
+    ['price']
+    """
+    own = {field.column for schema in schemas for field in schema.with_role("item")} - {item}
+    columns = [column for column in log.columns if column in own]
+    values = log.select(item, *columns).drop_nulls(item).group_by(item).agg(pl.col(columns).drop_nulls().n_unique())
+    return [column for column in columns if values.height and values.select(pl.col(column).max() > 1).item()]
 
 
 def tables_of_log(

@@ -1,15 +1,17 @@
 """Finding the columns of user and item ids by the rows: whose values repeat, and what is a function of what."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
 
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import number_formats
+from fieldwise.data.encode.columns import as_number, number_formats
 from fieldwise.data.prepare.ordering import parse_timestamps
-from fieldwise.schema import Field, Role
+from fieldwise.errors import DataError
+from fieldwise.schema import Field, Numeric, Role
 from fieldwise.schema.ids import MOMENTARY, Who, id_rank, kind_of_name, role_of, words_of
 
 ENOUGH = 20_000  # rows of a sample for one test
@@ -21,6 +23,10 @@ _CONSTANT = 0.99  # two rows at random have the same cell so often: nothing dete
 _NEIGHBOURS = 3
 _SHRINKAGE = 10.0
 _BINS = 32
+_MOST_OF_IT = 0.5
+"""A column that varies within both ids is a field of the side whose id explains at least this share of it."""
+_CLOSE_SHARE = 0.1
+"""Shares that differ by less from each other, or from the one above, do not decide for sure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +36,13 @@ class Agreement:
     same: float
     chance: float
     determined: bool  # whether the column is a function of the key, up to one row in a hundred
+
+
+def comparable(column: pl.Series) -> pl.Series:
+    """A column whose cells can be compared: lists as text."""
+    if isinstance(column.dtype, (pl.List, pl.Array)) and not column.dtype.inner.is_nested():
+        return column.cast(pl.List(pl.String), strict=False).list.join("\x1f")
+    return column
 
 
 def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[str, Agreement]:
@@ -50,8 +63,7 @@ def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[st
         return {}
     results = {}
     for column in frame.select(columns)[rows].iter_columns():
-        if isinstance(column.dtype, (pl.List, pl.Array)) and not column.dtype.inner.is_nested():
-            column = column.cast(pl.List(pl.String), strict=False).list.join("\x1f")
+        column = comparable(column)
         if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
             continue
         present, cells = column.is_not_null().to_numpy(), column.hash(seed=0).to_numpy()
@@ -64,6 +76,55 @@ def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[st
         determined = chance < _CONSTANT and 1 - same <= min(_ERRORS, _LIFT * (1 - chance))
         results[column.name] = Agreement(same=same, chance=chance, determined=determined)
     return results
+
+
+def key_pairs(keys: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of different rows with the same key, as two arrays of row numbers; empty if too few rows share one.
+
+    The rows of a key are paired at random, since neighbours in time are more alike than two rows of a key.
+    """
+    codes = keys.hash(seed=0).to_numpy()
+    rows = np.flatnonzero((codes % (len(keys) // ENOUGH + 1) == 0) & keys.is_not_null().to_numpy())
+    rows = np.random.default_rng(0).permutation(rows)
+    rows = rows[np.argsort(codes[rows], kind="stable")][: 3 * ENOUGH]
+    same = codes[rows][1:] == codes[rows][:-1]
+    if same.sum() < max(_LEAST_PAIRS, _REPEATED * len(rows)):
+        same[:] = False
+    return rows[:-1][same], rows[1:][same]
+
+
+def explained_share(cells: pl.Series, pairs: tuple[np.ndarray, np.ndarray]) -> float | None:
+    """The share of a column's variation that a key explains, by the pairs of `key_pairs`: 1 if each key has one value.
+
+    For categories 1 - P(two rows of a key differ) / P(two rows at random differ), for numbers also 1 - their mean
+    squared difference within a key / that at random, of ranks, so that neither outliers nor the scale count; the
+    greater of both. 0 if the key tells nothing, slightly above or below by chance. None if too few pairs have both
+    cells, or the column does not vary.
+
+    >>> rng = np.random.default_rng(0)
+    >>> key = np.arange(50).repeat(40)
+    >>> price = key * 1.0 + rng.normal(0, 5, 2000)
+    >>> round(explained_share(pl.Series(price), key_pairs(pl.Series(key))), 1)
+    0.9
+    """
+    present = cells.is_not_null().to_numpy()
+    first, second = pairs
+    both = present[first] & present[second]
+    if both.sum() < _LEAST_PAIRS:
+        return None
+    first, second = first[both], second[both]
+    codes = cells.hash(seed=0).to_numpy()
+    counts = np.unique(codes[present], return_counts=True)[1].astype(np.float64)
+    chance = float((counts**2).sum() / counts.sum() ** 2)
+    if chance >= _CONSTANT:
+        return None
+    same = float((codes[first] == codes[second]).mean())
+    share = (same - chance) / (1 - chance)
+    if cells.dtype.is_numeric():
+        rank = cells.rank().fill_null(0).to_numpy().astype(np.float64)
+        within = float(((rank[first] - rank[second]) ** 2).mean())
+        share = max(share, 1 - within / (2 * float(rank[present].var())))
+    return share
 
 
 def is_binning(frame: pl.DataFrame, key: str, column: str) -> bool:
@@ -180,6 +241,7 @@ class Entities:
     determined: dict[str, set[str]] = field(default_factory=dict)  # by key, the columns that are functions of it
     functions: dict[str, set[str]] = field(default_factory=dict)  # less the key and groups or scales of its numbers
     reasons: dict[Who, str] = field(default_factory=dict)
+    pairs: dict[Who, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # of rows with the same id
     doubts: dict[str, str] = field(default_factory=dict)  # by column, what the user must check
 
     def settled(self) -> set[str]:
@@ -190,29 +252,65 @@ class Entities:
         """The id that determines a column, if one does."""
         return next((k for k in self.ids.values() if k != column and column in self.determined[k]), None)
 
-    def role(self, column: str, f: Field) -> tuple[Role, str]:
-        """The role of a field and the reason: that of the id that determines its column, else by its name.
+    def role(self, cells: pl.Series, f: Field) -> tuple[Role, str, str]:
+        """The role of a field, the reason, and what the user must check, or an empty text.
 
-        A column that varies within the rows of both ids belongs to the context.
+        It is that of the id that determines the field's column, else of the id that explains most of it, else the role
+        that the column's name tells, unless the column is known to vary within that side's id.
         """
+        column = cells.name
         for side, key in self.ids.items():
             if key == column:
-                return side, f"it is the {side} id, by {self.reasons[side]}"
+                return side, f"it is the {side} id, by {self.reasons[side]}", ""
         named, reason = role_of(column)
         moment = not MOMENTARY.isdisjoint(words_of(column))
         if f.max_length is not None:
-            return f.role, reason if named == f.role else "a history is the user's"
+            return f.role, reason if named == f.role else "a history is the user's", ""
         if moment:
-            return named, reason
+            return named, reason, ""
         same = {side: one for side, key in self.ids.items() if (one := self.within[key].get(column)) is not None}
         sides = [side for side, one in same.items() if one.determined]
         if sides:  # a column may be determined by both, such as a language: its name decides, else the better agreement
             best = max(sides, key=lambda side: (side == named, same[side].same))
             how = "every row" if same[best].same == 1 else f"{same[best].same:.1%} of the pairs of rows"
-            return best, f"determined by the {best}: the same in {how} of one {self.ids[best]!r}"
-        if named != "context" and named in same and same[named].same < 0.5 + 0.5 * same[named].chance:
-            return "context", f"it varies within one {self.ids[named]!r}"
-        return named, reason
+            return best, f"determined by the {best}: the same in {how} of one {self.ids[best]!r}", ""
+        shares = self._explained(cells, f)
+        if not shares:
+            return named, reason, ""
+        return _role_by_shares(column, named, reason, shares)
+
+    def _explained(self, cells: pl.Series, f: Field) -> dict[Who, float]:
+        """How much of a column each side's id explains, where this can be told."""
+        if isinstance(f, Numeric) and cells.dtype == pl.String:
+            with suppress(DataError):  # some cells are no numbers: their texts are compared
+                cells = as_number(cells, f"column {cells.name!r}", form=f.number_format)
+        cells = comparable(cells)
+        shares: dict[Who, float] = {}
+        for side, pairs in self.pairs.items():
+            share = explained_share(cells, pairs)
+            if share is not None:
+                shares[side] = share
+        return shares
+
+
+def _role_by_shares(column: str, named: Role, reason: str, shares: Mapping[Who, float]) -> tuple[Role, str, str]:
+    """The role of a column that varies within the ids, by the share of it that each of them explains."""
+    by_share = sorted(shares, key=lambda side: -shares[side])
+    most = shares[by_share[0]]
+    figures = " and ".join(f"the {side} id explains {max(shares[side], 0):.0%} of it" for side in by_share)
+    alike = [side for side in by_share if shares[side] > most - _CLOSE_SHARE]
+    if most < _MOST_OF_IT:
+        is_close = most > _MOST_OF_IT - _CLOSE_SHARE
+        role: Role = "context" if named in shares else named
+        why = f"it varies within one {named}: {figures}" if named in shares else reason
+    else:
+        is_close = most < _MOST_OF_IT + _CLOSE_SHARE or len(alike) > 1
+        role = next((side for side in alike if side == named), by_share[0])
+        why = f"{figures}; it varies within one {role}, whose latest value counts"
+    if not is_close:
+        return role, why, ""
+    taken = "context" if role == "context" else f"a field of the {role}"
+    return role, why, f"column {column!r} was taken for {taken}, although {figures}: correct its role if it is not"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -269,6 +367,7 @@ def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]
         determined=determined,
         functions=functions,
         reasons={side: "its name and rows" if side in named else "its rows" for side in ids},
+        pairs={side: key_pairs(key.cells) for side, key in ids.items()},
         doubts={
             key.column: f"column {key.column!r} was taken for the {side} ids by its rows, not by its name: correct "
             f"{side} in the schema if it is not"

@@ -384,7 +384,9 @@ def _fields(
         if (first := f"{vector}[0]") in fields:  # the numbers of a vector have the same role
             role, reasons[name] = fields[first].role, reasons[first]
         else:
-            role, reasons[name] = result.role(name, made)
+            role, reasons[name], close = result.role(column, made)
+            if close:
+                doubts.setdefault(name, close)
         fields[name] = replace(made, role=role)
     return fields, reasons
 

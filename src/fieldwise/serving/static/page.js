@@ -540,6 +540,11 @@ function buildUsers() {
 
 // The start
 
+/** The sentence on item columns that change from row to row of the log; empty if there are none. */
+function latest(columns) {
+  return columns.length ? ` Each item has the latest ${columns.join(", ")} of its rows.` : "";
+}
+
 /** The meaning of a label's prediction in words, with the label's name if there are several labels. */
 function meaning(label) {
   return about.labels.length > 1 ? `“${label.name}”: ${label.meaning}` : label.meaning;
@@ -556,7 +561,7 @@ function introduce() {
   byId("heading").textContent = items === null ? "Score a row" : "Recommendations";
   document.title = `${byId("heading").textContent} · fieldwise`;
   if (items === null) intro = `Change a field to see its effect on the ${labels.map(meaning).join("; the ")}.`;
-  else intro = `Best first, by ${items.ranked ? `the ${meaning(labels[0])}` : `${items.prerank.name}’s logit`}. Open an item to see why.`;
+  else intro = `Best first, by ${items.ranked ? `the ${meaning(labels[0])}` : `${items.prerank.name}’s logit`}. Open an item to see why.${latest(items.varying)}`;
   byId("meaning").textContent = intro;
   explainFigures();
   const from = about.users === null ? "the usual values" : "the user’s own values";
